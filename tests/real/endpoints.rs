@@ -173,7 +173,7 @@ fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(endpoints.iter().map(Endpoint::inserts).collect::<Vec<_>>(), [0, 0, 1]);
     let log = milepost.process.log()?;
-    let left: Vec<_> = log.lines().filter(|line| line.contains("endpoint left")).collect();
+    let left: Vec<_> = log.lines().filter(|line| line.contains("moved from a failing ClickHouse endpoint")).collect();
     assert!(left.len() == 1 && left[0].contains("not migrated"), "{log}");
     let scrape = milepost.get("/metrics")?;
     let counted = |reason: &str, number: u32| {
@@ -223,7 +223,7 @@ fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 4.0)?;
     assert_eq!((home.inserts(), other.inserts()), (2, 2));
     let log = milepost.process.log()?;
-    assert_eq!(log.matches("endpoint left").count(), 1, "{log}");
+    assert_eq!(log.matches("moved from a failing ClickHouse endpoint").count(), 1, "{log}");
     Ok(())
 }
 

@@ -101,7 +101,7 @@ const POSSIBLY_STORED: &[&str] = &["ambiguous", "transient"];
 
 /// Responses with status 200 that do not confirm the insert.
 static LIES: [Case; 8] = [
-    script("body_dropped", Behaviour::BodyDropped, ambiguous(&["ClickHouse wrote 0"])),
+    script("body_dropped", Behaviour::BodyDropped, ambiguous(&["ClickHouse counted 0"])),
     script("without_summary", Behaviour::HonestWithoutSummary, NO_SUMMARY),
     script("empty_without_summary", Behaviour::EmptyWithoutSummary, NO_SUMMARY),
     script("exception_in_chunks", Behaviour::ExceptionInChunks, EXCEPTION),

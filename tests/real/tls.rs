@@ -371,8 +371,8 @@ fn unusable_files_stop_the_start_with_every_violation() -> Result<()> {
     let key = put(folder, "two.key", &two.key)?;
     let empty = put(folder, "empty.pem", "nothing\n")?;
     let cases = [
-        (tls().with("MQTT__CERT_FILE", &cert), "mqtt.key_file: belongs to mqtt.cert_file"),
-        (tls().with("MQTT__KEY_FILE", &key), "mqtt.cert_file: belongs to mqtt.key_file"),
+        (tls().with("MQTT__CERT_FILE", &cert), "mqtt.key_file: missing, but mqtt.cert_file is set"),
+        (tls().with("MQTT__KEY_FILE", &key), "mqtt.cert_file: missing, but mqtt.key_file is set"),
         (
             tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &key),
             "two.key: is not the key of",

@@ -103,7 +103,7 @@ fn user_header_requires_that_only_a_proxy_reaches_the_map() {
         ),
         (
             "[http]\nuser_header = 'X-User'\nbehind_proxy = true\nlisten = '0.0.0.0:9480'",
-            "set http.token_file, and let the proxy",
+            "set http.token_file, and let only the proxy",
         ),
         ("[http]\nuser_header = 'X User'\nbehind_proxy = true", "not a valid header name"),
         ("[fences]\neditors = ['ada']", "fences.editors: requires"),
