@@ -116,8 +116,10 @@ impl Transport {
                     Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
                 let latest = now + shared.mqtt.connect_timeout;
                 let probe_at = within.map_or(latest, |_| latest.min(now + ANSWERS_WITHIN));
-                self.state =
-                    State::Dialing { dialing, waiting: AnswerWait { probe_at, latest, probing: None } };
+                self.state = State::Dialing {
+                    dialing,
+                    waiting: AnswerWait { probe_at, latest, probing: None },
+                };
             }
             // Dropping the connection drops its buffers: no unsent PUBACK reaches the next
             // connection, where its packet id may belong to another message.
@@ -303,9 +305,11 @@ impl Transport {
         match &self.state {
             State::Down => None,
             State::Dialing { waiting, .. } => Some(waiting.deadline()),
-            State::Open { connection, waiting } => {
-                connection.deadline().into_iter().chain(waiting.as_ref().map(AnswerWait::deadline)).min()
-            }
+            State::Open { connection, waiting } => connection
+                .deadline()
+                .into_iter()
+                .chain(waiting.as_ref().map(AnswerWait::deadline))
+                .min(),
         }
     }
 

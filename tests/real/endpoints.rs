@@ -173,7 +173,10 @@ fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(endpoints.iter().map(Endpoint::inserts).collect::<Vec<_>>(), [0, 0, 1]);
     let log = milepost.process.log()?;
-    let left: Vec<_> = log.lines().filter(|line| line.contains("moved from a failing ClickHouse endpoint")).collect();
+    let left: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("moved from a failing ClickHouse endpoint"))
+        .collect();
     assert!(left.len() == 1 && left[0].contains("not migrated"), "{log}");
     let scrape = milepost.get("/metrics")?;
     let counted = |reason: &str, number: u32| {
