@@ -1,7 +1,6 @@
 //! Collects the other fields of a point that a source keeps: every scalar by its path, with `/`
 //! between names.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Deref;
@@ -206,16 +205,9 @@ impl Keep {
     }
 
     fn walk(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
-        let mut walk = Walk {
-            keep: self,
-            used,
-            path: String::new(),
-            attributes: Attributes::default(),
-            cut: 0,
-        };
-        let raw = std::str::from_utf8(origin.raw).expect("UTF-8");
-        walk.members(raw.trim_ascii_start(), origin.root, 0);
-        (walk.attributes, walk.cut)
+        let collected = Collect { keep: self, used, attributes: Attributes::default(), cut: 0 };
+        let Collect { attributes, cut, .. } = visit(origin.raw, origin.root, collected);
+        (attributes, cut)
     }
 
     /// Returns whether a value at this path, or below it, is kept.
@@ -230,18 +222,97 @@ impl Keep {
     }
 }
 
-struct Walk<'w> {
+/// Collects the kept fields.
+struct Collect<'w> {
     keep: &'w Keep,
     used: &'w [String],
-    path: String,
     attributes: Attributes,
     cut: u64,
 }
 
-impl Walk<'_> {
-    /// Collects the members of an object, or of the one at `root` in it. Drops and counts invalid
-    /// ones: serde_json accepts unpaired surrogates and 1e999 in members that a format skips, so
-    /// these errors show only here.
+impl Visit for Collect<'_> {
+    fn wants(&self, path: &str) -> bool {
+        self.keep.keeps_below(path)
+    }
+
+    fn value(&mut self, path: &str, value: Value<'_>) {
+        let Value::Scalar(value) = value else { return };
+        let is_kept = match self.keep {
+            Keep::Nothing => false,
+            Keep::All => !path.is_empty() && !self.used.iter().any(|used| used == path),
+            Keep::Named(names) => names.iter().any(|name| name == path),
+        };
+        if is_kept {
+            let fits = path.len() <= NAME_BYTES_MAX && self.attributes.put(path, value);
+            self.cut += u64::from(!fits);
+        }
+    }
+
+    fn left_out(&mut self) {
+        self.cut += 1;
+    }
+}
+
+/// Calls a function with each value, without the limits on kept fields except those of path and
+/// depth.
+struct EachValue<'v>(&'v mut dyn FnMut(&str, Value<'_>));
+
+impl Visit for EachValue<'_> {
+    fn wants(&self, path: &str) -> bool {
+        path.len() <= NAME_BYTES_MAX
+    }
+
+    fn value(&mut self, path: &str, value: Value<'_>) {
+        (self.0)(path, value);
+    }
+}
+
+/// Calls `each` with the path and value of each scalar and array of an object, or of the one at
+/// `root` in it. Does not enter arrays.
+pub(super) fn visit_values(
+    json: &[u8],
+    root: &'static [&'static str],
+    each: &mut dyn FnMut(&str, Value<'_>),
+) {
+    visit(json, root, EachValue(each));
+}
+
+/// A value of an object.
+pub(super) enum Value<'a> {
+    /// A string, a number or a boolean, as `keep` stores it.
+    Scalar(&'a str),
+    /// The JSON of an array.
+    Array(&'a str),
+}
+
+/// What a [`Walk`] does with an object.
+trait Visit {
+    /// Returns whether to visit the value at this path, or the values below it.
+    fn wants(&self, path: &str) -> bool;
+
+    fn value(&mut self, path: &str, value: Value<'_>);
+
+    /// Called once for each value that is invalid or nested too deeply.
+    fn left_out(&mut self) {}
+}
+
+/// Visits the values of an object, or of the one at `root` in it.
+fn visit<V: Visit>(json: &[u8], root: &'static [&'static str], visit: V) -> V {
+    let json = std::str::from_utf8(json).expect("UTF-8");
+    let mut walk = Walk { path: String::new(), visit };
+    walk.members(json.trim_ascii_start(), root, 0);
+    walk.visit
+}
+
+struct Walk<V> {
+    path: String,
+    visit: V,
+}
+
+impl<V: Visit> Walk<V> {
+    /// Visits the members of an object, or of the one at `root` in it. Leaves out invalid ones:
+    /// serde_json accepts unpaired surrogates and 1e999 in members that a format skips, so these
+    /// errors show only here.
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;
@@ -256,102 +327,31 @@ impl Walk<'_> {
                     self.path.push('/');
                 }
                 self.path.push_str(key);
-                if self.keep.keeps_below(&self.path) {
+                if self.visit.wants(&self.path) {
                     self.value(value, depth);
                 }
                 self.path.truncate(length);
             }
         }));
-        self.cut += u64::from(read.is_err());
+        if read.is_err() {
+            self.visit.left_out();
+        }
     }
 
     fn value(&mut self, json: &str, depth: usize) {
         match json.as_bytes() {
-            [b'{', ..] if depth == DEPTH_MAX => self.cut += 1,
+            [b'{', ..] if depth == DEPTH_MAX => self.visit.left_out(),
             [b'{', ..] => self.members(json, &[], depth + 1),
-            [b'[' | b'n', ..] => {}
+            [b'n', ..] => {}
+            [b'[', ..] => self.visit.value(&self.path, Value::Array(json)),
             [b'"', ..] => match serde_json::from_str::<Text<'_>>(json) {
-                Ok(text) => self.put(&text.0),
-                Err(_) => self.cut += 1,
+                Ok(text) => self.visit.value(&self.path, Value::Scalar(&text.0)),
+                Err(_) => self.visit.left_out(),
             },
             // A number or a boolean, as it was sent.
-            _ => self.put(json),
+            _ => self.visit.value(&self.path, Value::Scalar(json)),
         }
     }
-
-    fn put(&mut self, value: &str) {
-        let is_kept = match self.keep {
-            Keep::Nothing => false,
-            Keep::All => !self.path.is_empty() && !self.used.contains(&self.path),
-            Keep::Named(names) => names.contains(&self.path),
-        };
-        if is_kept {
-            let fits = self.path.len() <= NAME_BYTES_MAX && self.attributes.put(&self.path, value);
-            self.cut += u64::from(!fits);
-        }
-    }
-}
-
-/// A value that [`visit_values`] finds.
-pub(super) enum Value<'a> {
-    /// A string, a number or a boolean, as `keep` stores it.
-    Scalar(Cow<'a, str>),
-    /// The JSON of an array.
-    Array(&'a str),
-}
-
-/// Calls `visit` with the path and value of each scalar and array of an object, or of the one at
-/// `root` in it, without the limits on kept fields except those of path and depth. Does not enter
-/// arrays.
-pub(super) fn visit_values(
-    json: &[u8],
-    root: &'static [&'static str],
-    visit: &mut dyn FnMut(&str, Value<'_>),
-) {
-    let json = std::str::from_utf8(json).expect("UTF-8").trim_ascii_start();
-    visit_below(json, root, &mut String::new(), 0, visit);
-}
-
-fn visit_below(
-    json: &str,
-    root: &'static [&'static str],
-    path: &mut String,
-    depth: usize,
-    visit: &mut dyn FnMut(&str, Value<'_>),
-) {
-    if !json.starts_with('{') {
-        return;
-    }
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    // Keep the members that were found before an error.
-    let _ = deserializer.deserialize_map(Members(|key: &str, value: &str| match root {
-        [first, rest @ ..] if *first == key => visit_below(value, rest, path, depth, visit),
-        [_, ..] => {}
-        [] => {
-            let length = path.len();
-            if length + key.len() >= NAME_BYTES_MAX {
-                return;
-            }
-            if length > 0 {
-                path.push('/');
-            }
-            path.push_str(key);
-            match value.as_bytes() {
-                [b'{', ..] if depth < DEPTH_MAX => {
-                    visit_below(value, &[], path, depth + 1, visit);
-                }
-                [b'{' | b'n', ..] => {}
-                [b'[', ..] => visit(path, Value::Array(value)),
-                [b'"', ..] => {
-                    if let Ok(text) = serde_json::from_str::<Text<'_>>(value) {
-                        visit(path, Value::Scalar(text.0));
-                    }
-                }
-                _ => visit(path, Value::Scalar(value.into())),
-            }
-            path.truncate(length);
-        }
-    }));
 }
 
 /// Visits each key with its raw value.

@@ -194,7 +194,7 @@ fn check_exponent(json: &[u8], name: &str) -> Result<(), Refusal> {
             && path == name
             && checked.is_ok()
         {
-            checked = exponent::check_time_sent(&sent, TimeUnit::BySize);
+            checked = exponent::check_time_sent(sent, TimeUnit::BySize);
         }
     });
     checked
@@ -231,13 +231,13 @@ pub(super) fn unread_time(json: &[u8], is_own: bool, received_at: Timestamp) -> 
         match value {
             Value::Scalar(text) => {
                 if time_of_day.is_none()
-                    && is_time_of_day(&text)
+                    && is_time_of_day(text)
                     && TIMES_OF_DAY.contains(&&*name())
                 {
-                    time_of_day = found(&text, true);
+                    time_of_day = found(text, true);
                 }
-                if time.is_none() && is_time_name(path, is_own) && is_time(&text) {
-                    time = found(&text, false);
+                if time.is_none() && is_time_name(path, is_own) && is_time(text) {
+                    time = found(text, false);
                 }
             }
             Value::Array(array) => {
@@ -367,7 +367,7 @@ pub(super) fn check_unread_hemispheres(
         let Some(coordinate) = hemisphere_at(path).filter(|_| !is_used()) else { return };
         *has_one = true;
         let (field, degrees) = degrees[coordinate];
-        let is_negative = says_negative(&value, coordinate);
+        let is_negative = says_negative(value, coordinate);
         if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0)
             && checked.is_ok()
         {

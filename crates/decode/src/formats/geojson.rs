@@ -49,10 +49,11 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
+/// The names of the time, in the order in which they are preferred.
 static TIMES: LazyLock<Vec<Pointer>> = LazyLock::new(|| {
-    let names = ["ts", "timestamp", "time", "datetime", "fixTime", "fixtime"];
-    let pointer = |name| Pointer::new(&format!("/properties/{name}")).expect("well formed");
-    names.map(pointer).into()
+    let aliases = ALIASES.iter().filter(|(_, slot)| *slot == 13).map(|(name, _)| *name);
+    let names = [5, 12, 13].into_iter().map(|slot| FIELDS[slot]).chain(aliases);
+    names.map(|name| Pointer::new(&format!("/{name}")).expect("well formed")).collect()
 });
 
 /// Reads a Feature or a FeatureCollection. `within`: the FeatureCollection around a Feature, or
