@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use milepost_core::counted::counted;
 use milepost_tls as tls;
 
 /// The severity of a finding.
@@ -164,8 +165,7 @@ impl fmt::Display for Report {
             writeln!(f, "{finding}")?;
         }
         let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
-        let plural = |count| if count == 1 { "" } else { "s" };
-        writeln!(f, "{errors} error{}, {warnings} warning{}", plural(errors), plural(warnings))
+        writeln!(f, "{}, {}", counted(errors, "error"), counted(warnings, "warning"))
     }
 }
 

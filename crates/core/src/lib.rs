@@ -16,7 +16,7 @@
 
 pub mod batch;
 pub mod consumer;
-mod counted;
+pub mod counted;
 pub mod delivery;
 pub mod encode;
 pub mod erased;
