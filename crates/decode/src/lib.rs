@@ -63,7 +63,7 @@ pub use self::names::meant;
 pub use self::point::{Field, Lacking};
 pub use self::source::Source;
 pub use self::time::rfc3339;
-pub use self::time::{Local, Zone};
+pub use self::time::{Local, PatternZone, Zone};
 pub use self::topic::{PLUSES_MAX, overlap};
 pub use self::unit::SpeedUnit;
 pub use self::unit::{Quantity, TimeUnit};

@@ -3,6 +3,7 @@
 //! Guarantee: a string stands for one instant, or is rejected. milepost never guesses the order of
 //! a date (`03/04/2026`), a time that a clock change skips or repeats, or a missing zone.
 
+use jiff::ZonedDateTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
@@ -170,12 +171,8 @@ impl Local {
     /// # Errors
     /// The pattern has no date, no time, or is not one of strftime.
     pub fn check_pattern(pattern: &str) -> Result<String, String> {
-        let example =
-            TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 0, 0));
         let wrong = |error: jiff::Error| format!("\"{pattern}\": {error}");
-        let example = example.map_err(wrong)?;
-        let text = jiff::fmt::strtime::format(pattern, &example).map_err(wrong)?;
-        let parts = BrokenDownTime::parse(pattern, &text).map_err(wrong)?;
+        let (example, parts) = example_of(pattern).map_err(wrong)?;
         let is_read = if parts.offset().is_some() || parts.timestamp().is_some() {
             parts.to_timestamp().map_err(wrong)? == example.timestamp()
         } else {
@@ -190,6 +187,41 @@ impl Local {
             ))
         }
     }
+
+    /// Returns the zone that a pattern states. `None`: it states none, or is not valid.
+    #[must_use]
+    pub fn zone_of_pattern(pattern: &str) -> Option<PatternZone<'_>> {
+        let (_, parts) = example_of(pattern).ok()?;
+        if parts.offset().is_some()
+            || parts.timestamp().is_some()
+            || parts.iana_time_zone().is_some()
+        {
+            return Some(PatternZone::Known);
+        }
+        Some(match stated_in_pattern(pattern)? {
+            Stated::Offset(_) => PatternZone::Known,
+            Stated::Abbreviation(letters) => PatternZone::Letters(letters),
+        })
+    }
+}
+
+/// The zone that a pattern states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatternZone<'p> {
+    /// Each time is one instant: the pattern has `%z`, `%Q` or `%s`, or states an offset, as `UTC`,
+    /// `GMT+1` and `-05:00` do.
+    Known,
+    /// Letters such as EST: a time is read only in a zone that has this name then.
+    Letters(&'p str),
+}
+
+/// Returns an example of a time, and how the pattern reads it after writing it.
+fn example_of(pattern: &str) -> Result<(ZonedDateTime, BrokenDownTime), jiff::Error> {
+    let example =
+        TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 0, 0))?;
+    let text = jiff::fmt::strtime::format(pattern, &example)?;
+    let parts = BrokenDownTime::parse(pattern, &text)?;
+    Ok((example, parts))
 }
 
 const NAME_THE_ZONE: &str =

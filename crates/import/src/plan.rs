@@ -13,13 +13,14 @@ use super::names::Column;
 use super::orders::{ImportArgs, Kind};
 use super::row_checks::{Meridiems, RowChecks};
 use super::xml::GPX_TIME;
-use super::zones::{ZoneCheck, zone_letters};
+use super::zones::ZoneCheck;
 use milepost_config::Config;
 use milepost_decode::attributes::ATTRIBUTES_MAX;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};
 use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
 use milepost_decode::{
-    Driver, Keep, Local, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit, Zone,
+    Driver, Keep, Local, PatternZone, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit,
+    Zone,
 };
 
 /// The fields of a fix, each with its JSON pointer in GPX and in GeoJSON; empty if there is none.
@@ -258,7 +259,9 @@ fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More
     let mut pattern = None;
     if let Some(given) = args.unit_of("ts") {
         if given.contains('%') {
-            if let (Some(letters), None) = (zone_letters(given), &args.zone) {
+            if let (Some(PatternZone::Letters(letters)), None) =
+                (Local::zone_of_pattern(given), &args.zone)
+            {
                 bail!(
                     "--unit ts: {letters} names a zone, but is not read as one: give --zone, such \
                      as --zone America/New_York"

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::names::{Column, normalised};
 use super::values::is_instant;
+use milepost_decode::{Local, PatternZone};
 
 /// The columns that state a zone, and that of the times.
 #[derive(Debug)]
@@ -27,7 +28,9 @@ impl ZoneCheck {
     ) -> Option<Self> {
         let has_pattern = unit.is_some_and(|unit| unit.contains('%'));
         let is_instant = match unit {
-            Some(pattern) if has_pattern => has_zone(pattern),
+            Some(pattern) if has_pattern => {
+                Local::zone_of_pattern(pattern) == Some(PatternZone::Known)
+            }
             Some(unit) => ["s", "ms", "us", "ns"].contains(&unit),
             None => false,
         };
@@ -79,27 +82,6 @@ impl ZoneCheck {
             })
         })
     }
-}
-
-/// Returns whether a pattern has the zone of its times.
-fn has_zone(pattern: &str) -> bool {
-    ["%z", "%:z", "%::z", "%s", "%Q", "%:Q"].iter().any(|zone| pattern.contains(zone))
-        || pattern.ends_with("UTC")
-        || pattern.ends_with("GMT")
-        || pattern.ends_with('Z') && !pattern.ends_with("%Z")
-}
-
-/// Returns the letters of a zone at the end of a pattern, such as EST or GMT+1, which it compares,
-/// but does not read.
-pub(super) fn zone_letters(pattern: &str) -> Option<&str> {
-    let last =
-        pattern.rfind('%').map_or("", |at| pattern[at..].trim_start_matches(['%', '-', '.', ':']));
-    let end = last.get(1..)?.trim_start();
-    let is_name = (3..=5).contains(&end.len()) && end.bytes().all(|b| b.is_ascii_uppercase());
-    let is_shifted = ["UTC", "GMT"]
-        .iter()
-        .any(|zone| end.strip_prefix(zone).is_some_and(|rest| rest.starts_with(['+', '-'])));
-    (is_name && !["UTC", "GMT"].contains(&end) || is_shifted).then_some(end)
 }
 
 /// Returns whether a column's name is one of a zone.

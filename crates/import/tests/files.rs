@@ -950,12 +950,6 @@ fn pattern_without_a_zone_does_not_hide_a_stated_zone() {
             "M/D/Y 10:12:47 AM EST,1,2",
             "EST names a zone, but is not read as one: give --zone",
         ),
-        (
-            &["--unit", "ts=%m/%d/%Y %H:%M:%S GMT+1"],
-            "Time,lat,lon",
-            "M/D/Y 10:12:47 GMT+1,1,2",
-            "GMT+1 names a zone, but is not read as one: give --zone",
-        ),
         (&[], "Time,lat,lon", "M/D/Y 10:12:47 AM EST,1,2", "%I:%M:%S %p EST\\\", with a --zone"),
         (
             &["--zone", "America/New_York"],
@@ -978,6 +972,11 @@ fn pattern_without_a_zone_does_not_hide_a_stated_zone() {
             &["--unit", "ts=%m/%d/%Y %H:%M:%S UTC"],
             "Time,tz,lat,lon",
             "M/D/Y 10:12:47 UTC,Europe/Berlin,1,2",
+        ),
+        (
+            &["--unit", "ts=%m/%d/%Y %H:%M:%S GMT+1"],
+            "Time,tz,lat,lon",
+            "M/D/Y 11:12:47 GMT+1,Europe/Berlin,1,2",
         ),
         (
             &["--unit", "ts=%m/%d/%Y %H:%M:%S JST", "--zone", "Asia/Tokyo"],
