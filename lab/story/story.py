@@ -269,8 +269,11 @@ class Story:
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
         others = max((outcome["others_cores"] for outcome in self.outcomes), default=0)
         busy = f" Other processes used up to {others:.1f} cores meanwhile." if others > OTHERS_CORES else ""
+        measured = {outcome["consumer"] for outcome in self.outcomes if outcome["part"] == "memory"}
+        missing = [player["title"] for player in self.players if measured and player["name"] not in measured]
+        unmeasured = f" Not in this record: the memory run of {' and '.join(missing)}." if missing else ""
         return (f"`{self.record['command']}`, {machine['date'][:10]}, {machine['cores']} cores ({machine['cpu']}), Linux "
-                f"{machine['kernel']}, {versions}; Rust built with the profile {self.record['profile']}; broker: {self.record['broker']}; {self.record['minutes']:.0f} minutes.{busy}")
+                f"{machine['kernel']}, {versions}; Rust built with the profile {self.record['profile']}; broker: {self.record['broker']}; {self.record['minutes']:.0f} minutes.{busy}{unmeasured}")
 
 
 def markdown(table: tuple[list[str], list[list[str]]]) -> str:
