@@ -285,7 +285,7 @@ pub(super) enum Value<'a> {
     Array(&'a str),
 }
 
-/// What a [`Walk`] does with an object.
+/// Receives the values that a [`Walk`] visits.
 trait Visit {
     /// Returns whether to visit the value at this path, or the values below it.
     fn wants(&self, path: &str) -> bool;

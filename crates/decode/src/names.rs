@@ -230,9 +230,7 @@ pub(super) fn unread_time(json: &[u8], is_own: bool, received_at: Timestamp) -> 
         };
         match value {
             Value::Scalar(text) => {
-                if time_of_day.is_none()
-                    && is_time_of_day(text)
-                    && TIMES_OF_DAY.contains(&&*name())
+                if time_of_day.is_none() && is_time_of_day(text) && TIMES_OF_DAY.contains(&&*name())
                 {
                     time_of_day = found(text, true);
                 }
