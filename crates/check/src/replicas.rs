@@ -28,13 +28,14 @@ struct Replica {
     exception: String,
 }
 
-/// Returns the value of a MergeTree setting: the table's own, else the server's default, else 0.
-pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> u64 {
+/// Returns the value of a MergeTree setting: the table's own, else the server's default. `None` if
+/// the table has none and `defaults` lacks it: the user may not read the server's.
+pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> Option<u64> {
     // Compare whole words: the name of one setting can be the end of another's.
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
     let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
-    let text = own.or_else(default).unwrap_or_default();
-    text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse().unwrap_or(0)
+    let text = own.or_else(default)?;
+    text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Checks the engines, the quorum, the state of the replicas and the token windows. `tables`: name,
@@ -220,7 +221,9 @@ fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults:
     let mut statements = Vec::new();
     for [name, engine, full] in tables {
         let value = |name: &str| setting(full, name, defaults);
-        let is_short = value(count) < TOKENS_MIN || value(seconds) < TOKEN_SECONDS_MIN;
+        // An unreadable default is reported by the check of durability.
+        let is_short = value(count).is_some_and(|value| value < TOKENS_MIN)
+            || value(seconds).is_some_and(|value| value < TOKEN_SECONDS_MIN);
         if is_short && engine.starts_with("Replicated") {
             let settings = format!("{count} = 10000, {seconds} = 604800");
             statements.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {settings}"));

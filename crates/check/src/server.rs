@@ -1,6 +1,7 @@
 //! Checks of ClickHouse: version, clock, grants, tables, and the settings that make an insert
 //! durable and free of duplicates.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use url::Url;
@@ -257,7 +258,7 @@ async fn tables(
         report.ok("tables", format!("all exist, with every column that milepost inserts{unseen}"));
     }
     // Reading this table may require a grant. Without it, a setting that a table does not have
-    // itself counts as 0.
+    // itself is reported as unknown.
     let sql = "SELECT name, value FROM system.merge_tree_settings";
     let defaults = clickhouse.ask_if_allowed("reading system.merge_tree_settings", sql).await?;
     let defaults = defaults.unwrap_or_default();
@@ -342,39 +343,60 @@ fn durability(
     tables: &[[String; 3]],
     defaults: &[[String; 2]],
 ) {
-    let (mut windows, mut syncs) = (Vec::new(), Vec::new());
+    let (mut windows, mut syncs, mut unreadable) = (Vec::new(), Vec::new(), BTreeSet::new());
     for [name, engine, full] in tables {
-        let value = |name: &str| setting(full, name, defaults);
+        let mut is_below = |setting_name: &'static str, min: u64| {
+            let value = setting(full, setting_name, defaults);
+            if value.is_none() {
+                unreadable.insert(setting_name);
+            }
+            value.is_some_and(|value| value < min)
+        };
         let replicated = engine.starts_with("Replicated") || engine.starts_with("Shared");
         let window = if replicated {
             "replicated_deduplication_window"
         } else {
             "non_replicated_deduplication_window"
         };
-        if value(window) < WINDOW_MIN {
+        if is_below(window, WINDOW_MIN) {
             windows.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
-        if !replicated && (value("fsync_after_insert") == 0 || value("fsync_part_directory") == 0) {
+        let syncs_nothing = !replicated
+            && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))
+                != [false; 2];
+        if syncs_nothing {
             syncs.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"));
         }
     }
-    if windows.is_empty() {
-        report.ok("deduplication", "the tables recognise repeated inserts");
-    } else {
+    if !unreadable.is_empty() {
+        let names: Vec<_> = unreadable.iter().copied().collect();
+        report.warning(
+            "table settings",
+            format!(
+                "unknown: a table leaves {} to the server, whose defaults this user may not read",
+                names.join(", ")
+            ),
+            "GRANT SELECT ON system.merge_tree_settings to this user, and run milepost check again",
+        );
+    }
+    let is_unknown = |part: &str| unreadable.iter().any(|name| name.contains(part));
+    if !windows.is_empty() {
         report.error(
             "deduplication",
             "a retried insert is stored twice, and counted twice in summing views",
             format!("run in ClickHouse: {}", windows.join("; ")),
         );
+    } else if !is_unknown("deduplication") {
+        report.ok("deduplication", "the tables recognise repeated inserts");
     }
-    if syncs.is_empty() {
-        report.ok("fsync", "an insert survives a power failure");
-    } else {
+    if !syncs.is_empty() {
         report.error(
             "fsync",
             "acknowledged rows do not survive a power failure",
             format!("run in ClickHouse: {}", syncs.join("; ")),
         );
+    } else if !is_unknown("fsync") {
+        report.ok("fsync", "an insert survives a power failure");
     }
 }
 
@@ -431,6 +453,28 @@ mod tests {
             let mut report = Report::default();
             version(&mut report, text);
             assert_eq!(report.findings()[0].level, level, "{text}");
+        }
+    }
+
+    #[test]
+    fn unreadable_default_is_unknown_and_not_0() {
+        let tables = |full: &str| [["positions", "MergeTree", full].map(str::to_owned)];
+        let defaults =
+            ["non_replicated_deduplication_window", "fsync_after_insert", "fsync_part_directory"]
+                .map(|name| [name, "0"].map(str::to_owned));
+        let own = "MergeTree ORDER BY ts SETTINGS non_replicated_deduplication_window = 10000, \
+                   fsync_after_insert = 1, fsync_part_directory = 1";
+        let bare = "MergeTree ORDER BY ts";
+        for (full, defaults, expected) in [
+            (own, &[][..], &[("deduplication", Level::Ok), ("fsync", Level::Ok)][..]),
+            (bare, &defaults, &[("deduplication", Level::Error), ("fsync", Level::Error)]),
+            (bare, &[], &[("table settings", Level::Warning)]),
+        ] {
+            let mut report = Report::default();
+            durability(&mut report, "fleet", &tables(full), defaults);
+            let found: Vec<_> =
+                report.findings().iter().map(|finding| (finding.what, finding.level)).collect();
+            assert_eq!(found, expected, "{full} {defaults:?}");
         }
     }
 

@@ -422,6 +422,10 @@ mod tests {
                 "clickhouse.insert_quorum: ",
             ),
             (
+                "webhook.ca_file = '/etc/ca.pem'",
+                "webhook.ca_file: nothing is sent without webhook.url",
+            ),
+            (
                 "decode.fix_age_max = '30d'\nclickhouse.retention.positions_days = 39",
                 "clickhouse.retention.positions_days: must be at least 40",
             ),

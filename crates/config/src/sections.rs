@@ -343,6 +343,7 @@ impl Webhook {
         s.show("webhook.url", &shown);
         let (url, with_tls) = s.valid("webhook.url", webhook_url(url)).unwrap_or_default();
         let ca = s.path("webhook.ca_file");
+        let has_ca = ca.is_some();
         let tls =
             s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
         let token = s.secret("webhook.token");
@@ -350,6 +351,12 @@ impl Webhook {
             s.wrong(
                 "webhook.token",
                 "nothing is sent without webhook.url; set it, or remove the token",
+            );
+        }
+        if has_ca && !s.is_given("webhook.url") {
+            s.wrong(
+                "webhook.ca_file",
+                "nothing is sent without webhook.url; set it, or remove the file",
             );
         }
         with_tls.map(|_| Self { url, tls, token })

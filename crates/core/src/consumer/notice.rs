@@ -160,8 +160,9 @@ impl fmt::Display for ConsumerNotice {
                     if *sessions == 1 { ("was", "it", "it") } else { ("were", "they", "them") };
                 write!(
                     f,
-                    "{} {were} gone before {subject} could be emptied, and the messages that the broker had queued for {object} \
-                     are lost: {subject} expired (mqtt.session_expiry), or the broker dropped {object}",
+                    "{} {were} gone before {subject} could be emptied: {subject} expired (mqtt.session_expiry), or the broker \
+                     dropped {object}, and the messages that it had queued for {object} are lost. Nothing is lost if the \
+                     broker's node was away when the former process would have created {object}",
                     counted(*sessions, "former session")
                 )
             }

@@ -30,6 +30,9 @@ pub(super) struct Sequence {
     gaps: Vec<(u32, u32)>,
     /// The highest number; 0 before the first one.
     highest: u32,
+    /// Time of the fix that showed that the counter was reset, in seconds since 1970; 0 in the
+    /// first run. An older fix belongs to an earlier run, so it fills no gap of this one.
+    run_began_s: u32,
 }
 
 const _: () = assert!(size_of::<Sequence>() <= 40, "a driver's counter must not exceed 40 bytes");
@@ -69,7 +72,7 @@ impl Sequence {
             Some(0) => 0,
             // The device's counter was reset; the numbers missing before the reset stay missing.
             Some(RESET_JUMP_MIN..) => self.restart(seq, ts),
-            None if self.fill(seq) => -1,
+            None if !self.is_of_earlier_run(ts) && self.fill(seq) => -1,
             None if ts > self.highest_ts => self.restart(seq, ts),
             None => 0,
         }
@@ -77,8 +80,13 @@ impl Sequence {
 
     fn restart(&mut self, seq: u32, ts: i64) -> i64 {
         (self.highest, self.highest_ts) = (seq, ts);
+        self.run_began_s = u32::try_from(ts / 1_000).unwrap_or(0);
         self.gaps.clear();
         0
+    }
+
+    fn is_of_earlier_run(&self, ts: i64) -> bool {
+        ts / 1_000 < i64::from(self.run_began_s)
     }
 
     /// Removes the number from the gaps. Returns whether it was missing.
@@ -151,6 +159,16 @@ mod tests {
         let changes: Vec<i64> = fixes.iter().map(|(seq, ts)| sequence.record(*seq, *ts)).collect();
         // 901 arrives after the reset, so it no longer fills its gap.
         assert_eq!(changes, [0, 2, 0, 1, 0, -1, 0]);
+    }
+
+    #[test]
+    fn late_fix_of_an_earlier_run_fills_no_gap_of_the_current_one() {
+        let mut sequence = Sequence::default();
+        let fixes = [(900, 100_000), (901, 101_000), (1, 200_000), (4, 203_000)];
+        let changes: Vec<i64> = fixes.iter().map(|(seq, ts)| sequence.record(*seq, *ts)).collect();
+        assert_eq!(changes, [0, 0, 0, 2]);
+        assert_eq!(sequence.record(3, 50_000), 0, "sent before the reset");
+        assert_eq!(sequence.record(3, 202_000), -1, "sent after the reset");
     }
 
     #[test]
