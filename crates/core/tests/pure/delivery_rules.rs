@@ -171,7 +171,7 @@ impl Rig {
                     let took = self.insert_duration;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
-                        _ if is_foreign => Outcome::Unsplittable,
+                        _ if is_foreign => Outcome::UnknownColumns,
                         _ if name == "erased" => Outcome::LeftOut { rows: piece.rows.len() as u64 },
                         Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
@@ -870,7 +870,7 @@ fn oversized_row_without_a_spool_is_dropped_and_counted() {
 }
 
 #[test]
-fn unsplittable_file_is_deferred() {
+fn file_with_unknown_columns_is_deferred() {
     let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
     let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);
     rig.wait(Duration::from_secs(2));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use milepost_core::peers::decision::{Decision, Inquiry, Next};
+use milepost_core::peers::decision::{Decision, FollowUp, Inquiry};
 use milepost_core::peers::standing::Member;
 use milepost_core::peers::waves::Waves;
 
@@ -41,7 +41,7 @@ impl Group {
             let Some(peer) = pending.pop_front() else { return inquiry.decision() };
             waves.answered();
             let answer = Ok(self.members[peer].standing(true, 0));
-            if inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer) == Next::Stop {
+            if inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer) == FollowUp::Stop {
                 return inquiry.decision();
             }
         }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use milepost_core::consumer::nodes::{ANSWERS_WITHIN, PATIENCE};
+use milepost_core::consumer::nodes::{NODE_ANSWER_TIMEOUT, PATIENCE};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::policy::Delivery;
@@ -88,7 +88,7 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
 /// a second client, which has no session, gets no CONNACK either.
 #[test]
 fn hung_node_is_left_after_one_attempt_at_start_and_later() {
-    let left_within = 2 * ANSWERS_WITHIN + Duration::from_secs(1);
+    let left_within = 2 * NODE_ANSWER_TIMEOUT + Duration::from_secs(1);
     let mut setup = Setup {
         consumer: consumer_settings(1),
         intake: intake_settings(5),

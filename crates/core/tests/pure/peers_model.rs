@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use milepost_core::erased::Erased;
-use milepost_core::peers::decision::{Decision, Inquiry, Next, order};
+use milepost_core::peers::decision::{Decision, FollowUp, Inquiry, order};
 use milepost_core::peers::standing::{Member, MemberStatus};
 use proptest::prelude::*;
 
@@ -140,7 +140,9 @@ impl World {
         };
         let inquiry =
             self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
-        if inquiry.is_some_and(|inquiry| inquiry.handle_answer(NAMES[peer], answer) == Next::Stop) {
+        if inquiry
+            .is_some_and(|inquiry| inquiry.handle_answer(NAMES[peer], answer) == FollowUp::Stop)
+        {
             self.decide(asker);
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost_core::consumer::nodes::ANSWERS_WITHIN;
+use milepost_core::consumer::nodes::NODE_ANSWER_TIMEOUT;
 use milepost_core::consumer::{Connections, Consumer, ConsumerConfig};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::events::{DeliveryCommand, Report, ServerStatus};
@@ -373,7 +373,7 @@ impl<B: Backend> World<B> {
             let node =
                 self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
             if self.broker.hung.contains(&node) {
-                let after = within.map_or(CONNECT_TIMEOUT, |_| 2 * ANSWERS_WITHIN);
+                let after = within.map_or(CONNECT_TIMEOUT, |_| 2 * NODE_ANSWER_TIMEOUT);
                 self.dialing.insert(id, (node, self.instant() + after));
                 continue;
             }
