@@ -58,8 +58,8 @@ pub struct Session {
     /// Messages deferred on this connection.
     deferred: u64,
     continuity: Continuity,
-    /// How long the broker keeps the session without a connection: what the last CONNACK granted,
-    /// at most what we asked for.
+    /// Time for which the broker keeps the session without a connection: what the last CONNACK
+    /// granted, at most what we asked for.
     session_expiry: Duration,
     /// A SUBACK granted the subscription at least once.
     has_been_live: bool,
