@@ -49,7 +49,7 @@ fn work(count: usize, name: &str) {
         Format::ALL.into_iter().find(|format| name.starts_with(&format!("{} ", format.name())));
     let keep = if name.contains("keep") { "keep = [\"batt\"]\n" } else { "" };
     let (messages, decoder) = match format {
-        Some(format) => (work::messages_in(format, 5_000), work::decoder_of(format, keep)),
+        Some(format) => (work::messages_in(format, 5_000), work::decoder_for(format, keep)),
         None => (work::messages(5_000), work::decoder()),
     };
     let (messages, count) = match name {

@@ -32,7 +32,7 @@ fn decode(criterion: &mut Criterion) {
     let formats = Format::ALL.map(|format| {
         (
             format!("5,000 of {}", format.name()),
-            work::decoder_of(format, ""),
+            work::decoder_for(format, ""),
             work::messages_in(format, ROWS),
         )
     });

@@ -72,7 +72,7 @@ pub fn decoder() -> Decoder {
 }
 
 /// Returns a decoder of this format. `keep`: a further line for its `[[sources]]`, or empty.
-pub fn decoder_of(format: Format, keep: &str) -> Decoder {
+pub fn decoder_for(format: Format, keep: &str) -> Decoder {
     let config =
         Config::parse(&format!("{}{keep}", format.source())).expect("the source is well formed");
     Decoder::new(&config.sources, config.decode)

@@ -1,7 +1,7 @@
 //! The input is a line with flags and topic, and then the payload: `0drivers/7/gps\n{"lat":…}`. The
-//! flags are bits of the first byte: 2, the payload was truncated; 4, tight limits. So they can be
-//! written as a digit. The topic selects the format, see [`SOURCES`]; if `MILEPOST_FUZZ_FORMAT`
-//! names a format, every message has that format.
+//! flags are bits of the first byte, so they can be written as a digit: 2, the payload was
+//! truncated; 4, tight limits. The topic selects the format, see [`SOURCES`]; if
+//! `MILEPOST_FUZZ_FORMAT` names a format, every message has that format.
 
 #![no_main]
 
@@ -164,8 +164,8 @@ fuzz_target!(|data: &[u8]| {
     let Decoded { positions: rows, rejects: refused, .. } = decoded;
     let inserts = encode(Batch { positions: rows, rejects: refused, ..Batch::default() }, "fleet");
     let rows_of = |table: &str| {
-        let of_table = inserts.iter().filter(|insert| insert.statement.contains(table));
-        of_table.map(|insert| insert.rows).sum::<usize>()
+        let table_inserts = inserts.iter().filter(|insert| insert.statement.contains(table));
+        table_inserts.map(|insert| insert.rows).sum::<usize>()
     };
     assert_eq!((rows_of("fleet.positions "), rows_of("fleet.rejects ")), (positions, rejects));
     for insert in &inserts {

@@ -205,7 +205,7 @@ impl Driver {
     }
 
     fn handle_report(&mut self, report: Report, now: Instant) {
-        self.wiring.metrics.reported(&report);
+        self.wiring.metrics.observe_report(&report);
         self.state.consumer.handle_report(report, now);
     }
 
@@ -303,7 +303,7 @@ impl Driver {
         }
         while let Some(Durable { rows, opened_at, .. }) = self.state.consumer.poll_durable() {
             let age = opened_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-            self.wiring.metrics.durable(rows, age.as_secs_f64());
+            self.wiring.metrics.observe_durable_batch(rows, age.as_secs_f64());
         }
         self.publish_health();
     }

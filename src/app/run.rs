@@ -45,7 +45,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     let shared = Shared::new(&config);
     let Shared { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
-    metrics.configured(spool_bytes_max, full_batches(&config));
+    metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
     // The consumer is not ready until it reports: a probe may ask before the driver's thread runs.
     health.set(driver::PART, vec!["consumer: starting".to_owned()]);
     let mut signals = Signals::new()?;

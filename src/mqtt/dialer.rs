@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::connection::{Connection, ConnectionError};
 use milepost_config as config;
-use milepost_core::consumer::nodes::ANSWERS_WITHIN;
+use milepost_core::consumer::nodes::NODE_ANSWER_TIMEOUT;
 use milepost_core::intake::SessionIndex;
 use milepost_core::throttle::Throttle;
 use milepost_mqtt as codec;
@@ -70,8 +70,8 @@ impl Dialer {
         }
     }
 
-    /// Returns whether the node answers a client without a session within [`ANSWERS_WITHIN`]. A
-    /// node that resumes a large session answers the client of that session late, and this one at
+    /// Returns whether the node answers a client without a session within [`NODE_ANSWER_TIMEOUT`].
+    /// A node that resumes a large session answers the client of that session late, and this one at
     /// once.
     pub(super) fn probe(
         &self,
@@ -95,7 +95,7 @@ impl Dialer {
             Ok::<_, ConnectionError>(read > 0)
         };
         async move {
-            timeout(ANSWERS_WITHIN, answers)
+            timeout(NODE_ANSWER_TIMEOUT, answers)
                 .await
                 .is_ok_and(|answered| answered.is_ok_and(|any| any))
         }

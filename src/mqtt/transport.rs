@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, ConnectionError};
 use super::shared::Shared;
 use milepost_core::Qos;
-use milepost_core::consumer::nodes::{ANSWERS_WITHIN, Node};
+use milepost_core::consumer::nodes::{NODE_ANSWER_TIMEOUT, Node};
 use milepost_core::consumer::{Consumer, Now};
 use milepost_core::error_chain;
 use milepost_core::intake::SessionIndex;
@@ -72,7 +72,7 @@ impl AnswerWait {
                 (self.probe_at, self.probing) = (self.latest, None);
                 Poll::Pending
             }
-            Poll::Ready(false) => Poll::Ready(ConnectionError::Hung(ANSWERS_WITHIN)),
+            Poll::Ready(false) => Poll::Ready(ConnectionError::Hung(NODE_ANSWER_TIMEOUT)),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -115,7 +115,7 @@ impl Transport {
                 let dialing =
                     Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
                 let latest = now + shared.mqtt.connect_timeout;
-                let probe_at = within.map_or(latest, |_| latest.min(now + ANSWERS_WITHIN));
+                let probe_at = within.map_or(latest, |_| latest.min(now + NODE_ANSWER_TIMEOUT));
                 self.state = State::Dialing {
                     dialing,
                     waiting: AnswerWait { probe_at, latest, probing: None },
@@ -152,8 +152,11 @@ impl Transport {
                 // CONNECT has not been sent yet, so a large session cannot be the cause: no probe.
                 Poll::Pending if now.instant >= waiting.probe_at => {
                     let has_other_node = waiting.probe_at < waiting.latest;
-                    let waited =
-                        if has_other_node { ANSWERS_WITHIN } else { shared.mqtt.connect_timeout };
+                    let waited = if has_other_node {
+                        NODE_ANSWER_TIMEOUT
+                    } else {
+                        shared.mqtt.connect_timeout
+                    };
                     Err(ConnectionError::Unanswered(waited))
                 }
                 Poll::Pending => return Poll::Pending,

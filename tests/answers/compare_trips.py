@@ -43,10 +43,10 @@ def milliseconds(time) -> int:
 def with_movingpandas(labelled):
     data = frame(labelled).set_index("tracked_at")
     data.index = data.index.tz_localize(None)
-    way = movingpandas.Trajectory(data, "user_id")
-    found = movingpandas.TrajectoryStopDetector(way).get_stop_time_ranges(min_duration=timedelta(seconds=180), max_diameter=100)
+    trajectory = movingpandas.Trajectory(data, "user_id")
+    found = movingpandas.TrajectoryStopDetector(trajectory).get_stop_time_ranges(min_duration=timedelta(seconds=180), max_diameter=100)
     stops = [(milliseconds(stop.t_0), milliseconds(stop.t_n)) for stop in found]
-    return stops, way.get_length(), max(0, len(stops) - 1)
+    return stops, trajectory.get_length(), max(0, len(stops) - 1)
 
 
 def with_trackintel(labelled):

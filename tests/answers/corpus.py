@@ -62,10 +62,10 @@ class Journey:
         """
         end = self.metres + metres
         while self.metres < end:
-            left = end - self.metres
-            wanted = min(cruise, math.sqrt(until**2 + 2 * push * left), self.speed + push)
+            remaining = end - self.metres
+            target = min(cruise, math.sqrt(until**2 + 2 * push * remaining), self.speed + push)
             self.heading += self.chance.gauss(0, wobble)
-            self._step(max(wanted, min(cruise, 0.6)))
+            self._step(max(target, min(cruise, 0.6)))
 
     def drive(self, metres: float, cruise: float, block: tuple[float, float], push: float = 1.5, wobble: float = 0.004,
               turn: float = 0.5, light: float = 0.15, slow: float = 4.5) -> "Journey":
@@ -76,9 +76,9 @@ class Journey:
         end = self.metres + metres
         while self.metres < end:
             is_turn, is_light = self.chance.random() < turn, self.chance.random() < light
-            way = min(self.chance.uniform(*block), end - self.metres)
-            is_last = self.metres + way >= end - 1
-            self._roll(way, cruise, push, wobble, 0.0 if is_light or is_last else min(slow, cruise) if is_turn else cruise)
+            length = min(self.chance.uniform(*block), end - self.metres)
+            is_last = self.metres + length >= end - 1
+            self._roll(length, cruise, push, wobble, 0.0 if is_light or is_last else min(slow, cruise) if is_turn else cruise)
             if is_light and not is_last:
                 self.speed = 0.0
                 self.stand(self.chance.randrange(8, 70))
@@ -195,8 +195,8 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
         scale = 4 if second in rough else 1
         north, east = (scale * axis * error for error in errors[second])
         if chance.random() < spikes:
-            far, way = chance.uniform(200, 900), chance.uniform(0, 2 * math.pi)
-            north, east = far * math.cos(way), far * math.sin(way)
+            distance, bearing = chance.uniform(200, 900), chance.uniform(0, 2 * math.pi)
+            north, east = distance * math.cos(bearing), distance * math.sin(bearing)
         fix = {"driver": driver, "ms": START_MS + second * 1000, "seq": len(fixes) + 1,
                "lat": lat + north / 111_200, "lng": lng + east / (111_320 * math.cos(math.radians(lat)))}
         if has_speed:

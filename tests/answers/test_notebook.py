@@ -40,8 +40,8 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
     found = [int(float(word)) for word in numbers.split()]
     metres = found.pop(1)
     assert abs(metres - sum(row["metres"] for row in days.values())) < 30
-    of_busiest = max(sum(row["driver_id"] == driver for row in episodes) for driver in {row["driver_id"] for row in episodes})
-    assert found == [5, of_busiest, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in episodes),
+    busiest_count = max(sum(row["driver_id"] == driver for row in episodes) for driver in {row["driver_id"] for row in episodes})
+    assert found == [5, busiest_count, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in episodes),
                      sum(row["kind"] == "trip" for row in episodes), 4]
     # The third figure: a row for each quarter of an hour, in Berlin's wall clock time; 0 if no driver sent anything.
     rows = json.loads(rows)

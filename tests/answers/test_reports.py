@@ -42,12 +42,12 @@ def test_time_in_a_zone_is_cut_at_local_midnight(db):
 
 
 def test_a_shift_is_from_the_first_trip_to_the_end_of_the_last(db):
-    way = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
+    lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
     db.insert(fixes("2026-06-01T07:00:00", range(0, 3600, 15)))
-    db.insert(fixes("2026-06-01T08:00:00", range(0, 1800, 15), lng=way(0), speed=15.0))
-    db.insert(fixes("2026-06-01T08:30:00", range(0, 3600, 15), lng=way(1800)(0)))
-    db.insert(fixes("2026-06-01T09:30:00", range(0, 900, 15), lng=way(1800), speed=15.0))
-    db.insert(fixes("2026-06-01T09:45:00", range(0, 3600, 15), lng=way(2700)(0)))
+    db.insert(fixes("2026-06-01T08:00:00", range(0, 1800, 15), lng=lng_from(0), speed=15.0))
+    db.insert(fixes("2026-06-01T08:30:00", range(0, 3600, 15), lng=lng_from(1800)(0)))
+    db.insert(fixes("2026-06-01T09:30:00", range(0, 900, 15), lng=lng_from(1800), speed=15.0))
+    db.insert(fixes("2026-06-01T09:45:00", range(0, 3600, 15), lng=lng_from(2700)(0)))
     db.refresh()
     (row,) = ask(db, "Shifts")
     assert (row["local_day"], row["trips"]) == ("2026-06-01", 2)
@@ -70,7 +70,7 @@ def test_idling_counts_ignition_without_motion(db):
 
 def test_harsh_braking_is_above_three_metres_per_second_squared(db):
     speeds = [20.0, 20.0, 12.0, 11.0, 5.0, 5.0]
-    way = [0, 40, 72, 95, 111, 121]
+    metres = [0, 40, 72, 95, 111, 121]
     began = epoch_ms("2026-06-01T10:00:00", TZ)
-    db.insert([{"driver": "anna", "ms": began + 2000 * n, "lat": 52.51, "lng": 13.41 + way[n] / 67_700, "speed": speed} for n, speed in enumerate(speeds)])
+    db.insert([{"driver": "anna", "ms": began + 2000 * n, "lat": 52.51, "lng": 13.41 + metres[n] / 67_700, "speed": speed} for n, speed in enumerate(speeds)])
     assert [(row["from_kmh"], row["to_kmh"]) for row in ask(db, "Harsh braking")] == [(72, 43)]

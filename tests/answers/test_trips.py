@@ -1,4 +1,4 @@
-"""What a dispatcher expects of stops, trips and mileage, on days of known truth (corpus.py) and with the errors of real receivers."""
+"""Checks what a dispatcher expects of stops, trips and mileage, on days of known truth (corpus.py) and with the errors of real receivers."""
 from __future__ import annotations
 
 import pytest

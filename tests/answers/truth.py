@@ -1,4 +1,4 @@
-"""What the views must return, computed a second time, without SQL. Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
+"""Computes, without SQL, what the views must return. Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
 
 A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, acc, received (ms).
 """
@@ -135,14 +135,14 @@ def speed_between(a, b) -> float:
 
 def reasons(track: list[dict], rules=RULES) -> list[str]:
     """Returns the reason why each fix is dropped, or ''."""
-    why = ["inaccurate" if (fix.get("acc") or 0) > rules.acc_max else "" for fix in track]
-    accurate = [place for place, reason in enumerate(why) if not reason]
+    dropped = ["inaccurate" if (fix.get("acc") or 0) > rules.acc_max else "" for fix in track]
+    accurate = [place for place, reason in enumerate(dropped) if not reason]
     for at in range(1, len(accurate) - 1):
         a, fix, b = (track[accurate[at + step]] for step in (-1, 0, 1))
         if fix["ms"] - a["ms"] > GAP_MS or b["ms"] - fix["ms"] > GAP_MS:
             continue
         if is_impossible(a, fix, rules) and is_impossible(fix, b, rules) and not is_impossible(a, b, rules):
-            why[accurate[at]] = "jump"
+            dropped[accurate[at]] = "jump"
         # A fix is also a jump if it is more than 100 m away from both neighbours, the way there and back takes at most two minutes, the direct
         # way is shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them.
         leg_to, leg_from, direct = apart(a, fix), apart(fix, b), apart(a, b)
@@ -150,8 +150,8 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
                      speed_between(b, track[accurate[at + 2]]) if at + 2 < len(accurate) else 0, speed_between(a, b))
         if (min(leg_to, leg_from) > JUMP_M and direct < 0.6 * (leg_to + leg_from) and b["ms"] - a["ms"] <= 120_000
                 and min(speed_between(a, fix), speed_between(fix, b)) > 1.5 * around + 5):
-            why[accurate[at]] = "jump"
-    return why
+            dropped[accurate[at]] = "jump"
+    return dropped
 
 
 def good(track: list[dict], rules=RULES) -> list[dict]:
@@ -161,6 +161,7 @@ def good(track: list[dict], rules=RULES) -> list[dict]:
 def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
     """Returns the stops of the UTC day, each with the indices of its first and last fix and its place."""
     here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
+    # Looks: the first fix in each interval of LOOK_MS.
     looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
     axes = {at: on_three_axes(fixes[at]["lat"], fixes[at]["lng"]) for at in looks}
     # A speed of 0 is ignored if the device sends no other speed all day and moves farther than HONEST_M.
@@ -271,34 +272,34 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             points.append(([at], None))
     places = [stop_of[members[0]][2] if members[0] in stop_of else tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
               for members, _ in points]
-    ways = []
+    found = []
     for number in range(1, len(points)):
         members = points[number][0]
         a, b = fixes[members[0] - 1], fixes[members[-1]]
         kind = kinds[members[0]]
-        way = {"a": a, "b": b, "metres": 0.0, "untracked": 0.0, "place": None, "kind": kind.split()[-1], "fixes": [fixes[at] for at in members]}
+        leg = {"a": a, "b": b, "metres": 0.0, "untracked": 0.0, "place": None, "kind": kind.split()[-1], "fixes": [fixes[at] for at in members]}
         raw = metres(a["lat"], a["lng"], b["lat"], b["lng"])
         if kind == "gap":
-            way["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= SILENCE_DAYS_MAX
-            if b["ms"] - a["ms"] > GAP_MS and apart(a, b) <= rules.trip_m and way["is_known"]:
-                way["kind"], way["place"], way["is_silent"] = "stop", (a["lat"], a["lng"]), True
+            leg["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= SILENCE_DAYS_MAX
+            if b["ms"] - a["ms"] > GAP_MS and apart(a, b) <= rules.trip_m and leg["is_known"]:
+                leg["kind"], leg["place"], leg["is_silent"] = "stop", (a["lat"], a["lng"]), True
             else:
-                way["untracked"] = raw
+                leg["untracked"] = raw
         elif kind == "night trip":
-            way["metres"] = raw
+            leg["metres"] = raw
         elif kind == "night stop":
-            way["place"] = degrees_of(stop_of[members[0]][2]) if members[0] in stop_of else (b["lat"], b["lng"])
+            leg["place"] = degrees_of(stop_of[members[0]][2]) if members[0] in stop_of else (b["lat"], b["lng"])
         elif kind == "stop":
-            way["place"] = degrees_of(places[number])
+            leg["place"] = degrees_of(places[number])
         else:
             def vector(which):
                 if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
                     return None
                 return tuple(end - start for start, end in zip(places[which - 1], places[which]))
             here = vector(number)
-            way["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * bend(vector(number - 1), here, vector(number + 1), places[number])
-        ways.append(way)
-    return ways
+            leg["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * bend(vector(number - 1), here, vector(number + 1), places[number])
+        found.append(leg)
+    return found
 
 
 def bend(before, here, after, up) -> float:
@@ -324,14 +325,14 @@ def degrees_of(axes) -> tuple[float, float]:
     return math.degrees(math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))), math.degrees(math.atan2(y, x))
 
 
-def runs(ways):
+def runs(route):
     """Groups consecutive legs of the same kind; each gap is a group of its own. Leaves out gaps of more than SILENCE_DAYS_MAX days."""
     groups: list[list[dict]] = []
-    for way in ways:
-        if groups and groups[-1][-1]["kind"] == way["kind"] != "gap":
-            groups[-1].append(way)
+    for leg in route:
+        if groups and groups[-1][-1]["kind"] == leg["kind"] != "gap":
+            groups[-1].append(leg)
         else:
-            groups.append([way])
+            groups.append([leg])
     return [run for run in groups if run[0]["kind"] != "gap" or run[0]["is_known"]]
 
 
@@ -342,19 +343,19 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
         for run in runs(legs(track)):
             began, ended = run[0]["a"]["ms"], run[-1]["b"]["ms"]
             if ended > since and began < until:
-                speeds = [fix["speed"] for way in run for fix in way["fixes"] if fix.get("speed") is not None]
+                speeds = [fix["speed"] for leg in run for fix in leg["fixes"] if fix.get("speed") is not None]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
-                stops = [way["place"] for way in run if way["place"]]  # a stop across midnight has a place on each day, and one at midnight
-                found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(way["fixes"]) for way in run),
-                              "metres": sum(way["metres"] for way in run), "untracked_m": sum(way["untracked"] for way in run),
+                stops = [leg["place"] for leg in run if leg["place"]]  # a stop across midnight has a place on each day, and one at midnight
+                found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(leg["fixes"]) for leg in run),
+                              "metres": sum(leg["metres"] for leg in run), "untracked_m": sum(leg["untracked"] for leg in run),
                               "speed_max": max(speeds, default=None),
                               "from": stops or ends[:1], "to": stops or ends[1:]})
     return found
 
 
-def pieces(way, next_cut):
+def pieces(leg, next_cut):
     """Splits a leg: returns the start, share and seconds of each piece. `next_cut` returns the first cut after a time."""
-    began, ended, at = way["a"]["ms"], way["b"]["ms"], way["a"]["ms"]
+    began, ended, at = leg["a"]["ms"], leg["b"]["ms"], leg["a"]["ms"]
     if began == ended:
         return [(at, 1.0, 0.0)]
     found = []
@@ -385,12 +386,12 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
         for run in runs(legs(track)):
             if run[0]["kind"] != "gap":
                 row_of(day_of(run[0]["a"]["ms"]))[run[0]["kind"] + "s"] += 1
-            for way in run:
-                row_of(day_of(way["b"]["ms"]))["untracked_m"] += way["untracked"]
-                for at, share, seconds in pieces(way, next_midnight) if way["kind"] != "gap" else []:
-                    row_of(day_of(at))["metres"] += way["metres"] * share
-                    row_of(day_of(at))["moving_s" if way["kind"] == "trip" else "standing_s"] += seconds
-                    row_of(day_of(at))["silent_s"] += seconds if way.get("is_silent") else 0
+            for leg in run:
+                row_of(day_of(leg["b"]["ms"]))["untracked_m"] += leg["untracked"]
+                for at, share, seconds in pieces(leg, next_midnight) if leg["kind"] != "gap" else []:
+                    row_of(day_of(at))["metres"] += leg["metres"] * share
+                    row_of(day_of(at))["moving_s" if leg["kind"] == "trip" else "standing_s"] += seconds
+                    row_of(day_of(at))["silent_s"] += seconds if leg.get("is_silent") else 0
     return {key: day for key, day in found.items() if since_day.isoformat() <= key[1] < until_day.isoformat()}
 
 
@@ -410,10 +411,10 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
                 quarter["speed_sum"] += fix["speed"]
                 quarter["speed_count"] += 1
                 quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["speed"])
-        for way in legs(track):
-            for at, share, seconds in pieces(way, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if way["kind"] != "gap" and not way.get("is_silent") else []:
-                quarter_of(at)["distance_m"] += way["metres"] * share
-                quarter_of(at)["moving_s"] += seconds if way["kind"] == "trip" else 0
+        for leg in legs(track):
+            for at, share, seconds in pieces(leg, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if leg["kind"] != "gap" and not leg.get("is_silent") else []:
+                quarter_of(at)["distance_m"] += leg["metres"] * share
+                quarter_of(at)["moving_s"] += seconds if leg["kind"] == "trip" else 0
                 quarter_of(at)["tracked_s"] += seconds
     return found
 
@@ -429,6 +430,6 @@ def silences(fixes, seconds, since, until, now) -> list[dict]:
             ended = following and following["ms"]
             duration_s = ((ended or min(until, now)) - fix["ms"]) / 1000
             if duration_s > seconds and fix["ms"] < until and (ended is None or ended > since):
-                way = following and between(fix, following)
-                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": duration_s, "metres": way})
+                distance_m = following and between(fix, following)
+                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": duration_s, "metres": distance_m})
     return found

@@ -21,43 +21,42 @@ fn standing(name: &str) -> MemberStatus {
 async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (body, asked) = (standing(name).to_json(), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&asked);
+    let (body, requests) = (standing(name).to_json(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&requests);
     tokio::spawn(async move {
         loop {
-            let (mut asker, _) = listener.accept().await.unwrap();
+            let (mut client, _) = listener.accept().await.unwrap();
             count.fetch_add(1, Ordering::SeqCst);
-            let mut question = [0; 4096];
-            let length = asker.read(&mut question).await.unwrap();
-            assert!(question[..length].starts_with(format!("GET {PATH} ").as_bytes()));
+            let mut request = [0; 4096];
+            let length = client.read(&mut request).await.unwrap();
+            assert!(request[..length].starts_with(format!("GET {PATH} ").as_bytes()));
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                 body.len()
             );
-            asker.write_all((head + &body).as_bytes()).await.unwrap();
+            client.write_all((head + &body).as_bytes()).await.unwrap();
         }
     });
-    (Peer { host: Ipv4Addr::LOCALHOST.to_string(), port }, asked)
+    (Peer { host: Ipv4Addr::LOCALHOST.to_string(), port }, requests)
 }
 
 #[tokio::test]
 async fn address_with_several_names_is_asked_once() {
-    let (higher, asked) = member("milepost-2").await;
+    let (higher, requests) = member("milepost-2").await;
     let address = format!("{}:{}", higher.host, higher.port);
     let peers = [higher.clone(), higher];
     let decision = ask(&peers, standing("milepost-1"), Duration::from_secs(3)).await;
     let because = vec![format!("milepost-2 at {address} has a higher name")];
     assert_eq!(decision, Decision::Keep { because, certain: true });
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn lower_staying_member_is_found_after_a_hung_one() {
-    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let hangs =
-        (Peer { host: "127.0.0.1".to_owned(), port: hangs.local_addr().unwrap().port() }, hangs);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let hung = Peer { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
     let (lower, _) = member("milepost-0").await;
     let address = format!("{}:{}", lower.host, lower.port);
-    let decision = ask(&[hangs.0, lower], standing("milepost-1"), Duration::from_secs(600)).await;
+    let decision = ask(&[hung, lower], standing("milepost-1"), Duration::from_secs(600)).await;
     assert_eq!(decision, Decision::Leave { to: "milepost-0".to_owned(), address });
 }

@@ -44,21 +44,21 @@ fn mapped(mapping: &str) -> String {
 /// Returns a line for each result. A fix: seconds after noon (negative: before), lat, lng, speed in
 /// m/s, heading in degrees, altitude and accuracy in m. A reject: reason and detail. An ignored
 /// part: its kind.
-fn shown(decoded: &Decoded) -> Vec<String> {
+fn summary_lines(decoded: &Decoded) -> Vec<String> {
     let number = |units: i64, per_one: f64, unknown: i64| {
         if units == unknown { "-".to_owned() } else { (units as f64 / per_one).to_string() }
     };
     let fixes = decoded.positions.iter().map(|fix| {
-        let none = i64::from(u16::MAX);
+        let unknown = i64::from(u16::MAX);
         format!(
             "{} {} {} {} {} {} {}",
             fix.ts.unix_ms() / 1_000 - NOW_S,
             f64::from(fix.lat.e7()) / 1e7,
             f64::from(fix.lng.e7()) / 1e7,
-            number(fix.speed.cms().into(), 100.0, none),
-            number(fix.heading.cdeg().into(), 100.0, none),
+            number(fix.speed.cms().into(), 100.0, unknown),
+            number(fix.heading.cdeg().into(), 100.0, unknown),
             number(fix.alt.dm().into(), 10.0, i32::MAX.into()),
-            number(fix.acc.dm().into(), 10.0, none),
+            number(fix.acc.dm().into(), 10.0, unknown),
         )
     });
     let rejects =
@@ -66,12 +66,13 @@ fn shown(decoded: &Decoded) -> Vec<String> {
     fixes.chain(rejects).chain(decoded.ignored.iter().map(|kind| kind.name().to_owned())).collect()
 }
 
-/// Asserts the lines of [`shown`]. `expected`: a whole line of a fix, or a part of another line.
+/// Asserts the result of [`summary_lines`]. `expected`: a whole line of a fix, or a part of another
+/// line.
 #[track_caller]
 fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
     let decoded = decode_on(toml, "in/d7", &payload);
     let (lines, payload) =
-        (shown(&decoded), String::from_utf8_lossy(payload.as_ref()).into_owned());
+        (summary_lines(&decoded), String::from_utf8_lossy(payload.as_ref()).into_owned());
     assert_eq!(lines.len(), expected.len(), "{toml}\n{payload}: {lines:?}");
     for (line, expected) in lines.iter().zip(expected) {
         let is_fix = expected.starts_with(['-', '0', '1']);
@@ -132,8 +133,8 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let both = damaged + &nmea(&[&gga("110000"), &rmc("110001"), &gga("110001")]);
     check(&toml, both, &[flat, other, "bad_checksum"]);
     // If a pair is split between two messages, its RMC becomes the fix and its GGA is ignored.
-    let cut = [&*rmc("110000"), &*gga("110000"), &*rmc("110001")];
-    check(&toml, nmea(&cut), &[full, "-3599 -33.85 151.2 10.29 45 - -"]);
+    let split_pair = [&*rmc("110000"), &*gga("110000"), &*rmc("110001")];
+    check(&toml, nmea(&split_pair), &[full, "-3599 -33.85 151.2 10.29 45 - -"]);
     check(
         &toml,
         nmea(&[&gga("110001"), &rmc("110002"), &gga("110002")]),
@@ -153,7 +154,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let long: Vec<String> =
         times.iter().map(|time| rmc(time)).chain(times.iter().map(|time| gga(time))).collect();
     let long: Vec<&str> = long.iter().map(String::as_str).collect();
-    let fixes = shown(&decode_on(&toml, "in/d7", nmea(&long)));
+    let fixes = summary_lines(&decode_on(&toml, "in/d7", nmea(&long)));
     assert_eq!(fixes.len(), 60, "{fixes:?}");
     assert!(fixes.iter().all(|fix| fix.ends_with("10.29 45 90 -")), "{fixes:?}");
     // An RMC without a date, and invalid times.
@@ -195,13 +196,13 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
         let payload = format!("{{{point},\"t\":{t}}}");
         check(&mapped(&format!("{lat_lng}{keys}")), payload, &[&format!("-60 {expected} - - - -")]);
     }
-    let halves = format!("{lat_lng}lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'");
+    let with_hemispheres = format!("{lat_lng}lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'");
     for (point, cause) in [
         (r#""a":33.5,"o":70.5"#, "hemisphere of lat, is missing, not N or S"),
         (r#""a":33.5,"o":70.5,"ns":"E","ew":"W""#, "not N or S"),
         (r#""a":-33.5,"o":70.5,"ns":"N","ew":"W""#, "which is right?"),
     ] {
-        check(&mapped(&halves), format!("{{{point},\"t\":{t}}}"), &[cause]);
+        check(&mapped(&with_hemispheres), format!("{{{point},\"t\":{t}}}"), &[cause]);
     }
     for (point, cause) in [
         (r#""a":525200081,"o":1"#, "such as 1e-7 deg"),
@@ -219,9 +220,9 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     check(&mapped(lat_lng), &garmin, &["or in Garmin's semicircles?"]);
     let metres = format!(r#"{{"a":6891041.7,"o":1491681.2,"t":{t}}}"#);
     check(&mapped(lat_lng), metres, &["metres of a projection? Convert them to WGS 84"]);
-    for (sent, said) in [("(33.5)", "a minus before"), ("33.5-", "a minus before")] {
+    for (sent, expected) in [("(33.5)", "a minus before"), ("33.5-", "a minus before")] {
         let point = format!(r#"{{"a":"{sent}","o":1,"t":{t}}}"#);
-        check(&mapped(lat_lng), point, &[said]);
+        check(&mapped(lat_lng), point, &[expected]);
     }
     let strings = format!(r#"{{"lat":"33.5","lng":"70.5","ts":{t}}}"#);
     check(&source(""), strings, &["not a number; send it without quotes"]);
@@ -493,7 +494,7 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     let own_format = mapped("lat = '/lat'\nlng = '/lng'\nts = '/at'\nts_unit = 's'");
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     let thingsboard = source("format = 'thingsboard'\nspeed_unit = 'm/s'");
-    for (toml, payload, said) in [
+    for (toml, payload, expected) in [
         (
             source("format = 'owntracks'"),
             r#"{"_type":"location","lat":1,"lon":2,"created_at":1795510800}"#,
@@ -545,7 +546,7 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
             "there is no properties/ts, but when/start is",
         ),
     ] {
-        check(&toml, payload, &[said]);
+        check(&toml, payload, &[expected]);
     }
     // A format without a time stores the time of receipt, because its owner configured it so.
     let timeless = mapped("lat = '/lat'\nlng = '/lng'");
@@ -658,13 +659,13 @@ fn rejected_time_states_its_value_and_the_remedy() {
         at("1795510800"),
         &["off by a factor of 1,000: the number is in s, but is read in ms; set ts_unit = \"s\""],
     );
-    for (unit, ts, said) in [
+    for (unit, ts, expected) in [
         ("us", "1795510800", "off by a factor of 1,000,000: the number is in s"),
         ("ns", "1795510800123", "off by a factor of 1,000,000: the number is in ms"),
         ("s", "1795510800123456789", "off by a factor of 1,000,000,000: the number is in ns"),
         ("ms", "1795510800123456", "off by a factor of 1,000: the number is in us"),
     ] {
-        check(&in_unit(unit), at(ts), &[said]);
+        check(&in_unit(unit), at(ts), &[expected]);
     }
     // Clocks with another epoch, and a GPS week rollover into the future.
     check(&own, at("817203600"), &["from 2001, as Apple's clocks do"]);

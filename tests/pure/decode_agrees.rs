@@ -102,7 +102,7 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-fn changed(payload: &str, changes: Vec<Change>) -> String {
+fn mutate(payload: &str, changes: Vec<Change>) -> String {
     let mut tokens = tokens(payload);
     for change in changes {
         let Some(last) = tokens.len().checked_sub(1) else { break };
@@ -145,11 +145,11 @@ static DECODERS: LazyLock<Vec<[[Decoder; 2]; 2]>> = LazyLock::new(|| {
         let decoder = Decoder::new(&config.sources, Limits { points_max: 4, ..limits() });
         [decoder.clone(), decoder.by_serde_json()]
     };
-    let of_format = |format: Format| {
+    let for_format = |format: Format| {
         let keep = if format == Format::Nmea { "" } else { "keep = '*'\n" };
         ["", keep].map(|keep| decoders(format!("{}{keep}", format.source())))
     };
-    Format::ALL.map(of_format).to_vec()
+    Format::ALL.map(for_format).to_vec()
 });
 
 #[track_caller]
@@ -221,11 +221,11 @@ fn every_piece_agrees_in_every_place() {
     for format in Format::ALL {
         let tokens = tokens(&payload(format, 2, false));
         for at in 0..tokens.len() {
-            let [before, this, after] =
+            let [before, token, after] =
                 [&tokens[..at], &tokens[at..=at], &tokens[at + 1..]].map(|part| part.concat());
             for piece in PIECES {
                 check_agree(format, false, [&before, piece, &after].concat());
-                check_agree(format, false, [&before, piece, &this, &after].concat());
+                check_agree(format, false, [&before, piece, &token, &after].concat());
             }
         }
     }
@@ -239,7 +239,7 @@ proptest! {
         format in select(&Format::ALL[..]), points in 1_u32..6, is_spaced: bool, keeps: bool, changes in prop::collection::vec(change(), 0..4),
     ) {
         let is_whole = changes.is_empty() && points <= 4;
-        let decoded = check_agree(format, keeps, changed(&payload(format, points, is_spaced), changes));
+        let decoded = check_agree(format, keeps, mutate(&payload(format, points, is_spaced), changes));
         prop_assert!(!is_whole || decoded.positions.len() == points as usize, "{decoded:?}");
     }
 

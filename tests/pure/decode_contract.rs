@@ -139,13 +139,13 @@ fn every_reject_reason_has_a_payload() {
         check_refused(topic, payload, *reason);
     }
     // Reasons that only other formats give; formats.rs tests them.
-    let of_other_formats = [
+    let other_format_reasons = [
         Reason::UnknownFormatKind,
         Reason::InvalidSentence,
         Reason::BadChecksum,
         Reason::BadDriver,
     ];
-    for reason in Reason::ALL.into_iter().filter(|reason| !of_other_formats.contains(reason)) {
+    for reason in Reason::ALL.into_iter().filter(|reason| !other_format_reasons.contains(reason)) {
         assert!(cases.iter().any(|(.., given)| *given == reason), "no payload gives {reason:?}");
     }
 }

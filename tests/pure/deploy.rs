@@ -288,12 +288,12 @@ fn passwords_come_only_from_the_env_file() {
 
 #[test]
 fn images_are_pinned() {
-    let pinned = |image: &str| {
+    let check_pinned = |image: &str| {
         let tag = image.rsplit('/').next().unwrap().split_once(':').map(|(_, tag)| tag);
         assert!(tag.is_some_and(|tag| !tag.is_empty() && !tag.starts_with("latest")), "{image}");
     };
     for (name, service) in services() {
-        pinned(service["image"].as_str().unwrap_or_else(|| panic!("{name} has no image")));
+        check_pinned(service["image"].as_str().unwrap_or_else(|| panic!("{name} has no image")));
     }
     let dockerfile = read(DOCKERFILE);
     let stages: Vec<&str> = dockerfile
@@ -303,7 +303,7 @@ fn images_are_pinned() {
         .collect();
     let images =
         dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")?.split(' ').next());
-    images.filter(|image| !stages.contains(image)).for_each(pinned);
+    images.filter(|image| !stages.contains(image)).for_each(check_pinned);
     let manifest = read("Cargo.toml");
     let rust = manifest
         .lines()
@@ -326,9 +326,10 @@ fn build_context_has_every_member_of_the_workspace() {
             dockerfile.contains(&format!("\nCOPY {member}/Cargo.toml {member}/\n")),
             "{member} is not built"
         );
-        let is_taken = |path: &str| member == path || member.starts_with(&format!("{path}/"));
-        let taken = ignored.lines().filter_map(|line| line.strip_prefix('!')).any(is_taken);
-        assert!(taken, "{member} is ignored");
+        let is_member_path = |path: &str| member == path || member.starts_with(&format!("{path}/"));
+        let is_included =
+            ignored.lines().filter_map(|line| line.strip_prefix('!')).any(is_member_path);
+        assert!(is_included, "{member} is ignored");
     }
     for path in ignored.lines().filter_map(|line| line.strip_prefix('!')) {
         assert!(exists(path), ".dockerignore includes {path}, which does not exist");
@@ -366,8 +367,8 @@ fn every_container_drops_all_privileges() {
     for (name, service) in services() {
         assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
         assert!(strings(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
-        let writes_to_its_own = ["emqx", "clickhouse"].contains(&&*name);
-        assert_eq!(service["read_only"] == true, !writes_to_its_own, "{name}");
+        let has_writable_root = ["emqx", "clickhouse"].contains(&&*name);
+        assert_eq!(service["read_only"] == true, !has_writable_root, "{name}");
     }
 }
 
@@ -375,35 +376,35 @@ fn every_container_drops_all_privileges() {
 #[test]
 fn networks_connect_only_services_that_communicate() {
     let services = services();
-    let of = |name: &str| -> BTreeSet<String> {
+    let networks_of = |name: &str| -> BTreeSet<String> {
         let (_, service) = services.iter().find(|(known, _)| known == name).unwrap();
         strings(&service["networks"]).into_iter().map(str::to_owned).collect()
     };
     let known: BTreeSet<String> =
         yaml(COMPOSE)["networks"].as_object().unwrap().keys().cloned().collect();
-    let with = |peer: &str| -> String {
+    let connected_to = |peer: &str| -> String {
         let names = services.iter().map(|(name, _)| name.clone()).filter(|name| name != peer);
         names
-            .filter(|name| !of(name).is_disjoint(&of(peer)))
+            .filter(|name| !networks_of(name).is_disjoint(&networks_of(peer)))
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect::<Vec<_>>()
             .join(" ")
     };
     for (name, service) in &services {
-        assert!(of(name).is_subset(&known), "{name}");
+        assert!(networks_of(name).is_subset(&known), "{name}");
         assert_eq!(
-            of(name).is_empty(),
+            networks_of(name).is_empty(),
             service["network_mode"] == "none",
             "{name} is in the default network"
         );
     }
-    assert_eq!(with("door"), "emqx");
-    assert_eq!(with("clickhouse"), "grafana loadgen map migrate milepost-a milepost-b");
+    assert_eq!(connected_to("door"), "emqx");
+    assert_eq!(connected_to("clickhouse"), "grafana loadgen map migrate milepost-a milepost-b");
     // Only milepost and loadgen need port 1884. A network cannot separate it from the ports that the
     // other services query.
-    assert_eq!(with("emqx"), "door loadgen milepost-a milepost-b prometheus");
-    assert_eq!(with("grafana"), "clickhouse prometheus");
+    assert_eq!(connected_to("emqx"), "door loadgen milepost-a milepost-b prometheus");
+    assert_eq!(connected_to("grafana"), "clickhouse prometheus");
 }
 
 #[test]
@@ -412,19 +413,19 @@ fn every_command_exists_in_milepost() {
     let commands: Vec<String> =
         program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     assert!(commands.contains(&"run".to_owned()), "{commands:?}");
-    let known = |command: &str| {
+    let check_exists = |command: &str| {
         assert!(commands.iter().any(|name| name == command), "milepost has no {command}")
     };
     for (_, service) in
         ours().iter().filter(|(_, service)| service["build"]["target"] == "milepost")
     {
-        known(strings(&service["command"])[0]);
+        check_exists(strings(&service["command"])[0]);
         if let Some(test) = service.pointer("/healthcheck/test") {
-            known(strings(test)[2]);
+            check_exists(strings(test)[2]);
         }
     }
     let dockerfile = read(DOCKERFILE);
-    known(dockerfile.split_once("\nCMD [\"").unwrap().1.split('"').next().unwrap());
+    check_exists(dockerfile.split_once("\nCMD [\"").unwrap().1.split('"').next().unwrap());
 }
 
 /// `docker compose up --wait` treats a service without a health check as healthy, even in a restart
@@ -432,8 +433,8 @@ fn every_command_exists_in_milepost() {
 #[test]
 fn every_long_running_service_has_a_health_check() {
     for (name, service) in services() {
-        let stays = service.get("restart").is_some();
-        assert_eq!(service.get("healthcheck").is_some(), stays, "{name}");
+        let is_long_running = service.get("restart").is_some();
+        assert_eq!(service.get("healthcheck").is_some(), is_long_running, "{name}");
     }
     let dockerfile = read(DOCKERFILE);
     for program in ["milepost", "milepost-map"] {
@@ -638,11 +639,11 @@ fn devices_have_limits_and_milepost_has_its_own_listener() {
 
 /// Returns the services that connect to the broker by MQTT, each with its definition as JSON.
 fn mqtt_clients() -> Vec<(String, String)> {
-    let speak = |(name, service): (String, Value)| {
+    let as_client = |(name, service): (String, Value)| {
         let text = service.to_string();
         text.contains("emqx:").then_some((name, text))
     };
-    let found: Vec<_> = ours().into_iter().filter_map(speak).collect();
+    let found: Vec<_> = ours().into_iter().filter_map(as_client).collect();
     assert!(found.len() >= 3, "two mileposts and loadgen");
     found
 }
@@ -715,9 +716,9 @@ fn workflows_have_minimal_permissions() {
         assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}), "{path}");
         for (name, job) in workflow["jobs"].as_object().unwrap() {
             // Only the release workflow has write permissions: for the release and its images.
-            let may = (file == "release.yml")
+            let expected = (file == "release.yml")
                 .then(|| serde_json::json!({"contents": "write", "packages": "write"}));
-            assert_eq!(job.get("permissions"), may.as_ref(), "{path}: {name}");
+            assert_eq!(job.get("permissions"), expected.as_ref(), "{path}: {name}");
             assert!(job["timeout-minutes"].is_u64(), "{path}: {name}");
             for action in
                 job["steps"].as_array().unwrap().iter().filter_map(|step| step["uses"].as_str())

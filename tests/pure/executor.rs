@@ -77,38 +77,38 @@ impl Rig {
 /// The server drops an insert whose token it knows, even if the rows differ.
 #[tokio::test]
 async fn token_changes_only_with_the_skipped_rows() {
-    let mut it = rig(Behaviour::Commit).await;
+    let mut rig = rig(Behaviour::Commit).await;
     let mut digest = String::new();
     for driver in [None, Some("d3"), Some("d1")] {
         let list = Erased::new(driver.map(str::to_owned));
         digest = list.digest();
-        it.erased.send_replace(ErasedSnapshot::new(Arc::new(list), Instant::now()));
-        it.attempt().await;
-        it.reports.recv().await.unwrap();
+        rig.erased.send_replace(ErasedSnapshot::new(Arc::new(list), Instant::now()));
+        rig.attempt().await;
+        rig.reports.recv().await.unwrap();
     }
     let wanted = [("token".to_owned(), 2), ("token".to_owned(), 2), (format!("token-{digest}"), 1)];
-    assert_eq!(*it.server.attempts.lock().unwrap(), wanted);
+    assert_eq!(*rig.server.attempts.lock().unwrap(), wanted);
 }
 
 #[tokio::test]
 async fn panic_in_an_insert_ends_the_executor() {
-    let mut it = rig(Behaviour::Panic).await;
-    it.attempt().await;
-    assert!(it.reports.recv().await.is_none());
-    assert!(it.running.await.unwrap_err().is_panic());
+    let mut rig = rig(Behaviour::Panic).await;
+    rig.attempt().await;
+    assert!(rig.reports.recv().await.is_none());
+    assert!(rig.running.await.unwrap_err().is_panic());
 }
 
 #[tokio::test]
 async fn hung_insert_ends_with_the_executor() {
-    let it = rig(Behaviour::Hang).await;
-    it.attempt().await;
-    while it.server.attempts.lock().unwrap().is_empty() {
+    let rig = rig(Behaviour::Hang).await;
+    rig.attempt().await;
+    while rig.server.attempts.lock().unwrap().is_empty() {
         yield_now().await;
     }
-    drop(it.commands);
-    it.running.await.unwrap();
+    drop(rig.commands);
+    rig.running.await.unwrap();
     for _ in 0..100 {
         yield_now().await;
     }
-    assert_eq!(Arc::strong_count(&it.server), 1, "the hung insert still holds the client");
+    assert_eq!(Arc::strong_count(&rig.server), 1, "the hung insert still holds the client");
 }

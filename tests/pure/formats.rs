@@ -31,7 +31,7 @@ impl Source {
         Self { decoder: Decoder::new(&sources, limits), topic, received_at }
     }
 
-    fn of(format: &str, received_at_s: i64) -> Self {
+    fn for_format(format: &str, received_at_s: i64) -> Self {
         let toml = format!("[[sources]]\ntopic = 'in/+'\nkeep = '*'\n{format}");
         Self::new(
             &toml.replace("keep = '*'\nformat = 'nmea'", "format = 'nmea'"),
@@ -103,8 +103,8 @@ const UNKNOWN: u16 = u16::MAX;
 const NO_ALT: i32 = i32::MAX;
 
 #[test]
-fn owntracks() {
-    let source = Source::of("format = 'owntracks'", 1_760_000_100);
+fn owntracks_messages_are_read_by_their_type() {
+    let source = Source::for_format("format = 'owntracks'", 1_760_000_100);
     let fix = source.good(
         r#"{"_type":"location","lat":25.76,"lon":-80.19,"tst":1760000000,"vel":54,"cog":270,"acc":12,"batt":80,"tid":"d7"}"#,
     );
@@ -161,7 +161,7 @@ fn owntracks() {
 }
 
 #[test]
-fn traccar() {
+fn traccar_position_is_read_and_events_are_ignored() {
     let toml = "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\nkeep = '*'";
     let source = Source::new(toml, "positions", 1_704_067_300);
     let fix = source.good(
@@ -199,8 +199,8 @@ fn traccar() {
 }
 
 #[test]
-fn traccar_client() {
-    let source = Source::of("format = 'traccar-client'", 1_767_225_700);
+fn traccar_client_location_may_be_one_or_an_array() {
+    let source = Source::for_format("format = 'traccar-client'", 1_767_225_700);
     let fix = source.good(
         r#"{"location":{"timestamp":"2026-01-01T00:00:00.000Z","coords":{"latitude":25.76,"longitude":-80.19,"speed":12.4,
             "heading":271,"accuracy":5,"altitude":-1.5},"is_moving":true,"battery":{"level":0.8,"is_charging":false},
@@ -243,8 +243,8 @@ fn traccar_client() {
 }
 
 #[test]
-fn teltonika() {
-    let source = Source::of("format = 'teltonika'", 1_760_000_100);
+fn teltonika_report_is_read_and_telemetry_ignored() {
+    let source = Source::for_format("format = 'teltonika'", 1_760_000_100);
     let fix = source.good(
         r#"{"state":{"reported":{"ts":1760000000123,"latlng":"25.76,-80.19","sp":54,"ang":270,"sat":9,"evt":0,"239":1}}}"#,
     );
@@ -267,8 +267,8 @@ fn teltonika() {
 }
 
 #[test]
-fn thingsboard() {
-    let source = Source::of("format = 'thingsboard'\nspeed_unit = 'km/h'", 1_760_000_100);
+fn thingsboard_telemetry_is_read_in_the_configured_unit() {
+    let source = Source::for_format("format = 'thingsboard'\nspeed_unit = 'km/h'", 1_760_000_100);
     let one = r#"{"ts":1760000000123,"values":{"latitude":25.76,"longitude":-80.19,"speed":36,"temperature":21.5}}"#;
     let fix = source.good(one);
     check(
@@ -287,13 +287,13 @@ fn thingsboard() {
     let undated = source.decode(r#"{"latitude":"1.5","longitude":"2","speed":"72"}"#);
     assert_eq!((undated.lacking.undated, undated.positions[0].speed.cms()), (1, 2_000));
     source.refused(r#"{"latitude":1}"#, Reason::MissingField);
-    let knots = Source::of("format = 'thingsboard'\nspeed_unit = 'knots'", 1_760_000_100);
+    let knots = Source::for_format("format = 'thingsboard'\nspeed_unit = 'knots'", 1_760_000_100);
     assert_eq!(knots.good(one).speed.cms(), 1_852);
 }
 
 #[test]
-fn geojson() {
-    let source = Source::of("format = 'geojson'\nspeed_unit = 'm/s'", 1_760_000_100);
+fn geojson_points_are_read_with_longitude_first() {
+    let source = Source::for_format("format = 'geojson'\nspeed_unit = 'm/s'", 1_760_000_100);
     let fix = source.good(
         r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[-80.19,25.76]},"properties":{"ts":1760000000,"speed":3,"name":"x"}}"#,
     );
@@ -340,8 +340,8 @@ fn geojson() {
 }
 
 #[test]
-fn w3c() {
-    let source = Source::of("format = 'w3c'", 1_760_000_100);
+fn w3c_position_is_read_and_null_is_unknown() {
+    let source = Source::for_format("format = 'w3c'", 1_760_000_100);
     let fix = source.good(
         r#"{"coords":{"latitude":25.76,"longitude":-80.19,"altitude":null,"accuracy":20.5,"altitudeAccuracy":null,"heading":null,"speed":null},"timestamp":1760000000123}"#,
     );
@@ -359,9 +359,9 @@ fn nmea(body: &str) -> String {
 }
 
 #[test]
-fn nmea_sentences() {
+fn nmea_sentences_of_one_second_become_one_fix() {
     // 1994-03-23, as in the common examples.
-    let source = Source::of("format = 'nmea'", 764_426_200);
+    let source = Source::for_format("format = 'nmea'", 764_426_200);
     let rmc = "$GPRMC,123519,A,4807.038,N,01131.000,E,022.4,084.4,230394,003.1,W*6A";
     let gga = "$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47";
     let place = (481_173_000, 115_166_667);
@@ -436,14 +436,14 @@ fn nmea_sentences() {
 }
 
 #[test]
-fn nmea_dates() {
+fn nmea_two_digit_year_is_read_in_its_century() {
     // The first day of GPS; a leap second, which is read as the second after it; a recent day.
     for (time, date, unix_s) in [
         ("000000", "060180", 315_964_800),
         ("235960", "311216", 1_483_228_800),
         ("000000", "010126", 1_767_225_600),
     ] {
-        let source = Source::of("format = 'nmea'", unix_s + 100);
+        let source = Source::for_format("format = 'nmea'", unix_s + 100);
         let fix = source.good(&nmea(&format!("GPRMC,{time},A,4807.038,N,01131.000,E,,,{date},,")));
         assert_eq!(fix.ts.unix_ms(), unix_s * 1_000, "{date} {time}");
     }
@@ -467,7 +467,7 @@ keep = ["loc/batt", "req_id"]
 "#;
 
 #[test]
-fn mapped_format() {
+fn mapped_format_reads_the_configured_paths() {
     let source = Source::new(PARTICLE, "in/d7", 1_592_486_600);
     let fix = source.good(
         r#"{"cmd":"loc","time":1592486562,"loc":{"lck":1,"time":1592486562,"lat":42.469732,"lon":-75.064801,"alt":324.16,
@@ -486,9 +486,9 @@ fn mapped_format() {
     let decoded = source.decode(
         r#"{"id":42,"data":{"track":[["1.5","-2",null,"10",3],[1,2,"2026-01-01T00:00:00Z",10],{"0":1,"1":2,"a/b":100},[1],5]}}"#,
     );
-    let [texts, dated, named] = &decoded.positions[..] else { panic!("{decoded:?}") };
-    check(texts, (15_000_000, -20_000_000), (447, UNKNOWN), (NO_ALT, UNKNOWN), 1_767_225_700_000);
-    assert_eq!((texts.driver_id.as_str(), texts.seq), ("42", 3));
+    let [strings, dated, named] = &decoded.positions[..] else { panic!("{decoded:?}") };
+    check(strings, (15_000_000, -20_000_000), (447, UNKNOWN), (NO_ALT, UNKNOWN), 1_767_225_700_000);
+    assert_eq!((strings.driver_id.as_str(), strings.seq), ("42", 3));
     assert_eq!(dated.ts.unix_ms(), 1_767_225_600_000);
     assert_eq!(named.alt.dm(), 305);
     let reasons: Vec<Reason> = decoded.rejects.iter().map(|reject| reject.reason).collect();
@@ -574,7 +574,7 @@ fn kept_fields_match_the_payload() {
 
 #[test]
 fn last_duplicate_key_wins_even_if_null() {
-    let source = Source::of("format = 'w3c'", 1_760_000_100);
+    let source = Source::for_format("format = 'w3c'", 1_760_000_100);
     let fix = source.good(r#"{"coords":{"latitude":1,"longitude":2,"speed":3,"speed":null,"latitude":4},"timestamp":1760000000000}"#);
     assert_eq!((fix.lat.e7(), fix.speed.cms()), (40_000_000, UNKNOWN));
 }
@@ -601,7 +601,7 @@ fn driver_id_is_read_from_the_named_topic_levels() {
 #[test]
 fn presence_is_ignored_and_not_refused() {
     for format in ["milepost", "owntracks", "teltonika", "w3c", "nmea"] {
-        let source = Source::of(&format!("format = '{format}'"), 1_767_225_600);
+        let source = Source::for_format(&format!("format = '{format}'"), 1_767_225_600);
         for payload in ["offline", " ONLINE\n", "\"disconnected\"", r#"{"status":"offline"}"#] {
             source.ignored(payload, Ignored::Presence);
         }
@@ -617,7 +617,7 @@ proptest! {
     fn every_format_gives_a_result_for_any_payload(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
         let formats = ["milepost", "owntracks", "traccar", "traccar-client", "teltonika", "thingsboard'\nspeed_unit='mph",
             "geojson'\nspeed_unit='m/s", "nmea", "w3c"];
-        let decoded = Source::of(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
+        let decoded = Source::for_format(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
         let outcomes = decoded.positions.len() + decoded.rejects.len() + decoded.ignored.len();
         prop_assert!((1..=100).contains(&outcomes), "{text}: {decoded:?}");
     }
@@ -652,20 +652,20 @@ fn rejected_point_of_an_array_keeps_its_driver() {
         let stored = String::from_utf8(refused[0].payload.clone()).unwrap();
         let good = payload.replace("91", "9");
         let id = |name: &str| source.decode(&good.replace("d7", name)).positions[0].driver_id;
-        let of = |payload: &str, driver: Option<DriverId>| {
+        let decode_for = |payload: &str, driver: Option<DriverId>| {
             let message = Message::new(source.topic.as_bytes(), payload.as_bytes());
             let mut decoded = Decoded::default();
             source.decoder.decode_of(message, source.received_at, driver, &mut decoded);
             decoded
         };
-        let mended = of(&stored.replace("91", "9"), Some(id("d7")));
-        assert_eq!(mended.positions.len(), 1, "{stored}: {mended:?}");
-        assert_eq!(mended.positions[0].driver_id.as_str(), "d7");
-        let again = of(&stored, Some(id("d7"))).rejects;
+        let corrected = decode_for(&stored.replace("91", "9"), Some(id("d7")));
+        assert_eq!(corrected.positions.len(), 1, "{stored}: {corrected:?}");
+        assert_eq!(corrected.positions[0].driver_id.as_str(), "d7");
+        let again = decode_for(&stored, Some(id("d7"))).rejects;
         assert_eq!((again[0].reason, &*again[0].driver_id), (Reason::LatRange, "d7"), "{stored}");
-        assert_eq!(of(&stored, None).rejects[0].reason, Reason::BadDriver, "{stored}");
+        assert_eq!(decode_for(&stored, None).rejects[0].reason, Reason::BadDriver, "{stored}");
         // The payload's value overrides the remembered one.
-        let other = of(&good, Some(id("d8")));
+        let other = decode_for(&good, Some(id("d8")));
         assert_eq!(other.positions[0].driver_id.as_str(), "d7", "{payload}");
     }
 }

@@ -12,7 +12,8 @@ use milepost_decode::{Decoded, Decoder, Field, Limits};
 const NOW_MS: i64 = 1_767_225_600_000;
 const UNKNOWN: u16 = u16::MAX;
 
-/// How a format writes a fix: `<lat>`, `<lng>`, `<speed>` and `<time>` stand for JSON values.
+/// A device that writes fixes in one format. In `fix`, `<lat>`, `<lng>`, `<speed>` and `<time>`
+/// stand for JSON values.
 struct Device {
     source: &'static str,
     fix: &'static str,
@@ -129,7 +130,7 @@ impl Device {
             payload_bytes_max: 1_000_000,
             points_max: 100,
             fix_age_max: 30 * day,
-            fix_future_max: day / 288,
+            fix_future_max: Duration::from_secs(300),
         };
         let mut decoded = Decoded::default();
         let message = Message::new(b"in/d7", payload.as_bytes());

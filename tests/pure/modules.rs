@@ -1,4 +1,4 @@
-//! A crate's modules and what they import, read from the source.
+//! Reads the modules of a crate and their imports from the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,7 +48,7 @@ pub fn files(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 /// Returns the code of each module of a crate, without tests, comments and empty lines.
-pub fn of_crate(folder: &Path) -> BTreeMap<ModulePath, String> {
+pub fn module_code(folder: &Path) -> BTreeMap<ModulePath, String> {
     let mut found = BTreeMap::<ModulePath, String>::new();
     for (path, text) in files(folder) {
         let path = path.strip_prefix(folder.join("src")).unwrap().with_extension("");
@@ -113,22 +113,24 @@ fn resolve(base: &[String], path: &str, modules: &BTreeMap<ModulePath, String>) 
 pub fn cycles(
     modules: &BTreeMap<ModulePath, String>,
 ) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
-    let mut left: BTreeMap<_, _> =
+    let mut remaining: BTreeMap<_, _> =
         modules.keys().map(|module| (module.clone(), imports(module, modules))).collect();
     // A module whose imports are all removed is not part of a cycle.
     while let Some(module) =
-        left.iter().find(|(_, imports)| imports.is_empty()).map(|(module, _)| module.clone())
+        remaining.iter().find(|(_, imports)| imports.is_empty()).map(|(module, _)| module.clone())
     {
-        left.remove(&module);
-        for imports in left.values_mut() {
+        remaining.remove(&module);
+        for imports in remaining.values_mut() {
             imports.remove(&module);
         }
     }
     // Neither is a module that no remaining module imports: it only leads to a cycle.
-    while let Some(module) =
-        left.keys().find(|module| !left.values().any(|imports| imports.contains(*module))).cloned()
+    while let Some(module) = remaining
+        .keys()
+        .find(|module| !remaining.values().any(|imports| imports.contains(*module)))
+        .cloned()
     {
-        left.remove(&module);
+        remaining.remove(&module);
     }
-    left
+    remaining
 }

@@ -28,7 +28,7 @@ const OLD: &str = "old";
 const HALF_MADE: &str = "half";
 const DAMAGED: &str = "00000000000000000000-1-1.batch";
 /// The driver whose rows are erased.
-const GONE: &str = "g";
+const ERASED: &str = "g";
 
 /// Runs in the process whose operations are logged.
 fn store_remove_quarantine_and_erase(root: &Path) {
@@ -43,13 +43,13 @@ fn store_remove_quarantine_and_erase(root: &Path) {
         promise("kept", rows.iter().map(|(_, seq)| *seq));
         file
     };
-    let first = store(&[("a", 1), (GONE, 2)]);
+    let first = store(&[("a", 1), (ERASED, 2)]);
     let second = store(&[("a", 3)]);
     promise("free", [1, 2]);
     spool.remove(&first).unwrap();
-    store(&[(GONE, 4)]);
-    store(&[("a", 5), (GONE, 6)]);
-    for (driver, seq) in [(GONE, 7), ("a", 8)] {
+    store(&[(ERASED, 4)]);
+    store(&[("a", 5), (ERASED, 6)]);
+    for (driver, seq) in [(ERASED, 7), ("a", 8)] {
         spool.quarantine_row(&insert(&[(driver, seq)])[0]).unwrap();
         promise("kept", [seq]);
     }
@@ -57,13 +57,13 @@ fn store_remove_quarantine_and_erase(root: &Path) {
     spool.remove(&second).unwrap();
     drop(spool);
 
-    let (spool, left) = open(NEW);
+    let (spool, inventory) = open(NEW);
     promise("free", [4, 6, 7]);
-    spool.erase(&left, |driver| driver == GONE.as_bytes()).unwrap();
+    spool.erase(&inventory, |driver| driver == ERASED.as_bytes()).unwrap();
     promise("gone", [2, 4, 6, 7]);
 
-    let (spool, left) = open(OLD);
-    spool.quarantine(&left.files[0]).unwrap();
+    let (spool, inventory) = open(OLD);
+    spool.quarantine(&inventory.files[0]).unwrap();
     spool.store(&insert(&[("a", 9)]), 1).unwrap();
     promise("kept", [9]);
 
@@ -141,7 +141,7 @@ struct Disk {
 }
 
 impl Disk {
-    fn of(tree: Tree) -> Self {
+    fn from_tree(tree: Tree) -> Self {
         let mut disk = Self::default();
         for (path, content) in tree {
             disk.files.extend(content.clone().map(|bytes| (bytes, true)));
@@ -151,7 +151,8 @@ impl Disk {
         disk
     }
 
-    fn with(&self, changes: impl Iterator<Item = Change>) -> BTreeMap<PathBuf, Node> {
+    /// Returns the certain content after these changes.
+    fn after(&self, changes: impl Iterator<Item = Change>) -> BTreeMap<PathBuf, Node> {
         let mut nodes = self.certain.clone();
         for (path, node) in changes.flatten() {
             match node {
@@ -166,7 +167,7 @@ impl Disk {
         if path == Path::new("") {
             Node::Folder
         } else {
-            self.with(self.pending.iter().cloned())[path]
+            self.after(self.pending.iter().cloned())[path]
         }
     }
 
@@ -191,7 +192,7 @@ impl Disk {
                 Node::Folder => {
                     let is_here = |change: &mut Change| change[0].0.parent() == Some(path);
                     let here: Vec<Change> = self.pending.extract_if(.., is_here).collect();
-                    self.certain = self.with(here.into_iter());
+                    self.certain = self.after(here.into_iter());
                 }
             },
             Promise(..) => {}
@@ -207,7 +208,7 @@ impl Disk {
             let kept =
                 self.pending.iter().enumerate().filter(is_kept).map(|(_, change)| change.clone());
             let mut found = vec![Tree::new()];
-            for (path, node) in self.with(kept) {
+            for (path, node) in self.after(kept) {
                 let parent = path.parent().unwrap();
                 let contents: Vec<Option<Bytes>> = match node {
                     Node::Folder => vec![None],
@@ -232,6 +233,7 @@ impl Disk {
         trees
     }
 
+    /// Returns every content that a power cut may leave of a file.
     fn contents(&self, file: usize) -> BTreeSet<Bytes> {
         let (bytes, is_synced) = &self.files[file];
         let (length, half) = (bytes.len(), bytes.len() / 2);
@@ -256,11 +258,12 @@ impl Disk {
     }
 }
 
-/// Checks every state that a power cut may leave; returns their number, or the first violation.
-fn cut_everywhere(initial: &Tree, operations: &[Operation]) -> Result<usize, String> {
-    let mut disk = Disk::of(initial.clone());
+/// Checks every state that a power cut may leave after each operation; returns the number of states,
+/// or the first violation.
+fn check_every_power_cut(initial: &Tree, operations: &[Operation]) -> Result<usize, String> {
+    let mut disk = Disk::from_tree(initial.clone());
     let (mut kept, mut gone) = (BTreeSet::new(), BTreeSet::new());
-    let mut judged = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for operation in operations {
         disk.play(operation);
         if let Promise(what, rows) = operation {
@@ -272,16 +275,16 @@ fn cut_everywhere(initial: &Tree, operations: &[Operation]) -> Result<usize, Str
             }
         }
         for tree in disk.trees() {
-            if judged.insert((tree.clone(), kept.clone(), gone.clone())) {
-                judge(&tree, &kept, &gone)?;
+            if checked.insert((tree.clone(), kept.clone(), gone.clone())) {
+                check_tree(&tree, &kept, &gone)?;
             }
         }
     }
-    Ok(judged.len())
+    Ok(checked.len())
 }
 
 /// Opens the spool on the remaining files, and checks the promises.
-fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), String> {
+fn check_tree(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), String> {
     let root = folder();
     for (path, content) in tree {
         let path = root.path().join(path);
@@ -293,8 +296,8 @@ fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), 
     let (mut found, mut damaged) = (BTreeSet::new(), Vec::new());
     for dir in [NEW, OLD, HALF_MADE].map(|dir| root.path().join(dir)) {
         let open = || Spool::open(&dir, 1 << 20).map_err(|error| format!("{error:?}"));
-        let (spool, left) = open()?;
-        for file in &left.files {
+        let (spool, inventory) = open()?;
+        for file in &inventory.files {
             match spool.load(file) {
                 Ok(inserts) => found.extend(inserts.iter().flat_map(seqs)),
                 Err(LoadError::Damaged(_)) => {
@@ -356,14 +359,14 @@ fn record() -> (Tree, Vec<Operation>) {
     fs::write(root.join(OLD).join(DAMAGED), b"torn long ago").unwrap();
     fs::write(root.join(OLD).join("lock"), b"").unwrap();
     fs::write(&log, b"").unwrap();
-    let ran = Command::new(std::env::current_exe().unwrap())
+    let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "power_cuts::batch_after_a_power_cut_is_whole_absent_or_quarantined"])
         .env("LD_PRELOAD", &library)
         .env("DISK_LOG", &log)
         .env("DISK_ROOT", &root)
         .output()
         .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let log = fs::read_to_string(log).unwrap();
     (initial, log.lines().map(|line| Operation::parse(line, &root)).collect())
 }
@@ -374,17 +377,17 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
         return store_remove_quarantine_and_erase(Path::new(&root));
     }
     let (initial, operations) = record();
-    let states = cut_everywhere(&initial, &operations).unwrap();
+    let states = check_every_power_cut(&initial, &operations).unwrap();
     eprintln!("{states} states after a power cut within {} operations", operations.len());
     assert!(states > 100, "the log lacks operations: {operations:?}");
 
     let check_found = |mistake: &str, planted: Vec<Operation>, wanted: &str| {
         assert_ne!(planted, operations, "{mistake}: no operation was changed");
-        assert_eq!(cut_everywhere(&initial, &planted), Err(wanted.to_owned()), "{mistake}");
+        assert_eq!(check_every_power_cut(&initial, &planted), Err(wanted.to_owned()), "{mistake}");
     };
-    let without = |is_left_out: &dyn Fn(&Path) -> bool| -> Vec<Operation> {
+    let without = |is_skipped: &dyn Fn(&Path) -> bool| -> Vec<Operation> {
         let is_kept =
-            |operation: &&Operation| !matches!(operation, Fsync(path) if is_left_out(path));
+            |operation: &&Operation| !matches!(operation, Fsync(path) if is_skipped(path));
         operations.iter().filter(is_kept).cloned().collect()
     };
     let is_file = |path: &Path| path.extension().is_some();

@@ -162,8 +162,8 @@ fn table(name: &str) -> Vec<Vec<String>> {
 }
 
 /// Returns README.md's row about inserts of 5,000 rows: ClickHouse's CPU in seconds for a million
-/// rows. The table of scale.md has it in milliseconds for one insert.
-fn inserts() -> String {
+/// rows, computed from scale.md, which has it in milliseconds for one insert.
+fn insert_row() -> String {
     let scale = read("docs/scale.md");
     let row = line(&scale, "ClickHouse's CPU for one insert", "| 5,000 |");
     let ms = |column: usize| {
@@ -177,7 +177,8 @@ fn inserts() -> String {
     )
 }
 
-fn faults() -> String {
+/// Returns README.md's clause about the recorded faults, counted in results.md.
+fn fault_clause() -> String {
     let rows = table("make faults");
     let harmless = rows.iter().filter(|cells| cells[3] == "0").count();
     format!("of {} recorded faults {harmless} lose nothing", rows.len())
@@ -201,14 +202,14 @@ fn readme_has_the_numbers_of_its_sources() {
             "{file} does not have {missing:?}, which README.md states: {claim}"
         );
     }
-    for computed in [inserts(), faults()] {
+    for computed in [insert_row(), fault_clause()] {
         assert!(readme.contains(&computed), "README.md does not have: {computed}");
     }
 }
 
 #[test]
 fn readme_has_no_number_without_a_source() {
-    let (mut rest, computed) = (prose(), [inserts(), faults()]);
+    let (mut rest, computed) = (prose(), [insert_row(), fault_clause()]);
     let phrases = SOURCES.iter().map(|source| source.claim);
     for known in phrases.chain(computed.iter().map(String::as_str)) {
         rest = rest.replace(known, " ");
@@ -220,6 +221,9 @@ fn readme_has_no_number_without_a_source() {
     // Ignore inline code (keys, values and examples), and the numbers of list items.
     let prose: String = rest.split('`').step_by(2).collect();
     let promises = (1..=5).fold(prose, |text, item| text.replace(&format!(" {item}. **"), " "));
-    let without = numbers(&promises);
-    assert!(without.is_empty(), "README.md has numbers without a source: {without:?}");
+    let without_source = numbers(&promises);
+    assert!(
+        without_source.is_empty(),
+        "README.md has numbers without a source: {without_source:?}"
+    );
 }

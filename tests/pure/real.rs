@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use crate::model::schedule::{plain, play, setup, step};
 use crate::model::server::{Disk, Mood, is_too_large};
 use crate::model::{Backend, World};
-use crate::saved::saved_and;
+use crate::saved::with_saved_seeds;
 
 /// Size in bytes of a position of driver "d" in RowBinary.
 const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8 + 1;
@@ -97,19 +97,21 @@ fn reject_count(insert: &Insert) -> u64 {
 
 impl State {
     fn commit(&mut self, insert: &Insert, token: &str) {
-        if self.tokens.contains_key(token) {
-        } else if is_positions(insert) {
-            self.stored.extend(seqs(insert));
-        } else {
-            self.rejects += reject_count(insert);
+        // A server ignores an insert whose token it knows.
+        if !self.tokens.contains_key(token) {
+            if is_positions(insert) {
+                self.stored.extend(seqs(insert));
+            } else {
+                self.rejects += reject_count(insert);
+            }
         }
         self.remember_token(insert, token);
     }
 
     fn remember_token(&mut self, insert: &Insert, token: &str) {
-        let used_for = [insert.statement.as_bytes(), &insert.body].concat();
-        let before = self.tokens.entry(token.to_owned()).or_insert_with(|| used_for.clone());
-        assert_eq!(*before, used_for, "a token was reused for other rows");
+        let rows = [insert.statement.as_bytes(), &insert.body].concat();
+        let before = self.tokens.entry(token.to_owned()).or_insert_with(|| rows.clone());
+        assert_eq!(*before, rows, "a token was reused for other rows");
     }
 }
 
@@ -119,7 +121,7 @@ impl Sink for Scripted {
     async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         let (server, insert, attempt) =
             (Self { state: Arc::clone(&self.state) }, Insert::clone(insert), attempt.clone());
-        let working = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let number = {
                 let mut state = server.state();
                 state.last_insert += 1;
@@ -127,11 +129,11 @@ impl Sink for Scripted {
                 state.in_flight.insert(number);
                 number
             };
-            let answer = server.respond(&insert, &attempt).await;
+            let result = server.respond(&insert, &attempt).await;
             server.state().in_flight.remove(&number);
-            answer
+            result
         });
-        working.await.expect("the task neither panics nor is cancelled")
+        task.await.expect("the task neither panics nor is cancelled")
     }
 }
 
@@ -143,7 +145,7 @@ impl Scripted {
         };
         let latency = match mood {
             Mood::Slow => Duration::from_secs(2),
-            Mood::Taking(seconds) => Duration::from_secs(seconds),
+            Mood::InsertsTake(seconds) => Duration::from_secs(seconds),
             Mood::Fine
             | Mood::Refusing
             | Mood::Hanging
@@ -164,7 +166,8 @@ impl Scripted {
                 state.lost_without_spool.extend(lost_without_spool.into_iter().flatten());
                 failed(FailureKind::TooLarge)
             }
-            (Mood::Fine | Mood::Slow | Mood::Narrow | Mood::Taking(_), _) | (Mood::Flaky, 0..3) => {
+            (Mood::Fine | Mood::Slow | Mood::Narrow | Mood::InsertsTake(_), _)
+            | (Mood::Flaky, 0..3) => {
                 self.state().commit(insert, token);
                 Ok(())
             }
@@ -283,9 +286,9 @@ impl Backend for RealBackend {
                 tokio::task::yield_now().await;
             }
         });
-        let (spool, left) = if spool {
-            let (spool, left) = self.open();
-            (Some(Arc::new(spool)), left)
+        let (spool, inventory) = if spool {
+            let (spool, inventory) = self.open();
+            (Some(Arc::new(spool)), inventory)
         } else {
             (None, SpoolInventory::default())
         };
@@ -301,7 +304,7 @@ impl Backend for RealBackend {
         };
         self.runtime.spawn(executor.run(to_execute));
         (self.commands, self.reports) = (Some(commands), Some(reports));
-        left
+        inventory
     }
 
     fn mood(&mut self, mood: Mood) {
@@ -383,7 +386,7 @@ impl Backend for RealBackend {
 }
 
 proptest! {
-    #![proptest_config(saved_and(100))]
+    #![proptest_config(with_saved_seeds(100))]
 
     #[test]
     fn consumer_model_holds_with_real_executor_and_spool(
@@ -408,7 +411,7 @@ proptest! {
 fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
     let (real, began) = RealBackend::new(1);
     let mut world = World::new(plain(), real, began);
-    world.server.mood(Mood::Taking(30));
+    world.server.mood(Mood::InsertsTake(30));
     (0..3).for_each(|_| world.publish(1, true, false)); // the third is of the driver to be erased
     world.wait(Duration::from_secs(2));
     world.kill();

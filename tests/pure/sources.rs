@@ -182,14 +182,14 @@ fn printed_sources_parse_to_the_same_sources() {
                 [[sources]]\ntopic = 'acme'\nformat = 'acme'\n\
                 [[sources]]\ntopic = 'drivers/+/gps'";
     let config = Config::parse(toml).unwrap();
-    let shown = config.to_string();
-    let again = Config::parse(&shown).unwrap_or_else(|error| panic!("{error}\n{shown}"));
+    let printed = config.to_string();
+    let again = Config::parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
     assert_eq!(config.effective(), again.effective());
-    assert_eq!(shown.matches("[[sources]]").count(), 3, "{shown}");
+    assert_eq!(printed.matches("[[sources]]").count(), 3, "{printed}");
     assert!(
-        shown.contains("driver = \"{1}\"") && shown.contains("format = \"milepost\""),
-        "{shown}"
+        printed.contains("driver = \"{1}\"") && printed.contains("format = \"milepost\""),
+        "{printed}"
     );
-    assert!(!shown.contains("topics"), "{shown}");
+    assert!(!printed.contains("topics"), "{printed}");
     assert_eq!(config.mqtt.topics, ["owntracks/+/+", "acme", "drivers/+/gps"]);
 }

@@ -35,7 +35,7 @@ fn here() -> &'static Path {
 fn no_crate_has_an_import_cycle_or_a_long_file() {
     let mut found = Vec::new();
     for folder in modules::crates() {
-        let known = modules::of_crate(&folder);
+        let known = modules::module_code(&folder);
         let long = known.iter().filter(|(_, code)| code.lines().count() > LINES_MAX);
         found.extend(long.map(|(name, _)| {
             format!("{} {name:?}: more than {LINES_MAX} lines", folder.display())
@@ -208,7 +208,7 @@ fn every_table_and_column_has_a_comment() {
 fn add_a_field_recipe_has_the_highest_migration_number() {
     let recipe = fs::read_to_string(here().join("docs/examples/add-a-field.diff")).unwrap();
     let number = |name: &str| name.split('_').next().unwrap().parse::<u32>().ok();
-    let made: Vec<(&str, u32)> = recipe
+    let added: Vec<(&str, u32)> = recipe
         .lines()
         .filter_map(|line| line.strip_prefix("+++ b/sql/"))
         .filter_map(|name| Some((name, number(name)?)))
@@ -217,12 +217,12 @@ fn add_a_field_recipe_has_the_highest_migration_number() {
     let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     // If the recipe has been applied, its own file does not count.
     let last = names
-        .filter(|name| made.iter().all(|(made, _)| made != name))
+        .filter(|name| added.iter().all(|(added, _)| added != name))
         .filter_map(|name| number(&name))
         .max();
     assert!(
-        made.len() == 1 && Some(made[0].1) > last,
-        "{made:?} must have a higher number than the last migration, {last:?}"
+        added.len() == 1 && Some(added[0].1) > last,
+        "{added:?} must have a higher number than the last migration, {last:?}"
     );
 }
 

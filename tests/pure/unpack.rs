@@ -199,9 +199,9 @@ fn decompression_ratio_is_capped_at_100() {
 fn cbor_is_equivalent_to_json() {
     // With the tag for CBOR and half floats:
     // {_ "lat": 1.5, (_ "l", "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00', 7: 8, -3: 9}
-    let odd =
+    let encoded =
         "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e006178410007082209ff";
-    let decoded = decode_on(TOPICS[0], &unhex(odd));
+    let decoded = decode_on(TOPICS[0], &unhex(encoded));
     assert_eq!(
         (decoded.positions.len(), decoded.lacking.fields),
         (1, [0; Field::ALL.len()]),

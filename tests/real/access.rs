@@ -56,8 +56,8 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // Both statements name the role that all customers have. So a second customer does not count as
-    // one of the others, who see all drivers, and is limited by the quota.
+    // Both statements name the role that all customers have. So they cover a second customer too:
+    // the policy that shows all drivers excepts that customer, and the quota applies.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
@@ -79,11 +79,12 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         ("watcher", "WATCHER"),
         ("reader", "READER"),
     ] {
-        let by = format!("IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_{hash}'");
-        for begin in
-            [format!("CREATE USER IF NOT EXISTS {user} {by}"), format!("ALTER USER {user} {by}")]
-        {
-            ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");
+        let password = format!("IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_{hash}'");
+        for statement in [
+            format!("CREATE USER IF NOT EXISTS {user} {password}"),
+            format!("ALTER USER {user} {password}"),
+        ] {
+            ensure!(rules.iter().any(|rule| rule.starts_with(&statement)), "no {statement}");
         }
     }
     // Every table with driver ids has exactly two row policies: one for the customer, and one for
@@ -141,11 +142,11 @@ fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
             .collect()
     };
     let to_user = |user: &str| -> BTreeSet<String> {
-        let of_user = xml
+        let user_section = xml
             .split(&format!("<{user}>"))
             .nth(1)
             .and_then(|rest| rest.split(&format!("</{user}>")).next());
-        let queries = of_user.unwrap_or_default().split("<query>").skip(1);
+        let queries = user_section.unwrap_or_default().split("<query>").skip(1);
         queries.filter_map(|rest| rest.split("</query>").next()).map(str::to_owned).collect()
     };
     for (role, user) in [

@@ -16,11 +16,13 @@ const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 
 /// Waits for the SUBSCRIBE to the counters, and returns its packet id.
 fn receive_subscribe(peer: &mut Peer) -> Result<u16> {
-    let Packet::Subscribe(asked) = peer.receive()? else { bail!("expected a second SUBSCRIBE") };
+    let Packet::Subscribe(subscribe) = peer.receive()? else {
+        bail!("expected a second SUBSCRIBE")
+    };
     let filters: Vec<_> =
-        asked.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
+        subscribe.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
     ensure!(filters == [("$SYS/brokers/+/metrics/#", QoS::AtMostOnce)], "{filters:?}");
-    Ok(asked.pkid)
+    Ok(subscribe.pkid)
 }
 
 /// Answers the SUBSCRIBE to the counters with this reason code.
@@ -130,8 +132,8 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
             if let Packet::Connect(..) = &packet {
                 peer.send(&[0x20, 3, 0, 0, 0])?;
             }
-            if let Packet::Unsubscribe(asked) = &packet {
-                let [high, low] = asked.pkid.to_be_bytes();
+            if let Packet::Unsubscribe(unsubscribe) = &packet {
+                let [high, low] = unsubscribe.pkid.to_be_bytes();
                 // The SUBACK is sent only now, so it crosses the UNSUBSCRIBE. The UNSUBACK follows.
                 peer.send(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
             }

@@ -1,4 +1,4 @@
-//! Tests `milepost check`: it finds every planted fault and names the setting to change; on a
+//! Tests `milepost check`: it expect_finding every planted fault and names the setting to change; on a
 //! healthy stack it reports no fault.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
 }
 
 /// Asserts that the check `what` reports this level and these words.
-fn finds(
+fn expect_finding(
     settings: &Settings,
     arguments: &[&str],
     what: &str,
@@ -114,16 +114,28 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     };
     let closed_port =
         world.settings.clone().with("MQTT__URL", format!("mqtt://localhost:{}", free_port()?));
-    finds(&closed_port, &[], "broker", "error", "set mqtt.url to the host and port of a listener")?;
-    finds(
+    expect_finding(
+        &closed_port,
+        &[],
+        "broker",
+        "error",
+        "set mqtt.url to the host and port of a listener",
+    )?;
+    expect_finding(
         &at("mqtt", "tls"),
         &[],
         "broker",
         "error",
         "is this a TLS port? Then use mqtts:// in mqtt.url",
     )?;
-    finds(&at("mqtts", "plain"), &[], "broker", "error", "does not speak TLS on this port")?;
-    finds(
+    expect_finding(
+        &at("mqtts", "plain"),
+        &[],
+        "broker",
+        "error",
+        "does not speak TLS on this port",
+    )?;
+    expect_finding(
         &at("mqtts", "tls"),
         &[],
         "broker",
@@ -131,11 +143,11 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
         "set mqtt.ca_file to the CA that signed it",
     )?;
     let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
-    finds(&with_ca, &[], "broker TLS", "ok", "its certificate is signed by")?;
+    expect_finding(&with_ca, &[], "broker TLS", "ok", "its certificate is signed by")?;
     let user = |name: &str, listener: &str| {
         at("mqtt", listener).with("MQTT__USERNAME", name).with("MQTT__PASSWORD", "Wrong-Secret")
     };
-    finds(
+    expect_finding(
         &user("milepost", "password"),
         &[],
         "login",
@@ -143,14 +155,20 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
         "set mqtt.username and mqtt.password_file",
     )?;
     let probe = ["--probe-topic", PROBE];
-    finds(
+    expect_finding(
         &user("reads", "acl"),
         &probe,
         "message",
         "error",
         "allow this user to publish, but not to read",
     )?;
-    finds(&user("writes", "acl"), &probe, "message", "warning", "publishing is not authorized")
+    expect_finding(
+        &user("writes", "acl"),
+        &probe,
+        "message",
+        "warning",
+        "publishing is not authorized",
+    )
 }
 
 /// Accepts the connection with these CONNACK properties, and answers each filter with this code.
@@ -176,7 +194,7 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
         let broker = ScriptedBroker::start(move |peer| accept_client(peer, terms, code))?;
         Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
     };
-    finds(
+    expect_finding(
         &on(b"\x21\x00\x20", 1)?,
         &[],
         "window",
@@ -184,46 +202,70 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
         "in EMQX set mqtt.max_inflight = 32000",
     )?;
     let one_connection = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
-    finds(&one_connection, &[], "window", "error", "at most about 160 messages/s")?;
+    expect_finding(&one_connection, &[], "window", "error", "at most about 160 messages/s")?;
     let small_window = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
-    finds(
+    expect_finding(
         &small_window,
         &[],
         "window",
         "warning",
         "set mqtt.connections = \"auto\", or to 150 (64 at most)",
     )?;
-    finds(
+    expect_finding(
         &on(b"\x27\x10\x00\x00\x00", 1)?,
         &[],
         "packet size",
         "warning",
         "EMQX: mqtt.max_packet_size = 1048576B",
     )?;
-    finds(
+    expect_finding(
         &on(b"\x11\x00\x00\x00\x0A", 1)?,
         &[],
         "session expiry",
         "error",
         "mqtt.max_session_expiry_interval",
     )?;
-    finds(
+    expect_finding(
         &on(b"\x2A\x00", 1)?,
         &[],
         "subscription",
         "error",
         "EMQX: mqtt.shared_subscription = true",
     )?;
-    finds(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
-    finds(&on(b"", 0x9E)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
-    finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
+    expect_finding(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
+    expect_finding(
+        &on(b"", 0x9E)?,
+        &[],
+        "subscription",
+        "error",
+        "EMQX: mqtt.shared_subscription = true",
+    )?;
+    expect_finding(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
     let with_counters =
         |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
-    finds(&with_counters(1)?, &[], "broker metrics", "ok", "$SYS/brokers/+/metrics/# granted")?;
-    finds(&with_counters(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
-    finds(&on(b"", 1)?, &[], "queue drops", "ok", "set mqtt.broker_metrics = true")?;
-    finds(&with_counters(0x87)?, &[], "queue drops", "ok", "the line \"broker metrics\" says why")?;
-    finds(&with_counters(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
+    expect_finding(
+        &with_counters(1)?,
+        &[],
+        "broker metrics",
+        "ok",
+        "$SYS/brokers/+/metrics/# granted",
+    )?;
+    expect_finding(&with_counters(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
+    expect_finding(&on(b"", 1)?, &[], "queue drops", "ok", "set mqtt.broker_metrics = true")?;
+    expect_finding(
+        &with_counters(0x87)?,
+        &[],
+        "queue drops",
+        "ok",
+        "the line \"broker metrics\" says why",
+    )?;
+    expect_finding(
+        &with_counters(0x87)?,
+        &[],
+        "broker metrics",
+        "warning",
+        "mqtt.broker_metrics = false",
+    )
 }
 
 /// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
@@ -263,7 +305,7 @@ fn broker_that_stays_busy_is_not_reported_as_a_login_error() -> Result<()> {
     let broker = ScriptedBroker::start(|peer| peer.send(&[0x20, 3, 0, 0x89, 0]))?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
-    finds(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
+    expect_finding(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
 }
 
 /// A broker that publishes its nodes' names as retained messages, as EMQX does.
@@ -273,10 +315,10 @@ fn broker_of_two_nodes() -> Result<ScriptedBroker> {
             let packet = peer.receive()?;
             if let Packet::Connect(..) = packet {
                 peer.send(&[0x20, 3, 0, 0, 0])?;
-            } else if let Packet::Subscribe(asked) = packet {
-                let [high, low] = asked.pkid.to_be_bytes();
+            } else if let Packet::Subscribe(subscribe) = packet {
+                let [high, low] = subscribe.pkid.to_be_bytes();
                 peer.send(&[0x90, 4, high, low, 0, 1])?;
-                if asked.filters[0].path == "$SYS/brokers" {
+                if subscribe.filters[0].path == "$SYS/brokers" {
                     peer.send(b"\x31\x17\x00\x0c$SYS/brokers\x00emqx@a,b")?;
                 }
             }
@@ -292,8 +334,8 @@ fn check_names_nodes_missing_from_the_url() -> Result<()> {
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     let words =
         "2 nodes, of which milepost reaches 1: emqx@a b; set mqtt.url to a URL for each node";
-    finds(&settings, &[], "cluster", "warning", words)?;
-    finds(&settings, &[], "strategy", "ok", "emqx ctl conf show mqtt")
+    expect_finding(&settings, &[], "cluster", "warning", words)?;
+    expect_finding(&settings, &[], "strategy", "ok", "emqx ctl conf show mqtt")
 }
 
 #[test]
@@ -332,13 +374,31 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     };
     let with_url = |url: String| world.settings.clone().with("CLICKHOUSE__URL", url);
     let limited_to = |largest: usize| proxy(largest).map(with_url);
-    finds(&limited_to(8 << 20)?, &[], "insert size", "ok", "takes an insert of 8 MiB")?;
-    finds(&limited_to(1 << 20)?, &[], "insert size", "warning", "takes 1024 KiB: milepost splits")?;
-    finds(&limited_to(1 << 20)?, &[], "insert size", "warning", "nginx: client_max_body_size 8m")?;
-    finds(&limited_to(64 << 10)?, &[], "insert size", "error", "takes 64 KiB: a single row")?;
+    expect_finding(&limited_to(8 << 20)?, &[], "insert size", "ok", "takes an insert of 8 MiB")?;
+    expect_finding(
+        &limited_to(1 << 20)?,
+        &[],
+        "insert size",
+        "warning",
+        "takes 1024 KiB: milepost splits",
+    )?;
+    expect_finding(
+        &limited_to(1 << 20)?,
+        &[],
+        "insert size",
+        "warning",
+        "nginx: client_max_body_size 8m",
+    )?;
+    expect_finding(
+        &limited_to(64 << 10)?,
+        &[],
+        "insert size",
+        "error",
+        "takes 64 KiB: a single row",
+    )?;
     // The second endpoint is checked even if the first one does not answer.
     let urls = format!("http://127.0.0.1:1,{}", proxy(64 << 10)?);
-    finds(
+    expect_finding(
         &with_url(urls).with("CLICKHOUSE__REPLICATION", "macros"),
         &[],
         "insert size",
@@ -360,21 +420,27 @@ fn broker_that_hangs_up_on_its_own_topics_does_not_fail_a_check() -> Result<()> 
             let packet = peer.receive()?;
             if let Packet::Connect(..) = packet {
                 peer.send(&[0x20, 3, 0, 0, 0])?;
-            } else if let Packet::Subscribe(asked) = packet {
-                if asked.filters[0].path.starts_with("$SYS") {
+            } else if let Packet::Subscribe(subscribe) = packet {
+                if subscribe.filters[0].path.starts_with("$SYS") {
                     return Ok(());
                 }
-                let [high, low] = asked.pkid.to_be_bytes();
+                let [high, low] = subscribe.pkid.to_be_bytes();
                 peer.send(&[0x90, 4, high, low, 0, 1])?;
             }
         }
     })?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
-    finds(&settings, &[], "queue drops", "ok", "not visible here")?;
-    finds(&settings, &[], "cluster", "ok", "whether the broker has more is not visible here")?;
+    expect_finding(&settings, &[], "queue drops", "ok", "not visible here")?;
+    expect_finding(
+        &settings,
+        &[],
+        "cluster",
+        "ok",
+        "whether the broker has more is not visible here",
+    )?;
     let with_counters = settings.with("MQTT__BROKER_METRICS", "true");
-    finds(&with_counters, &[], "broker metrics", "warning", "EMQX acl.conf")
+    expect_finding(&with_counters, &[], "broker metrics", "warning", "EMQX acl.conf")
 }
 
 #[test]
@@ -383,13 +449,14 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     // `check` does not judge the settings of a table that the operator created.
     world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS SELECT driver_id, ts FROM {db}.positions")?;
     for what in ["deduplication", "fsync"] {
-        finds(&world.settings, &[], what, "ok", "")?;
+        expect_finding(&world.settings, &[], what, "ok", "")?;
     }
-    let finds_error = |what: &str, words: &str| finds(&world.settings, &[], what, "error", words);
+    let expect_error =
+        |what: &str, words: &str| expect_finding(&world.settings, &[], what, "error", words);
     world.query(
         "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 0",
     )?;
-    finds_error(
+    expect_error(
         "deduplication",
         "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
     )?;
@@ -397,7 +464,10 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
         "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
     )?;
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 0")?;
-    finds_error("fsync", "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1")?;
+    expect_error(
+        "fsync",
+        "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1",
+    )?;
     let milepost = world.settings.run()?;
     lab_stack::wait_until("the start logs the risk", crate::world::SOON, || {
         Ok(milepost.process.log()?.contains("acknowledged rows do not survive a power failure"))
@@ -405,14 +475,14 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     drop(milepost);
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 1")?;
     world.query("ALTER TABLE {db}.rejects DROP COLUMN detail")?;
-    finds_error("columns", "rejects.detail is missing; run ALTER TABLE")?;
-    finds(&world.settings, &[], "views", "ok", "all views of check_tables_ask exist")?;
+    expect_error("columns", "rejects.detail is missing; run ALTER TABLE")?;
+    expect_finding(&world.settings, &[], "views", "ok", "all views of check_tables_ask exist")?;
     world.query("DROP VIEW {db}_ask.near")?;
-    finds(&world.settings, &[], "views", "warning", "near missing in check_tables_ask")?;
+    expect_finding(&world.settings, &[], "views", "warning", "near missing in check_tables_ask")?;
     world.query("RENAME TABLE {db}.last_positions_mv TO {db}.elsewhere")?;
-    finds_error("tables", "last_positions_mv missing in check_tables")?;
+    expect_error("tables", "last_positions_mv missing in check_tables")?;
     world.query("DROP DATABASE {db}")?;
-    finds_error("migrations", "run milepost migrate as a user that may create tables")
+    expect_error("migrations", "run milepost migrate as a user that may create tables")
 }
 
 /// Starts a proxy to the engine that replaces each statement in which `words` occur. Returns
@@ -432,9 +502,15 @@ fn changed(world: &World, words: &'static str, instead: &'static str) -> Result<
 fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
     let world = world("check_server")?;
     let old = "SELECT '23.3.1.2823', toString(toUnixTimestamp64Milli(now64(3)))";
-    finds(&changed(&world, "version()", old)?, &[], "version", "error", "update ClickHouse to")?;
+    expect_finding(
+        &changed(&world, "version()", old)?,
+        &[],
+        "version",
+        "error",
+        "update ClickHouse to",
+    )?;
     let behind = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) - 600000)";
-    finds(
+    expect_finding(
         &changed(&world, "version()", behind)?,
         &[],
         "clocks",
@@ -442,7 +518,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
         "synchronise both hosts with NTP",
     )?;
     let ahead = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
-    finds(
+    expect_finding(
         &changed(&world, "version()", ahead)?,
         &[],
         "clocks",
@@ -450,10 +526,16 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
         "ahead of this host; synchronise both hosts",
     )?;
     let no_grant = changed(&world, "CHECK GRANT INSERT ON check_server.positions", "SELECT 0")?;
-    finds(&no_grant, &[], "grants", "error", "GRANT INSERT ON check_server.positions TO default")?;
+    expect_finding(
+        &no_grant,
+        &[],
+        "grants",
+        "error",
+        "GRANT INSERT ON check_server.positions TO default",
+    )?;
     let profile = "SELECT 'insert_deduplicate', '0'";
     let profile = changed(&world, "system.settings", profile)?;
-    finds(
+    expect_finding(
         &profile,
         &[],
         "profile",
@@ -467,7 +549,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
         )
     })?;
     let denied = world.settings.clone().with("CLICKHOUSE__URL", denied);
-    finds(&denied, &[], "clickhouse", "error", "grant clickhouse.user what it lacks")?;
+    expect_finding(&denied, &[], "clickhouse", "error", "grant clickhouse.user what it lacks")?;
 
     let ca = Authority::new("ca")?;
     let https = TlsFront::start(&ca.sign(&["localhost"])?, world.engine.server.port)?;
@@ -477,8 +559,8 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
             .clone()
             .with("CLICKHOUSE__URL", format!("{scheme}://localhost:{}", https.port))
     };
-    finds(&at("http"), &[], "clickhouse", "error", "use https:// in clickhouse.url")?;
-    finds(
+    expect_finding(&at("http"), &[], "clickhouse", "error", "use https:// in clickhouse.url")?;
+    expect_finding(
         &at("https"),
         &[],
         "clickhouse",
@@ -489,7 +571,13 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
         .settings
         .clone()
         .with("CLICKHOUSE__URL", format!("http://localhost:{}", free_port()?));
-    finds(&closed_port, &[], "clickhouse", "error", "set clickhouse.url to ClickHouse's HTTP port")
+    expect_finding(
+        &closed_port,
+        &[],
+        "clickhouse",
+        "error",
+        "set clickhouse.url to ClickHouse's HTTP port",
+    )
 }
 
 /// A misconfiguration of a cluster, and the line that reports it.
@@ -631,7 +719,13 @@ fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
 fn check_names_the_setting_of_each_cluster_misconfiguration() -> Result<()> {
     let world = world("check_replicas")?;
     for planted in &PLANTED {
-        finds(&clustered(&world, planted)?, &[], planted.what, planted.level, planted.words)?;
+        expect_finding(
+            &clustered(&world, planted)?,
+            &[],
+            planted.what,
+            planted.level,
+            planted.words,
+        )?;
     }
     Ok(())
 }
@@ -647,9 +741,9 @@ fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
-    finds(&settings, &[], "inserts", "warning", "16.0 a second of 500 rows")?;
-    finds(&settings, &[], "inserts", "warning", "batch.members_age_max")?;
-    finds(&world.settings, &[], "inserts", "ok", "none in the last 5 minutes")
+    expect_finding(&settings, &[], "inserts", "warning", "16.0 a second of 500 rows")?;
+    expect_finding(&settings, &[], "inserts", "warning", "batch.members_age_max")?;
+    expect_finding(&world.settings, &[], "inserts", "ok", "none in the last 5 minutes")
 }
 
 #[test]
@@ -657,12 +751,12 @@ fn check_reports_an_unusable_spool() -> Result<()> {
     let folder = lab_stack::folder()?;
     // Neither server is reachable. The disk is checked all the same.
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
-    finds(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
+    expect_finding(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
     ensure!(
         !Path::new("/dev/shm/milepost-check").exists(),
         "a check must not create the directory"
     );
-    finds(
+    expect_finding(
         &with("/proc/milepost"),
         &[],
         "spool",
@@ -670,6 +764,6 @@ fn check_reports_an_unusable_spool() -> Result<()> {
         "to a directory that this user can write to",
     )?;
     let large = with("spool").with("SPOOL__BYTES_MAX", "4000000000000");
-    finds(&large, &[], "spool space", "error", "lower spool.bytes_max")?;
-    finds(&with("spool"), &[], "spool space", "ok", "bytes are free")
+    expect_finding(&large, &[], "spool space", "error", "lower spool.bytes_max")?;
+    expect_finding(&with("spool"), &[], "spool space", "ok", "bytes are free")
 }

@@ -14,27 +14,27 @@ use crate::world::{Engine, SOON, World, unmigrated, unmigrated_on, wait_for_metr
 #[derive(Debug, Default)]
 pub struct Hosts {
     /// Number of further statements on `positions` for which one host is unreachable.
-    away: AtomicUsize,
+    unreachable_for: AtomicUsize,
     /// Number of hosts without any of the tables.
-    new: AtomicUsize,
+    without_tables: AtomicUsize,
     /// Number of statements that every host has executed.
-    done: AtomicUsize,
+    executed: AtomicUsize,
     /// Number of statements that failed because a host was unreachable.
-    waited: AtomicUsize,
+    failed: AtomicUsize,
 }
 
-/// Rewrites a statement for a single server: without `ON CLUSTER` and without replication. `new` is
-/// the number of simulated hosts without tables.
-fn for_single_server(statement: &str, new: usize) -> String {
+/// Rewrites a statement for a single server: without `ON CLUSTER` and without replication.
+/// `hosts_without_tables` is the number of simulated hosts that have none of the tables.
+fn for_single_server(statement: &str, hosts_without_tables: usize) -> String {
     let mut sql = statement.replace("ENGINE = Replicated", "ENGINE = ");
     for cluster in ["c", "two"] {
-        let of = |table: &str| format!("clusterAllReplicas('{cluster}', system.{table})");
+        let all_replicas = |table: &str| format!("clusterAllReplicas('{cluster}', system.{table})");
         sql = sql
             .replace(&format!(" ON CLUSTER '{cluster}'"), "")
-            .replace(&of("one"), &format!("numbers({})", new + 1))
-            .replace(&of("databases"), "system.databases")
-            .replace(&of("columns"), "system.columns")
-            .replace(&of("tables"), "system.tables");
+            .replace(&all_replicas("one"), &format!("numbers({})", hosts_without_tables + 1))
+            .replace(&all_replicas("databases"), "system.databases")
+            .replace(&all_replicas("columns"), "system.columns")
+            .replace(&all_replicas("tables"), "system.tables");
     }
     if let Some((before, rest)) = sql.split_once("('/clickhouse/tables/") {
         let (_, after) = rest.split_once(')').unwrap_or_default();
@@ -53,16 +53,19 @@ pub fn for_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Res
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(" ON CLUSTER 'c'") {
             let one_less = |left: usize| left.checked_sub(1);
-            let is_away = statement.contains(".positions ON")
-                && hosts.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok();
-            if is_away {
-                hosts.waited.fetch_add(1, Ordering::SeqCst);
+            let is_unreachable = statement.contains(".positions ON")
+                && hosts
+                    .unreachable_for
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+                    .is_ok();
+            if is_unreachable {
+                hosts.failed.fetch_add(1, Ordering::SeqCst);
                 let words = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 of 2 hosts.";
                 return Scripted::Answer(500, words.to_owned());
             }
-            hosts.done.fetch_add(1, Ordering::SeqCst);
+            hosts.executed.fetch_add(1, Ordering::SeqCst);
         }
-        Scripted::Instead(for_single_server(statement, hosts.new.load(Ordering::SeqCst)))
+        Scripted::Instead(for_single_server(statement, hosts.without_tables.load(Ordering::SeqCst)))
     })?;
     let settings = settings.with("CLICKHOUSE__URL", url);
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__CLUSTER", "c"))
@@ -81,29 +84,32 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
     let files = migration_count()?;
     let recorded = || world.query("SELECT count() FROM {db}.schema_migrations FINAL");
 
-    hosts.away.store(2, Ordering::SeqCst);
+    hosts.unreachable_for.store(2, Ordering::SeqCst);
     settings.migrate()?;
     ensure!(
-        hosts.waited.load(Ordering::SeqCst) == 2,
-        "a statement was not retried while a host was away: {hosts:?}"
+        hosts.failed.load(Ordering::SeqCst) == 2,
+        "a statement was not retried while a host was unreachable: {hosts:?}"
     );
     ensure!(recorded()? == files.to_string(), "{} of {files} migrations are recorded", recorded()?);
     let order =
         "SELECT version FROM {db}.schema_migrations FINAL ORDER BY applied_at, version LIMIT 2";
     ensure!(
         world.query(order)? == "1\n10",
-        "a migration was recorded before the one that waited: {}",
+        "a migration was recorded before the one that was retried: {}",
         world.query(order)?
     );
-    let done = hosts.done.swap(0, Ordering::SeqCst);
-    ensure!(done > files, "{done} statements for {files} files and the database");
+    let executed = hosts.executed.swap(0, Ordering::SeqCst);
+    ensure!(executed > files, "{executed} statements for {files} files and the database");
 
     settings.migrate()?;
-    ensure!(hosts.done.load(Ordering::SeqCst) == 0, "a second run changed something: {hosts:?}");
+    ensure!(
+        hosts.executed.load(Ordering::SeqCst) == 0,
+        "a second run changed something: {hosts:?}"
+    );
 
-    hosts.new.store(1, Ordering::SeqCst);
+    hosts.without_tables.store(1, Ordering::SeqCst);
     settings.migrate()?;
-    let repeated = hosts.done.load(Ordering::SeqCst);
+    let repeated = hosts.executed.load(Ordering::SeqCst);
     ensure!(repeated >= files, "a new host got {repeated} statements of {files} files");
     ensure!(recorded()? == files.to_string(), "{} of {files} migrations are recorded", recorded()?);
     Ok(())
@@ -171,7 +177,7 @@ fn repoint(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
 }
 
 /// Every parameterised view, with arguments.
-const ASKED: [&str; 12] = [
+const PARAMETERISED_VIEWS: [&str; 12] = [
     "driver_days(driver='', since='2020-01-01', until='2100-01-01')",
     "episodes(driver='', from={f}, to={t}, tz='UTC')",
     "days(driver='', from={f}, to={t}, tz='UTC')",
@@ -215,11 +221,11 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         let rows = |name: &str| world.query(&format!("SELECT count() FROM {{db}}.{name}"));
         ensure!(rows(table)? == rows(&format!("{table}_all"))?, "{table}");
         let sent = recorded(&inserts);
-        let through = |line: &String| {
+        let is_distributed = |line: &String| {
             line.contains(&format!(".{table}_all+"))
                 && line.contains("distributed_foreground_insert=1")
         };
-        ensure!(sent.iter().any(through), "{table}: {sent:#?}");
+        ensure!(sent.iter().any(is_distributed), "{table}: {sent:#?}");
         ensure!(
             sent.iter().all(|line| line.contains("insert_quorum=2")),
             "an insert has no quorum: {sent:#?}"
@@ -230,7 +236,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     ensure!(printed.contains("1, and inserts reach all of them"), "{printed}");
 
     // With one shard, each view returns the same as on the engine's own tables.
-    let asked: Vec<String> = (ASKED.iter())
+    let view_calls: Vec<String> = (PARAMETERISED_VIEWS.iter())
         .map(|view| view.replace("{f}", "'2020-01-01'").replace("{t}", "'2100-01-01'"))
         .collect();
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
@@ -239,7 +245,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     let views = ["fixes", "last_positions", "driver_quarters", "trips", "stops", "rollups"];
     let count_rows = || -> Result<Vec<String>> {
         let mut counts = Vec::new();
-        for view in &asked {
+        for view in &view_calls {
             counts.push(world.query(&format!("SELECT count() FROM {{db}}_ask.{view}"))?);
         }
         for view in views {
@@ -247,7 +253,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         }
         Ok(counts)
     };
-    let of_one_shard = count_rows()?;
+    let one_shard_counts = count_rows()?;
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
@@ -258,9 +264,13 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     for table in world.query(distributed)?.lines() {
         repoint(&world, table, "c", "two")?;
     }
-    let of_two_shards = count_rows()?;
-    for ((view, one), two) in
-        asked.iter().map(String::as_str).chain(views).zip(of_one_shard).zip(of_two_shards)
+    let two_shard_counts = count_rows()?;
+    for ((view, one), two) in view_calls
+        .iter()
+        .map(String::as_str)
+        .chain(views)
+        .zip(one_shard_counts)
+        .zip(two_shard_counts)
     {
         // These views return the rows of both shards; the others merge them.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
@@ -344,8 +354,8 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
     );
     let log = milepost.process.log()?;
     ensure!(log.contains(&format!("log_comment {}: ", tokens[0])), "{log}");
-    let different: std::collections::BTreeSet<&String> = tokens.iter().collect();
-    ensure!(tokens.len() > 2 && different.len() == tokens.len(), "{tokens:?}");
+    let distinct: std::collections::BTreeSet<&String> = tokens.iter().collect();
+    ensure!(tokens.len() > 2 && distinct.len() == tokens.len(), "{tokens:?}");
     Ok(())
 }
 
@@ -388,18 +398,19 @@ fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
 fn unknown_replica_count_delays_nothing() -> Result<()> {
     let world = world("uncounted")?;
     let inserts = Inserts::default();
-    let (seen, counted, looked) = (Arc::clone(&inserts), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (seen, count_queries, column_queries) =
+        (Arc::clone(&inserts), AtomicUsize::new(0), AtomicUsize::new(0));
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         let is_first = |count: &AtomicUsize| count.fetch_add(1, Ordering::SeqCst) == 0;
         if statement.contains("query=INSERT") {
             seen.lock().unwrap_or_else(PoisonError::into_inner).push(statement.to_owned());
         } else if statement.contains("max(total_replicas)") {
-            return if is_first(&counted) {
+            return if is_first(&count_queries) {
                 Scripted::Instead("SELECT 5".to_owned())
             } else {
                 Scripted::Never
             };
-        } else if statement.contains("FROM system.columns") && is_first(&looked) {
+        } else if statement.contains("FROM system.columns") && is_first(&column_queries) {
             // Makes the process query again, now without an answer, before it inserts anything.
             return Scripted::Answer(
                 500,

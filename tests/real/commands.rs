@@ -58,11 +58,11 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         for sql in lab_stack::sql::REFRESH_ROLLUPS {
             world.query(sql)?;
         }
-        let untouched = format!(
+        let drivers_not_counted = format!(
             "SELECT count() FROM (SELECT driver_id FROM {{db}}.touched WHERE length(driver_id) = 1 GROUP BY driver_id \
              HAVING sum(rows) < (SELECT count() / 3 FROM {{db}}.positions) OR max(speed_max) < 100 + {round})"
         );
-        assert_eq!(world.query(&untouched)?, "0", "{dropped:?}");
+        assert_eq!(world.query(&drivers_not_counted)?, "0", "{dropped:?}");
         for table in dropped {
             world
                 .query(&format!("EXISTS TABLE {table}"))
@@ -121,11 +121,12 @@ fn bench_sink_can_be_migrated_and_written() -> Result<()> {
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let settings = settings(folder.path(), broker.port, &sink.url());
-    let (ended, end) = std::sync::mpsc::sync_channel(1);
+    let (sender, outcome) = std::sync::mpsc::sync_channel(1);
     let migrating = settings.clone();
-    // On a thread with a timeout: an unsupported query would be retried for ever.
-    thread::spawn(move || ended.send(migrating.migrate()));
-    end.recv_timeout(SOON)??;
+    // Migrate on a thread, and wait for it with a timeout: an unsupported query would be retried
+    // for ever.
+    thread::spawn(move || sender.send(migrating.migrate()));
+    outcome.recv_timeout(SOON)??;
     assert_eq!(settings.run()?.terminate(SOON)?, 0);
     Ok(())
 }
@@ -336,9 +337,9 @@ fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<(
         Ok((output.status.code(), String::from_utf8(output.stderr)?))
     };
     let (code, stderr) = printed("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
-    let right =
+    let expected =
         "not read; write MILEPOST__CLICKHOUSE__RETENTION__REJECTS_DAYS, with two underscores";
-    assert!(code == Some(64) && stderr.contains(right), "{code:?} {stderr}");
+    assert!(code == Some(64) && stderr.contains(expected), "{code:?} {stderr}");
     for (key, right) in [
         ("MILEPOST_CLICKHOUSE__USER", "MILEPOST__CLICKHOUSE__USER"),
         ("milepost_clickhouse_user", "MILEPOST__CLICKHOUSE__USER"),
@@ -396,7 +397,7 @@ fn usage_and_file_errors_take_one_line() -> Result<()> {
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     assert_eq!(settings.call(&["fly"])?.0, 64);
     assert_eq!(settings.call(&["--help"])?.0, 0);
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (&["erase", "--driver", "d1", "--within", "500000000000y"][..], "at most 1000d"),
         (&["drain", "--client-id", "c", "--within", "500000000000y"], "at most 1000d"),
         (&["trace", "d1", "--live", "--for", "500000000000y"], "at most 1000d"),
@@ -411,7 +412,7 @@ fn usage_and_file_errors_take_one_line() -> Result<()> {
         (&["drain", "--client-id", "a\nb", "--leave"], "without control characters"),
     ] {
         let (code, printed) = settings.call(arguments)?;
-        assert!(code == 64 && printed.contains(said), "{arguments:?}: {code} {printed}");
+        assert!(code == 64 && printed.contains(expected), "{arguments:?}: {code} {printed}");
     }
     let (code, printed) = settings.call(&["config", "--config", "nowhere.toml"])?;
     assert_eq!(code, 64);
@@ -450,11 +451,11 @@ fn secrets_in_the_environment_are_never_printed() -> Result<()> {
     use std::os::unix::ffi::OsStrExt as _;
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
-    let odd = std::ffi::OsStr::from_bytes(b"hunter2\xff");
+    let not_utf8 = std::ffi::OsStr::from_bytes(b"hunter2\xff");
     for (key, value) in [
         ("MILEPOST__MQTT__URL", r#"["mqtt://u:hunter2@h"]"#.as_ref()),
         ("MILEPOST__SHUTDOWN__PEERS", "http://u:hunter2@x:1".as_ref()),
-        ("MILEPOST__MQTT__PASSWORD", odd),
+        ("MILEPOST__MQTT__PASSWORD", not_utf8),
     ] {
         let output = settings
             .command(&["check"])
@@ -510,8 +511,8 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
         return Ok(());
     }
     let folder = lab_stack::folder()?;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
     let url = scripted_clickhouse(0, move |_| {
         count.fetch_add(1, Ordering::SeqCst);
         Scripted::Never
@@ -522,7 +523,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
             .into_iter()
             .enumerate()
     {
-        let (command, before) = (settings.command(arguments), asked.load(Ordering::SeqCst));
+        let (command, before) = (settings.command(arguments), requests.load(Ordering::SeqCst));
         let mut contained = container();
         contained.arg(command.get_program()).args(arguments);
         contained.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -530,7 +531,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
         let mut process = Process::start("milepost as PID 1", &mut contained, log)?;
         wait_until("the command waits for ClickHouse", SOON, || {
             process.ensure_alive()?;
-            Ok(asked.load(Ordering::SeqCst) > before)
+            Ok(requests.load(Ordering::SeqCst) > before)
         })?;
         let pid = process.pid();
         let inside = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
@@ -591,12 +592,12 @@ fn older_positions_move_to_the_configured_volume() -> Result<()> {
 #[test]
 fn trace_fails_on_a_proxy_error_page() -> Result<()> {
     let world = world("trace_page")?;
-    for (question, failed) in [
+    for (query, error) in [
         (".last_positions WHERE", "reading the last position failed"),
         ("dateDiff('second', written_at", "reading the list of erased drivers failed"),
     ] {
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-            if statement.contains(question) {
+            if statement.contains(query) {
                 Scripted::Answer(200, "<html>".to_owned())
             } else {
                 Scripted::Pass
@@ -605,7 +606,7 @@ fn trace_fails_on_a_proxy_error_page() -> Result<()> {
         let (code, printed) =
             world.settings.clone().with("CLICKHOUSE__URL", url).call(&["trace", "d7"])?;
         assert_eq!(code, 1, "{printed}");
-        assert!(printed.contains(failed) && printed.contains("is this ClickHouse?"), "{printed}");
+        assert!(printed.contains(error) && printed.contains("is this ClickHouse?"), "{printed}");
     }
     Ok(())
 }
@@ -679,7 +680,7 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
     let log = world.folder.path().join("live.log");
     let mut command = world.settings.command(&["trace", "d7", "--live", "--for", "1h"]);
     let mut live = Process::start("milepost trace --live", &mut command, log)?;
-    let prints = |live: &mut Process, words: &[&str]| {
+    let wait_for_line = |live: &mut Process, words: &[&str]| {
         wait_until(&format!("trace prints {words:?}"), SOON, || {
             live.ensure_alive()?;
             Ok(live.log()?.lines().any(|line| words.iter().all(|word| line.contains(word))))
@@ -698,16 +699,16 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
         ("drivers/d7/gps", br#"{"lat":91,"lng":1}"#),
         ("drivers/d7/gps", dated.as_bytes()),
     ])?;
-    prints(&mut live, &["position", "25.5", "12.5"])?;
-    prints(&mut live, &["reject", "lat_range"])?;
-    prints(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;
-    prints(&mut live, &["stored", r#""seq":2"#, "within_ms"])?;
+    wait_for_line(&mut live, &["position", "25.5", "12.5"])?;
+    wait_for_line(&mut live, &["reject", "lat_range"])?;
+    wait_for_line(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;
+    wait_for_line(&mut live, &["stored", r#""seq":2"#, "within_ms"])?;
 
     // No member receives the message, so none stores it.
     milepost.terminate(SOON)?;
     world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":3}"#)])?;
-    prints(&mut live, &["position", r#""seq":3"#])?;
-    prints(&mut live, &["not_stored", r#""seq":3"#])?;
+    wait_for_line(&mut live, &["position", r#""seq":3"#])?;
+    wait_for_line(&mut live, &["not_stored", r#""seq":3"#])?;
     assert!(!live.log()?.contains(r#""seq":99"#), "another driver: {}", live.log()?);
     live.kill()?;
 

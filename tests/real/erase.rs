@@ -204,7 +204,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     for table in [inner.as_str(), "my-drivers", "it's `odd` \\"] {
         assert!(printed.contains(table), "{table} in {printed}");
     }
-    let left = |table: &str| {
+    let count_rows = |table: &str| {
         world.query(&format!("SELECT countIf(toString(driver_id) = '7'), count() FROM {{db}}.{table} SETTINGS apply_deleted_mask = 0"))
     };
     for (table, expected) in [
@@ -213,7 +213,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
         ("`my-drivers`", "0\t1"),
         ("`it's \\`odd\\` \\\\`", "0\t1"),
     ] {
-        assert_eq!(left(table)?, expected, "{table}");
+        assert_eq!(count_rows(table)?, expected, "{table}");
     }
     Ok(())
 }
@@ -283,9 +283,9 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     // Four concurrent commands compete for one free place: the list never exceeds its limit.
     world.query("INSERT INTO {db}.erased (driver_id, is_lifted) VALUES ('x0', true)")?;
     thread::scope(|scope| {
-        let at_once =
+        let commands =
             ["e1", "e2", "e3", "e4"].map(|id| scope.spawn(move || erase(id, &["--within", "1s"])));
-        at_once.into_iter().try_for_each(|erasing| erasing.join().expect("no panic").map(drop))
+        commands.into_iter().try_for_each(|command| command.join().expect("no panic").map(drop))
     })?;
     let count: u64 =
         world.query("SELECT count() FROM {db}.erased FINAL WHERE NOT is_lifted")?.parse()?;
@@ -321,9 +321,9 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let erase = || world.settings.call(&["erase", "--driver", "d7", "--yes", "--within", "4s"]);
     thread::scope(|scope| -> Result<()> {
         let inserting = scope.spawn(|| world.query(insert));
-        let under_way = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
+        let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
              AND elapsed > 2";
-        world.wait_for(under_way, "1", SOON)?;
+        world.wait_for(running, "1", SOON)?;
         // Members have had the list for a second: only inserts that began earlier can still contain
         // the driver.
         world.query(
@@ -342,7 +342,7 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     world.wait_for(count, "0", SOON)
 }
 
-/// Fault at a statement of `milepost erase`.
+/// A fault that hits one statement of `milepost erase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// The process is killed before the engine receives the statement.
@@ -402,10 +402,10 @@ fn erase_with(
     let log = world.folder.path().join(format!("{driver}.log"));
     let mut erase = Process::start("milepost erase", &mut command, log)?;
     let is_retrying = |erase: &Process| erase.log().is_ok_and(|log| log.contains("retrying"));
-    let kills = matches!(fault, Some(Fault::KilledBefore | Fault::KilledAfter));
+    let is_kill = matches!(fault, Some(Fault::KilledBefore | Fault::KilledAfter));
     wait_until("the command ends, or has met the fault", 6 * SOON, || {
         let is_met = reached.load(Ordering::SeqCst);
-        Ok(is_met && (kills || is_retrying(&erase)) || erase.ensure_alive().is_err())
+        Ok(is_met && (is_kill || is_retrying(&erase)) || erase.ensure_alive().is_err())
     })?;
     erase.kill()?;
     if fault.is_some() {
@@ -415,8 +415,8 @@ fn erase_with(
     Ok(kinds)
 }
 
-/// Kills the command, refuses the statement or cuts its answer, at every kind of statement: a later
-/// run without faults succeeds.
+/// At every kind of statement, the command is killed, the statement is refused, or its answer is
+/// cut off. A later run without faults succeeds.
 #[test]
 fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let world = world("erase_broken")?;
@@ -455,8 +455,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
                         }
                     })
                 };
-                let at_once: Vec<_> = (0..threads).map(spawn_worker).collect();
-                at_once.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+                let workers: Vec<_> = (0..threads).map(spawn_worker).collect();
+                workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
             })
         };
     let reached: Vec<AtomicUsize> = (0..kinds).map(|_| AtomicUsize::new(0)).collect();

@@ -380,21 +380,21 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
         !log.contains("waiting for ClickHouse"),
         "a slow query at the start must not count as an outage: {log}"
     );
-    let readyz_shows =
+    let wait_for_readyz =
         |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
     world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
-    readyz_shows("webhook: no answer within 10s")?;
+    wait_for_readyz("webhook: no answer within 10s")?;
     world.wait_for(
         "SELECT countIf(mqtt_at > 0), countIf(webhook_at > 0) FROM {db}.events FINAL",
         "1\t0",
         SOON,
     )?;
     fences_hang.store(true, Ordering::SeqCst);
-    readyz_shows("clickhouse: reading fences failed")?;
+    wait_for_readyz("clickhouse: reading fences failed")?;
     fences_hang.store(false, Ordering::SeqCst);
     hook.status.store(200, Ordering::SeqCst);
     world.wait_for("SELECT countIf(webhook_at > 0) FROM {db}.events FINAL", "1", SOON)?;
-    readyz_shows("200 OK")
+    wait_for_readyz("200 OK")
 }
 
 #[test]

@@ -65,14 +65,14 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1\nboth\t1");
 
     // An area's rules are stored with it: other rules make it a changed area.
-    let ruled = feature(
+    let with_rules = feature(
         r#""name":"both","speed_limit_kmh":30,"stay_max_s":2700,"hours":"Mo-Fr 06:00-18:00","drivers":["d"]"#,
         "Polygon",
         SQUARE,
     );
-    let (code, printed) = import(std::slice::from_ref(&ruled), &[])?;
+    let (code, printed) = import(std::slice::from_ref(&with_rules), &[])?;
     check_counts(code, &printed, "0 1 0 0", 0);
-    let (code, printed) = import(&[ruled], &[])?;
+    let (code, printed) = import(&[with_rules], &[])?;
     check_counts(code, &printed, "0 0 1 0", 0);
     assert_eq!(
         world.query(

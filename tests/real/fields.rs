@@ -167,8 +167,9 @@ fn column_type_does_not_change_silently() -> Result<()> {
 
     let (code, output) = world.settings.call(&["migrate", "--drop-field", "battery"])?;
     ensure!(code == 0, "{output}");
-    let left = "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'battery'";
-    assert_eq!(world.query(left)?, "0");
+    let columns_left =
+        "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'battery'";
+    assert_eq!(world.query(columns_left)?, "0");
     assert_eq!(world.query("SELECT attributes['batt'] FROM {db}.last_positions")?, "80");
     Ok(())
 }
@@ -214,8 +215,8 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     assert_eq!(world.query(stored)?, "1\t1", "each consumer's rows have its field");
     check_query_refused(&world, "SELECT battery FROM {db}.fixes", "battery")?;
     ignition(a.clone()).migrate()?;
-    let shown = "SELECT count(battery), countIf(ignition) FROM {db}.fixes";
-    assert_eq!(world.query(shown)?, "1\t1", "the views show both fields");
+    let in_views = "SELECT count(battery), countIf(ignition) FROM {db}.fixes";
+    assert_eq!(world.query(in_views)?, "1\t1", "the views show both fields");
 
     // One consumer goes back to the earlier configuration: the field that it no longer keeps is
     // NULL.
@@ -223,7 +224,7 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     let first = subscribed_to("a/+/gps").with("MQTT__CLIENT_ID", "a").run()?;
     send("two")?;
     world.wait_for("SELECT count() FROM {db}.fixes", "4", SOON)?;
-    assert_eq!(world.query(shown)?, "1\t2");
+    assert_eq!(world.query(in_views)?, "1\t2");
     assert_eq!(world.query("SELECT count() FROM {db}.rejects")?, "0");
     drop((first, second));
     Ok(())
@@ -231,7 +232,10 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
 
 fn check_query_refused(world: &World, sql: &str, expected: &str) -> Result<()> {
     let answer = world.query(sql);
-    ensure!(answer.as_ref().is_err_and(|why| format!("{why:#}").contains(expected)), "{answer:?}");
+    ensure!(
+        answer.as_ref().is_err_and(|error| format!("{error:#}").contains(expected)),
+        "{answer:?}"
+    );
     Ok(())
 }
 
@@ -406,7 +410,7 @@ fn decode_agrees_with_the_columns() -> Result<()> {
         "SELECT {names} FROM {{db}}.fixes ORDER BY driver_id FORMAT JSONEachRow \
          SETTINGS output_format_json_quote_64bit_integers = 0"
     ))?;
-    let mut differs = Vec::new();
+    let mut differences = Vec::new();
     for (payload, stored) in payloads.iter().zip(stored.lines()) {
         let message = world.folder.path().join("message.json");
         std::fs::write(&message, payload)?;
@@ -420,11 +424,11 @@ fn decode_agrees_with_the_columns() -> Result<()> {
                 (a - b).abs() <= if name == "f32" { b.abs() * 1e-6 } else { 0.0 }
             });
             if stored != decoded && !is_near {
-                differs.push(format!("{payload}: {name} is {stored}, decode shows {decoded}"));
+                differences.push(format!("{payload}: {name} is {stored}, decode shows {decoded}"));
             }
         }
     }
-    ensure!(differs.is_empty(), "{differs:#?}");
+    ensure!(differences.is_empty(), "{differences:#?}");
     // The comparison proves nothing if both sides are always null.
     let count = TYPES.map(|(name, _)| format!("count({name}) > 0")).join(" AND ");
     assert_eq!(world.query(&format!("SELECT {count} FROM {{db}}.fixes"))?, "1");

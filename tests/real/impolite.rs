@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lab_harness::scripted_clickhouse::{Behaviour, HangAt, TooLarge};
 
-/// Cases that run concurrently; they mostly wait.
+/// Number of cases that run concurrently. A case mostly waits, so this may exceed the cores.
 const CASES_AT_ONCE: usize = 6;
 
 /// A fault, and the behaviour that is expected of milepost.
@@ -39,7 +39,7 @@ enum Fault {
 #[derive(Debug, Clone, Copy)]
 enum Expect {
     /// Every message is stored during the fault.
-    GetsThrough,
+    StoresAll,
     /// No message can be stored; the log and `/readyz` name the cause.
     Refused {
         /// Error kinds that a failed insert may be counted as.
@@ -76,7 +76,7 @@ const fn ambiguous(causes: &'static [&'static str]) -> Expect {
     Expect::Refused { kinds: &["ambiguous"], causes }
 }
 
-/// Expects an error of ClickHouse itself.
+/// Builds a case in which the scripted server answers with an error of ClickHouse itself.
 const fn error(
     name: &'static str,
     code: u32,
@@ -169,11 +169,11 @@ const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
 
 /// Servers that are slow or have limits, with which milepost can work.
 static LIMITS: [Case; 5] = [
-    too_large("too_large", TooLarge::AnswersAfterIt, Expect::GetsThrough),
-    too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::GetsThrough),
+    too_large("too_large", TooLarge::AnswersAfterIt, Expect::StoresAll),
+    too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::StoresAll),
     too_large("too_large_reset", TooLarge::Resets, ambiguous(&["reset", "broken pipe", "closed"])),
-    script("slow", Behaviour::Slow(Duration::from_secs(2)), Expect::GetsThrough),
-    script("in_turn", Behaviour::InTurn, Expect::GetsThrough),
+    script("slow", Behaviour::Slow(Duration::from_secs(2)), Expect::StoresAll),
+    script("in_turn", Behaviour::InTurn, Expect::StoresAll),
 ];
 
 /// Servers that hang; every timeout has its default.
@@ -259,7 +259,7 @@ const fn on_replicas(case: Case) -> Case {
 }
 
 const fn replica_dies(name: &'static str, code: u32) -> Case {
-    on_replicas(script(name, Behaviour::ReplicaDies { code }, Expect::GetsThrough))
+    on_replicas(script(name, Behaviour::ReplicaDies { code }, Expect::StoresAll))
 }
 
 /// A load balancer that switches from one replica to another.

@@ -226,10 +226,10 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     // does not affect the rows next to it.
     let state = world.folder.path().join("state.json").display().to_string();
     let resume = |file: &Path| import(&world, &["--driver", "grows", "--resume", &state], file);
-    let (bad, open) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
+    let (bad, unclosed) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
     let good = |n: i64| format!("{},1,\"2\"\n", began + n * 1_000);
     let mut text = format!("ts,lat,lng\n{}{bad}", good(1));
-    for piece in ["", &bad, &format!("{open}{}{open}{}", good(2), good(3).repeat(20))] {
+    for piece in ["", &bad, &format!("{unclosed}{}{unclosed}{}", good(2), good(3).repeat(20))] {
         text += piece;
         let (code, printed) = resume(&write(&world, "grows.csv", &text)?)?;
         ensure!(code == 0, "{printed}");
@@ -240,8 +240,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     let expected = "[('grows','invalid_json',2),('grows','lat_range',2),('other','invalid_json',2),('other','lat_range',2)]";
     ensure!(world.query(counts)? == expected, "{}", world.query(counts)?);
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
-    let why = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
-    ensure!(world.query(why)? == "a quote in this row is never closed");
+    let detail = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
+    ensure!(world.query(detail)? == "a quote in this row is never closed");
     // The unit of a speed is never guessed. A truncated file is read as far as it goes.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
@@ -264,7 +264,7 @@ fn dry_run(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, serde
 
 #[test]
 fn import_reports_unread_and_unused_input() -> Result<()> {
-    let world = world("import_told")?;
+    let world = world("import_reports")?;
     let (began, driver) = (began_ms(), ["--driver", "d1"]);
     let with_speed = [&driver[..], &["--speed-unit", "m/s"]].concat();
     // Concatenated collections are all read, and trailing data is reported; a byte order mark is
@@ -335,13 +335,13 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     ensure!(code == 64 && printed.contains("the first row must name the columns"), "{printed}");
     // Arguments with which data would be skipped silently are refused.
     let heart = write(&world, "heart.csv", &format!("lat,lon,ts,hr\n1,2,{began},60\n"))?;
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (&["--keep", "/hr"][..], "must be a name such as"),
         (&["--keep", "*,hr"], "give it alone"),
         (&["--keep", "nosuch"], "no such column"),
     ] {
         let (code, printed) = import(&world, &[&driver[..], arguments].concat(), &heart)?;
-        ensure!(code == 64 && printed.contains(said), "{arguments:?}: {code} {printed}");
+        ensure!(code == 64 && printed.contains(expected), "{arguments:?}: {code} {printed}");
     }
     let (code, report) = dry_run(&world, &[&driver[..], &["--keep", "hr, ts"]].concat(), &heart)?;
     ensure!(code == 0 && report["positions"] == 1, "{report}");
@@ -408,7 +408,7 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
         &*state.to_string_lossy(),
         &*file.to_string_lossy(),
     ];
-    let stored = || -> Result<i64> {
+    let confirmed = || -> Result<i64> {
         let Some(state) = fs::read(&state).ok().filter(|state| !state.is_empty()) else {
             return Ok(0);
         };
@@ -420,16 +420,19 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
 
     let mut first: Command = world.settings.command(&arguments);
     let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    wait_until("a batch is stored", SOON, || Ok(stored()? > 0))?;
+    wait_until("a batch is stored", SOON, || Ok(confirmed()? > 0))?;
     first.kill()?;
     first.wait()?;
-    let noted = stored()?;
-    ensure!(count()? >= noted, "the state has {noted} fixes, the table {}", count()?);
+    let before_kill = confirmed()?;
+    ensure!(count()? >= before_kill, "the state has {before_kill} fixes, the table {}", count()?);
 
     let (code, printed) = world.settings.call(&arguments)?;
-    ensure!(code == 0 && printed.contains(&format!("\"skipped\":{noted},")), "{noted}: {printed}");
+    ensure!(
+        code == 0 && printed.contains(&format!("\"skipped\":{before_kill},")),
+        "{before_kill}: {printed}"
+    );
     ensure!(count()? == FIXES, "{} of {FIXES}", count()?);
-    ensure!(stored()? == FIXES);
+    ensure!(confirmed()? == FIXES);
     // A file that grew: only the new rows are imported.
     fs::write(&file, format!("time,lat,lon\n{rows}{},3,2\n", began + FIXES * 1_000))?;
     let (code, printed) = world.settings.call(&arguments)?;

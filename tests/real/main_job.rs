@@ -1,4 +1,4 @@
-//! The main path: from a publish over MQTT to the last position in ClickHouse.
+//! Tests the main path: from a publish over MQTT to the last position in ClickHouse.
 
 use anyhow::Result;
 use lab_stack::unix_ms;
@@ -128,13 +128,13 @@ fn batches_close_by_rows_and_by_age() -> Result<()> {
     let manifest = finish(publish_in_background(world.plan("rows", 30_000, 1)))?;
     assert!(world.verify(&manifest)?.is_exact());
     let metrics = milepost.get("/metrics")?;
-    let up_to = |rows: &str| -> f64 {
+    let batches_up_to = |rows: &str| -> f64 {
         let line = metrics
             .lines()
             .find(|line| line.starts_with(&format!("milepost_batch_rows_bucket{{le=\"{rows}\"}}")));
         line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
     };
-    assert!(up_to("5000") > up_to("2500"), "no batch of 5,000 rows: {metrics}");
+    assert!(batches_up_to("5000") > batches_up_to("2500"), "no batch of 5,000 rows: {metrics}");
 
     let before = milepost.metric("batch_rows_count")?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2}"#)])?;

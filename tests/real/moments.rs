@@ -16,7 +16,7 @@ use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
 /// Forwards connections to 127.0.0.2 at `port` to the broker, whose port is `broker`.
-fn second_address(port: u16, broker: u16) -> Result<()> {
+fn forward_second_address(port: u16, broker: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port))?;
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
@@ -38,7 +38,7 @@ fn second_address(port: u16, broker: u16) -> Result<()> {
 fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     let world = world("moving_name")?;
     let first = Proxy::start(world.broker.port)?;
-    second_address(first.port, world.broker.port)?;
+    forward_second_address(first.port, world.broker.port)?;
     let name = world.folder.path().join("address");
     std::fs::write(&name, "127.0.0.1\n")?;
     let mut milepost = world
@@ -74,10 +74,10 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
         world.settings.call(&["fences", "import", &yard.display().to_string()])?;
     ensure!(code == 0, "{printed}");
     let (arrived, frozen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (arrives, is_frozen) = (Arc::clone(&arrived), Arc::clone(&frozen));
+    let (has_arrived, is_frozen) = (Arc::clone(&arrived), Arc::clone(&frozen));
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         let is_write = statement.contains("query=INSERT") && statement.contains("events");
-        if is_write && !arrives.swap(true, Ordering::SeqCst) {
+        if is_write && !has_arrived.swap(true, Ordering::SeqCst) {
             while !is_frozen.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -101,7 +101,7 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     let first = Watcher::start_watching(&settings, &world, "first")?;
     drive(outside)?;
     drive(inside)?;
-    wait_until("the insert arrives", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
+    wait_until("the insert has_arrived", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
     first.process.signal("STOP")?;
     frozen.store(true, Ordering::SeqCst);
     wait_for_count("1")?;

@@ -62,7 +62,7 @@ fn start_waits_for_servers_that_are_not_up_yet() -> Result<()> {
     let mut milepost = settings.start()?;
     wait_until("/readyz and the log name ClickHouse", SOON, || {
         let unready =
-            milepost.get("/readyz").is_err_and(|why| why.to_string().contains("clickhouse: "));
+            milepost.get("/readyz").is_err_and(|error| error.to_string().contains("clickhouse: "));
         Ok(unready && milepost.process.log()?.contains("waiting for ClickHouse"))
     })?;
     assert!(milepost.get("/livez").is_ok());
@@ -73,20 +73,22 @@ fn start_waits_for_servers_that_are_not_up_yet() -> Result<()> {
 #[test]
 fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()> {
     let folder = lab_stack::folder()?;
-    let asked = folder.path().join("asked");
+    let lookups = folder.path().join("lookups");
     let names = "mqtt://a.invalid,mqtt://b.invalid,mqtt://c.invalid";
     let settings =
         settings(folder.path(), free_port()?, &format!("http://127.0.0.1:{}", free_port()?))
             .with("MQTT__URL", names)
-            .with_variable("ASKED", asked.display().to_string())
+            .with_variable("RESOLVER_LOG", lookups.display().to_string())
             .with_preloaded("tests/real/scripted_resolver.c")?;
     let mut milepost = settings.start()?;
     let mut times_ms = Vec::new();
     wait_until("three names are looked up", SOON, || {
         milepost.process.ensure_alive()?;
-        let asked = std::fs::read_to_string(&asked).unwrap_or_default();
-        times_ms =
-            asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
+        let lookups = std::fs::read_to_string(&lookups).unwrap_or_default();
+        times_ms = lookups
+            .lines()
+            .filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok())
+            .collect();
         Ok(times_ms.len() >= 3)
     })?;
     // Sequential lookups would take three seconds each.
@@ -110,7 +112,7 @@ fn milepost_reconnects_after_a_broker_outage() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.broker.stop()?;
     wait_until("/readyz reports the lost session", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("session 0")))
+        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains("session 0")))
     })?;
     world.broker = world.broker.restart()?;
     wait_until("milepost is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
@@ -171,7 +173,7 @@ fn missing_table_stops_inserts_until_it_is_back() -> Result<()> {
     world.query("RENAME TABLE {db}.positions TO {db}.elsewhere")?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_until("/readyz names the table", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("positions")))
+        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains("positions")))
     })?;
     assert!(milepost.metric("insert_errors_total")? >= 1.0);
     world.query("RENAME TABLE {db}.elsewhere TO {db}.positions")?;
@@ -185,7 +187,9 @@ fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
     let world = unmigrated("late_migration")?;
     let milepost = world.settings.start()?;
     wait_until("/readyz names the command", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("milepost migrate")))
+        Ok(milepost
+            .get("/readyz")
+            .is_err_and(|error| error.to_string().contains("milepost migrate")))
     })?;
     wait_until("milepost is subscribed nevertheless, because sessions expire", SOON, || {
         Ok(milepost.metric("mqtt_connected")? == 4.0)
@@ -209,17 +213,17 @@ fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
 #[test]
 fn messages_go_to_the_other_member_once_one_leaves() -> Result<()> {
     let world = world("leave")?;
-    let stays = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
-    let leaves =
+    let staying = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
+    let leaving =
         world.settings.clone().with("MQTT__CLIENT_ID", "leaves").with("SHUTDOWN__LEAVE", "true");
-    let mut leaves = leaves.run()?;
+    let mut leaving = leaving.run()?;
     let fleet = publish_in_background(world.plan("leave", 2_000, 5));
-    wait_for_metric(&leaves, "acks_total", 500.0)?;
-    assert_eq!(leaves.terminate(SOON)?, 0);
-    let log = leaves.process.log()?;
+    wait_for_metric(&leaving, "acks_total", 500.0)?;
+    assert_eq!(leaving.terminate(SOON)?, 0);
+    let log = leaving.process.log()?;
     assert!(log.contains("all positions are durable"), "{log}");
-    let so_far = stays.metric("messages_received_total")?;
-    wait_for_metric(&stays, "messages_received_total", so_far + 2_000.0)?;
+    let so_far = staying.metric("messages_received_total")?;
+    wait_for_metric(&staying, "messages_received_total", so_far + 2_000.0)?;
     let verdict = world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "the other member did not receive the rest: {verdict}");
     Ok(())
@@ -254,14 +258,14 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.publish(&[("drivers/d1/gps", ahead.as_bytes())])?;
     wait_for_metric(&milepost, "messages_deferred_total", 1.0)?;
-    let reports_not_ready = |what: &str| {
+    let wait_for_reason = |what: &str| {
         wait_until(what, SOON, || {
-            Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains(what)))
+            Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains(what)))
         })
     };
-    reports_not_ready("clock: this host's clock has not been compared")?;
+    wait_for_reason("clock: this host's clock has not been compared")?;
     phase.store(1, Ordering::SeqCst);
-    reports_not_ready("clock: ClickHouse's clock is 3600s ahead of this host's")?;
+    wait_for_reason("clock: ClickHouse's clock is 3600s ahead of this host's")?;
     assert_eq!(
         (milepost.metric("acks_total")?, milepost.metric("positions_received_total")?),
         (1.0, 1.0)
@@ -274,17 +278,17 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
 
 /// Starts a proxy that refuses statements with these words while the switch is on; returns its URL
 /// and the switch.
-fn refusing(
+fn start_refusing_proxy(
     world: &World,
     words: &'static str,
     status: u16,
-    why: &'static str,
+    message: &'static str,
 ) -> Result<(String, Arc<AtomicBool>)> {
     let is_on = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&is_on);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if is_on.load(Ordering::SeqCst) && statement.contains(words) {
-            Scripted::Answer(status, why.to_owned())
+            Scripted::Answer(status, message.to_owned())
         } else {
             Scripted::Pass
         }
@@ -296,15 +300,19 @@ fn refusing(
 #[test]
 fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     let world = world("revoked")?;
-    let (url, is_revoked) =
-        refusing(&world, "", 403, "Code: 516. DB::Exception: milepost: Authentication failed.")?;
+    let (url, is_revoked) = start_refusing_proxy(
+        &world,
+        "",
+        403,
+        "Code: 516. DB::Exception: milepost: Authentication failed.",
+    )?;
     let spool = world.folder.path().join("spool").display().to_string();
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool);
     let settings = settings.with("SHUTDOWN__GRACE", "2s");
     let mut milepost = settings.run()?;
     is_revoked.store(true, Ordering::SeqCst);
     wait_until("/readyz names the refusal", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("Code: 516")))
+        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains("Code: 516")))
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
@@ -321,8 +329,12 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
 #[test]
 fn erased_list_older_than_35_s_stops_inserts() -> Result<()> {
     let world = world("old_list")?;
-    let (url, is_refused) =
-        refusing(&world, ".erased FINAL", 500, "Code: 241. DB::Exception: Memory limit exceeded.")?;
+    let (url, is_refused) = start_refusing_proxy(
+        &world,
+        ".erased FINAL",
+        500,
+        "Code: 241. DB::Exception: Memory limit exceeded.",
+    )?;
     let spool = world.folder.path().join("spool").display().to_string();
     let milepost =
         world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool).run()?;
@@ -330,8 +342,8 @@ fn erased_list_older_than_35_s_stops_inserts() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;
     wait_until("/readyz names the cause", SOON, || {
-        let why = " s old, so nothing is inserted";
-        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains(why)))
+        let cause = " s old, so nothing is inserted";
+        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains(cause)))
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;

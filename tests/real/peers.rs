@@ -14,10 +14,10 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let world = world("peers")?;
     let (first, second) = (free_port()?, free_port()?);
     let closed = free_port()?;
-    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // accepts TCP, never answers
-    // ClickHouse answers at this port, and it is not a member.
-    let no_member = world.engine.server.port;
-    let peers = [closed, hangs.local_addr()?.port(), no_member, first, second]
+    let hung = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // accepts TCP, never answers
+    // ClickHouse answers at this port.
+    let not_a_member = world.engine.server.port;
+    let peers = [closed, hung.local_addr()?.port(), not_a_member, first, second]
         .map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
     let settings = settings.with("SHUTDOWN__GRACE", "30s"); // at most a third for asking peers
@@ -38,7 +38,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
 
     lower.process.signal("TERM")?;
     wait_until("/readyz says that it is leaving", SOON, || {
-        Ok(lower.get("/readyz").is_err_and(|why| why.to_string().contains("leaving")))
+        Ok(lower.get("/readyz").is_err_and(|error| error.to_string().contains("leaving")))
     })?;
     assert!(
         lower.get("/member")?.contains(r#""leaving":true"#),
@@ -53,14 +53,14 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let log = lower.process.log()?;
     let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
     let hint = "milepost drain --client-id pod-9";
-    for why in [
+    for words in [
         "WARN",
         "cannot be reached",
         "no answer within 10s",
         "not a milepost of this version",
         hint,
     ] {
-        assert!(kept.contains(why), "{why}: {log}");
+        assert!(kept.contains(words), "{words}: {log}");
     }
 
     // The broker still queues messages for the kept session.
@@ -100,7 +100,7 @@ fn peer_resolved_at_the_second_lookup_counts_as_certain() -> Result<()> {
         .settings
         .clone()
         .with("SHUTDOWN__PEERS", format!("late.invalid:{}", address.port()))
-        .with_variable("ASKED", world.folder.path().join("asked").display().to_string())
+        .with_variable("RESOLVER_LOG", world.folder.path().join("lookups").display().to_string())
         .with_preloaded("tests/real/scripted_resolver.c")?;
     let mut member = settings.with("MQTT__CLIENT_ID", "pod-1").start()?;
     member.wait_until_ready()?;
@@ -116,11 +116,11 @@ fn peer_resolved_at_the_second_lookup_counts_as_certain() -> Result<()> {
 
 /// Answers the next request for `/member` with this body.
 fn answer(peer: &TcpListener, body: &str) -> Result<()> {
-    let (mut asked, _) = peer.accept()?;
-    let mut question = [0; 4096];
-    let length = asked.read(&mut question)?;
-    assert!(question[..length].starts_with(b"GET /member "));
+    let (mut client, _) = peer.accept()?;
+    let mut request = [0; 4096];
+    let length = client.read(&mut request)?;
+    assert!(request[..length].starts_with(b"GET /member "));
     let head =
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-    Ok(asked.write_all((head + body).as_bytes())?)
+    Ok(client.write_all((head + body).as_bytes())?)
 }

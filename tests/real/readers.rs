@@ -103,7 +103,10 @@ fn clients_that_never_read_do_not_block_probes_and_are_closed() -> Result<()> {
 }
 
 /// Runs a command whose output is not read; returns its exit code and stderr.
-fn into_a_closed_pipe(settings: &Settings, arguments: &[&str]) -> Result<(Option<i32>, String)> {
+fn run_with_closed_output(
+    settings: &Settings,
+    arguments: &[&str],
+) -> Result<(Option<i32>, String)> {
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
     let mut command = settings.command(arguments);
@@ -114,7 +117,7 @@ fn into_a_closed_pipe(settings: &Settings, arguments: &[&str]) -> Result<(Option
 #[test]
 fn closed_output_pipe_is_not_a_failure() -> Result<()> {
     let world = world("closed_pipe")?;
-    let settings = with_a_spool(&world)?;
+    let settings = settings_with_spool(&world)?;
     for arguments in [
         &["migrate", "--plan"][..],
         &["config"],
@@ -125,22 +128,22 @@ fn closed_output_pipe_is_not_a_failure() -> Result<()> {
         &["rejects", "replay", "--reason", "too_new"],
         &["--help"],
     ] {
-        let (code, stderr) = into_a_closed_pipe(&settings, arguments)?;
+        let (code, stderr) = run_with_closed_output(&settings, arguments)?;
         ensure!(
             code == Some(0) && !stderr.contains("panicked"),
             "{arguments:?}: {code:?} {stderr}"
         );
     }
     // A failing command keeps its exit code, even if nobody reads its output.
-    let nowhere = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
-    let (code, stderr) = into_a_closed_pipe(&nowhere, &["check"])?;
+    let unreachable = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
+    let (code, stderr) = run_with_closed_output(&unreachable, &["check"])?;
     ensure!(code == Some(1) && stderr.is_empty(), "{code:?} {stderr}");
     Ok(())
 }
 
 /// Returns settings with a spool of one file. The file is named like a batch of seven positions,
 /// but its content is not one.
-fn with_a_spool(world: &World) -> Result<Settings> {
+fn settings_with_spool(world: &World) -> Result<Settings> {
     let dir = world.folder.path().join("spool");
     std::fs::create_dir(&dir)?;
     std::fs::write(dir.join("00000000000000000042-7-730194.batch"), b"not a batch")?;
@@ -150,7 +153,7 @@ fn with_a_spool(world: &World) -> Result<Settings> {
 #[test]
 fn every_printed_table_is_available_as_json() -> Result<()> {
     let world = world("tables_as_json")?;
-    let settings = with_a_spool(&world)?;
+    let settings = settings_with_spool(&world)?;
     let fences = world.folder.path().join("fences.json");
     std::fs::write(&fences, r#"{"type":"FeatureCollection","features":[]}"#)?;
     let fences = fences.to_string_lossy();

@@ -252,7 +252,7 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
         Ok(broker.seen().connections.len() >= 3)
     })?;
     wait_until("/readyz names the refusal", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("not authorized")))
+        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains("not authorized")))
     })?;
     std::thread::sleep(Duration::from_millis(300));
     let acked: usize = broker.seen().acked.iter().map(Vec::len).sum();
@@ -307,7 +307,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     let stored: Vec<u16> = hostile_messages()
         .iter()
         .zip((2_u16..).step_by(2))
-        .filter(|((_, becomes), _)| *becomes == "stored")
+        .filter(|((_, result), _)| *result == "stored")
         .map(|(_, seq)| seq)
         .chain((1..=21).step_by(2))
         .collect::<std::collections::BTreeSet<_>>()
@@ -318,9 +318,9 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     assert_eq!(found, format!("{stored:?}").replace(' ', ""));
 
     let mut expected = BTreeMap::<&str, usize>::new();
-    for (_, becomes) in hostile_messages() {
-        if becomes != "stored" {
-            *expected.entry(becomes).or_default() += 1;
+    for (_, result) in hostile_messages() {
+        if result != "stored" {
+            *expected.entry(result).or_default() += 1;
         }
     }
     let rejects = world.query(
@@ -373,7 +373,7 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     wait_until("the takeover is reported", SOON, || {
         Ok(milepost
             .get("/readyz")
-            .is_err_and(|why| why.to_string().contains("another client connected"))
+            .is_err_and(|error| error.to_string().contains("another client connected"))
             || milepost.process.log()?.contains("another client connected"))
     })?;
     ensure!(milepost.get("/livez").is_ok(), "milepost is not alive");
@@ -551,7 +551,7 @@ fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
     let cause = "another process uses this mqtt.client_id";
     wait_until("the log names the cause", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
     wait_until("/readyz reports it", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("no connection")))
+        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains("no connection")))
     })?;
     milepost.terminate(SOON).map(drop)
 }

@@ -189,7 +189,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
     assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
     scene.http.set(Fault::None);
 
-    let waits_for = |what: &str| -> Result<()> {
+    let check_replay_waits = |what: &str| -> Result<()> {
         let log = scene.world.folder.path().join(format!("replay-{what}.log"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_milepost"));
         command
@@ -213,12 +213,12 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
     scene.world.query(
         "ALTER TABLE {db}.schema_migrations DELETE WHERE version = 30 SETTINGS mutations_sync = 2",
     )?;
-    waits_for("030_")?;
+    check_replay_waits("030_")?;
     scene.world.settings.migrate()?;
     scene
         .world
         .query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt32 SETTINGS mutations_sync = 2")?;
-    waits_for("rejects.count")?;
+    check_replay_waits("rejects.count")?;
     let (code, printed) = scene.settings.call(&["rejects", "replay", "--reason", "too_new"])?;
     ensure!(code == 1 && printed.contains("rejects.count is UInt32"), "{code}: {printed}");
     scene
@@ -243,7 +243,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     let code = replay.wait(SOON).with_context(|| replay.log().unwrap_or_default())?.code();
     ensure!(code == Some(0), "{code:?}: {}", replay.log()?);
     ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "3");
-    // A file whose name is not that of a batch is left, and the exit code says so.
+    // A file without the name of a batch is not replayed, and the exit code reports it.
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
@@ -361,7 +361,9 @@ fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
     wait_for_metric(&milepost, "spool_refused_total", 1.0)?;
     wait_until("/readyz names the limit", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("spool.bytes_max")))
+        Ok(milepost
+            .get("/readyz")
+            .is_err_and(|error| error.to_string().contains("spool.bytes_max")))
     })?;
     ensure!(milepost.metric("spool_bytes")? <= 1_048_576.0);
     assert_ledger(&milepost)?;
@@ -377,12 +379,13 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     let milepost = world.settings.run()?;
     let ahead = unix_ms() + 3_600_000;
     let fix = |seq: u32| format!(r#"{{"lat":1,"lng":2,"ts":{ahead},"seq":{seq}}}"#);
-    let cut = format!("{{\"lat\":1,\"lng\":2,\"ts\":{ahead},\"x\":\"{}\"}}", "y".repeat(70_000));
+    let truncated =
+        format!("{{\"lat\":1,\"lng\":2,\"ts\":{ahead},\"x\":\"{}\"}}", "y".repeat(70_000));
     let array = format!("[{},{}]", fix(2), fix(3));
     world.publish(&[
         ("drivers/d1/gps", fix(1).as_bytes()),
         ("drivers/d2/gps", array.as_bytes()),
-        ("drivers/d3/gps", cut.as_bytes()),
+        ("drivers/d3/gps", truncated.as_bytes()),
         ("drivers/d4/gps", br#"{"lat":91,"lng":2}"#),
     ])?;
     wait_for_metric(&milepost, "acks_total", 4.0)?;

@@ -185,7 +185,7 @@ fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
 
 /// Starts a milepost with its own folder and a spool, so that a fault of one server does not hide
 /// the other's.
-fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
+fn start_case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;
     let mut settings = settings(&folder, 1, "http://127.0.0.1:1").with("SPOOL__DIR", "spool");
@@ -200,10 +200,13 @@ type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
 
 /// Asserts that the log and `/readyz` contain the words of each case. Runs all cases at the same
 /// time, because each waits for a timeout.
-fn each_is_reported<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) -> Result<()> {
+fn check_each_is_reported<'a>(
+    folder: &Path,
+    cases: impl IntoIterator<Item = Case<'a>>,
+) -> Result<()> {
     let started: Result<Vec<_>> = cases
         .into_iter()
-        .map(|(name, changes, words)| Ok((name, case(folder, name, &changes)?, words)))
+        .map(|(name, changes, words)| Ok((name, start_case(folder, name, &changes)?, words)))
         .collect();
     for (name, mut milepost, words) in started? {
         wait_for_words(&milepost, words).context(name.to_owned())?;
@@ -282,7 +285,7 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
             "the server does not speak TLS on this port; set mqtt.url to",
         ),
     ];
-    each_is_reported(folder, cases)
+    check_each_is_reported(folder, cases)
 }
 
 #[test]
@@ -356,7 +359,7 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
             "the server does not speak TLS on this port; set clickhouse.url to",
         ),
     ];
-    each_is_reported(folder, cases)
+    check_each_is_reported(folder, cases)
 }
 
 #[test]

@@ -25,12 +25,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine with its data in a folder of its own.
+    /// Starts an engine with its data in this folder.
     pub fn start(folder: TempDir) -> Result<Self> {
         Ok(Self { server: ClickHouse::start(folder.path())?, _folder: folder })
     }
 
-    /// Starts an engine with this server configuration.
+    /// Starts an engine with its data in this folder and with this server configuration.
     pub fn start_with_config(folder: TempDir, config: &str) -> Result<Self> {
         let file = folder.path().join("config.xml");
         std::fs::write(&file, config)?;

@@ -43,11 +43,12 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         &["import", &*csv][..],
         &["rejects", "replay", "--reason", "invalid_json", "--since", "1h"],
     ] {
-        let (refuses, refusals) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-        let (refuse, refused) = (Arc::clone(&refuses), Arc::clone(&refusals));
+        let (is_refusing, refusals) =
+            (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let (refuse, count) = (Arc::clone(&is_refusing), Arc::clone(&refusals));
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains("query=INSERT") && refuse.load(Ordering::SeqCst) {
-                refused.fetch_add(1, Ordering::SeqCst);
+                count.fetch_add(1, Ordering::SeqCst);
                 return Scripted::Answer(
                     500,
                     "Code: 241. DB::Exception: Memory limit exceeded".to_owned(),
@@ -70,14 +71,14 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         wait_until("the list from before the erasure is too old", SOON, || {
             Ok(erased_at.elapsed() > Duration::from_secs(36))
         })?;
-        refuses.store(false, Ordering::SeqCst);
+        is_refusing.store(false, Ordering::SeqCst);
         let (code, printed) = running.join().expect("no panic")?;
         ensure!(code == 0, "{command:?}: {code} {printed}");
-        let fixes_of = |driver: &str| {
+        let count_fixes = |driver: &str| {
             world.query(&format!("SELECT count() FROM {{db}}.fixes WHERE driver_id = '{driver}'"))
         };
-        assert_eq!(fixes_of("gone")?, "0", "{command:?} {printed}");
-        assert_ne!(fixes_of("stays")?, "0", "{command:?} {printed}");
+        assert_eq!(count_fixes("gone")?, "0", "{command:?} {printed}");
+        assert_ne!(count_fixes("stays")?, "0", "{command:?} {printed}");
         world.query("TRUNCATE TABLE {db}.positions")?;
     }
     Ok(())
@@ -89,7 +90,7 @@ const BODY_BYTES_MAX: usize = 40_000;
 
 /// Starts a proxy that accepts no body larger than [`BODY_BYTES_MAX`], and records the size of the
 /// largest accepted insert in `largest`. Returns its URL.
-fn behind_a_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
+fn start_limiting_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
     let largest = Arc::clone(largest);
     scripted_by_size(world.engine.server.port, move |statement, bytes| {
         if bytes > BODY_BYTES_MAX {
@@ -107,7 +108,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     let world = world("too_large")?;
     let largest = Arc::new(AtomicUsize::new(0));
     let settings =
-        world.settings.clone().with("CLICKHOUSE__URL", behind_a_proxy(&world, &largest)?);
+        world.settings.clone().with("CLICKHOUSE__URL", start_limiting_proxy(&world, &largest)?);
     let (mut csv, began) = ("driver_id,ts,lat,lng\n".to_owned(), unix_ms() - 7_200_000);
     for n in 0..20_000_u32 {
         writeln!(

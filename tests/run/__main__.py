@@ -47,10 +47,10 @@ class Step:
     name: str
     run: Callable[["Work"], list[Test]]
     needs: tuple[str, ...] = ()
-    # Commands that run this step.
-    of: tuple[str, ...] = ("test", "check")
+    # Commands of this runner that include the step.
+    commands: tuple[str, ...] = ("test", "check")
     # Repeats one failed test. Only for steps with real processes: a pure test would give the same result.
-    again: Callable[["Work", Test], list[Test]] | None = None
+    repeat: Callable[["Work", Test], list[Test]] | None = None
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Work:
             output = self.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **cargo_variables(), **variables)
             crate = crate_of(executable)
             results = verdicts.libtest(output)
-            tests += [Test(f"{crate} {executable['target']['name']}: {test.name}", test.seconds, test.passed, test.words) for test in results]
+            tests += [Test(f"{crate} {executable['target']['name']}: {test.name}", test.seconds, test.passed, test.output) for test in results]
         return tests
 
     def libtest_again(self, test: Test) -> list[Test]:
@@ -148,11 +148,11 @@ def is_other(executable: dict) -> bool:
 def single_result(run: Callable[[Work], object]) -> Callable[[Work], list[Test]]:
     """Makes a step that has no tests of its own: it passes if all its commands succeed."""
 
-    def all_of(work: Work) -> list[Test]:
+    def run_all(work: Work) -> list[Test]:
         run(work)
         return []
 
-    return all_of
+    return run_all
 
 
 def browser(work: Work, *options: str) -> list[Test]:
@@ -193,29 +193,29 @@ TENTH = {"CASES_PERCENT": str(CASES_PERCENT_QUICK)}
 PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
 # The steps that take longest are listed first, so that they start first.
 STEPS = [
-    Step("fmt", single_result(lambda work: work.call("cargo", "fmt", "--all", "--check")), of=("quick", "check")),
+    Step("fmt", single_result(lambda work: work.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
     # fuzz/ is a separate workspace that no other step builds: a changed dependency of ours can make its lock file stale.
-    Step("fuzz-lock", single_result(lambda work: work.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), of=("quick", "check")),
-    Step("figures", single_result(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), of=("check",)),
-    Step("story", single_result(lambda work: work.call(sys.executable, "lab/story/docs.py", "--check")), of=("check",)),
-    Step("build-quick", lambda work: build(work, "--lib", "--test", "pure"), needs=PAGE_FIRST, of=("quick",)),
-    Step("pure-quick", lambda work: work.libtest(lambda it: True, **TENTH), needs=("build-quick",), of=("quick",)),
-    Step("clippy", single_result(lambda work: work.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, of=("quick", "check")),
-    Step("licences", single_result(lambda work: work.call(sys.executable, "tests/run/licences.py")), of=("check",)),
+    Step("fuzz-lock", single_result(lambda work: work.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check")),
+    Step("figures", single_result(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
+    Step("story", single_result(lambda work: work.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
+    Step("build-quick", lambda work: build(work, "--lib", "--test", "pure"), needs=PAGE_FIRST, commands=("quick",)),
+    Step("pure-quick", lambda work: work.libtest(lambda it: True, **TENTH), needs=("build-quick",), commands=("quick",)),
+    Step("clippy", single_result(lambda work: work.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check")),
+    Step("licences", single_result(lambda work: work.call(sys.executable, "tests/run/licences.py")), commands=("check",)),
     # Compiles while `setup` and `page` run: only one crate needs the page.
     Step("compile", single_result(lambda work: work.cargo("test", "--no-run")), needs=PAGE_FIRST),
     Step("setup", setup),
-    Step("page", single_result(lambda work: work.call("make", "page")), needs=("setup",), of=ALL),
+    Step("page", single_result(lambda work: work.call("make", "page")), needs=("setup",), commands=ALL),
     Step("build", build, needs=("compile", "page")),
-    Step("front", lambda work: work.pytest("lab/local", "tests/run"), needs=("setup",), again=Work.pytest_again),
-    Step("page-unit", page_unit, needs=("page",), of=ALL),
-    Step("manifests", manifests, needs=("setup",), of=("check",)),
-    Step("real", lambda work: work.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), again=Work.libtest_again),
-    Step("answers", lambda work: work.pytest("tests/answers"), needs=("build",), again=Work.pytest_again),
-    Step("browser", browser, needs=("build", "page"), again=lambda work, test: browser(work)),
-    Step("faults", faults, needs=("build",), again=lambda work, test: faults(work, "--only", test.name)),
+    Step("front", lambda work: work.pytest("lab/local", "tests/run"), needs=("setup",), repeat=Work.pytest_again),
+    Step("page-unit", page_unit, needs=("page",), commands=ALL),
+    Step("manifests", manifests, needs=("setup",), commands=("check",)),
+    Step("real", lambda work: work.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Work.libtest_again),
+    Step("answers", lambda work: work.pytest("tests/answers"), needs=("build",), repeat=Work.pytest_again),
+    Step("browser", browser, needs=("build", "page"), repeat=lambda work, test: browser(work)),
+    Step("faults", faults, needs=("build",), repeat=lambda work, test: faults(work, "--only", test.name)),
     Step("pure", lambda work: work.libtest(is_named("pure")), needs=("build",)),
-    Step("unit", lambda work: work.libtest(is_other), needs=("build",), again=Work.libtest_again),
+    Step("unit", lambda work: work.libtest(is_other), needs=("build",), repeat=Work.libtest_again),
 ]
 
 
@@ -272,15 +272,15 @@ class Run:
 
     def repeat_failures_alone(self) -> None:
         """Repeats the failed tests of real processes, one at a time."""
-        again = {step.name: step.again for step in self.steps if step.again}
+        repeats = {step.name: step.repeat for step in self.steps if step.repeat}
         failed = [(work, test) for work in self.works.values() for test in work.tests if not test.passed]
         if IS_STRICT or len(failed) > ALONE_MAX:
             return
-        for index, (work, test) in enumerate(pair for pair in failed if pair[0].name in again):
+        for index, (work, test) in enumerate(pair for pair in failed if pair[0].name in repeats):
             folder = self.folder / f"{work.name}-alone-{index}"
             folder.mkdir()
             alone = Work(f"{work.name} alone", folder, self.executables)
-            repeated = again[work.name](alone, test)
+            repeated = repeats[work.name](alone, test)
             passed = alone.passed and bool(repeated) and all(it.passed for it in repeated)
             print(f"  {'passed ' if passed else 'FAILED '}  {work.name}, alone: {test.name}", flush=True)
             if passed:
@@ -297,11 +297,11 @@ class Run:
         for work, test in slowest:
             print(f"  {test.seconds:7.1f} s  {work.name}  {test.name}")
         for work, test in self.alone:
-            print(f"\nPASSED ALONE, failed among the others: {work.name}  {test.name}\n{indented_end(test.words)}\nkept: {work.log}")
+            print(f"\nPASSED ALONE, failed among the others: {work.name}  {test.name}\n{indented_end(test.output)}\nkept: {work.log}")
         for work in self.works.values():
             failed = [test for test in work.tests if not test.passed]
             for test in failed:
-                print(f"\nFAILED {work.name}  {test.name}\n{indented_end(test.words)}")
+                print(f"\nFAILED {work.name}  {test.name}\n{indented_end(test.output)}")
             if not work.passed and work.folder != self.folder:
                 if not failed:
                     print(f"\nFAILED {work.name}\n{indented_end(work.log.read_text(errors='replace'))}")
@@ -331,7 +331,7 @@ def main() -> int:
         import soak
 
         return soak.main(names)
-    steps = [step for step in STEPS if command in step.of]
+    steps = [step for step in STEPS if command in step.commands]
     unknown = [name for name in names if name not in {step.name for step in steps}]
     if not steps or unknown:
         print(f"{__doc__}\nno step {', '.join(unknown)}" if unknown else __doc__, file=sys.stderr)

@@ -31,14 +31,14 @@ def models(work: Work, seed: int) -> str | None:
         failed = [test for test in verdicts.libtest(output) if not test.passed]
         if failed or not work.passed:
             names = " ".join(test.name for test in failed)
-            words = "\n".join(test.words[:2000] for test in failed)
-            return f"PROPTEST_RNG_SEED={seed} CASES_PERCENT={CASES_PERCENT} cargo test --workspace --test pure -- {names}\n{words}"
+            output = "\n".join(test.output[:2000] for test in failed)
+            return f"PROPTEST_RNG_SEED={seed} CASES_PERCENT={CASES_PERCENT} cargo test --workspace --test pure -- {names}\n{output}"
     return None
 
 
-def fuzzer(work: Work, seed: int, left: float) -> str | None:
+def fuzzer(work: Work, seed: int, seconds_left: float) -> str | None:
     target = FUZZERS[seed % len(FUZZERS)]
-    seconds = max(5, int(min(FUZZ_SECONDS, left)))
+    seconds = max(5, int(min(FUZZ_SECONDS, seconds_left)))
     output = work.call("fuzz/run", "-runs=1000000000", target, "--", f"-max_total_time={seconds}", f"-seed={seed % 2**31 + 1}")
     if work.passed:
         return None
@@ -67,29 +67,29 @@ def main(arguments: list[str]) -> int:
         return 1
     lab = [REPOSITORY / "target/debug/lab", "faults", "--list"]
     rows = [line.split()[0] for line in subprocess.run(lab, capture_output=True, text=True, check=True).stdout.splitlines()]
-    ends, rounds, finished, found = time.monotonic() + int(arguments[0]), 0, 0, 0
-    draw = random.Random(int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31)))
-    while time.monotonic() < ends:
+    deadline, rounds, finished, found = time.monotonic() + int(arguments[0]), 0, 0, 0
+    rng = random.Random(int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31)))
+    while time.monotonic() < deadline:
         rounds += 1
-        seed = draw.randrange(1, 2**31)
-        parts = {
+        seed = rng.randrange(1, 2**31)
+        checks = {
             "models": lambda work: models(work, seed),
-            "fuzzer": lambda work: fuzzer(work, seed, ends - time.monotonic()),
+            "fuzzer": lambda work: fuzzer(work, seed, deadline - time.monotonic()),
             "fault": lambda work: fault(work, seed, rows),
         }
-        for name, part in parts.items():
-            if time.monotonic() >= ends:
+        for name, check in checks.items():
+            if time.monotonic() >= deadline:
                 break
-            place = folder / f"{rounds}-{name}"
-            place.mkdir()
-            work, began = Work(name, place, first.executables), time.monotonic()
-            repeat = part(work)
+            files = folder / f"{rounds}-{name}"
+            files.mkdir()
+            work, began = Work(name, files, first.executables), time.monotonic()
+            repeat = check(work)
             finished += 1
             print(f"round {rounds}, seed {seed}: {name} {'passed' if repeat is None else 'FAILED'}, {time.monotonic() - began:.0f} s", flush=True)
             if repeat is not None:
                 found += 1
-                print(f"repeat: {repeat}\nkept: {place}", flush=True)
+                print(f"repeat: {repeat}\nkept: {files}", flush=True)
             else:
-                subprocess.run(["rm", "-rf", place], check=True)
+                subprocess.run(["rm", "-rf", files], check=True)
     print(f"\n{rounds} rounds\n{finished - found} passed, {found} failed")
     return int(found > 0)

@@ -20,7 +20,7 @@ def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = Tr
     """Runs one step. `first`: whether each of its tests passes; `alone`: whether a repeated test does."""
     tests = [runner.Test(f"t{index}", 0.1, passed, "words") for index, passed in enumerate(first)]
     repeat = (lambda work, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
-    run = Run([Step("real", lambda work: list(tests), again=repeat)], tmp_path)
+    run = Run([Step("real", lambda work: list(tests), repeat=repeat)], tmp_path)
     run.execute()
     run.repeat_failures_alone()
     for work in run.works.values():

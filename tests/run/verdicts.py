@@ -13,7 +13,7 @@ class Test:
     name: str
     seconds: float
     passed: bool
-    words: str = ""
+    output: str = ""
 
 
 def libtest(log: str) -> list[Test]:
@@ -37,10 +37,10 @@ def junit(path: Path) -> list[Test]:
     found = []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         failures = [case.find(kind) for kind in ("failure", "error")]
-        words = "".join((part.get("message") or "") + "\n" + (part.text or "") for part in failures if part is not None)
+        output = "".join((part.get("message") or "") + "\n" + (part.text or "") for part in failures if part is not None)
         if case.find("skipped") is None:
             name = f"{case.get('classname', '')}::{case.get('name', '')}"
-            found.append(Test(name, float(case.get("time") or 0), not words, words))
+            found.append(Test(name, float(case.get("time") or 0), not output, output))
     return found
 
 

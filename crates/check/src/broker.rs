@@ -13,7 +13,7 @@ use milepost_command::client::{
 use milepost_config::Config;
 use milepost_core::Qos;
 use milepost_core::consumer::broker_drops::FILTER;
-use milepost_core::consumer::{ACKNOWLEDGED_WITHIN, Connections};
+use milepost_core::consumer::{Connections, TYPICAL_ACK_TIME};
 use milepost_core::error_chain;
 use milepost_core::session::ConnAck;
 use milepost_mqtt as codec;
@@ -174,8 +174,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     if window >= wanted {
         return report.ok("window", found);
     }
-    let rate =
-        window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX);
+    let rate = window * 1_000 / usize::try_from(TYPICAL_ACK_TIME.as_millis()).unwrap_or(usize::MAX);
     let found = format!(
         "{found}: at most about {rate} messages/s; above that the broker's queue overflows and drops the oldest. \
          {wanted} in flight keep {} inserts busy",

@@ -10,7 +10,7 @@ use super::inserts;
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
-use milepost_clickhouse::{ClickHouse, Error, FieldChanges, named};
+use milepost_clickhouse::{ClickHouse, Error, FieldChanges, migration_names};
 use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
@@ -214,7 +214,11 @@ async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
         }
         Ok(pending) => {
             let advice = "run milepost migrate as a user that may create tables";
-            report.error("migrations", format!("not applied: {}", named(&pending)), advice);
+            report.error(
+                "migrations",
+                format!("not applied: {}", migration_names(&pending)),
+                advice,
+            );
             false
         }
         Err(error) => {

@@ -208,10 +208,10 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
-    /// Returns the tries of one request: each endpoint at most once, as long as `may_leave` returns
-    /// a cause to leave the current one.
-    pub(super) fn tries(&self, may_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
-        Tries { clickhouse: self, may_leave, others: self.endpoints.count() - 1, index: 0 }
+    /// Returns the tries of one request: each endpoint at most once, as long as `cause_to_leave`
+    /// returns a cause to leave the current one.
+    pub(super) fn tries(&self, cause_to_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
+        Tries { clickhouse: self, cause_to_leave, others: self.endpoints.count() - 1, index: 0 }
     }
 
     /// Returns the endpoints of `clickhouse.url`, for the metrics.
@@ -283,9 +283,9 @@ impl ClickHouse {
         self.inserter.quorum.set_replicas(count.and_then(|count| count.parse().ok()).unwrap_or(0));
     }
 
-    /// Returns the largest number of active parts that any partition of this database has, on the
-    /// host that answers.
-    pub async fn parts_of_a_partition(&self) -> Result<u64, Error> {
+    /// Returns the number of active parts of the partition that has the most, in this database and
+    /// on the host that answers.
+    pub async fn parts_of_fullest_partition(&self) -> Result<u64, Error> {
         let sql = format!(
             "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active AND database = '{}' \
              GROUP BY table, partition_id) SETTINGS empty_result_for_aggregation_by_empty_set = 0",
@@ -303,8 +303,8 @@ impl ClickHouse {
         let table = TABLES[0].name;
         let statement =
             format!("INSERT INTO {}.{table} (driver_id) FORMAT JSONEachRow", self.database);
-        let taken = self.inserter.accepts_body_size(&statement, bytes).await;
-        taken.map_err(|source| Error::Server {
+        let accepts = self.inserter.accepts_body_size(&statement, bytes).await;
+        accepts.map_err(|source| Error::Server {
             what: "measuring the size of an insert".to_owned(),
             kind: FailureKind::Ambiguous,
             code: None,
@@ -333,10 +333,10 @@ impl ClickHouse {
         patience: Duration,
         is_usable: impl AsyncFn(&Self) -> bool,
     ) -> bool {
-        let left = self.endpoint_in_use();
-        for (index, url) in self.endpoints.others(left) {
+        let failing = self.endpoint_in_use();
+        for (index, url) in self.endpoints.others(failing) {
             if self.is_usable_at(url, patience, &is_usable).await {
-                self.endpoints.leave_for(index, left, cause, why, Instant::now());
+                self.endpoints.leave_for(index, failing, cause, why, Instant::now());
                 return true;
             }
         }
@@ -389,7 +389,7 @@ impl ClickHouse {
 /// The tries of one request: at most one per endpoint.
 pub(super) struct Tries<'a> {
     clickhouse: &'a ClickHouse,
-    may_leave: fn(&ClientError) -> Option<Cause>,
+    cause_to_leave: fn(&ClientError) -> Option<Cause>,
     /// Number of endpoints that have not been tried yet.
     others: usize,
     /// The endpoint of the current try.
@@ -407,7 +407,9 @@ impl Tries<'_> {
     /// Leaves the endpoint because of this error, if another one may succeed. Returns `false` if
     /// the error is the result.
     pub(super) fn retry_elsewhere(&mut self, error: &ClientError) -> bool {
-        let Some(cause) = (self.may_leave)(error).filter(|_| self.others > 0) else { return false };
+        let Some(cause) = (self.cause_to_leave)(error).filter(|_| self.others > 0) else {
+            return false;
+        };
         self.others -= 1;
         self.clickhouse.endpoints.leave(self.index, cause, &error_chain(error), Instant::now());
         true

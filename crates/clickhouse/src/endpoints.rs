@@ -222,7 +222,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn three(home: usize) -> Endpoints {
+    fn three_endpoints(home: usize) -> Endpoints {
         Endpoints::new(&["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned), home)
     }
 
@@ -232,12 +232,12 @@ mod tests {
 
     #[test]
     fn members_spread_over_endpoints() {
-        assert_eq!([0, 1, 2, 3].map(|home| three(home).current().0), [0, 1, 2, 0]);
+        assert_eq!([0, 1, 2, 3].map(|home| three_endpoints(home).current().0), [0, 1, 2, 0]);
     }
 
     #[test]
     fn failed_endpoint_is_left_once_per_failure() {
-        let (endpoints, now) = (three(1), Instant::now());
+        let (endpoints, now) = (three_endpoints(1), Instant::now());
         endpoints.leave(1, Cause::ReadOnly, "it is read-only", now);
         endpoints.leave(1, Cause::ReadOnly, "a second insert failed there, too", now);
         assert_eq!(host(&endpoints), "c");
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn status_counts_each_departure_by_its_cause() {
-        let (endpoints, now) = (three(0), Instant::now());
+        let (endpoints, now) = (three_endpoints(0), Instant::now());
         endpoints.leave(0, Cause::ReadOnly, "code 242", now);
         endpoints.leave(0, Cause::ReadOnly, "a second insert failed there, too", now);
         endpoints.leave(1, Cause::NoSpace, "code 243", now);
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn home_is_used_again_once_it_answers() {
-        let (endpoints, now) = (three(0), Instant::now());
+        let (endpoints, now) = (three_endpoints(0), Instant::now());
         endpoints.leave(0, Cause::Unreachable, "refused", now);
         assert_eq!(endpoints.home_to_ask(now + 29 * SECOND), None);
         assert_eq!(endpoints.home_to_ask(now + 30 * SECOND).unwrap().host_str(), Some("a"));
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn home_that_answers_but_refuses_inserts_is_queried_less_often() {
-        let (endpoints, mut now) = (three(0), Instant::now());
+        let (endpoints, mut now) = (three_endpoints(0), Instant::now());
         for pause in [30, 60, 120, 240, 480, 600, 600] {
             endpoints.leave(0, Cause::ReadOnly, "code 242: read-only", now);
             assert_eq!(endpoints.home_to_ask(now + (pause - 1) * SECOND), None, "{pause}");
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn home_is_tried_in_turn_if_all_endpoints_fail() {
-        let (endpoints, now) = (three(0), Instant::now());
+        let (endpoints, now) = (three_endpoints(0), Instant::now());
         (0..3).for_each(|index| endpoints.leave(index, Cause::Unreachable, "refused", now));
         assert_eq!(host(&endpoints), "a");
         assert_eq!(endpoints.home_to_ask(now + 100 * SECOND), None, "the home is in use");
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn endpoint_is_left_for_the_given_one_only_once() {
-        let (endpoints, now) = (three(1), Instant::now());
+        let (endpoints, now) = (three_endpoints(1), Instant::now());
         let others: Vec<_> = endpoints.others(1).map(|(index, _)| index).collect();
         assert_eq!(others, [2, 0]);
         endpoints.leave_for(0, 1, Cause::NoTables, "not migrated", now);

@@ -68,19 +68,21 @@ pub struct Traces {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     /// Only one server exists.
-    ThisIsAll,
+    OnlyServer,
     /// Other servers may exist, but this one knows no cluster to reach them.
-    ThisAlone,
+    OthersUnknown,
     /// All servers of this cluster.
-    All(String),
+    Cluster(String),
 }
 
 impl Hosts {
     fn table(&self, database: &str, table: &str) -> String {
         let table = identifier(table);
         match self {
-            Self::All(cluster) => format!("clusterAllReplicas('{cluster}', {database}.{table})"),
-            Self::ThisIsAll | Self::ThisAlone => format!("{database}.{table}"),
+            Self::Cluster(cluster) => {
+                format!("clusterAllReplicas('{cluster}', {database}.{table})")
+            }
+            Self::OnlyServer | Self::OthersUnknown => format!("{database}.{table}"),
         }
     }
 }
@@ -172,12 +174,13 @@ impl ClickHouse {
             self.ask(what, &sql).await?.into_iter().map(table).collect();
         // system.columns leaves out tables that this login may not see. Compare the answer with the
         // files that create a column `driver_id`, directly or through `{stored}` or `{stored_plain}`.
-        let of_drivers = MIGRATIONS.iter().filter(|migration| {
+        let files_of_drivers = MIGRATIONS.iter().filter(|migration| {
             ["\n    driver_id ", "\n{stored"].iter().any(|column| migration.sql.contains(column))
         });
-        let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
+        let expected =
+            files_of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
         let invisible: Vec<&str> =
-            wanted.filter(|table| !tables.iter().any(|visible| visible.name == *table)).collect();
+            expected.filter(|table| !tables.iter().any(|visible| visible.name == *table)).collect();
         if invisible.is_empty() {
             return Ok(tables);
         }
@@ -191,9 +194,9 @@ impl ClickHouse {
     /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.
     pub async fn hosts(&self) -> Result<Hosts, Error> {
         Ok(match (self.layout.cluster(), self.layout.config.replication) {
-            (Some(cluster), _) => Hosts::All(cluster.to_owned()),
-            (None, Replication::None) => Hosts::ThisIsAll,
-            (None, Replication::Macros) => Hosts::ThisAlone,
+            (Some(cluster), _) => Hosts::Cluster(cluster.to_owned()),
+            (None, Replication::None) => Hosts::OnlyServer,
+            (None, Replication::Macros) => Hosts::OthersUnknown,
             // A Replicated database is a cluster of the same name; ClickHouse Cloud names it
             // `default`.
             (None, Replication::Managed) => {
@@ -203,7 +206,7 @@ impl ClickHouse {
                 );
                 self.value("asking for the cluster", &sql)
                     .await?
-                    .map_or(Hosts::ThisAlone, Hosts::All)
+                    .map_or(Hosts::OthersUnknown, Hosts::Cluster)
             }
         })
     }

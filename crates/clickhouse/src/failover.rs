@@ -85,7 +85,9 @@ async fn answer_request(
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
         let is_chunked = head.contains("transfer-encoding: chunked");
         let length = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
-        if if is_chunked { body.ends_with("0\r\n\r\n") } else { body.len() >= length } {
+        let is_complete =
+            if is_chunked { body.ends_with("0\r\n\r\n") } else { body.len() >= length };
+        if is_complete {
             *last.lock().unwrap() = text;
             break;
         }
@@ -99,7 +101,7 @@ async fn answer_request(
 }
 
 /// Returns a client whose own endpoint is the first one.
-fn client_of(urls: &[&str]) -> ClickHouse {
+fn client_for(urls: &[&str]) -> ClickHouse {
     let urls = urls.join("', '");
     let toml = format!(
         "mqtt.client_id = 'm-0'\nclickhouse = {{ url = ['{urls}'], replication = 'macros' }}"
@@ -142,7 +144,7 @@ async fn closed_port() -> String {
 #[tokio::test]
 async fn query_moves_to_the_next_endpoint_if_the_first_is_unreachable() {
     let (unreachable, other) = (closed_port().await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&unreachable, &other.url]);
+    let clickhouse = client_for(&[&unreachable, &other.url]);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(1), vec![1, 0]));
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
@@ -152,7 +154,7 @@ async fn query_moves_to_the_next_endpoint_if_the_first_is_unreachable() {
 #[tokio::test]
 async fn unanswered_query_fails_after_one_try_per_endpoint() {
     let urls = [closed_port().await, closed_port().await, closed_port().await];
-    let clickhouse = client_of(&[&urls[0], &urls[1], &urls[2]]);
+    let clickhouse = client_for(&[&urls[0], &urls[1], &urls[2]]);
     assert!(clickhouse.number("asking", "SELECT 1").await.unwrap_err().may_succeed_on_retry());
     assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(2), vec![1, 1, 0]));
 }
@@ -161,7 +163,7 @@ async fn unanswered_query_fails_after_one_try_per_endpoint() {
 async fn refused_query_stays_at_its_endpoint() {
     let unknown = Some((404, "Code: 60. DB::Exception: Table does not exist. (UNKNOWN_TABLE)"));
     let (home, other) = (ScriptedServer::start(unknown).await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&home.url, &other.url]);
+    let clickhouse = client_for(&[&home.url, &other.url]);
     let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
     assert_eq!((error.code(), home.request_count(), other.request_count()), (Some(60), 1, 0));
 }
@@ -171,7 +173,7 @@ async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
     let page = Some((502, "<html>Bad Gateway</html>"));
     for (answer, cause) in [(None, Cause::Unreachable), (page, Cause::NotClickHouse)] {
         let (home, other) = (ScriptedServer::start(answer).await, ScriptedServer::start(ONE).await);
-        let clickhouse = client_of(&[&home.url, &other.url]);
+        let clickhouse = client_for(&[&home.url, &other.url]);
         assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1, "{cause:?}");
         assert_eq!(state(&clickhouse, cause), (Some(1), vec![1, 0]), "{cause:?}");
     }
@@ -183,7 +185,7 @@ async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
 async fn too_long_answer_does_not_leave_the_endpoint() {
     let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
     let (home, other) = (ScriptedServer::start(long).await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&home.url, &other.url]);
+    let clickhouse = client_for(&[&home.url, &other.url]);
     let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
     let chain = error_chain(&error);
     assert!(chain.contains("the answer is longer than"), "{chain}");
@@ -194,7 +196,7 @@ async fn too_long_answer_does_not_leave_the_endpoint() {
 #[tokio::test]
 async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
     let home = ScriptedServer::start(Some((200, ""))).await;
-    let error = client_of(&[&home.url]).pending().await.unwrap_err();
+    let error = client_for(&[&home.url]).pending().await.unwrap_err();
     assert!(error.to_string().contains("reading the recorded migrations"), "{error}");
 }
 
@@ -202,7 +204,7 @@ async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
 async fn endpoint_that_does_not_speak_http_is_left_as_not_clickhouse() {
     let other = ScriptedServer::start(ONE).await;
     let ssh = raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await;
-    let clickhouse = client_of(&[&ssh, &other.url]);
+    let clickhouse = client_for(&[&ssh, &other.url]);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     assert_eq!(state(&clickhouse, Cause::NotClickHouse), (Some(1), vec![1, 0]));
 }
@@ -213,7 +215,7 @@ async fn insert_leaves_an_endpoint_for_its_true_cause() {
         (ScriptedServer::start(None).await.url, raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await);
     for (home, cause) in [(silent, Cause::Unreachable), (ssh, Cause::NotClickHouse)] {
         let other = ScriptedServer::start(ONE).await;
-        let clickhouse = client_of(&[&home, &other.url]);
+        let clickhouse = client_for(&[&home, &other.url]);
         let attempt = Attempt { token: "t".to_owned(), timeout: PATIENCE };
         assert!(clickhouse.insert(&one_row(), &attempt).await.is_err());
         assert_eq!(state(&clickhouse, cause), (Some(1), vec![1, 0]), "{cause:?}");
@@ -224,7 +226,7 @@ async fn insert_leaves_an_endpoint_for_its_true_cause() {
 #[tokio::test]
 async fn endpoint_that_another_query_moved_to_is_not_left() {
     let (unreachable, other) = (closed_port().await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&unreachable, &other.url]);
+    let clickhouse = client_for(&[&unreachable, &other.url]);
     let index = clickhouse.endpoint_in_use();
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     clickhouse.leave_endpoint(index, Cause::NoAnswer, "no answer within 3 s");
@@ -245,7 +247,7 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
         (refuses(241), None),
     ] {
         let server = ScriptedServer::start(answer).await;
-        let error = client_of(&[&server.url]).clock().await.unwrap_err();
+        let error = client_for(&[&server.url]).clock().await.unwrap_err();
         assert_eq!(error.cause_to_leave(), cause, "{error:?}");
     }
 }
@@ -254,12 +256,12 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
 #[tokio::test]
 async fn insert_size_counts_only_if_clickhouse_itself_answers() {
     let proxy = ScriptedServer::start(Some((200, ""))).await;
-    let error = client_of(&[&proxy.url]).accepts_body_size(1 << 20).await.unwrap_err();
+    let error = client_for(&[&proxy.url]).accepts_body_size(1 << 20).await.unwrap_err();
     let chain = error_chain(&error);
     assert!(chain.contains("X-ClickHouse-Summary"), "{chain}");
     let clickhouse = ScriptedServer::start(Some((200, ""))).await;
     *clickhouse.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"0\"}\r\n";
-    assert!(client_of(&[&clickhouse.url]).accepts_body_size(1 << 20).await.unwrap());
+    assert!(client_for(&[&clickhouse.url]).accepts_body_size(1 << 20).await.unwrap());
 }
 
 #[tokio::test]
@@ -268,7 +270,7 @@ async fn statement_moves_to_the_next_endpoint_if_the_first_is_read_only() {
     for answer in [READ_ONLY, profile] {
         let (home, other) =
             (ScriptedServer::start(answer).await, ScriptedServer::start(Some((200, ""))).await);
-        let clickhouse = client_of(&[&home.url, &other.url]);
+        let clickhouse = client_for(&[&home.url, &other.url]);
         clickhouse.statement("deleting", "DELETE").await.unwrap();
         assert_eq!((home.request_count(), other.request_count()), (1, 1));
         assert_eq!(state(&clickhouse, Cause::ReadOnly), (Some(1), vec![1, 0]));
@@ -279,7 +281,7 @@ async fn statement_moves_to_the_next_endpoint_if_the_first_is_read_only() {
 #[tokio::test]
 async fn statement_without_an_answer_is_not_repeated_elsewhere() {
     let (home, other) = (ScriptedServer::start(None).await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&home.url, &other.url]);
+    let clickhouse = client_for(&[&home.url, &other.url]);
     assert!(clickhouse.statement("deleting", "DELETE").await.is_err());
     assert_eq!(other.request_count(), 0);
 }
@@ -291,7 +293,7 @@ async fn answers_one(clickhouse: &ClickHouse) -> bool {
 #[tokio::test]
 async fn unusable_endpoint_is_left_only_for_a_usable_one() {
     let others = [ScriptedServer::start(READ_ONLY).await, ScriptedServer::start(READ_ONLY).await];
-    let clickhouse = client_of(&[&closed_port().await, &others[0].url, &others[1].url]);
+    let clickhouse = client_for(&[&closed_port().await, &others[0].url, &others[1].url]);
     let leave = async || {
         let cause = Cause::NoTables;
         clickhouse.leave_for_usable_endpoint(cause, "not migrated", PATIENCE, answers_one).await
@@ -306,7 +308,7 @@ async fn unusable_endpoint_is_left_only_for_a_usable_one() {
 #[tokio::test]
 async fn own_endpoint_is_used_again_once_it_answers() {
     let (home, other) = (ScriptedServer::start(READ_ONLY).await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&home.url, &other.url]);
+    let clickhouse = client_for(&[&home.url, &other.url]);
     clickhouse.statement("deleting", "DELETE").await.unwrap();
     let left_at = Instant::now();
     clickhouse

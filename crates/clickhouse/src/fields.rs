@@ -168,11 +168,11 @@ impl ExistingColumns {
             let shown: Vec<_> = (self.fields(view))
                 .map(|column| (&*column.name, column.kind.clone(), column.comments.clone()))
                 .collect();
-            let wanted: Vec<_> = (fields.iter())
+            let configured: Vec<_> = (fields.iter())
                 .map(|field| (&*field.name, column_type(&field.kind), vec![comment(field)]))
                 .collect();
-            let on_all = self.fields(view).all(|column| self.is_on_all_hosts(column));
-            shown != wanted || !on_all
+            let is_complete = self.fields(view).all(|column| self.is_on_all_hosts(column));
+            shown != configured || !is_complete
         };
         let stale = VIEWS.iter().filter(|(_, view)| is_stale(view));
         let migration = |file: &str| MIGRATIONS.iter().find(|migration| migration.name == file);

@@ -41,7 +41,7 @@ pub use self::endpoints::{Cause, EndpointStatus};
 pub use self::erase::{Hosts, Traces};
 pub use self::fields::FieldChanges;
 pub use self::files::Migration;
-pub use self::migrations::{named, plan};
+pub use self::migrations::{migration_names, plan};
 pub use self::reader::Reader;
 pub use self::rejects::StoredReject;
 pub use self::trace::{LastFix, RejectedFor, StoredFix};

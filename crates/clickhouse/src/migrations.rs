@@ -70,10 +70,10 @@ impl ClickHouse {
         let pending = self.pending().await?;
         self.ensure_made_for_shards(&pending).await?;
         let is_pending =
-            |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
-        let lacking = self.lacking(&pending).await?;
-        if !lacking.is_empty() {
-            let names: Vec<&str> = lacking.iter().map(|(name, _)| &**name).collect();
+            |known: &Migration| pending.iter().any(|migration| migration.version == known.version);
+        let missing = self.missing_objects(&pending).await?;
+        if !missing.is_empty() {
+            let names: Vec<&str> = missing.iter().map(|(name, _)| &**name).collect();
             warn!(
                 missing = names.join(", "),
                 "recorded objects are missing on some host; creating them again"
@@ -82,7 +82,7 @@ impl ClickHouse {
         let found = self.add_fields().await?;
         let mut applied = Vec::new();
         for migration in
-            MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration))
+            MIGRATIONS.iter().filter(|migration| !missing.is_empty() || is_pending(migration))
         {
             let what = format!("migration {}", migration.name);
             for sql in self.layout.migration(migration) {
@@ -93,7 +93,7 @@ impl ClickHouse {
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
                 is_pending(migration)
-                    || lacking.iter().any(|(lacked, nowhere)| *lacked == name && *nowhere)
+                    || missing.iter().any(|(object, nowhere)| *object == name && *nowhere)
             };
             if let Some(([view, table], fill)) = migration.fill()
                 && (is_new(view) || is_new(table))
@@ -155,13 +155,13 @@ impl ClickHouse {
     /// Returns the tables and views of recorded migrations that are missing on some host, each with
     /// whether it is missing on all hosts. An object is missing if it was dropped, or if a host
     /// joined the cluster later.
-    async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
+    async fn missing_objects(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
-            |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
+            |known: &&Migration| pending.iter().all(|migration| migration.version != known.version);
         let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
-            let asked =
+            let ask_view =
                 migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
-            self.made_by(migration).map(|name| format!("{}.{name}", self.database)).chain(asked)
+            self.made_by(migration).map(|name| format!("{}.{name}", self.database)).chain(ask_view)
         });
         let names = names.collect::<Vec<_>>().join("', '");
         if names.is_empty() {
@@ -274,21 +274,21 @@ impl ClickHouse {
     /// Creates a database only if it is missing, so that a user without the grant CREATE DATABASE
     /// can use an existing one.
     async fn create_database(&self, name: &str) -> Result<(), Error> {
-        let doing = format!("creating database {name}");
-        let everywhere = match self.layout.cluster() {
+        let what = format!("creating database {name}");
+        let is_everywhere = match self.layout.cluster() {
             None => format!("SELECT count() > 0 FROM system.databases WHERE name = '{name}'"),
             Some(cluster) => format!(
                 "SELECT (SELECT count() FROM clusterAllReplicas('{cluster}', system.databases) WHERE name = '{name}') \
                  = (SELECT count() FROM clusterAllReplicas('{cluster}', system.one))"
             ),
         };
-        if self.value(&doing, &everywhere).await?.is_none_or(|flag| flag != "1") {
+        if self.value(&what, &is_everywhere).await?.is_none_or(|flag| flag != "1") {
             let sql = self.layout.statement(&create_database(name));
-            self.statement(&doing, &sql).await?;
+            self.statement(&what, &sql).await?;
         }
         if self.layout.config.replication == Replication::Managed {
             let sql = format!("SELECT engine FROM system.databases WHERE name = '{name}'");
-            let engine = self.value(&doing, &sql).await?.unwrap_or_default();
+            let engine = self.value(&what, &sql).await?.unwrap_or_default();
             if !matches!(&*engine, "Replicated" | "Shared") {
                 return Err(Error::NotManaged { database: name.to_owned(), engine });
             }
@@ -439,7 +439,7 @@ pub fn plan(config: &config::ClickHouse) -> String {
 
 /// Names up to four migrations and counts the others, for a message. An empty database lacks all of
 /// them.
-pub fn named(migrations: &[Migration]) -> String {
+pub fn migration_names(migrations: &[Migration]) -> String {
     const SHOWN_MAX: usize = 4;
     let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();
     match names.len().saturating_sub(SHOWN_MAX) {
@@ -454,11 +454,11 @@ mod tests {
 
     #[test]
     fn four_pending_migrations_are_named_and_the_rest_is_counted() {
-        assert_eq!(named(&MIGRATIONS[1..3]), "010_positions, 011_fixes");
-        let all = named(MIGRATIONS);
+        assert_eq!(migration_names(&MIGRATIONS[1..3]), "010_positions, 011_fixes");
+        let all = migration_names(MIGRATIONS);
         let more = format!("021_last_positions_mv and {} more", MIGRATIONS.len() - 5);
         assert_eq!(
-            named(&MIGRATIONS[1..]).split_once("020_last_positions_state, ").unwrap().1,
+            migration_names(&MIGRATIONS[1..]).split_once("020_last_positions_state, ").unwrap().1,
             more,
             "{all}"
         );

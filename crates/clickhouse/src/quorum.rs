@@ -17,7 +17,7 @@ const MIN_REPLICAS_FOR_AUTO_QUORUM: u64 = 4;
 /// The quorum that inserts require.
 pub(super) struct Quorum {
     /// The configured quorum; `None` if the tables are not replicated.
-    wanted: Option<InsertQuorum>,
+    configured: Option<InsertQuorum>,
     /// Number of replicas as last read; 0 before the first answer.
     replicas: AtomicU64,
 }
@@ -25,12 +25,15 @@ pub(super) struct Quorum {
 impl Quorum {
     pub(super) fn new(config: &config::ClickHouse) -> Self {
         let is_replicated = config.replication != Replication::None;
-        Self { wanted: is_replicated.then_some(config.insert_quorum), replicas: AtomicU64::new(0) }
+        Self {
+            configured: is_replicated.then_some(config.insert_quorum),
+            replicas: AtomicU64::new(0),
+        }
     }
 
     /// Returns whether the quorum depends on the number of replicas.
     pub(super) fn depends_on_replicas(&self) -> bool {
-        self.wanted == Some(InsertQuorum::Auto)
+        self.configured == Some(InsertQuorum::Auto)
     }
 
     /// Stores the number of replicas. A server without its Keeper reports 0, which is ignored.
@@ -58,7 +61,7 @@ impl Quorum {
     /// With `clickhouse.insert_quorum = "auto"` and at most three replicas, the value is 2: the
     /// server's own `auto` would be satisfied with one replica if there is only one.
     fn quorum(&self) -> Option<String> {
-        match self.wanted? {
+        match self.configured? {
             InsertQuorum::Replicas(0) => None,
             InsertQuorum::Replicas(number) => Some(number.to_string()),
             InsertQuorum::Auto

@@ -116,14 +116,14 @@ impl Layout {
     /// Returns the last fixed column in a table of fixes. The columns of `[fields.NAME]` follow it.
     pub(super) fn last_stored(&self) -> &'static str {
         let [stored, _] = sections();
-        columns(stored).last().and_then(name).expect("a column")
+        columns(stored).last().and_then(column_name).expect("a column")
     }
 
     /// Returns every table whose rows expire, with its time-to-live.
     pub(super) fn ttls(&self) -> Vec<(&'static str, String)> {
         let ttl = |migration: &Migration| {
             let (_, rest) = migration.sql.split_once(RETENTION)?;
-            Some((migration.table()?, self.expires(rest.split_once('}')?.0)))
+            Some((migration.table()?, self.render_ttl(rest.split_once('}')?.0)))
         };
         MIGRATIONS.iter().filter_map(ttl).collect()
     }
@@ -137,9 +137,9 @@ impl Layout {
                 .unwrap_or_else(|| panic!("{}: a brace is left open", migration.name));
             filled.push_str(before);
             match placeholder.split_once(':') {
-                None => filled.push_str(&self.word(placeholder, migration)),
+                None => filled.push_str(&self.value_of(placeholder, migration)),
                 Some(("engine", engine)) => filled.push_str(&self.engine(engine, migration)),
-                Some(("retention", what)) => filled.push_str(&self.expires(what)),
+                Some(("retention", what)) => filled.push_str(&self.render_ttl(what)),
                 Some(_) => filled.extend(["{", placeholder, "}"]),
             }
             rest = after;
@@ -147,7 +147,7 @@ impl Layout {
         filled + rest
     }
 
-    fn word(&self, placeholder: &str, migration: &Migration) -> String {
+    fn value_of(&self, placeholder: &str, migration: &Migration) -> String {
         let [stored, shown] = sections();
         match placeholder {
             "database" => self.config.database.clone(),
@@ -162,11 +162,11 @@ impl Layout {
                 .map_or(String::new(), |policy| format!("storage_policy = '{policy}', ")),
             "stored" => self.with_fields(stored, column::stored),
             "stored_plain" => self.with_fields(&plain(stored), column::stored),
-            "add_stored" => add(stored),
-            "add_stored_plain" => add(&plain(stored)),
+            "add_stored" => add_columns(stored),
+            "add_stored_plain" => add_columns(&plain(stored)),
             "shown" => self.with_fields(shown, column::shown),
             "shown_names" => {
-                let own = columns(shown).filter_map(name).map(str::to_owned);
+                let own = columns(shown).filter_map(column_name).map(str::to_owned);
                 let fields = self.config.fields.iter().map(|field| format!("`{}`", field.name));
                 own.chain(fields).collect::<Vec<_>>().join(", ")
             }
@@ -217,7 +217,7 @@ impl Layout {
 
     /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column from
     /// which a row's age is counted.
-    fn expires(&self, what: &str) -> String {
+    fn render_ttl(&self, what: &str) -> String {
         let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention {
             positions_days,
@@ -259,20 +259,20 @@ fn plain(section: &str) -> String {
 
 /// Returns the clauses that add each column at its place in `sql/columns.sql`, before the columns
 /// of `[fields.NAME]`.
-fn add(section: &str) -> String {
+fn add_columns(section: &str) -> String {
     let mut added = String::new();
     let mut before = None;
     for line in columns(section) {
         let (column, comma) = line.strip_suffix(',').map_or((line, ""), |column| (column, ","));
         let after = before.map_or(String::new(), |before| format!(" AFTER {before}"));
         added += &format!("\n    ADD COLUMN IF NOT EXISTS {column}{after}{comma}");
-        before = name(line);
+        before = column_name(line);
     }
     added
 }
 
 /// Returns the name of the column in a section's line.
-fn name(line: &str) -> Option<&str> {
+fn column_name(line: &str) -> Option<&str> {
     line.split(' ').next()
 }
 
@@ -307,8 +307,8 @@ mod tests {
                     let first = sql.lines().find(|line| !line.starts_with("--"));
                     let first = first
                         .unwrap_or_else(|| panic!("a semicolon ends a line of a comment: {sql}"));
-                    let is_one = !sql.contains(";\n") && !sql.ends_with(';');
-                    assert!(is_one, "{toml}: must be one statement: {sql}");
+                    let is_one_statement = !sql.contains(";\n") && !sql.ends_with(';');
+                    assert!(is_one_statement, "{toml}: must be one statement: {sql}");
                     let is_known = ["CREATE ", "ALTER ", "DROP VIEW IF EXISTS "]
                         .iter()
                         .any(|start| first.starts_with(start));

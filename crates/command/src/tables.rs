@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use milepost_clickhouse::{Cause, ClickHouse, Error, Migration, named};
+use milepost_clickhouse::{Cause, ClickHouse, Error, Migration, migration_names};
 use milepost_config::Config;
 use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
@@ -106,7 +106,7 @@ pub async fn migrated(config: &Config) -> Result<ClickHouse> {
 }
 
 fn not_migrated(pending: &[Migration]) -> String {
-    format!("not migrated: run `milepost migrate`, which applies {}", named(pending))
+    format!("not migrated: run `milepost migrate`, which applies {}", migration_names(pending))
 }
 
 /// The state of the tables at one endpoint.

@@ -2,8 +2,8 @@
 //!
 //! Guarantee: rows leave in arrival order, each once; above the flood limit, a reject only raises
 //! the count of an earlier row. The open batch is due by rows or by age, and never holds more than
-//! `bytes_max`. The caller passes `now`. The consumer decides when a due
-//! batch closes, because that depends on the free insert slots.
+//! `bytes_max`. The caller passes `now`. The consumer decides when a due batch closes, because that
+//! depends on the free insert slots.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Counts in texts: "1 row", "2 rows".
+//! Formats a count with its noun: "1 row", "2 rows".
 
 use std::fmt::Display;
 

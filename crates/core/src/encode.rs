@@ -136,31 +136,31 @@ impl Insert {
     #[must_use]
     pub fn without(&self, is_erased: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
         let kinds = self.columns()?;
-        let (mut body, mut kept, mut at, mut gone) = (Vec::new(), 0, 0, 0);
+        let (mut body, mut kept, mut at, mut erased) = (Vec::new(), 0, 0, 0);
         for _ in 0..self.rows {
             let begin = at;
-            let mut is_row_gone = false;
+            let mut is_row_erased = false;
             for (name, kind) in &kinds {
                 let length = kind.length(&self.body[at..])?;
                 if *name == DRIVER_ID {
                     let (prefix, _) = count_at(&self.body[at..])?;
-                    is_row_gone = is_erased(&self.body[at + prefix..at + length]);
+                    is_row_erased = is_erased(&self.body[at + prefix..at + length]);
                 }
                 at += length;
             }
             // Copy the rows since the last erased one, up to this one.
-            if is_row_gone {
+            if is_row_erased {
                 body.extend_from_slice(&self.body[kept..begin]);
-                (kept, gone) = (at, gone + 1);
+                (kept, erased) = (at, erased + 1);
             }
         }
-        if gone == 0 {
+        if erased == 0 {
             return Some((self.clone(), 0));
         }
         body.extend_from_slice(&self.body[kept..at]);
         Some((
-            Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - gone },
-            gone,
+            Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - erased },
+            erased,
         ))
     }
 

@@ -13,7 +13,7 @@ use milepost_clickhouse::{ClickHouse, Error, Hosts, Traces};
 use milepost_command::{ASK_TIMEOUT, Outcome, Shown, tables};
 use milepost_config::Config;
 use milepost_core::erased::ERASED_MAX;
-use milepost_core::peers::decision::Next;
+use milepost_core::peers::decision::FollowUp;
 use milepost_decode::position::DriverId;
 use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_spool as spool;
@@ -143,7 +143,7 @@ impl fmt::Display for EraseReport {
                 writeln!(f, "  old parts: {named}")?;
             }
         }
-        if self.hosts == Hosts::ThisAlone {
+        if self.hosts == Hosts::OthersUnknown {
             f.write_str(
                 "counted on this replica only: run the command on each, or set clickhouse.cluster\n",
             )?;
@@ -174,7 +174,7 @@ impl fmt::Display for EraseReport {
             (false, Outcome::Clean) => {
                 writeln!(f, "dry run: nothing was changed. With --yes all data of {id} is removed")
             }
-            (true, Outcome::Clean) if self.hosts == Hosts::ThisAlone => {
+            (true, Outcome::Clean) if self.hosts == Hosts::OthersUnknown => {
                 writeln!(f, "nothing of {id} is left on this replica")
             }
             (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
@@ -407,7 +407,7 @@ async fn members(config: &Config, digest: &str) -> Members {
             }
             Err(why) => members.others.push(format!("{address} could not be asked: {why}")),
         }
-        Next::Settled
+        FollowUp::Settled
     })
     .await;
     members

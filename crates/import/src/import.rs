@@ -179,7 +179,7 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
 /// consumer that inserts at the same time.
 async fn wait_for_merges(clickhouse: &ClickHouse, progress: &Progress) -> Result<()> {
     while clickhouse
-        .parts_of_a_partition()
+        .parts_of_fullest_partition()
         .await
         .context("cannot read system.parts, which says whether the import must wait")?
         > PARTS_MAX

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use milepost_core::peers::Peer;
-use milepost_core::peers::decision::{Decision, Inquiry, Next};
+use milepost_core::peers::decision::{Decision, FollowUp, Inquiry};
 use milepost_core::peers::standing::MemberStatus;
 use milepost_core::peers::waves::Waves;
 
@@ -70,7 +70,7 @@ pub async fn query_peers(
     peers: &[Peer],
     within: Duration,
     on_unresolved: OnUnresolved,
-    mut handle_answer: impl FnMut(&str, Result<MemberStatus, String>) -> Next,
+    mut handle_answer: impl FnMut(&str, Result<MemberStatus, String>) -> FollowUp,
 ) {
     let until = Instant::now() + within;
     let mut requests = JoinSet::new();
@@ -133,9 +133,9 @@ pub async fn query_peers(
                     waves.answered();
                 }
                 match handle_answer(&address.to_string(), answer) {
-                    Next::Settled => {}
-                    Next::AskAgain => drop(requests.spawn(request(address, RETRY_PAUSE))),
-                    Next::Stop => return,
+                    FollowUp::Settled => {}
+                    FollowUp::AskAgain => drop(requests.spawn(request(address, RETRY_PAUSE))),
+                    FollowUp::Stop => return,
                 }
             }
         }

@@ -342,7 +342,7 @@ impl Metrics {
     }
 
     /// Sets the gauges of configured values, with which alerts compare other metrics.
-    pub fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
+    pub fn set_configured_limits(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
         self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));
     }
@@ -363,14 +363,14 @@ impl Metrics {
     }
 
     /// Records the duration or the failure of an insert; ignores other outcomes.
-    pub fn reported(&self, report: &Report) {
+    pub fn observe_report(&self, report: &Report) {
         match &report.outcome {
             Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
             Outcome::Failed { kind, .. } => {
                 self.insert_errors.with_label_values(&[kind.name()]).inc()
             }
             Outcome::LeftOut { .. }
-            | Outcome::Unsplittable
+            | Outcome::UnknownColumns
             | Outcome::Stored(_)
             | Outcome::Refused(_)
             | Outcome::Loaded(_)
@@ -381,7 +381,7 @@ impl Metrics {
     }
 
     /// Records a durable batch. `seconds`: time since the arrival of its first row.
-    pub fn durable(&self, rows: usize, seconds: f64) {
+    pub fn observe_durable_batch(&self, rows: usize, seconds: f64) {
         self.batch_rows.observe(f64::from(u32::try_from(rows).unwrap_or(u32::MAX)));
         self.ingest.observe(seconds);
     }

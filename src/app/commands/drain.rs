@@ -19,7 +19,7 @@ use milepost_command::{ASK_TIMEOUT, Outcome, Shown, Signals, tables};
 use milepost_config::Config;
 use milepost_core::consumer::{Connections, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
-use milepost_core::peers::decision::Next;
+use milepost_core::peers::decision::FollowUp;
 use milepost_core::session::events::Leave;
 use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_observe::metrics::Metrics;
@@ -181,7 +181,7 @@ async fn remaining_member(config: &Config, client_id: &str) -> Result<Result<Str
             Ok(theirs) => why += &format!("; {} at {address} has another mqtt.group or other topics, is not subscribed, or is leaving", theirs.name),
             Err(error) => why += &format!("; {address}: {error}"),
         }
-        if running_at.is_some() { Next::Stop } else { Next::Settled }
+        if running_at.is_some() { FollowUp::Stop } else { FollowUp::Settled }
     })
     .await;
     if let Some(address) = running_at {

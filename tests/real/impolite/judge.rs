@@ -44,7 +44,7 @@ pub(super) struct Figures {
     unready_after: Option<Duration>,
     /// Time from the end of the fault until everything was stored and acknowledged, and milepost
     /// ready.
-    back_after: Option<Duration>,
+    recovered_after: Option<Duration>,
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
     /// Messages that were stored and unacknowledged when the fault ended.
@@ -85,7 +85,7 @@ impl fmt::Display for Figures {
             self.log_bytes as f64 / 1024.0,
             seconds(self.logged_after),
             seconds(self.unready_after),
-            seconds(self.back_after),
+            seconds(self.recovered_after),
             errors.join(", "),
             if self.problems.is_empty() { "holds".to_owned() } else { self.problems.join("; ") },
         )
@@ -129,11 +129,13 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
     }
     let manifest = fleet.finish()?;
     figures.sent = manifest.sent();
-    if matches!(case.expect, Expect::GetsThrough) {
-        let through =
-            wait_until("every message is stored", SOON, || stage.is_through(figures.sent));
-        figures
-            .expect(through.is_ok(), || "not every message was stored during the fault".to_owned());
+    if matches!(case.expect, Expect::StoresAll) {
+        let all_stored = wait_until("every message is stored", SOON, || {
+            stage.is_all_stored_and_acked(figures.sent)
+        });
+        figures.expect(all_stored.is_ok(), || {
+            "not every message was stored during the fault".to_owned()
+        });
     }
     figures.log_bytes = stage.milepost.process.log()?.len() - log_bytes_before;
     figures.errors = stage.errors()?;
@@ -141,10 +143,12 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
 
     let ended = Instant::now();
     stage.end_fault()?;
-    let back = wait_until("everything is stored and acknowledged", case.report_timeout(), || {
-        Ok(stage.is_through(figures.sent)? && stage.milepost.get("/readyz").is_ok())
-    });
-    figures.back_after = back.is_ok().then(|| ended.elapsed());
+    let recovery =
+        wait_until("everything is stored and acknowledged", case.report_timeout(), || {
+            Ok(stage.is_all_stored_and_acked(figures.sent)?
+                && stage.milepost.get("/readyz").is_ok())
+        });
+    figures.recovered_after = recovery.is_ok().then(|| ended.elapsed());
     stage.observe(&mut figures, began, log_bytes_before)?;
     stage.check_expectations(&mut figures)?;
     Ok(figures)
@@ -164,14 +168,15 @@ impl Stage {
         let urls: Vec<String> = engines.into_iter().flatten().map(ClickHouse::url).collect();
         let server = ScriptedClickHouse::start(&urls)?;
         let database = format!("impolite_{}", case.name);
-        let between = |url: &str| {
+        let settings_for = |url: &str| {
             settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database)
         };
         for url in &urls {
-            between(url).migrate()?;
+            settings_for(url).migrate()?;
         }
         let replication = if case.on_replicas { "macros" } else { "none" };
-        let milepost = between(&server.url()).with("CLICKHOUSE__REPLICATION", replication).run()?;
+        let milepost =
+            settings_for(&server.url()).with("CLICKHOUSE__REPLICATION", replication).run()?;
         Ok(Self { case, database, server, first, second, milepost, broker, _folder: folder })
     }
 
@@ -233,19 +238,19 @@ impl Stage {
         Ok(format!("{acks:.0}").parse()?)
     }
 
-    fn is_through(&self, sent: u64) -> Result<bool> {
+    fn is_all_stored_and_acked(&self, sent: u64) -> Result<bool> {
         Ok(self.acks()? >= sent && self.stored()?.len() as u64 == sent)
     }
 
     /// Returns the failed inserts by kind.
     fn errors(&self) -> Result<BTreeMap<String, u64>> {
         let scrape = self.milepost.get("/metrics")?;
-        let of_kind = |line: &str| {
+        let parse_kind = |line: &str| {
             let (kind, count) =
                 line.strip_prefix("milepost_insert_errors_total{kind=\"")?.split_once("\"} ")?;
             Some((kind.to_owned(), count.parse().ok()?))
         };
-        Ok(scrape.lines().filter_map(of_kind).filter(|(_, count)| *count > 0).collect())
+        Ok(scrape.lines().filter_map(parse_kind).filter(|(_, count)| *count > 0).collect())
     }
 
     fn observe(
@@ -280,7 +285,7 @@ impl Stage {
         }
         let unready = self.milepost.get("/readyz").err();
         if figures.unready_after.is_none()
-            && unready.is_some_and(|why| names_cause(&why.to_string()))
+            && unready.is_some_and(|error| names_cause(&error.to_string()))
         {
             figures.unready_after = Some(began.elapsed());
         }
@@ -298,7 +303,7 @@ impl Stage {
         figures.expect(resident <= RESIDENT_BYTES_MAX, || format!("{} MiB", resident >> 20));
         figures.expect(logged <= LOG_BYTES_MAX, || format!("{} KiB of log", logged >> 10));
         let within = self.case.report_timeout();
-        figures.expect(figures.back_after.is_some(), || format!("not back within {within:?}"));
+        figures.expect(figures.recovered_after.is_some(), || format!("not back within {within:?}"));
         if let Expect::Refused { kinds, .. } = self.case.expect {
             figures.expect(figures.logged_after.is_some(), || {
                 format!("no cause in the log within {within:?}")
@@ -307,13 +312,13 @@ impl Stage {
                 format!("no cause in /readyz within {within:?}")
             });
             let counted = self.case.hangs() || !figures.errors.is_empty(); // a hung insert has not failed yet
-            let given_up = self.milepost.process.log()?.matches(ABORTED).count();
+            let aborted_inserts = self.milepost.process.log()?.matches(ABORTED).count();
             let is_known =
-                |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && given_up > 0;
+                |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && aborted_inserts > 0;
             let known = counted && figures.errors.keys().all(|kind| is_known(kind));
             figures
                 .expect(known, || format!("a failed insert was not counted as one of {kinds:?}"));
-            self.check_tokens(kinds, given_up, figures);
+            self.check_tokens(kinds, aborted_inserts, figures);
         }
         self.check_server(figures);
         let stale = self.drivers_whose_last_position_is_old()?;
@@ -337,7 +342,7 @@ impl Stage {
         figures.expect((stored_unacked > 0) == is_left_unacked, || {
             format!("{stored_unacked} stored and not acknowledged")
         });
-        let met = if let Behaviour::Slow(delay) = behaviour {
+        let had_effect = if let Behaviour::Slow(delay) = behaviour {
             // On a busy machine, one or two inserts may be slow without the fault.
             self.server.inserts_took().iter().filter(|took| **took >= delay).count() > 5
         } else if let Some(second) = &self.second {
@@ -346,12 +351,12 @@ impl Stage {
         } else {
             self.case.hangs() || !figures.errors.is_empty()
         };
-        figures.expect(met, || "no insert met the fault".to_owned());
+        figures.expect(had_effect, || "no insert met the fault".to_owned());
     }
 
-    /// A token identifies its rows: after an unknown outcome the retry has a new token, after a
-    /// definite failure it keeps the token.
-    fn check_tokens(&self, kinds: &[&str], given_up: usize, figures: &mut Figures) {
+    /// Asserts that a token identifies its rows: after an unknown outcome a retry has a new token,
+    /// after a definite failure it keeps the token.
+    fn check_tokens(&self, kinds: &[&str], aborted_inserts: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();
         for seen in self.server.seen() {
@@ -361,16 +366,16 @@ impl Stage {
         figures.expect(bodies.values().all(|bodies| bodies.len() == 1), || {
             "a token was reused for other rows".to_owned()
         });
-        let mut tries = tokens
+        let mut attempts = tokens
             .values()
             .map(|tokens| (tokens.len(), tokens.iter().collect::<BTreeSet<_>>().len()));
         match kinds {
             ["ambiguous"] => figures
-                .expect(tries.all(|(tries, different)| tries == different), || {
+                .expect(attempts.all(|(inserts, tokens)| inserts == tokens), || {
                     "a retry kept its token although the rows may be stored".to_owned()
                 }),
             kinds if !kinds.contains(&"ambiguous") => figures
-                .expect(tries.all(|(_, different)| different <= 1 + given_up), || {
+                .expect(attempts.all(|(_, tokens)| tokens <= 1 + aborted_inserts), || {
                     "a retry has a new token after a definite failure".to_owned()
                 }),
             _ => {}

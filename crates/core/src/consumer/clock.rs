@@ -28,7 +28,7 @@ pub(super) struct Clock {
     /// reject.
     refused: u64,
     /// Sessions with a message that is deferred until the clock is trusted.
-    awaited_by: BTreeSet<SessionIndex>,
+    deferring_sessions: BTreeSet<SessionIndex>,
 }
 
 impl Clock {
@@ -46,13 +46,13 @@ impl Clock {
         self.fresh += u64::from(ages.fresh);
         self.refused += u64::from(ages.refused);
         let waits = self.is_in_doubt() && (ages.refused || ages.dated);
-        self.awaited_by.extend(session.filter(|_| waits));
+        self.deferring_sessions.extend(session.filter(|_| waits));
         !waits || session.is_none()
     }
 
     /// Returns whether the session has messages that wait until the clock is trusted.
-    pub(super) fn is_awaited_by(&self, session: SessionIndex) -> bool {
-        self.is_in_doubt() && self.awaited_by.contains(&session)
+    pub(super) fn defers_messages_of(&self, session: SessionIndex) -> bool {
+        self.is_in_doubt() && self.deferring_sessions.contains(&session)
     }
 
     fn is_in_doubt(&self) -> bool {
@@ -63,7 +63,8 @@ impl Clock {
     pub(super) fn unready_reason(&self) -> Option<&str> {
         let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: messages with such fixes, and all \
                        later ones, stay with the broker until the clocks have been compared";
-        self.off().or((self.is_in_doubt() && !self.awaited_by.is_empty()).then_some(in_doubt))
+        self.off()
+            .or((self.is_in_doubt() && !self.deferring_sessions.is_empty()).then_some(in_doubt))
     }
 
     /// Returns why the clock cannot be trusted, after a jump or a comparison.
@@ -97,7 +98,7 @@ impl Clock {
     pub(super) fn compared(&mut self, off: Option<String>, jumps: u64) {
         if jumps == self.jumps {
             (self.off, self.was_compared) = (off, true);
-            self.awaited_by.clear();
+            self.deferring_sessions.clear();
         }
     }
 }

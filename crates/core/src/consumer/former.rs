@@ -38,7 +38,7 @@ pub struct FormerTotals {
 pub(super) struct Former {
     /// Visit every index: for `milepost drain`, whose former process may have had any number of
     /// sessions.
-    all: bool,
+    visits_all: bool,
     /// Every index at which a session may exist has been visited.
     search_complete: bool,
     /// Counts of expired sessions, and of visits whose sessions consume now.
@@ -46,8 +46,8 @@ pub(super) struct Former {
 }
 
 impl Former {
-    pub(super) fn new(all: bool) -> Self {
-        Self { all, search_complete: false, counted: FormerTotals::default() }
+    pub(super) fn new(visits_all: bool) -> Self {
+        Self { visits_all, search_complete: false, counted: FormerTotals::default() }
     }
 
     pub(super) fn is_search_complete(&self) -> bool {
@@ -72,13 +72,13 @@ impl Former {
         let visits = &sessions[consuming..];
         let found = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
         let at_least = (ABSENT_MAX + nodes.saturating_sub(1)).max(found * VISITS_PER_FOUND);
-        let absent_max = if self.all { CONNECTIONS_MAX } else { at_least };
+        let absent_max = if self.visits_all { CONNECTIONS_MAX } else { at_least };
         let reach = (consuming + found + absent_max).min(CONNECTIONS_MAX);
         if sessions.len() < reach {
             return true;
         }
         self.search_complete = visits[found..].iter().all(has_ended);
-        if self.search_complete && !self.all {
+        if self.search_complete && !self.visits_all {
             let has_expired =
                 |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_abandoned();
             self.counted.expired = visits[..found].iter().filter(has_expired).count() as u64;
@@ -99,8 +99,9 @@ impl Former {
     }
 
     pub(super) fn totals(&self, visits: &[Session]) -> FormerTotals {
-        let count =
-            |is: fn(&Session) -> bool| visits.iter().filter(|visit| is(visit)).count() as u64;
+        let count = |matches: fn(&Session) -> bool| {
+            visits.iter().filter(|visit| matches(visit)).count() as u64
+        };
         FormerTotals {
             found: self.counted.found + count(Session::was_found),
             unfinished: self.counted.unfinished + count(Session::was_abandoned),

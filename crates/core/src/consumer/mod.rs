@@ -37,7 +37,7 @@ pub use self::former::{CONNECTIONS_MAX, FormerTotals};
 use self::group_age::GroupAge;
 use self::nodes::{Node, Nodes};
 use self::notice::LogThrottles;
-pub use self::notice::{ACKNOWLEDGED_WITHIN, ConsumerNotice};
+pub use self::notice::{ConsumerNotice, TYPICAL_ACK_TIME};
 pub use self::totals::ConsumerTotals;
 use crate::counted::counted;
 use crate::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};

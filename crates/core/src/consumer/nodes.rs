@@ -14,16 +14,16 @@ pub use super::notice::Node;
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
-/// How long a session tries its own node before it moves to another one. Including the new
+/// Time for which a session tries its own node before it moves to another one. Including the new
 /// connection, the move takes less than a second.
 pub const PATIENCE: Duration = Duration::from_millis(750);
 
-/// How long a node may take to answer a CONNECT, TCP and TLS included, while another node is
+/// Longest time for a node's answer to CONNECT, TCP and TLS included, while another node is
 /// available. After this time the shell connects a second client, which has no session. A node that
 /// resumes a large session answers that client at once, and gets the whole `connect_timeout`. A
 /// node that does not answer that client within the same time counts as hung, and the session moves
 /// to another node.
-pub const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+pub const NODE_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct NodeState {
@@ -36,8 +36,8 @@ struct NodeState {
 #[derive(Debug)]
 struct Placement {
     node: Node,
-    /// How long the session tries its node before it moves to another one. `None`: it waits until
-    /// it has reached this node once. A visit moves at once.
+    /// Time for which the session tries its node before it moves to another one. `None`: it waits
+    /// until it has reached this node once. A visit moves at once.
     patience: Option<Duration>,
     /// Time from which the patience counts; `None` while the session is live, or after a move.
     lost_at: Option<Instant>,
@@ -112,7 +112,7 @@ impl Nodes {
     }
 
     /// Records that the shell connects this session. Returns the node and, if another node is
-    /// available, the timeout of the TCP connection; after that [`ANSWERS_WITHIN`] applies.
+    /// available, the timeout of the TCP connection; after that [`NODE_ANSWER_TIMEOUT`] applies.
     pub(super) fn dial(&mut self, session: usize, now: Instant) -> (Node, Option<Duration>) {
         self.placements[session].dialed_at = Some(now);
         let placement = &self.placements[session];

@@ -102,7 +102,7 @@ impl Default for LogThrottles {
 
 /// Typical time, not a limit, from a message's arrival to its acknowledgement: the batch fills, and
 /// the insert runs.
-pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
+pub const TYPICAL_ACK_TIME: Duration = Duration::from_millis(200);
 
 impl ConsumerNotice {
     /// Returns whether to log at WARN instead of INFO.
@@ -137,7 +137,7 @@ impl fmt::Display for ConsumerNotice {
                  max_inflight_messages and max_queued_messages)",
                 counted(*window, "unacknowledged message"),
                 counted(*sessions, "session"),
-                window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
+                window * 1_000 / usize::try_from(TYPICAL_ACK_TIME.as_millis()).unwrap_or(usize::MAX)
             ),
             Self::Shedding => f.write_str(
                 "QoS 0 messages are dropped and counted as shed: the buffer is full, this host's clock may be wrong, or this \

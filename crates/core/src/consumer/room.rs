@@ -74,7 +74,7 @@ impl Consumer {
     pub(super) fn has_room_to_renew(&self, index: SessionIndex) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
         self.clock.off().is_none()
-            && !self.clock.is_awaited_by(index)
+            && !self.clock.defers_messages_of(index)
             && self.intake.room_bytes() * 2 >= share
     }
 

@@ -77,7 +77,7 @@ pub enum Outcome {
     },
     /// The insert cannot be split, or rows of erased drivers cannot be left out: the batch's file
     /// has the columns of another version.
-    Unsplittable,
+    UnknownColumns,
     /// The batch's file is fsynced.
     Stored(File),
     /// The spool refused the batch, or the row for quarantine.
@@ -177,7 +177,7 @@ pub enum StoreReason {
     /// the batch are QoS 0.
     NoTables,
     /// An attempt to insert it failed.
-    ItFailed,
+    InsertFailed,
     /// An attempt to insert another batch failed, and the spool already holds files.
     ServerIsAway,
     /// The insert is slow, and half of a window or of the buffer is used.
@@ -191,7 +191,7 @@ pub enum StoreReason {
 impl StoreReason {
     pub const ALL: [Self; 6] = [
         Self::NoTables,
-        Self::ItFailed,
+        Self::InsertFailed,
         Self::ServerIsAway,
         Self::ServerIsSlow,
         Self::NoSlot,
@@ -203,7 +203,7 @@ impl StoreReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoTables => "no_tables",
-            Self::ItFailed => "insert_failed",
+            Self::InsertFailed => "insert_failed",
             Self::ServerIsAway => "clickhouse_away",
             Self::ServerIsSlow => "clickhouse_slow",
             Self::NoSlot => "inserts_busy",
@@ -216,7 +216,7 @@ impl fmt::Display for StoreReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoTables => "ClickHouse has not confirmed that the tables exist",
-            Self::ItFailed => "an insert failed",
+            Self::InsertFailed => "an insert failed",
             Self::ServerIsAway => "inserts fail, and the spool already holds files",
             Self::ServerIsSlow => {
                 "an insert is slow, and half of the broker's window or of the buffer is used"

@@ -34,10 +34,10 @@ pub fn prepare(
     snapshot: &ErasedSnapshot,
     now: Instant,
 ) -> Prepared {
-    let Some(rows) = rows else { return Prepared::Report(Outcome::Unsplittable) };
+    let Some(rows) = rows else { return Prepared::Report(Outcome::UnknownColumns) };
     let insert = match snapshot.screen(rows, now) {
         Ok(insert) => insert,
-        Err(NotScreened::UnknownColumns) => return Prepared::Report(Outcome::Unsplittable),
+        Err(NotScreened::UnknownColumns) => return Prepared::Report(Outcome::UnknownColumns),
         // src/app/schema.rs keeps reading the list of erased drivers, so a retry may succeed.
         Err(error @ (NotScreened::Unread | NotScreened::TooOld(_))) => {
             let (kind, why) = (FailureKind::Transient, error.to_string());
@@ -105,8 +105,8 @@ mod tests {
         let cases = [
             (Some(rows(ROWS)), &["a", "b"][..], Duration::ZERO, "LeftOut { rows: 2 }"),
             (Some(rows(ROWS)), &[], LIST_AGE_MAX, "Failed { kind: Transient"),
-            (Some(newer), &["a"], Duration::ZERO, "Unsplittable"),
-            (None, &[], Duration::ZERO, "Unsplittable"),
+            (Some(newer), &["a"], Duration::ZERO, "UnknownColumns"),
+            (None, &[], Duration::ZERO, "UnknownColumns"),
         ];
         for (rows, ids, age, expected) in cases {
             match prepared(rows, ids, age) {

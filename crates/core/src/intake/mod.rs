@@ -434,16 +434,16 @@ mod tests {
         for late in [good, bad] {
             for (first, ages) in [(good, 1), (bad, 1), (good, 2), (bad, 2), (good, 0), (bad, 0)] {
                 let instant = began + ages * AGE_MAX;
-                for wanted in 0..2 {
+                for demand in 0..2 {
                     let mut intake = intake();
-                    intake.set_demand(wanted);
+                    intake.set_demand(demand);
                     take(&mut intake, "drivers/a/gps", first, began);
                     take(&mut intake, "drivers/b/gps", late, instant);
-                    let is_closed = wanted > 0 && instant > began;
+                    let is_closed = demand > 0 && instant > began;
                     assert_eq!(
                         intake.open().rows(),
                         if is_closed { 1 } else { 2 },
-                        "{first}, {late}, {wanted}"
+                        "{first}, {late}, {demand}"
                     );
                     assert_eq!(
                         intake.next_batch(CloseWhen::NotEmpty, instant).map(|batch| batch.rows()),

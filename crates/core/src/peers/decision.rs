@@ -49,7 +49,7 @@ impl fmt::Display for Decision {
 
 /// Whether to ask a peer again, while there is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum FollowUp {
     /// Its answer will not change.
     Settled,
     /// It did not answer, or its answer may change within a second.
@@ -65,7 +65,7 @@ pub struct Inquiry {
     /// Name and address of the peer that takes our share; `None` until one is known to stay.
     heir: Option<(String, String)>,
     /// For each address, why the peer does not take our share, by its last answer.
-    others: BTreeMap<String, (String, Next)>,
+    others: BTreeMap<String, (String, FollowUp)>,
 }
 
 impl Inquiry {
@@ -76,29 +76,35 @@ impl Inquiry {
     }
 
     /// Processes the answer of `address`, or the cause of a missing one.
-    pub fn handle_answer(&mut self, address: &str, answer: Result<MemberStatus, String>) -> Next {
+    pub fn handle_answer(
+        &mut self,
+        address: &str,
+        answer: Result<MemberStatus, String>,
+    ) -> FollowUp {
         let (why, next) = match answer {
-            Err(why) => (format!("{address}: {why}"), Next::AskAgain),
+            Err(why) => (format!("{address}: {why}"), FollowUp::AskAgain),
             Ok(theirs) => {
                 let ours = &self.ours;
                 let (what, next) = match order(&theirs.name, &ours.name) {
                     // The answer of this process, possibly at another of its addresses.
                     Ordering::Equal => {
                         self.others.remove(address);
-                        return Next::Settled;
+                        return FollowUp::Settled;
                     }
-                    Ordering::Greater => ("has a higher name", Next::Settled),
+                    Ordering::Greater => ("has a higher name", FollowUp::Settled),
                     Ordering::Less if theirs.group != ours.group => {
-                        ("is in another group", Next::Settled)
+                        ("is in another group", FollowUp::Settled)
                     }
                     Ordering::Less if theirs.topics != ours.topics => {
-                        ("has other topics", Next::Settled)
+                        ("has other topics", FollowUp::Settled)
                     }
-                    Ordering::Less if theirs.leaving => ("is leaving too", Next::Settled),
-                    Ordering::Less if !theirs.subscribed => ("is not subscribed", Next::AskAgain),
+                    Ordering::Less if theirs.leaving => ("is leaving too", FollowUp::Settled),
+                    Ordering::Less if !theirs.subscribed => {
+                        ("is not subscribed", FollowUp::AskAgain)
+                    }
                     Ordering::Less => {
                         self.heir.get_or_insert((theirs.name, address.to_owned()));
-                        return Next::Stop;
+                        return FollowUp::Stop;
                     }
                 };
                 (format!("{} at {address} {what}", theirs.name), next)
@@ -114,7 +120,7 @@ impl Inquiry {
         if let Some((to, address)) = self.heir {
             return Decision::Leave { to, address };
         }
-        let certain = self.others.values().all(|(_, next)| *next == Next::Settled);
+        let certain = self.others.values().all(|(_, next)| *next == FollowUp::Settled);
         Decision::Keep { because: self.others.into_values().map(|(why, _)| why).collect(), certain }
     }
 }
@@ -189,7 +195,7 @@ mod tests {
             let mut inquiry = Inquiry::new(ours.clone());
             let next = inquiry.handle_answer("10.0.0.1:9464", Ok(theirs));
             let decision = inquiry.decision();
-            assert_eq!(next == Next::Stop, matches!(decision, Decision::Leave { .. }));
+            assert_eq!(next == FollowUp::Stop, matches!(decision, Decision::Leave { .. }));
             decision.to_string()
         };
         assert_eq!(

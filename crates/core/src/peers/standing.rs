@@ -171,9 +171,9 @@ mod tests {
         drop(first);
         assert_eq!(member.standing(false, 0).erased, Some(second.digest()));
 
-        let of_a_newer_version =
+        let newer_version =
             br#"{"name":"n","group":"g","topics":[],"subscribed":true,"leaving":false,"more":1}"#;
-        assert!(MemberStatus::from_json(of_a_newer_version).is_ok());
+        assert!(MemberStatus::from_json(newer_version).is_ok());
         for (text, why) in [
             (&b"ready\n"[..], "its answer is not JSON"),
             (b"[]", "its answer has no topics"),

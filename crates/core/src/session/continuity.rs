@@ -25,7 +25,7 @@ pub(super) struct Terms {
     pub(super) asked: u16,
     /// CONNECT had a clean start.
     pub(super) clean: bool,
-    /// How long the broker keeps a session without a connection.
+    /// Time for which the broker keeps a session without a connection.
     pub(super) session_expiry: Duration,
 }
 

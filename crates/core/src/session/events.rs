@@ -11,9 +11,9 @@ use crate::session::connack::ConnAck;
 pub struct SessionConfig {
     /// Receive Maximum in CONNECT.
     pub receive_maximum: u16,
-    /// How long CONNACK, SUBACK and UNSUBACK may take.
+    /// Longest time for CONNACK, SUBACK or UNSUBACK to arrive.
     pub answer_within: Duration,
-    /// How long the broker keeps the session while it is not connected.
+    /// Time for which the broker keeps the session while it is not connected.
     pub session_expiry: Duration,
     /// Seed of the jitter in reconnect delays.
     pub seed: u64,

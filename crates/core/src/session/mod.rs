@@ -39,8 +39,8 @@ use milepost_decode::Message;
 /// former session exists. The attempts span several seconds, in case the broker's node is
 /// restarting.
 const VISIT_ATTEMPTS_MAX: u32 = 8;
-/// How long the broker may take to close the connection after DISCONNECT.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// Longest time for the broker to close the connection after DISCONNECT.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state machine of one MQTT session; see the module's documentation.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ pub struct Session {
     /// Messages deferred on this connection.
     deferred: u64,
     continuity: Continuity,
-    /// How long the broker keeps the session without a connection: what the last CONNACK granted,
-    /// at most what we asked for.
+    /// Time for which the broker keeps the session without a connection: what the last CONNACK
+    /// granted, at most what we asked for.
     session_expiry: Duration,
     /// A SUBACK granted the subscription at least once.
     has_been_live: bool,
@@ -404,7 +404,7 @@ impl Session {
     fn disconnect(&mut self, again: bool, now: Instant) {
         self.commands.push_back(SessionCommand::Disconnect { end_session: self.ends_session() });
         self.connection =
-            ConnectionState::Closing { until: now + CLOSE_WITHIN, again, sent: false };
+            ConnectionState::Closing { until: now + CLOSE_TIMEOUT, again, sent: false };
     }
 
     /// Drops the connection without DISCONNECT, and backs off.
@@ -641,11 +641,11 @@ mod tests {
     #[test]
     fn leaving_session_acks_all_accepted_messages() {
         let refused = SessionEvent::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
-        let ways = [
+        let cases = [
             ("SUBACK is awaited", vec![SessionEvent::Leave(Leave::KeepSession)]),
             ("UNSUBACK refuses", vec![SessionEvent::Leave(Leave::Unsubscribe), refused]),
         ];
-        for (way, events) in ways {
+        for (case, events) in cases {
             let (mut session, mut now) = connected();
             session.admit(at_least_once(1), Ok(()), now);
             for event in events {
@@ -654,12 +654,12 @@ mod tests {
             session.commands.clear();
             now += 2 * session.settings.answer_within;
             session.handle_timeout(true, false, now);
-            assert_eq!(acks(&mut session, 1, now), [1], "{way}");
+            assert_eq!(acks(&mut session, 1, now), [1], "{case}");
             session.handle_timeout(true, false, now);
             assert_eq!(
                 session.poll_command(),
                 Some(SessionCommand::Disconnect { end_session: false }),
-                "{way}"
+                "{case}"
             );
         }
     }

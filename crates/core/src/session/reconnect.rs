@@ -32,7 +32,7 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The end of a connection, or of an attempt to connect.
 pub(super) struct End {
-    /// How long it had been subscribed; `None` if it never was.
+    /// Time for which it had been subscribed; `None` if it never was.
     pub(super) lived: Option<Duration>,
     /// Another client connected with our client id.
     pub(super) taken_over: bool,

@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Saturation {
     /// Start of the current interval, and time of the last sample in it.
     interval: Option<(Instant, Instant)>,
-    /// How long the window was full in the current interval.
+    /// Time for which the window was full in the current interval.
     full: Duration,
     /// Start of the current series of saturated intervals; `None` if the last one was not
     /// saturated.

@@ -25,7 +25,7 @@ const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// burst later.
 const ANSWER_SILENCE_DIVISOR: u32 = 2;
 /// Latest time for an answer to a probe, however long the silence was.
-const ANSWER_WITHIN: Duration = Duration::from_millis(100);
+const PROBE_ANSWER_MAX: Duration = Duration::from_millis(100);
 /// Pause after the first unanswered probe; doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_secs(5);
 /// Longest pause after an unanswered probe.
@@ -35,7 +35,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Window {
     /// Receive Maximum in our CONNECT.
-    asked: usize,
+    receive_maximum: usize,
     /// Size of the window in messages, as far as it is known.
     guess: usize,
     /// Time between two arrivals, as a moving average.
@@ -59,12 +59,12 @@ struct Probe {
 }
 
 impl Window {
-    /// Creates the window of a connection. `asked`: the Receive Maximum in our CONNECT.
-    pub fn new(asked: u16) -> Self {
-        let asked = usize::from(asked);
+    /// Creates the window of a connection. `receive_maximum`: the one in our CONNECT.
+    pub fn new(receive_maximum: u16) -> Self {
+        let receive_maximum = usize::from(receive_maximum);
         Self {
-            asked,
-            guess: asked,
+            receive_maximum,
+            guess: receive_maximum,
             gap: SILENCE_MAX,
             last_arrival: None,
             probe: None,
@@ -77,9 +77,9 @@ impl Window {
     /// Resets the window for a new connection. `announced`: the Receive Maximum in the broker's
     /// CONNACK, if it has one.
     pub fn connected(&mut self, announced: Option<u16>) {
-        *self = Self::new(u16::try_from(self.asked).unwrap_or(u16::MAX));
+        *self = Self::new(u16::try_from(self.receive_maximum).unwrap_or(u16::MAX));
         if let Some(announced) = announced {
-            self.guess = usize::from(announced).min(self.asked);
+            self.guess = usize::from(announced).min(self.receive_maximum);
         }
     }
 
@@ -87,7 +87,7 @@ impl Window {
     pub fn arrived(&mut self, unacked: usize, now: Instant) {
         // More messages in flight than the guess: the window is larger, so learn it anew.
         if unacked > self.guess {
-            self.guess = self.asked;
+            self.guess = self.receive_maximum;
             self.answered_unacked = None;
         }
         self.expire_probe(now);
@@ -132,8 +132,8 @@ impl Window {
     /// Drops a probe whose answer is overdue, and doubles the pause before the next one.
     pub fn expire_probe(&mut self, now: Instant) {
         let is_overdue = |probe: &mut Probe| {
-            let answer_within = (probe.silence / ANSWER_SILENCE_DIVISOR).min(ANSWER_WITHIN);
-            probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
+            let answer_max = (probe.silence / ANSWER_SILENCE_DIVISOR).min(PROBE_ANSWER_MAX);
+            probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_max)
         };
         if self.probe.take_if(is_overdue).is_some() {
             self.answered_unacked = None;
@@ -175,7 +175,7 @@ mod tests {
 
         /// Plays the shell: waits for the suspicion or the batch's age, inserts, acknowledges.
         fn flush(&mut self) -> bool {
-            self.now += ANSWER_WITHIN + Duration::from_millis(1);
+            self.now += PROBE_ANSWER_MAX + Duration::from_millis(1);
             self.window.expire_probe(self.now);
             let suspicion = self
                 .window

@@ -1,4 +1,4 @@
-//! Rules of the batcher: concatenated batches equal the input, no batch is late, no limit is
+//! Tests the batcher: concatenated batches equal the input, no batch is late, no limit is
 //! exceeded.
 
 use std::time::{Duration, Instant};
@@ -110,14 +110,14 @@ fn bytes_max_bounds_a_batch_with_few_rows() {
 fn batch_is_at_least_once_if_one_of_its_messages_is() {
     for messages in [[false, false, false], [true, false, false], [false, false, true]] {
         let mut batchers = [(); 2].map(|()| Batcher::new(batch_limits(100)));
-        for awaited in messages {
-            batchers[0].push_position(position("d", 1), awaited, Instant::now());
-            batchers[1].push_reject(reject(Reason::BadTs, 5), awaited, Instant::now());
+        for at_least_once in messages {
+            batchers[0].push_position(position("d", 1), at_least_once, Instant::now());
+            batchers[1].push_reject(reject(Reason::BadTs, 5), at_least_once, Instant::now());
         }
-        let is_awaited = messages.contains(&true);
+        let any_at_least_once = messages.contains(&true);
         assert_eq!(
             batchers.map(|mut batcher| batcher.close().at_least_once),
-            [is_awaited; 2],
+            [any_at_least_once; 2],
             "{messages:?}"
         );
     }

@@ -1,5 +1,5 @@
-//! The consumer against a broker, a server and a disk with every fault they can have, over the
-//! lives of several processes. Commands are executed in the shell's order: a turn first handles
+//! Tests the consumer against a broker, a server and a disk with every fault they can have, over
+//! the lives of several processes. Commands are executed in the shell's order: a turn first handles
 //! everything that arrived, and then executes the resulting commands.
 //!
 //! Invariants at every step: an acknowledgement names the oldest message in flight on its
@@ -22,10 +22,10 @@ use crate::model::schedule::{plain, play, setup, step};
 use crate::model::server::{Disk, Mood, Server};
 use crate::model::{Backend, World};
 use crate::rows::{WALL_MS, consumer_settings, intake_settings, now, payload};
-use crate::saved::saved_and;
+use crate::saved::with_saved_seeds;
 
 proptest! {
-    #![proptest_config(saved_and(400))]
+    #![proptest_config(with_saved_seeds(400))]
 
     #[test]
     fn nothing_is_lost_acknowledged_early_or_left_waiting(
@@ -107,8 +107,8 @@ fn full_window_does_not_close_batches_of_other_sessions() {
     setup.delivery.inserts_in_flight = 8;
     setup.window = 4;
     let mut world = World::new(setup, Server::new(1), Instant::now());
-    world.server.mood(Mood::Taking(60));
-    let arrives = |world: &mut World<Server>, session: usize, packet_id: u16| {
+    world.server.mood(Mood::InsertsTake(60));
+    let receive = |world: &mut World<Server>, session: usize, packet_id: u16| {
         let payload = payload(&[u32::from(packet_id)]);
         let publish = Message {
             packet_id: Some(packet_id),
@@ -117,17 +117,17 @@ fn full_window_does_not_close_batches_of_other_sessions() {
         world.consumer.handle_publish(session, publish, now(world.instant(), Duration::ZERO));
         world.turn();
     };
-    (1..=4).for_each(|packet_id| arrives(&mut world, 0, packet_id));
+    (1..=4).for_each(|packet_id| receive(&mut world, 0, packet_id));
     assert_eq!(
         world.server.attempts(),
         1,
         "the first session receives nothing more until these are durable"
     );
     for packet_id in 5..8 {
-        arrives(&mut world, 1, packet_id);
+        receive(&mut world, 1, packet_id);
         assert_eq!(world.server.attempts(), 1, "the second session's batch may still fill up");
     }
-    arrives(&mut world, 1, 8);
+    receive(&mut world, 1, 8);
     assert_eq!(world.server.attempts(), 2);
 }
 
@@ -149,7 +149,7 @@ fn slow_single_acks_do_not_count_as_a_stall() {
     let mut setup = plain();
     setup.intake = intake_settings(1);
     let mut world = World::new(setup, Server::new(1), Instant::now());
-    world.server.mood(Mood::Taking(2));
+    world.server.mood(Mood::InsertsTake(2));
     for _ in 0..40 {
         world.publish(1, true, false);
         world.wait(Duration::from_secs(1));
@@ -165,7 +165,7 @@ fn half_full_window_spools_a_slow_insert() {
         setup.delivery.spool = true;
         setup.window = 8;
         let mut world = World::new(setup, Server::new(1), Instant::now());
-        world.server.mood(Mood::Taking(60));
+        world.server.mood(Mood::InsertsTake(60));
         (0..messages).for_each(|_| world.publish(1, true, false));
         world.wait(Duration::from_millis(1_200)); // the batch is closed, its insert is not slow yet
         assert_eq!(world.acked.len(), 0);
@@ -179,7 +179,7 @@ fn full_buffer_at_qos_0_pauses_reading_before_dropping() {
     let mut setup = plain();
     setup.consumer.qos = Qos::AtMostOnce;
     let mut world = World::new(setup, Server::new(1), Instant::now());
-    world.server.mood(Mood::Taking(60));
+    world.server.mood(Mood::InsertsTake(60));
     let read_while = |world: &mut World<Server>, held_back: bool| {
         let mut messages = 0;
         while world.consumer.holds_back(world.instant()) == held_back && messages < 100_000 {
@@ -215,8 +215,8 @@ fn silence_closes_a_batch_once() {
     setup.intake = intake_settings(10_000);
     setup.intake.batch.age_max = Duration::from_secs(60);
     let mut world = World::new(setup, Server::new(1), Instant::now());
-    world.server.mood(Mood::Taking(10));
-    let mut after = |messages, silence_ms| {
+    world.server.mood(Mood::InsertsTake(10));
+    let mut publish_and_wait = |messages, silence_ms| {
         for _ in 0..messages {
             world.publish(1, true, false);
             world.wait(Duration::from_millis(1));
@@ -224,10 +224,10 @@ fn silence_closes_a_batch_once() {
         world.wait(Duration::from_millis(silence_ms));
         world.server.attempts()
     };
-    assert_eq!(after(300, 140), 0, "too short: a thread may have paused for this long");
-    assert_eq!(after(0, 20), 1);
-    assert_eq!(after(0, 11_000), 0, "the batch is durable, and no message followed");
-    assert_eq!(after(300, 200), 0, "so the next silence does not close a batch");
+    assert_eq!(publish_and_wait(300, 140), 0, "too short: a thread may have paused for this long");
+    assert_eq!(publish_and_wait(0, 20), 1);
+    assert_eq!(publish_and_wait(0, 11_000), 0, "the batch is durable, and no message followed");
+    assert_eq!(publish_and_wait(300, 200), 0, "so the next silence does not close a batch");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn leaving_process_does_not_wait_for_the_batch_age() {
 #[test]
 fn shutdown_waits_for_inserts_of_qos_0_messages() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
-    world.server.mood(Mood::Taking(3));
+    world.server.mood(Mood::InsertsTake(3));
     world.publish(1, false, false);
     world.turn();
     world.leave(Leave::KeepSession);
@@ -293,7 +293,7 @@ fn shed_messages_are_logged_once_a_minute() {
 #[test]
 fn messages_without_a_source_are_logged_once() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
-    world.server.mood(Mood::Taking(60));
+    world.server.mood(Mood::InsertsTake(60));
     let counts = |world: &World<Server>| {
         let lines = ["connected; ", "so far on topics that no source matches"];
         lines.map(|line| world.notices.iter().filter(|notice| notice.contains(line)).count())
@@ -327,19 +327,19 @@ fn unready_reasons_name_at_most_three_disconnected_sessions() {
 
 #[test]
 fn slow_server_is_not_treated_as_down() {
-    for takes in [1, 7, 21, 33, 70, 300] {
+    for insert_s in [1, 7, 21, 33, 70, 300] {
         let mut world = World::new(plain(), Server::new(1), Instant::now());
-        world.server.mood(Mood::Taking(takes));
+        world.server.mood(Mood::InsertsTake(insert_s));
         (0..40).for_each(|_| world.publish(1, true, false));
         let ready =
             |world: &World<Server>| world.consumer.unready_reasons(world.instant()).is_empty();
         world.wait(Duration::from_millis(20_600));
         assert!(
-            takes < 20 || !ready(&world),
-            "an insert takes {takes} s, and `/readyz` gives no reason"
+            insert_s < 20 || !ready(&world),
+            "an insert takes {insert_s} s, and `/readyz` gives no reason"
         );
-        world.wait(Duration::from_secs(20 * takes));
-        assert_eq!(world.acked.len(), 40, "inserts of {takes} s never end");
+        world.wait(Duration::from_secs(20 * insert_s));
+        assert_eq!(world.acked.len(), 40, "inserts of {insert_s} s never end");
     }
 }
 
@@ -356,22 +356,26 @@ fn uncompared_clock_that_rejects_most_messages_defers_qos_1() {
         let mut world = World::before_start(setup, Server::new(1), Instant::now());
         world.server.mood(Mood::Hanging);
         world.wait(Duration::from_secs(1));
-        let all = |world: &mut World<Server>| {
+        let publish_ten = |world: &mut World<Server>| {
             (0..10).for_each(|_| world.publish(1, true, false));
             world.wait(Duration::from_secs(30));
             world.consumer.totals().sessions.acks
         };
-        assert_eq!(all(&mut world), 10, "ClickHouse is down, so the batches go to the spool");
+        assert_eq!(
+            publish_ten(&mut world),
+            10,
+            "ClickHouse is down, so the batches go to the spool"
+        );
         (0..100).for_each(|_| world.send(&too_new, false)); // most messages seem too new
         world.send(payload, true);
-        assert_eq!(all(&mut world), 15, "only those of the session that does not defer");
+        assert_eq!(publish_ten(&mut world), 15, "only those of the session that does not defer");
         let files = world.server.files();
         for _ in 0..20 {
             world.publish(1, true, false);
             world.wait(Duration::from_millis(90));
         }
-        let made = world.server.files() - files;
-        assert!(made <= 5, "{made} files: a deferring session must not add any");
+        let added = world.server.files() - files;
+        assert!(added <= 5, "{added} files: a deferring session must not add any");
         assert_eq!(world.consumer.totals().intake.rejected.iter().sum::<u64>(), 100, "at QoS 0");
         let unready = world.consumer.unready_reasons(world.instant()).join("; ");
         assert!(unready.contains("clock: this host's clock has not been compared"), "{unready}");

@@ -1,5 +1,5 @@
-//! Decisions of the consumer, rule by rule: the tests act as the broker, ClickHouse and the clocks,
-//! one event at a time.
+//! Tests the consumer's decisions, rule by rule: the tests act as the broker, ClickHouse and the
+//! clocks, one event at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Rig {
     }
 
     /// Reports that ClickHouse has its tables, and that the clocks agree.
-    fn ready(&mut self) {
+    fn report_ready(&mut self) {
         self.consumer.handle_server_status(ServerStatus::ready(), self.now);
     }
 
@@ -199,7 +199,7 @@ fn leaving_process_is_idle_once_no_replay_runs() {
         |rig: &Rig| [rig.consumer.is_replaying(), rig.consumer.has_ended(), rig.consumer.is_idle()];
     rig.consumer.handle_timeout(rig.now);
     assert_eq!(flags(&rig), [false, false, false], "it is unknown whether the tables exist");
-    rig.ready();
+    rig.report_ready();
     rig.consumer.handle_timeout(rig.now);
     assert_eq!(flags(&rig), [true, false, false]);
     rig.consumer.leave(Leave::KeepSession, rig.now);
@@ -250,8 +250,9 @@ fn small_windows_are_logged_once_after_all_sessions_connect() {
         (0..3).for_each(|_| rig.turn());
         let logged = rig.lines(words);
         assert_eq!(logged.len(), lines, "{sessions} sessions, {wanted}: {logged:?}");
-        let is_warned = |(warns, line): &(bool, String)| *warns && line.contains("allows 20 ");
-        assert!(logged.iter().all(is_warned), "{logged:?}");
+        let is_window_warning =
+            |(warns, line): &(bool, String)| *warns && line.contains("allows 20 ");
+        assert!(logged.iter().all(is_window_warning), "{logged:?}");
     }
 }
 
@@ -260,7 +261,7 @@ fn small_windows_open_at_most_64_sessions() {
     let mut setup = plain();
     (setup.consumer.connections, setup.consumer.window_wanted) = (Connections::Auto, 10_000);
     let mut rig = Rig::new(setup);
-    rig.ready();
+    rig.report_ready();
     let unsubscribed = |index| format!("session {index}: not subscribed yet");
     let [first, second, third] = [0, 1, 2].map(unsubscribed);
     assert_eq!(rig.unready_reasons(), [first, second, third, "and 1 more session".to_owned()]);
@@ -307,7 +308,7 @@ fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
     setup.intake = intake_settings(300);
     setup.intake.batch.age_max = Duration::from_secs(60);
     let mut rig = Rig::new(setup);
-    rig.ready();
+    rig.report_ready();
     (0..2).for_each(|session| rig.go_live(session, 1_000));
     rig.turn();
     rig.receive_many(0, 300);
@@ -335,7 +336,7 @@ fn rig_with_room_for_eight_batches() -> Rig {
     setup.consumer.buffer_bytes_max = 8 * bytes_max;
     (setup.delivery.inserts_in_flight, setup.delivery.spool) = (1, true);
     let mut rig = Rig::new(setup);
-    rig.ready();
+    rig.report_ready();
     rig.go_live(0, 1_000);
     rig.turn();
     rig
@@ -388,7 +389,7 @@ fn deferring_for_the_clock_does_not_cause_spooling() {
     setup.intake = intake_settings(1);
     setup.delivery.spool = true;
     let mut rig = Rig::new(setup);
-    rig.ready();
+    rig.report_ready();
     (0..2).for_each(|session| rig.go_live(session, 1_000));
     rig.turn();
     rig.receive(0, true, GPS, &payload(&[1]));
@@ -431,20 +432,20 @@ fn clock_step_above_the_limit_counts_as_a_jump() {
 fn uncompared_clock_defers_only_while_it_would_reject_most() {
     let too_new = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, WALL_MS + 3_600_000);
     let mut rig = Rig::new(setup_with(2));
-    let is_doubted =
+    let is_clock_doubted =
         |rig: &Rig| rig.unready_reasons().iter().any(|reason| reason.starts_with("clock:"));
     (0..2).for_each(|session| rig.go_live(session, 100));
     rig.receive(0, true, GPS, r#"{"lat":1,"lng":2}"#);
     assert_eq!(rig.consumer.session(0).unacked(), 1, "no message contradicts this clock yet");
     rig.receive(1, false, GPS, &too_new);
-    assert!(!is_doubted(&rig), "at QoS 0, nothing is deferred");
+    assert!(!is_clock_doubted(&rig), "at QoS 0, nothing is deferred");
     rig.receive(1, true, GPS, &too_new);
     rig.turn();
-    assert_eq!((is_doubted(&rig), rig.is_reconnecting(1)), (true, false));
+    assert_eq!((is_clock_doubted(&rig), rig.is_reconnecting(1)), (true, false));
     (0..3).for_each(|seq| rig.receive(0, true, GPS, &payload(&[seq])));
     rig.turn();
     assert_eq!(
-        (is_doubted(&rig), rig.is_reconnecting(1)),
+        (is_clock_doubted(&rig), rig.is_reconnecting(1)),
         (false, true),
         "three fixes are plausible, two are too new"
     );

@@ -1,5 +1,5 @@
-//! The rules by which a batch is inserted, retried, stored, replayed, deferred or put into
-//! quarantine. The tests run the policy against a server that answers by the names of batches and
+//! Tests the rules by which a batch is inserted, retried, stored, replayed, deferred or put into
+//! quarantine. They run the policy against a server that answers by the names of batches and
 //! files.
 
 use std::cell::Cell;
@@ -161,17 +161,17 @@ impl Rig {
                     self.attempts += 1;
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
-                    let meant = (name.clone(), piece.clone());
-                    let known = self.tokens.entry(attempt.token).or_insert_with(|| meant.clone());
+                    let target = (name.clone(), piece.clone());
+                    let known = self.tokens.entry(attempt.token).or_insert_with(|| target.clone());
                     // ClickHouse drops a second insert with the same token.
                     assert!(
-                        *known == meant || name == "erased",
-                        "{meant:?} sent with the token of {known:?}"
+                        *known == target || name == "erased",
+                        "{target:?} sent with the token of {known:?}"
                     );
                     let took = self.insert_duration;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
-                        _ if is_foreign => Outcome::Unsplittable,
+                        _ if is_foreign => Outcome::UnknownColumns,
                         _ if name == "erased" => Outcome::LeftOut { rows: piece.rows.len() as u64 },
                         Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
@@ -863,14 +863,14 @@ fn oversized_row_without_a_spool_is_dropped_and_counted() {
         (1, 0, 0, 2)
     );
     assert_eq!(totals.spool_quarantined, 0);
-    let says_so = |notice: &DeliveryNotice| {
+    let is_drop_notice = |notice: &DeliveryNotice| {
         notice.to_string().contains("it is dropped, because spool.dir is not set")
     };
-    assert!(rig.has_notice(says_so) && totals.inserted == 0);
+    assert!(rig.has_notice(is_drop_notice) && totals.inserted == 0);
 }
 
 #[test]
-fn unsplittable_file_is_deferred() {
+fn file_with_unknown_columns_is_deferred() {
     let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
     let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);
     rig.wait(Duration::from_secs(2));

@@ -1,5 +1,5 @@
-//! Rules of sessions and of the intake, one per test: a consumer with a scripted broker and a
-//! scripted ClickHouse.
+//! Tests the rules of sessions and of the intake, one per test, on a consumer with a scripted broker
+//! and a scripted ClickHouse.
 
 use std::time::{Duration, Instant};
 
@@ -98,9 +98,9 @@ impl Rig {
         let ConnectionState::BackingOff { until, .. } = connection else {
             panic!("{connection:?}")
         };
-        let waits = until - self.now;
-        self.wait(waits);
-        waits
+        let delay = until - self.now;
+        self.wait(delay);
+        delay
     }
 
     /// Delivers a message, at QoS 0 if `packet_id` is `None`.
@@ -160,29 +160,29 @@ const CLOSE: SessionCommand = SessionCommand::Disconnect { end_session: false };
 fn metrics_sum_all_sessions() {
     let mut rig = rig(2, 50);
     let each = |rig: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(rig, id));
-    let mut wanted = SessionTotals { window: 2_000, ..SessionTotals::default() };
-    assert_eq!(rig.totals(), wanted, "no CONNACK has announced a window yet");
+    let mut expected = SessionTotals { window: 2_000, ..SessionTotals::default() };
+    assert_eq!(rig.totals(), expected, "no CONNACK has announced a window yet");
 
     each(&mut rig, Rig::go_live);
-    (wanted.connected, wanted.window) = (2, 200);
-    assert_eq!(rig.totals(), wanted);
+    (expected.connected, expected.window) = (2, 200);
+    assert_eq!(rig.totals(), expected);
 
     each(&mut rig, |rig, id| rig.publish(id, Some(1), 1));
     rig.clock(Some("off"));
     each(&mut rig, |rig, id| rig.publish(id, Some(2), 1));
-    (wanted.messages_received, wanted.messages_deferred) = (2, 2);
-    (wanted.unacked, wanted.held_by_broker) = (2, 2);
-    assert_eq!(rig.totals(), wanted);
+    (expected.messages_received, expected.messages_deferred) = (2, 2);
+    (expected.unacked, expected.held_by_broker) = (2, 2);
+    assert_eq!(rig.totals(), expected);
 
     each(&mut rig, Rig::cut);
-    (wanted.unacked, wanted.connected) = (0, 0);
-    assert_eq!(rig.totals(), wanted, "the broker redelivers unacknowledged messages");
+    (expected.unacked, expected.connected) = (0, 0);
+    assert_eq!(rig.totals(), expected, "the broker redelivers unacknowledged messages");
 
     rig.wait(SECOND);
     each(&mut rig, |rig, id| rig.connected(id, false));
-    (wanted.reconnects, wanted.sessions_lost, wanted.held_by_broker) = (2, 2, 0);
-    wanted.sessions_lost_at_risk = 2; // the deferred messages
-    assert_eq!(rig.totals(), wanted);
+    (expected.reconnects, expected.sessions_lost, expected.held_by_broker) = (2, 2, 0);
+    expected.sessions_lost_at_risk = 2; // the deferred messages
+    assert_eq!(rig.totals(), expected);
 }
 
 #[test]

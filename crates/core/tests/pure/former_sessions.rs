@@ -1,5 +1,5 @@
-//! A process with fewer sessions than its predecessor: the broker still queues messages for the
-//! surplus ones.
+//! Tests a process with fewer sessions than its predecessor: the broker still queues messages for
+//! the surplus ones.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy
 
 /// Runs a process with `members` + `former` sessions, then one with `members`, while devices
 /// publish. Each of `kills` is the time in milliseconds after which a process is killed.
-fn shrunk(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
+fn shrink(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
     let setup = Setup {
         consumer: consumer_settings(members + former),
         intake: intake_settings(50),
@@ -44,7 +44,7 @@ fn shrunk(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> Wor
 
 #[test]
 fn former_sessions_are_emptied_before_any_of_them_expires() {
-    let mut world = shrunk(4, 60, Duration::from_secs(10), &[]);
+    let mut world = shrink(4, 60, Duration::from_secs(10), &[]);
     assert!(
         world.broker.sessions.values().skip(4).all(|session| !session.subscribed),
         "all are unsubscribed"
@@ -126,7 +126,7 @@ fn empty_former_session_ends_with_the_search() {
     let mut consumer =
         Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
-    let gone = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
+    let disconnected = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
     consumer.handle_event(0, connected(true, None), now);
     consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     consumer.handle_timeout(now);
@@ -143,7 +143,7 @@ fn empty_former_session_ends_with_the_search() {
     }
     for absent in 2..5 {
         consumer.handle_event(absent, connected(false, None), now);
-        consumer.handle_event(absent, gone(), now);
+        consumer.handle_event(absent, disconnected(), now);
     }
     let commands = |consumer: &mut Consumer| {
         std::iter::from_fn(|| consumer.session_mut(1).poll_command()).last()
@@ -205,17 +205,17 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
 /// because it does not know how many sessions there were.
 #[test]
 fn expired_session_is_logged_once_if_a_later_one_exists() {
-    let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
+    let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     let one = FormerTotals { found: 1, ..FormerTotals::default() };
     let cases = [
-        (1, vec![connected(false, None), gone(false)], FormerTotals { expired: 1, ..one }),
+        (1, vec![connected(false, None), disconnected(false)], FormerTotals { expired: 1, ..one }),
         (
             1,
-            vec![connected(true, None), gone(true)],
+            vec![connected(true, None), disconnected(true)],
             FormerTotals { found: 2, unfinished: 1, contested: 1, ..one },
         ),
         (1, vec![], one),
-        (0, vec![connected(false, None), gone(false)], one),
+        (0, vec![connected(false, None), disconnected(false)], one),
     ];
     for (members, first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -233,13 +233,13 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
         assert_eq!(consumer.totals().former.expired, 0, "not before every visit has ended");
         for absent in members + 2..consumer.sessions() {
             consumer.handle_event(absent, connected(false, None), now);
-            consumer.handle_event(absent, gone(false), now);
+            consumer.handle_event(absent, disconnected(false), now);
         }
         (0..2).for_each(|_| consumer.handle_timeout(now));
         assert_eq!(consumer.totals().former, totals);
         let lines = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
-        let says_so = |line: &String| line.starts_with("1 former session was gone");
-        assert_eq!(lines.filter(says_so).count() as u64, totals.expired);
+        let is_expiry_line = |line: &String| line.starts_with("1 former session was gone");
+        assert_eq!(lines.filter(is_expiry_line).count() as u64, totals.expired);
     }
 }
 
@@ -273,7 +273,7 @@ proptest! {
         former in 1_usize..30,
         kills in prop::collection::vec(1_u64..4_000, 0..4),
     ) {
-        let mut world = shrunk(members, former, Duration::from_secs(10), &kills);
+        let mut world = shrink(members, former, Duration::from_secs(10), &kills);
         world.recover();
         let missing = world.missing();
         prop_assert!(missing.is_empty(), "lost: {missing:?}");

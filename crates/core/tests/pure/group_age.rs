@@ -1,5 +1,5 @@
-//! The age of batches in a large group: never above its bound, and not raised where the broker, a
-//! shutdown or another limit requires the batch earlier.
+//! Tests the age of batches in a large group: it never exceeds its bound, and is not raised where
+//! the broker, a shutdown or another limit requires the batch earlier.
 
 use std::time::{Duration, Instant};
 
@@ -44,12 +44,12 @@ fn batch_waits_longer_with_more_members_up_to_its_bound() {
         let mut world = World::new(group_of(members), Server::new(1), Instant::now());
         world.publish(1, true, false);
         let waited_ms = acknowledged_after_ms(&mut world);
-        let wanted_ms = if members == 3 { 1_500 } else { seconds * 1_000 };
+        let expected_ms = if members == 3 { 1_500 } else { seconds * 1_000 };
         assert!(
-            (wanted_ms..wanted_ms + 150).contains(&waited_ms),
+            (expected_ms..expected_ms + 150).contains(&waited_ms),
             "{members} members: {waited_ms} ms"
         );
-        assert_eq!(world.consumer.totals().batch_age_max.as_millis(), u128::from(wanted_ms));
+        assert_eq!(world.consumer.totals().batch_age_max.as_millis(), u128::from(expected_ms));
     }
 }
 
@@ -99,14 +99,14 @@ fn full_window_flushes_at_once_in_a_large_group() {
 
 #[test]
 fn half_full_window_keeps_the_usual_age_in_a_large_group() {
-    for (messages, wanted_ms) in [(3, 8_000), (4, 1_000)] {
+    for (messages, expected_ms) in [(3, 8_000), (4, 1_000)] {
         let mut setup = group_of(16);
         setup.window = 8;
         let mut world = World::new(setup, Server::new(1), Instant::now());
         (0..messages).for_each(|_| world.publish(1, true, false));
         let waited_ms = acknowledged_after_ms(&mut world);
         assert!(
-            (wanted_ms..wanted_ms + 150).contains(&waited_ms),
+            (expected_ms..expected_ms + 150).contains(&waited_ms),
             "{messages} messages: {waited_ms} ms"
         );
     }

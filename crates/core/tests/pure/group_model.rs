@@ -1,5 +1,5 @@
-//! Random schedules for a whole group: members that are killed, hang while a successor starts,
-//! leave, get fewer sessions and are drained; peers that lie; a broker of two nodes; ClickHouse as
+//! Tests a whole group with random schedules: members that are killed, hang while a successor
+//! starts, leave, get fewer sessions and are drained; peers that lie; a broker of two nodes; ClickHouse as
 //! one server, or as two replicas that lose the connection to each other, after which one loses its
 //! disk; a disk for each process. Members, intake, delivery and the decision to leave are the real
 //! ones. The number of a schedule is its seed.
@@ -70,13 +70,13 @@ enum State {
     Gone,
 }
 
-/// How a process answers the questions of its peers.
+/// Behaviour of a process when a peer asks for its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     Honestly,
     Never,
     Nonsense,
-    /// Echoes the asker's own standing.
+    /// Echoes the asking peer's own status.
     Echo,
     OtherTopics,
     /// Claims to be leaving, but stays.
@@ -92,8 +92,8 @@ struct Process {
     answers: Answers,
     member: Member,
     inquiry: Option<Inquiry>,
-    /// The process is `milepost drain`.
-    drains: bool,
+    /// Whether the process is `milepost drain`.
+    is_drain: bool,
 }
 
 struct Group {
@@ -168,10 +168,10 @@ impl Group {
     }
 
     /// Starts a process with a disk of its own.
-    fn add(&mut self, member_number: usize, connections: usize, drains: bool) {
+    fn add(&mut self, member_number: usize, connections: usize, is_drain: bool) {
         let process_number = self.processes.len() as u64;
         let mut setup = self.setup.clone();
-        setup.delivery.spool &= !drains;
+        setup.delivery.spool &= !is_drain;
         (setup.delivery.seed, setup.consumer.session.seed) = (process_number, process_number);
         setup.consumer.connections = Connections::Fixed(connections);
         let mut world = World::before_start(setup, Server::new(0), self.began);
@@ -184,7 +184,7 @@ impl Group {
             answers: Answers::Honestly,
             member: member(member_number),
             inquiry: None,
-            drains,
+            is_drain,
         });
         self.start(self.processes.len() - 1);
     }
@@ -193,9 +193,9 @@ impl Group {
         let process = &mut self.processes[index];
         (process.state, process.started) = (State::Running, self.elapsed);
         (process.inquiry, process.member) = (None, member(process.member_number));
-        process.world.only_members = self.mistake == Mistake::FormerUnvisited && !process.drains;
+        process.world.only_members = self.mistake == Mistake::FormerUnvisited && !process.is_drain;
         let erased = self.erased;
-        self.with(index, |world| {
+        self.act_as(index, |world| {
             if erased {
                 world.erase();
             }
@@ -204,7 +204,7 @@ impl Group {
     }
 
     /// Runs a step of one process against the shared broker and ClickHouse.
-    fn with<T>(&mut self, index: usize, act: impl FnOnce(&mut World<Server>) -> T) -> T {
+    fn act_as<T>(&mut self, index: usize, act: impl FnOnce(&mut World<Server>) -> T) -> T {
         let process = &mut self.processes[index];
         let home = process.member_number % 2;
         self.broker.client = Client {
@@ -222,8 +222,8 @@ impl Group {
         result
     }
 
-    fn indices_of(&self, is: impl Fn(&Process) -> bool) -> Vec<usize> {
-        (0..self.processes.len()).filter(|index| is(&self.processes[*index])).collect()
+    fn indices_of(&self, matches: impl Fn(&Process) -> bool) -> Vec<usize> {
+        (0..self.processes.len()).filter(|index| matches(&self.processes[*index])).collect()
     }
 
     fn is_alive(&self, index: usize) -> bool {
@@ -258,7 +258,7 @@ impl Group {
             let alive = self
                 .indices_of(|process| matches!(process.state, State::Running | State::Leaving(_)));
             let next =
-                alive.into_iter().map(|index| self.with(index, |world| world.next(until))).min();
+                alive.into_iter().map(|index| self.act_as(index, |world| world.next(until))).min();
             let at = next.unwrap_or(until).max(self.began + self.elapsed);
             turns = if at > self.began + self.elapsed { 0 } else { turns + 1 };
             assert!(turns < 1_000, "a deadline does not advance: the shell would spin");
@@ -273,18 +273,20 @@ impl Group {
     fn turn(&mut self) {
         for index in 0..self.processes.len() {
             if self.is_alive(index) {
-                self.with(index, World::turn);
+                self.act_as(index, World::turn);
             }
-            let Process { world, state, drains, .. } = &self.processes[index];
-            let (drains, leave) = (*drains, world.shutdown);
+            let Process { world, state, is_drain, .. } = &self.processes[index];
+            let (is_drain, leave) = (*is_drain, world.shutdown);
             let has_successor = self.processes[index + 1..]
                 .iter()
                 .any(|process| process.member_number == self.processes[index].member_number);
             let has_ended = world.consumer.has_ended()
-                && (!drains
+                && (!is_drain
                     || world.server.files() == 0 && world.consumer.totals().in_flight() == 0);
             match *state {
-                State::Running if drains && has_ended => self.processes[index].state = State::Gone,
+                State::Running if is_drain && has_ended => {
+                    self.processes[index].state = State::Gone
+                }
                 State::Leaving(_) if has_ended => {
                     self.kill(index);
                     if leave == Some(Leave::Unsubscribe) {
@@ -320,7 +322,7 @@ impl Group {
     }
 
     fn kill(&mut self, index: usize) {
-        self.with(index, |world| world.broker.process_died());
+        self.act_as(index, |world| world.broker.process_died());
         let process = &mut self.processes[index];
         (process.state, process.inquiry) = (State::Dead(self.elapsed + RESTARTED_AFTER), None);
         process.world.taken.clear();
@@ -345,8 +347,8 @@ impl Group {
     /// Kills a node if a member on the other node stays subscribed. Without such a member, EMQX
     /// gives every message to the dead node's sessions, whatever its strategy.
     fn kill_node(&mut self, node: usize) {
-        let stays = self
-            .indices_of(|process| process.state == State::Running && !process.drains)
+        let other_node_has_member = self
+            .indices_of(|process| process.state == State::Running && !process.is_drain)
             .into_iter()
             .any(|index| {
                 let first = first_client_id(self.processes[index].member_number);
@@ -355,9 +357,9 @@ impl Group {
                     session.connected && session.subscribed && session.node != node
                 })
             });
-        let nobody_leaves =
+        let none_is_leaving =
             self.indices_of(|process| matches!(process.state, State::Leaving(_))).is_empty();
-        if self.down.is_some() || !stays || !nobody_leaves {
+        if self.down.is_some() || !other_node_has_member || !none_is_leaving {
             return;
         }
         let before = self.broker.lost.clone();
@@ -377,7 +379,7 @@ impl Group {
     /// and asks its peers in [`decide`](Self::decide).
     fn leave(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        if process.state == State::Running && !process.drains && self.down.is_none() {
+        if process.state == State::Running && !process.is_drain && self.down.is_none() {
             process.member.set_leaving();
             process.state = State::Leaving(self.elapsed + GRACE);
             process.inquiry = Some(Inquiry::new(standing(process)));
@@ -387,7 +389,7 @@ impl Group {
     fn decide(&mut self) {
         for index in 0..self.processes.len() {
             let Some(mut inquiry) = self.processes[index].inquiry.take() else { continue };
-            let ours = standing(&self.processes[index]);
+            let own_status = standing(&self.processes[index]);
             let mut any_answer = false;
             for (peer, process) in
                 self.processes.iter().enumerate().filter(|(peer, _)| *peer != index)
@@ -395,7 +397,7 @@ impl Group {
                 let answer = if self.are_peers_cut_off {
                     Err("no answer".to_owned())
                 } else {
-                    answer(process, &ours)
+                    answer(process, &own_status)
                 };
                 any_answer |= answer.is_ok();
                 inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer);
@@ -403,7 +405,7 @@ impl Group {
             let leaves = matches!(inquiry.decision(), Decision::Leave { .. })
                 || self.mistake == Mistake::LeaveWithoutAnswers && !any_answer;
             let leave = if leaves { Leave::Unsubscribe } else { Leave::KeepSession };
-            self.with(index, |world| world.leave(leave));
+            self.act_as(index, |world| world.leave(leave));
         }
     }
 
@@ -412,7 +414,7 @@ impl Group {
         let is_gone =
             |process: &Process| process.member_number != member_number || is_dead(process.state);
         let takes_over = |process: &Process| {
-            let is_other = process.member_number != member_number && !process.drains;
+            let is_other = process.member_number != member_number && !process.is_drain;
             is_other && process.state == State::Running && standing(process).subscribed
         };
         if self.processes.iter().all(is_gone)
@@ -429,7 +431,8 @@ impl Group {
     fn step(&mut self, rng: &mut fastrand::Rng) -> Result<(), String> {
         let index = rng.usize(..self.processes.len());
         let process = &self.processes[index];
-        let (member_number, state, drains) = (process.member_number, process.state, process.drains);
+        let (member_number, state, is_drain) =
+            (process.member_number, process.state, process.is_drain);
         let is_alone =
             self.processes.iter().filter(|process| process.member_number == member_number).count()
                 == 1;
@@ -450,18 +453,18 @@ impl Group {
             72..76 if self.is_alive(index) => self.kill(index),
             76..79 if self.is_alive(index) => {
                 let id = rng.usize(..SESSIONS_MAX);
-                self.with(index, |world| world.cut(id, true, false));
+                self.act_as(index, |world| world.cut(id, true, false));
             }
             // Restarts the member with fewer or more sessions. Skipped while the member has a
             // second process: once that one is killed, no process would visit its surplus sessions.
-            79..81 if !drains && !matches!(state, State::Hung(_)) && is_alone => {
+            79..81 if !is_drain && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[index].world.setup.consumer.connections = connections;
                 if self.is_alive(index) {
                     self.kill(index);
                 }
             }
-            81..83 if state == State::Running && !drains => {
+            81..83 if state == State::Running && !is_drain => {
                 self.processes[index].state = State::Hung(self.elapsed + RESTARTED_AFTER);
             }
             83..87 if matches!(state, State::Hung(_)) => {
@@ -482,7 +485,7 @@ impl Group {
             94 => self.kill_node(rng.usize(..2)),
             95 => self.start_node(),
             96 => self.erased = true,
-            97..99 if self.erased && self.is_alive(index) => self.with(index, World::erase),
+            97..99 if self.erased && self.is_alive(index) => self.act_as(index, World::erase),
             99 if rng.bool() => self.are_peers_cut_off = !self.are_peers_cut_off,
             99 => {
                 use Answers::{ClaimsToLeave, Echo, Honestly, Never, Nonsense, OtherTopics};
@@ -520,11 +523,11 @@ impl Group {
             let member_number = self.processes[index].member_number;
             let process = &mut self.processes[index];
             process.world.server.disk(Disk::Fine, now);
-            if process.drains {
+            if process.is_drain {
                 continue;
             }
             let is_last = self
-                .indices_of(|other| other.member_number == member_number && !other.drains)
+                .indices_of(|other| other.member_number == member_number && !other.is_drain)
                 .last()
                 == Some(&index);
             if matches!(self.processes[index].state, State::Hung(_))
@@ -534,7 +537,7 @@ impl Group {
             }
             if !is_last {
                 let process = &mut self.processes[index];
-                (process.member_number, process.drains) = (50 + index, true);
+                (process.member_number, process.is_drain) = (50 + index, true);
                 process.world.setup.consumer.connections = Connections::Fixed(0);
                 self.start(index);
             }
@@ -543,20 +546,21 @@ impl Group {
         while self.elapsed < until {
             self.decide();
             self.wait(Duration::from_millis(500));
-            for index in self.indices_of(|process| process.state == State::Gone && !process.drains)
+            for index in
+                self.indices_of(|process| process.state == State::Gone && !process.is_drain)
             {
                 let member_number = self.processes[index].member_number;
-                let drains = |process: &Process| {
+                let is_active_drain = |process: &Process| {
                     process.member_number == member_number
-                        && process.drains
+                        && process.is_drain
                         && process.state != State::Gone
                 };
-                if !self.processes.iter().any(drains) {
+                if !self.processes.iter().any(is_active_drain) {
                     self.start(index);
                 }
             }
             if self.erased {
-                (0..self.processes.len()).for_each(|index| self.with(index, World::erase));
+                (0..self.processes.len()).for_each(|index| self.act_as(index, World::erase));
             }
             if self.has_recovered() {
                 return self.judge();
@@ -580,11 +584,11 @@ impl Group {
             // Messages in flight at a killed drain are redelivered to its successor.
             let is_idle = process.state == State::Gone || world.consumer.totals().in_flight() == 0;
             let is_quiet = is_idle && world.server.files() == 0;
-            let state = if process.drains { State::Gone } else { State::Running };
+            let state = if process.is_drain { State::Gone } else { State::Running };
             process.state == state && is_quiet
         };
         let expected =
-            self.processes.iter().filter(|process| !process.drains).flat_map(|process| {
+            self.processes.iter().filter(|process| !process.is_drain).flat_map(|process| {
                 let Connections::Fixed(sessions) = process.world.setup.consumer.connections else {
                     unreachable!()
                 };
@@ -641,7 +645,7 @@ fn answer(process: &Process, asker: &MemberStatus) -> Result<MemberStatus, Strin
     let standing = standing(process);
     let topics = ["other/+".to_owned()].into();
     match (process.state, process.answers) {
-        _ if process.drains => Err("refused".to_owned()),
+        _ if process.is_drain => Err("refused".to_owned()),
         (State::Dead(_) | State::Gone, _) => Err("refused".to_owned()),
         (State::Hung(_), _) | (_, Answers::Never) => Err("no answer".to_owned()),
         (_, Answers::Honestly) => Ok(standing),

@@ -1,9 +1,9 @@
-//! A hundred members on eight nodes: the work of one member does not grow with the size of its
+//! Tests a hundred members on eight nodes: the work of one member does not grow with the size of its
 //! group, and the work of all members in a rollout grows more slowly than its square.
 
 use std::time::{Duration, Instant};
 
-use milepost_core::peers::decision::{Decision, Inquiry, Next};
+use milepost_core::peers::decision::{Decision, FollowUp, Inquiry};
 use milepost_core::peers::standing::Member;
 use milepost_core::peers::waves::Waves;
 
@@ -19,7 +19,7 @@ struct Group {
 }
 
 impl Group {
-    fn of(members: usize) -> Self {
+    fn new(members: usize) -> Self {
         let member = |n| Member::new(&format!("milepost-{n}"), "milepost", &["d/+".to_owned()]);
         let rng = fastrand::Rng::with_seed(members as u64);
         Self { members: (0..members).map(member).collect(), questions: 0, rng }
@@ -32,16 +32,16 @@ impl Group {
         let mut inquiry = Inquiry::new(self.members[leaving].standing(true, 0));
         let mut waves = Waves::new(self.rng.u64(..));
         (0..self.members.len()).for_each(|peer| waves.add(peer));
-        let mut asked = std::collections::VecDeque::new();
+        let mut pending = std::collections::VecDeque::new();
         loop {
             while let Some(peer) = waves.start() {
                 self.questions += 1;
-                asked.push_back(peer);
+                pending.push_back(peer);
             }
-            let Some(peer) = asked.pop_front() else { return inquiry.decision() };
+            let Some(peer) = pending.pop_front() else { return inquiry.decision() };
             waves.answered();
             let answer = Ok(self.members[peer].standing(true, 0));
-            if inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer) == Next::Stop {
+            if inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer) == FollowUp::Stop {
                 return inquiry.decision();
             }
         }
@@ -50,7 +50,7 @@ impl Group {
     /// Returns the questions per member in a rolling restart, from the highest member down. Each
     /// member is back before the next one leaves.
     fn questions_per_member(size: usize) -> f64 {
-        let mut group = Self::of(size);
+        let mut group = Self::new(size);
         for leaving in (0..size).rev() {
             let decision = group.leave(leaving);
             assert_eq!(matches!(decision, Decision::Keep { .. }), leaving == 0, "{decision}");
@@ -71,7 +71,7 @@ fn questions_of_a_rollout_do_not_grow_with_the_square_of_the_group() {
 
 #[test]
 fn member_asks_few_peers_when_half_of_the_group_leaves() {
-    let mut group = Group::of(100);
+    let mut group = Group::new(100);
     (50..100).for_each(|leaving| group.members[leaving].set_leaving());
     for leaving in 50..100 {
         assert!(matches!(group.leave(leaving), Decision::Leave { .. }));
@@ -81,7 +81,7 @@ fn member_asks_few_peers_when_half_of_the_group_leaves() {
 
 #[test]
 fn lowest_member_keeps_its_session_when_all_leave_at_once() {
-    let mut group = Group::of(100);
+    let mut group = Group::new(100);
     (0..100).for_each(|leaving| group.members[leaving].set_leaving());
     for leaving in 0..100 {
         assert!(matches!(group.leave(leaving), Decision::Keep { certain: true, .. }));

@@ -1,9 +1,9 @@
-//! Distribution of sessions over a broker's nodes: how they are spread, when they leave a node, and
-//! which sessions a returning node gets.
+//! Tests the distribution of sessions over a broker's nodes: how they are spread, when they leave a
+//! node, and which sessions a returning node gets.
 
 use std::time::{Duration, Instant};
 
-use milepost_core::consumer::nodes::{ANSWERS_WITHIN, PATIENCE};
+use milepost_core::consumer::nodes::{NODE_ANSWER_TIMEOUT, PATIENCE};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::policy::Delivery;
@@ -66,14 +66,14 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
     let mut world = world(Connections::Fixed(4), 2);
     for dead in [false, true] {
         let (members, takeovers) = (world.consumer.sessions(), world.broker.takeovers);
-        let on_it = usize::try_from(world.spread()[0]).unwrap();
+        let sessions_on_node = usize::try_from(world.spread()[0]).unwrap();
         world.node_away(0, dead);
         world.wait(PATIENCE / 2);
         assert_eq!(world.spread()[0], 0);
         assert_eq!(world.broker.takeovers, takeovers, "the node may still come back");
         world.wait(Duration::from_secs(1).saturating_sub(PATIENCE / 2));
         assert!(world.spread()[1] >= 4, "{:?}", world.spread());
-        assert_eq!(world.broker.takeovers - takeovers, if dead { 0 } else { on_it });
+        assert_eq!(world.broker.takeovers - takeovers, if dead { 0 } else { sessions_on_node });
         world.wait(Duration::from_secs(60));
         world.broker.away.clear();
         let moved = world.broker.takeovers;
@@ -88,7 +88,7 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
 /// a second client, which has no session, gets no CONNACK either.
 #[test]
 fn hung_node_is_left_after_one_attempt_at_start_and_later() {
-    let left_within = 2 * ANSWERS_WITHIN + Duration::from_secs(1);
+    let left_within = 2 * NODE_ANSWER_TIMEOUT + Duration::from_secs(1);
     let mut setup = Setup {
         consumer: consumer_settings(1),
         intake: intake_settings(5),
@@ -97,16 +97,16 @@ fn hung_node_is_left_after_one_attempt_at_start_and_later() {
         members: 1,
     };
     (setup.consumer.connections, setup.consumer.nodes) = (Connections::Fixed(4), nodes(2));
-    let mut starts = World::before_start(setup, Server::new(1), Instant::now());
-    starts.broker.hung.insert(0);
-    starts.kill();
-    starts.wait(left_within);
-    assert_eq!(starts.spread(), [0, 4]);
+    let mut starting = World::before_start(setup, Server::new(1), Instant::now());
+    starting.broker.hung.insert(0);
+    starting.kill();
+    starting.wait(left_within);
+    assert_eq!(starting.spread(), [0, 4]);
 
-    let mut runs = world(Connections::Fixed(4), 2);
-    runs.node_hangs(0);
-    runs.wait(left_within);
-    assert_eq!((runs.spread(), runs.broker.takeovers), (vec![0, 4], 2));
+    let mut running = world(Connections::Fixed(4), 2);
+    running.node_hangs(0);
+    running.wait(left_within);
+    assert_eq!((running.spread(), running.broker.takeovers), (vec![0, 4], 2));
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn restart_resumes_sessions_of_a_hung_node_before_they_expire() {
 fn session_without_a_node_is_logged_as_moved_once_connected() {
     let mut world = world(Connections::Fixed(4), 2);
     let moves = [["n0", "n1"], ["n1", "n0"]];
-    let texts =
+    let phrases =
         moves.map(|[from, to]| format!("node {from}:1883, which was unusable, for {to}:1883"));
     let moved = |world: &World<Server>| {
-        world.notices.iter().filter(|line| texts.iter().any(|text| line.contains(text))).count()
+        world.notices.iter().filter(|line| phrases.iter().any(|text| line.contains(text))).count()
     };
     (0..2).for_each(|node| world.node_away(node, false));
     world.wait(Duration::from_secs(600));
@@ -190,9 +190,9 @@ fn node_without_session_is_logged_once_at_the_session_limit() {
         world.wait(Duration::from_secs(2));
         world.broker.away.clear();
         world.wait(Duration::from_secs(60));
-        let says_so =
+        let is_limit_line =
             |line: &&String| line.contains("n0:1883") && line.contains("64 sessions already");
-        let logged = world.notices.iter().filter(says_so).count();
+        let logged = world.notices.iter().filter(is_limit_line).count();
         assert_eq!((logged, world.spread()[0]), (lines, 1 - lines as u64), "{sessions} sessions");
     }
 }
@@ -268,18 +268,18 @@ fn unfinished_visit_does_not_wait_for_a_new_node() {
     let mut consumer =
         Consumer::new(setup.consumer, Intake::new(setup.intake, decoder()), delivery);
     let now = Instant::now();
-    let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
+    let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     for session in 0..4 {
         consumer.handle_event(session, connected(true, None), now);
         consumer.handle_event(session, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     }
     consumer.handle_timeout(now);
     consumer.handle_event(4, connected(true, None), now);
-    consumer.handle_event(4, gone(true), now);
+    consumer.handle_event(4, disconnected(true), now);
     consumer.handle_timeout(now);
     for absent in 5..consumer.sessions() {
         consumer.handle_event(absent, connected(false, None), now);
-        consumer.handle_event(absent, gone(false), now);
+        consumer.handle_event(absent, disconnected(false), now);
     }
     consumer.handle_timeout(now);
     consumer.set_nodes(&nodes(3));

@@ -1,11 +1,11 @@
-//! Members of a group that receive SIGTERM in any order, even simultaneously, and then ask their
-//! peers whether one of them stays. Some die, hang, answer with garbage, or lie. Once any member
+//! Tests members of a group that receive SIGTERM in any order, even simultaneously, and then ask
+//! their peers whether one of them stays. Some die, hang, answer with garbage, or lie. Once any member
 //! has been subscribed, some member is subscribed at every step.
 
 use std::sync::Arc;
 
 use milepost_core::erased::Erased;
-use milepost_core::peers::decision::{Decision, Inquiry, Next, order};
+use milepost_core::peers::decision::{Decision, FollowUp, Inquiry, order};
 use milepost_core::peers::standing::{Member, MemberStatus};
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ enum Step {
     Connect(usize),
     Cut(usize),
     Terminate(usize),
-    Answer { asker: usize, asked: usize },
+    Answer { asker: usize, peer: usize },
     TimeOut(usize),
     Kill(usize),
     Start(usize),
@@ -83,8 +83,8 @@ impl World {
     }
 
     /// Returns the pod's answer to a question; `None`: the pod never answers.
-    fn answer(&self, asked: usize, asker: &MemberStatus) -> Option<Result<MemberStatus, String>> {
-        let pod = &self.pods[asked];
+    fn answer(&self, peer: usize, asker: &MemberStatus) -> Option<Result<MemberStatus, String>> {
+        let pod = &self.pods[peer];
         let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
         let standing = process.member.standing(process.connected, 0);
         match pod.mood {
@@ -124,7 +124,7 @@ impl World {
                         Some(Inquiry::new(process.member.standing(process.connected, 0)));
                 }
             }
-            Step::Answer { asker, asked } => self.ask(asker, asked),
+            Step::Answer { asker, peer } => self.ask(asker, peer),
             Step::TimeOut(n) => self.decide(n),
             Step::Kill(n) => self.pods[n].process = None,
             Step::Start(n) => {
@@ -133,15 +133,15 @@ impl World {
         }
     }
 
-    fn ask(&mut self, asker: usize, asked: usize) {
+    fn ask(&mut self, asker: usize, peer: usize) {
         let Some(process) = &self.pods[asker].process else { return };
-        let Some(answer) = self.answer(asked, &process.member.standing(process.connected, 0))
-        else {
+        let Some(answer) = self.answer(peer, &process.member.standing(process.connected, 0)) else {
             return;
         };
         let inquiry =
             self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
-        if inquiry.is_some_and(|inquiry| inquiry.handle_answer(NAMES[asked], answer) == Next::Stop)
+        if inquiry
+            .is_some_and(|inquiry| inquiry.handle_answer(NAMES[peer], answer) == FollowUp::Stop)
         {
             self.decide(asker);
         }
@@ -201,7 +201,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => pod().prop_map(Step::Connect),
         1 => pod().prop_map(Step::Cut),
         4 => pod().prop_map(Step::Terminate),
-        16 => (pod(), pod()).prop_map(|(asker, asked)| Step::Answer { asker, asked }),
+        16 => (pod(), pod()).prop_map(|(asker, peer)| Step::Answer { asker, peer }),
         1 => pod().prop_map(Step::TimeOut),
         1 => pod().prop_map(Step::Kill),
         3 => pod().prop_map(Step::Start),
@@ -237,17 +237,17 @@ proptest! {
         let mut names = NAMES;
         names.sort_by(|a, b| order(a, b));
         let (staying, leaving) = names.split_at(stay);
-        let leaves = |n: usize| leaving.contains(&NAMES[n]);
+        let is_leaving = |n: usize| leaving.contains(&NAMES[n]);
         let mut world = World::new(&[Mood::Honest; NAMES.len()]);
         (0..NAMES.len()).for_each(|n| world.step(&Step::Connect(n)));
         if terminate_first {
-            (0..NAMES.len()).filter(|n| leaves(*n)).for_each(|n| world.step(&Step::Terminate(n)));
+            (0..NAMES.len()).filter(|n| is_leaving(*n)).for_each(|n| world.step(&Step::Terminate(n)));
         }
         for question in questions.drain(..) {
-            let (asker, asked) = (question / NAMES.len(), question % NAMES.len());
-            if leaves(asker) {
+            let (asker, peer) = (question / NAMES.len(), question % NAMES.len());
+            if is_leaving(asker) {
                 world.step(&Step::Terminate(asker));
-                world.step(&Step::Answer { asker, asked });
+                world.step(&Step::Answer { asker, peer });
             }
         }
         let mut subscribed = world.subscribed();

@@ -11,7 +11,7 @@ use crate::cases::cases;
 const CONSUMER: &str = include_str!("saved/consumer_model.txt");
 
 /// Returns a configuration that runs the saved seeds of consumer_model.rs, and then `count` cases.
-pub fn saved_and(count: u32) -> ProptestConfig {
+pub fn with_saved_seeds(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: Some(Box::new(Saved)), ..cases(count) }
 }
 

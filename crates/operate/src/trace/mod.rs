@@ -14,7 +14,7 @@ pub use self::live::follow;
 use milepost_clickhouse::{LastFix, RejectedFor};
 use milepost_command::{ASK_TIMEOUT, Shown, tables};
 use milepost_config::Config;
-use milepost_core::peers::decision::Next;
+use milepost_core::peers::decision::FollowUp;
 use milepost_decode::position::DriverId;
 use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_spool as spool;
@@ -133,7 +133,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
             ),
             Err(why) => format!("{address} could not be asked: {why}"),
         });
-        Next::Settled
+        FollowUp::Settled
     })
     .await;
     Ok(Trace {

@@ -105,11 +105,11 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Starts with the files that an earlier process left in the spool.
+    /// Starts with the files that an earlier process left in the spool: `inventory`.
     #[must_use]
-    pub fn new(settings: DeliveryConfig, left: SpoolInventory) -> Self {
+    pub fn new(settings: DeliveryConfig, inventory: SpoolInventory) -> Self {
         let mut files = Files::default();
-        left.files.into_iter().for_each(|file| files.add(file, None, None));
+        inventory.files.into_iter().for_each(|file| files.add(file, None, None));
         Self {
             server: Server::new(settings.insert_timeout),
             batches: BTreeMap::new(),
@@ -125,13 +125,13 @@ impl Delivery {
             is_refusal_logged: false,
             disk_log: Throttle::once(),
             batch_bytes_max: None,
-            quarantined_bytes: left.quarantined_bytes,
+            quarantined_bytes: inventory.quarantined_bytes,
             commands: VecDeque::new(),
             durable: VecDeque::new(),
             notices: VecDeque::new(),
             totals: DeliveryTotals {
                 spool_at_start: files.positions(),
-                spool_quarantined: left.files_quarantined,
+                spool_quarantined: inventory.files_quarantined,
                 ..DeliveryTotals::default()
             },
             jitter: fastrand::Rng::with_seed(settings.seed),
@@ -208,7 +208,7 @@ impl Delivery {
             Outcome::Inserted { took, erased } => self.inserted(batch, took, erased, now),
             Outcome::LeftOut { rows } => self.left_out(batch, rows, now),
             Outcome::Failed { kind, why } => self.failed(batch, kind, why, now),
-            Outcome::Unsplittable => self.unsplittable(batch, now),
+            Outcome::UnknownColumns => self.unknown_columns(batch, now),
             Outcome::Stored(file) => self.stored(batch, file, now),
             Outcome::Refused(why) => self.refused(batch, why, now),
             Outcome::Loaded(loaded) => self.loaded(batch, loaded, now),
@@ -314,7 +314,7 @@ impl Delivery {
         } else if !self.server.has_tables() {
             Some(StoreReason::NoTables)
         } else if state.progress.attempts.failures > 0 {
-            Some(StoreReason::ItFailed)
+            Some(StoreReason::InsertFailed)
         } else if self.server.is_away(now) && self.files.len() > 0 {
             Some(StoreReason::ServerIsAway)
         } else {

@@ -210,7 +210,7 @@ impl Delivery {
 
     /// Defers a file that must be split, or inserted without rows of erased drivers, but whose
     /// columns this version does not know.
-    pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
+    pub(super) fn unknown_columns(&mut self, id: BatchId, now: Instant) {
         self.attempt_answered(id);
         let Some(state) = self.batches.get(&id) else { return };
         let Stage::InsertingStored { file, .. } = state.stage else {

@@ -128,7 +128,7 @@ impl Broker {
         self.takeovers += usize::from(was_present && session.node != node);
         session.away_since = None;
         (session.connected, session.process, session.node) = (true, process, node);
-        session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
+        session.in_flight.iter_mut().for_each(|(_, _, is_delivered)| *is_delivered = false);
         was_present && !clean_start
     }
 
@@ -141,8 +141,8 @@ impl Broker {
     /// Ends all connections of the process.
     pub fn process_died(&mut self) {
         let process = self.client.process;
-        let of_it = self.sessions.values_mut().filter(|session| session.process == process);
-        of_it.for_each(|session| session.connected = false);
+        let own_sessions = self.sessions.values_mut().filter(|session| session.process == process);
+        own_sessions.for_each(|session| session.connected = false);
     }
 
     /// Removes sessions that have been disconnected for too long, with their messages.
@@ -194,17 +194,17 @@ impl Broker {
     /// `mqtt.retry_interval`.
     pub fn resend(&mut self, id: usize) {
         if let Some(session) = self.session(id) {
-            session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
+            session.in_flight.iter_mut().for_each(|(_, _, is_delivered)| *is_delivered = false);
         }
     }
 
     /// Returns the next message within the window: redeliveries first, then new messages.
     pub fn deliver(&mut self, id: usize, window: usize) -> Option<Sending> {
         let session = self.session(id)?;
-        if let Some((packet_id, message, on_this)) =
-            session.in_flight.iter_mut().find(|(_, _, on_this)| !*on_this)
+        if let Some((packet_id, message, is_delivered)) =
+            session.in_flight.iter_mut().find(|(_, _, is_delivered)| !*is_delivered)
         {
-            *on_this = true;
+            *is_delivered = true;
             return Some(Sending {
                 packet_id: Some(*packet_id),
                 redelivered: true,
@@ -229,10 +229,10 @@ impl Broker {
     /// flight and delivered on this connection.
     pub fn acknowledged(&mut self, id: usize, packet_id: u16) -> Vec<u32> {
         let session = self.session(id).expect("PUBACK on an open connection");
-        let (expected, message, on_this) =
+        let (expected, message, is_delivered) =
             session.in_flight.pop_front().expect("a message in flight");
         assert_eq!(packet_id, expected, "PUBACK out of order, or for another connection");
-        assert!(on_this, "PUBACK before the message was delivered on this connection");
+        assert!(is_delivered, "PUBACK before the message was delivered on this connection");
         message.seqs
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost_core::consumer::nodes::ANSWERS_WITHIN;
+use milepost_core::consumer::nodes::NODE_ANSWER_TIMEOUT;
 use milepost_core::consumer::{Connections, Consumer, ConsumerConfig};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::events::{DeliveryCommand, Report, ServerStatus};
@@ -246,7 +246,7 @@ impl<B: Backend> World<B> {
         }
         self.broker.disconnected(id);
         self.dialing.remove(&id);
-        self.unanswered.retain(|asked| *asked != id);
+        self.unanswered.retain(|other| *other != id);
         if id < self.consumer.sessions()
             && !matches!(
                 self.consumer.session(id).connection(),
@@ -261,8 +261,9 @@ impl<B: Backend> World<B> {
     /// Makes a node unreachable. `dead`: its sessions are lost; otherwise the broker keeps them.
     pub fn node_away(&mut self, node: usize, dead: bool) {
         self.broker.away.insert(node);
-        let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
-        for id in on_it.map(|(id, _)| *id).collect::<Vec<_>>() {
+        let sessions_there =
+            self.broker.sessions.iter().filter(|(_, session)| session.node == node);
+        for id in sessions_there.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.cut(id, !dead, false);
         }
     }
@@ -270,8 +271,9 @@ impl<B: Backend> World<B> {
     /// Hangs a node: it accepts connections without answering, and its current connections are cut.
     pub fn node_hangs(&mut self, node: usize) {
         self.broker.hung.insert(node);
-        let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
-        for id in on_it.map(|(id, _)| *id).collect::<Vec<_>>() {
+        let sessions_there =
+            self.broker.sessions.iter().filter(|(_, session)| session.node == node);
+        for id in sessions_there.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.cut(id, true, false);
         }
     }
@@ -341,7 +343,7 @@ impl<B: Backend> World<B> {
             let connection = self.consumer.session(id).connection();
             let is_open = matches!(connection, Subscribing { .. } | Live { .. } | Closing { .. });
             if is_open && self.broker.session(id).is_none() {
-                self.unanswered.retain(|asked| *asked != id);
+                self.unanswered.retain(|other| *other != id);
                 let taken_over = self.broker.is_connected(id);
                 let event = SessionEvent::Disconnected { taken_over, why: "the broker".to_owned() };
                 self.consumer.handle_event(id, event, self.instant());
@@ -371,7 +373,7 @@ impl<B: Backend> World<B> {
             let node =
                 self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
             if self.broker.hung.contains(&node) {
-                let after = within.map_or(CONNECT_TIMEOUT, |_| 2 * ANSWERS_WITHIN);
+                let after = within.map_or(CONNECT_TIMEOUT, |_| 2 * NODE_ANSWER_TIMEOUT);
                 self.dialing.insert(id, (node, self.instant() + after));
                 continue;
             }
@@ -464,9 +466,9 @@ impl<B: Backend> World<B> {
                 let seqs = self.broker.acknowledged(id, packet_id);
                 self.acked_rejects += u64::from(seqs.is_empty());
                 for seq in seqs {
-                    let gone = self.erased && self.erasable.contains(&seq);
+                    let is_erased = self.erased && self.erasable.contains(&seq);
                     assert!(
-                        gone || self.server.is_durable(seq),
+                        is_erased || self.server.is_durable(seq),
                         "seq {seq} acknowledged before it was durable"
                     );
                     self.acked.insert(seq);
@@ -517,7 +519,7 @@ impl<B: Backend> World<B> {
             }
             SessionCommand::HangUp => {
                 self.broker.disconnected(id);
-                self.unanswered.retain(|asked| *asked != id);
+                self.unanswered.retain(|other| *other != id);
             }
         }
     }
@@ -595,8 +597,8 @@ impl<B: Backend> World<B> {
             assert!(quiet < STALL_MAX, "no acknowledgement for {quiet:?}: {unready:?}");
         }
         for _ in 0..1_500 {
-            let well = self.consumer.unready_reasons(self.instant()).is_empty();
-            if well && self.server.files() == 0 && self.consumer.totals().in_flight() == 0 {
+            let is_ready = self.consumer.unready_reasons(self.instant()).is_empty();
+            if is_ready && self.server.files() == 0 && self.consumer.totals().in_flight() == 0 {
                 break;
             }
             self.wait(Duration::from_millis(500));
@@ -608,14 +610,14 @@ impl<B: Backend> World<B> {
         );
         assert_eq!(self.consumer.unready_reasons(self.instant()), Vec::<String>::new());
         let nodes = self.setup.consumer.nodes.len();
-        let enough = matches!(self.setup.consumer.connections, Connections::Fixed(number) if number >= nodes);
+        let has_session_per_node = matches!(self.setup.consumer.connections, Connections::Fixed(number) if number >= nodes);
         for _ in 0..60 {
-            if enough && self.spread().contains(&0) {
+            if has_session_per_node && self.spread().contains(&0) {
                 self.wait(Duration::from_millis(500));
             }
         }
         assert!(
-            !enough || !self.spread().contains(&0),
+            !has_session_per_node || !self.spread().contains(&0),
             "a node has no session: {:?}",
             self.consumer
         );

@@ -31,7 +31,7 @@ pub enum Mood {
     /// Accepts at most three rows per insert, and no row whose number is a multiple of seven.
     Narrow,
     /// Needs this many seconds per insert; a client with a shorter timeout loses the answer.
-    Taking(u64),
+    InsertsTake(u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct Replicas {
     /// The replicas cannot reach each other: an insert's quorum times out, and its rows stay.
     is_cut: bool,
     /// Rows that only one of the replicas has.
-    on_one: BTreeSet<u32>,
+    on_one_replica: BTreeSet<u32>,
     /// A planted mistake: an insert does not ask for a quorum.
     without_quorum: bool,
     /// A planted mistake: an insert keeps its token after an unknown outcome.
@@ -83,7 +83,7 @@ pub struct Replicas {
 
 impl Replicas {
     pub fn new(without_quorum: bool, same_token: bool) -> Self {
-        Self { is_cut: false, on_one: BTreeSet::new(), without_quorum, same_token }
+        Self { is_cut: false, on_one_replica: BTreeSet::new(), without_quorum, same_token }
     }
 }
 
@@ -133,10 +133,10 @@ impl Table {
     /// replica that has rows of its own loses its disk first.
     pub fn join(&mut self, disk_lost: bool) {
         if let Some(replicas) = &mut self.replicas {
-            let on_one = std::mem::take(&mut replicas.on_one);
+            let on_one_replica = std::mem::take(&mut replicas.on_one_replica);
             replicas.is_cut = false;
             if disk_lost {
-                self.stored.retain(|seq| !on_one.contains(seq));
+                self.stored.retain(|seq| !on_one_replica.contains(seq));
             }
         }
     }
@@ -182,9 +182,9 @@ impl Server {
         now: Instant,
     ) {
         let mut rows = self.kept[&batch][insert][rows].to_vec();
-        let all = rows.len();
+        let rows_before = rows.len();
         rows.retain(|row| row.position().is_none_or(|seq| !self.is_erased(seq)));
-        let erased = (all - rows.len()) as u64;
+        let erased = (rows_before - rows.len()) as u64;
         let token = match &self.table.replicas {
             Some(Replicas { same_token: true, .. }) => {
                 token.rsplit_once('-').expect("a token ends with the attempt's number").0
@@ -217,10 +217,10 @@ impl Server {
         });
         let failed = |kind| Outcome::Failed { kind, why: "scripted".to_owned() };
         let (commits, records_token, mut outcome, mut duration) = match (self.table.mood, chance) {
-            (Mood::Taking(seconds), _) if Duration::from_secs(seconds) > timeout => {
+            (Mood::InsertsTake(seconds), _) if Duration::from_secs(seconds) > timeout => {
                 (true, true, failed(FailureKind::TimedOut), timeout)
             }
-            (Mood::Taking(seconds), _) => {
+            (Mood::InsertsTake(seconds), _) => {
                 let duration = Duration::from_secs(seconds);
                 (true, true, Outcome::Inserted { took: duration, erased }, duration)
             }
@@ -253,12 +253,14 @@ impl Server {
             if let Some(replicas) = &mut self.table.replicas {
                 if replicas.is_cut {
                     let seqs = rows.iter().filter_map(|row| row.position());
-                    replicas.on_one.extend(seqs.filter(|seq| !self.table.stored.contains(seq)));
+                    replicas
+                        .on_one_replica
+                        .extend(seqs.filter(|seq| !self.table.stored.contains(seq)));
                     if !replicas.without_quorum && matches!(outcome, Outcome::Inserted { .. }) {
                         (outcome, duration) = (failed(FailureKind::Ambiguous), timeout);
                     }
                 } else {
-                    replicas.on_one.retain(|seq| !rows.contains(&Row::Position(*seq)));
+                    replicas.on_one_replica.retain(|seq| !rows.contains(&Row::Position(*seq)));
                 }
             }
             for row in &rows {
