@@ -34,6 +34,7 @@ pub struct DrainArgs {
     pub client_id: String,
     /// Unsubscribe even if no other member is known to stay.
     pub leave: bool,
+    /// Time after which the drain stops, even if a session is left.
     pub within: Duration,
 }
 

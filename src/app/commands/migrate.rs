@@ -13,8 +13,8 @@ use milepost_config::Config;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// Returns every statement of a migration of an empty server, and where it would run. Contacts no
-/// server.
+/// Returns the statements that would create the tables on an empty server, and where each would
+/// run. Contacts no server.
 #[must_use]
 pub fn plan(config: &Config) -> String {
     clickhouse::plan(&config.clickhouse)
