@@ -1,4 +1,4 @@
-//! Returns settings by key, and collects violations.
+//! Looks settings up by key, and collects all violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -107,11 +107,11 @@ impl Settings {
         names.into_iter().map(str::to_owned).collect()
     }
 
-    /// Drops the given keys that `is_meant` selects, so that they are not reported as unknown.
+    /// Drops the given keys that `matches` selects, so that they are not reported as unknown.
     /// Returns whether there were any.
-    pub(super) fn forget(&mut self, is_meant: impl Fn(&str) -> bool) -> bool {
+    pub(super) fn forget(&mut self, matches: impl Fn(&str) -> bool) -> bool {
         let before = self.given.len();
-        self.given.retain(|key, _| !is_meant(key));
+        self.given.retain(|key, _| !matches(key));
         self.given.len() < before
     }
 
@@ -267,18 +267,19 @@ impl Settings {
         let sources = ["source.topic", "source.format", "source.driver"];
         for name in mistaken {
             let keys = self.known.iter().map(String::as_str).chain(sources);
-            let right =
+            let corrected =
                 keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
-            let right = right.into_iter().find(|right| plain(right) == plain(&name));
-            if let Some(right) = right {
-                self.wrong(&name, format!("not read; write {right}, with two underscores"));
+            let corrected = corrected.into_iter().find(|key| plain(key) == plain(&name));
+            if let Some(corrected) = corrected {
+                self.wrong(&name, format!("not read; write {corrected}, with two underscores"));
             }
         }
     }
 
     fn nearest(&self, key: &str) -> &str {
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-        let is_near = |known: &&String| known.rsplit_once('.').is_some_and(|(of, _)| of == section);
+        let is_near =
+            |known: &&String| known.rsplit_once('.').is_some_and(|(parent, _)| parent == section);
         let in_section = self.known.iter().filter(is_near).min_by_key(|known| distance(known, key));
         let any = || self.known.iter().min_by_key(|known| distance(known, key));
         in_section.or_else(any).map_or("", |known| known)

@@ -70,16 +70,16 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         }
         entries.push("source".to_owned());
     }
-    let (mut sources, wanted) = (Vec::new(), entries.len());
+    let (mut sources, expected) = (Vec::new(), entries.len());
     for at in entries {
         let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
         sources.extend(Entry { s, at, shown }.read(mappings));
     }
     assert!(
-        sources.len() == wanted || !s.violations.is_empty(),
+        sources.len() == expected || !s.violations.is_empty(),
         "a source was dropped without a violation"
     );
-    if sources.len() == wanted {
+    if sources.len() == expected {
         report_unused(s, mappings); // otherwise an invalid source may be the one that uses a format
     }
     report_overlaps(s, "sources", &sources);
@@ -124,13 +124,14 @@ fn report_unused(s: &mut Settings, mappings: &Mappings) {
 /// Checks a topic filter, and returns the number of levels that are `+`.
 pub(super) fn filter(topic: &str) -> Result<usize, String> {
     let levels = topic.split('/').filter(|level| *level == "+").count();
-    let wanted = "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
+    let expected =
+        "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
     if topic.is_empty()
         || topic.contains(['#', '\0'])
         || topic.starts_with('$')
         || levels != topic.matches('+').count()
     {
-        return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {wanted}"));
+        return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {expected}"));
     }
     if levels > PLUSES_MAX {
         return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} `+`"));
@@ -285,10 +286,10 @@ impl Entry<'_> {
             }
             0 => "the topic has no +: set a JSON pointer into the payload, such as \"/device/uniqueId\""
                 .to_owned(),
-            several => {
-                let all: Vec<String> = (1..=several).map(|n| format!("{{{n}}}")).collect();
-                let which = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
-                format!("the topic has {several} `+`: {which}")
+            count => {
+                let all: Vec<String> = (1..=count).map(|n| format!("{{{n}}}")).collect();
+                let advice = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
+                format!("the topic has {count} `+`: {advice}")
             }
         };
         self.wrong("driver", what);

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use milepost_clickhouse as clickhouse;
 use milepost_clickhouse::ClickHouse;
-use milepost_command::tables::{ASK_EVERY, WAITING_LOGGED_EVERY};
+use milepost_command::tables::{CHECK_EVERY_UNREADY, WAITING_LOGGED_EVERY};
 use milepost_config::Config;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
@@ -52,7 +52,7 @@ pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
                 if log.allow(Instant::now()) {
                     warn!(why = error_chain(&error), "waiting for ClickHouse");
                 }
-                sleep(ASK_EVERY).await;
+                sleep(CHECK_EVERY_UNREADY).await;
             }
             Err(error) => return Err(error.into()),
         }

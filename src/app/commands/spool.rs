@@ -206,14 +206,14 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     // A driver may be erased during a long replay, so read the list again. An unanswered query is
     // repeated; a refusal ends the replay.
     let list_error = async move {
-        let (mut read_at, mut pause) = (Instant::now(), tables::EVERY);
+        let (mut read_at, mut pause) = (Instant::now(), tables::CHECK_EVERY_READY);
         loop {
             sleep(pause).await;
-            let is_first_failure =
-                std::mem::replace(&mut pause, tables::ASK_EVERY) == tables::EVERY;
+            let is_first_failure = std::mem::replace(&mut pause, tables::CHECK_EVERY_UNREADY)
+                == tables::CHECK_EVERY_READY;
             match server.erased().await {
                 Ok(now) => {
-                    (read_at, pause) = (Instant::now(), tables::EVERY);
+                    (read_at, pause) = (Instant::now(), tables::CHECK_EVERY_READY);
                     list.send_replace(now);
                 }
                 Err(error) if error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX => {
