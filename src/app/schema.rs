@@ -155,8 +155,8 @@ impl Watcher {
             info!(erased = ?read.erased(), "the list of erased drivers has changed: their rows are left out from now on");
         }
         self.erased.send_modify(|last| {
-            let kept = Arc::clone(if is_same { last.erased() } else { read.erased() });
-            *last = read.with_equal_list(kept);
+            let list = Arc::clone(if is_same { last.erased() } else { read.erased() });
+            *last = read.with_equal_list(list);
         });
     }
 

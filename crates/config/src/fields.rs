@@ -40,29 +40,29 @@ pub(super) fn read(s: &mut Settings) -> Vec<Field> {
     }
     names
         .into_iter()
-        .filter_map(|name| Reader { at: format!("fields.{name}"), s }.read(name))
+        .filter_map(|name| Reader { section: format!("fields.{name}"), s }.read(name))
         .collect()
 }
 
 struct Reader<'s> {
-    at: String,
+    section: String,
     s: &'s mut Settings,
 }
 
 impl Reader<'_> {
     fn key(&self, key: &str) -> String {
-        format!("{}.{key}", self.at)
+        format!("{}.{key}", self.section)
     }
 
-    fn wrong(&mut self, key: &str, what: impl Display) {
-        self.s.wrong(&self.key(key), what);
+    fn wrong(&mut self, key: &str, problem: impl Display) {
+        self.s.wrong(&self.key(key), problem);
     }
 
     /// Reads a field; `None` after a violation.
     fn read(mut self, name: String) -> Option<Field> {
         let violations = self.s.violations.len();
-        let at = self.at.clone();
-        self.s.valid(&at, check_name(&name));
+        let section = self.section.clone();
+        self.s.valid(&section, check_name(&name));
         let from = self.from();
         let kind = self.kind();
         let comment = self.text("comment");

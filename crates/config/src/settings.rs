@@ -66,13 +66,13 @@ impl Settings {
     }
 
     /// Adds a violation: what is wrong, and the valid values.
-    pub fn wrong(&mut self, key: &str, what: impl fmt::Display) {
-        self.violations.push(format!("{key}: {what}"));
+    pub fn wrong(&mut self, key: &str, problem: impl fmt::Display) {
+        self.violations.push(format!("{key}: {problem}"));
     }
 
     /// Returns the value; an error becomes a violation of `key`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
-        value.map_err(|what| self.wrong(key, what)).ok()
+        value.map_err(|problem| self.wrong(key, problem)).ok()
     }
 
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
@@ -179,8 +179,8 @@ impl Settings {
                     [("ca_file", files.ca), ("cert_file", files.cert), ("key_file", files.key)]
                 {
                     if path.is_some() {
-                        let what = format!("only for TLS, but {section}.url is plain text");
-                        self.wrong(&format!("{section}.{name}"), what);
+                        let problem = format!("only for TLS, but {section}.url is plain text");
+                        self.wrong(&format!("{section}.{name}"), problem);
                     }
                 }
                 None
@@ -243,8 +243,8 @@ impl Settings {
         for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
             // No suggestion for violations that are not listed: it would compare all known keys.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
-            let what = format!("unknown key; did you mean {nearest}?");
-            self.wrong(&key, what);
+            let problem = format!("unknown key; did you mean {nearest}?");
+            self.wrong(&key, problem);
         }
         self.report_mistaken();
         if !self.violations.is_empty() {

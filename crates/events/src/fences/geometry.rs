@@ -115,8 +115,8 @@ impl Side {
     }
 }
 
-/// Returns an error if two sides of the rings meet in a way that is not allowed. Sweeps from west to
-/// east, and compares each side only with those that begin before it ends.
+/// Returns an error if two sides of the rings meet in a way that is not allowed. Sweeps from west
+/// to east, and compares each side only with those that begin before it ends.
 fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {

@@ -303,7 +303,7 @@ impl Driver {
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
         let areas = rules.areas.iter();
         let mut around: Vec<&Area> =
-            areas.filter(|area| area.has(fix.ts, place)).filter(is_for).collect();
+            areas.filter(|area| area.contains(fix.ts, place)).filter(is_for).collect();
         let inside: BTreeSet<&str> = around.iter().copied().map(|area| &*area.name).collect();
         let mut was_inside = BTreeSet::new();
         for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {

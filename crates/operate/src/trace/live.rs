@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use milepost_clickhouse::{ClickHouse, StoredFix};
 use milepost_command::client::{self, BrokerTarget, Client, ClientError};
-use milepost_command::rows::{rfc3339, shown};
+use milepost_command::rows::{json_lines, rfc3339};
 use milepost_command::tables;
 use milepost_config::{Config, Mqtt};
 use milepost_core::Qos;
@@ -153,7 +153,7 @@ fn received_lines(
     format!(
         "{}\n{}",
         json!({"heard": rfc3339(received_at)}),
-        shown(decoded, &config.clickhouse.fields)
+        json_lines(decoded, &config.clickhouse.fields)
     )
 }
 

@@ -30,7 +30,7 @@ data is left in the broker or in the spool; nothing is lost if a process comes b
 
 fn main() -> Result<()> {
     let folder = std::env::args_os().nth(1).context("usage: release-docs FOLDER")?;
-    // clap takes the name from the crate that compiles the definition, here release-docs, so set it.
+    // clap takes the name from the crate that compiles the definition, here release-docs.
     let programs =
         [("milepost", milepost::cli::command()), ("milepost-map", map_cli::Arguments::command())];
     for (name, program) in programs {
