@@ -84,7 +84,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
         ended = leave_group(&config, &shared, &leave, &mut driver) => Ok(ended?),
-        () = sleep_until(grace_ends) => Err("shutdown.grace is over"),
+        () = sleep_until(grace_ends) => Err("shutdown.grace has passed"),
         () = signals.next() => Err("a second signal"),
     };
     let outcome = match totals {
