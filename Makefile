@@ -14,7 +14,7 @@ demo: ## run broker, ClickHouse, milepost and a fleet on free ports; prints a ta
 	lab/local/setup & cargo build --profile demo --locked -p milepost -p loadgen; built=$$?; wait $$! && exit $$built
 	target/demo/loadgen demo --milepost target/demo/milepost
 
-map: page ## run the same, with a fleet that has already driven for an hour, and the live map; prints the map's address; ends with Ctrl-C
+map: page ## run the demo's servers with a fleet that has already driven for an hour, and the live map; prints the map's address; ends with Ctrl-C
 	lab/local/setup
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map

@@ -8,8 +8,8 @@ use clap::{ArgMatches, CommandFactory as _, Parser, Subcommand};
 use milepost_command::arguments::span;
 use milepost_command::{AtStart, Companion};
 
-/// Commands that the consumer does not need. Remove a line here and the one in `Cargo.toml` to
-/// build without a companion.
+/// Commands that the consumer does not need. To build without a companion, remove its line here
+/// and in `Cargo.toml`.
 const COMPANIONS: &[&[Companion]] = &[
     milepost_check::COMMANDS,
     milepost_erase::COMMANDS,

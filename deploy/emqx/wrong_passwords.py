@@ -17,15 +17,15 @@ PAUSE_S = 0.005  # between two attempts
 TIMEOUT_S = 2
 
 
-def text(value: str) -> bytes:
+def mqtt_string(value: str) -> bytes:
     encoded = value.encode()
     return struct.pack(">H", len(encoded)) + encoded
 
 
 def connect_packet() -> bytes:
     """Returns an MQTT 5 CONNECT with Clean Start, for the user d7 with a password that no user has."""
-    head = text("MQTT") + bytes([5, 0b1100_0010]) + struct.pack(">H", 60) + b"\x00"
-    body = head + text("wrong-passwords") + text("d7") + text("wrong")
+    head = mqtt_string("MQTT") + bytes([5, 0b1100_0010]) + struct.pack(">H", 60) + b"\x00"
+    body = head + mqtt_string("wrong-passwords") + mqtt_string("d7") + mqtt_string("wrong")
     return bytes([0x10, len(body)]) + body
 
 
@@ -38,7 +38,7 @@ def try_once(host: str, port: int) -> str:
         return "unreachable"
     if len(answer) < 4 or answer[0] != 0x20:
         return "closed"
-    return "let in" if answer[3] == 0 else f"refused {answer[3]:#04x}"
+    return "accepted" if answer[3] == 0 else f"refused {answer[3]:#04x}"
 
 
 def main() -> int:
@@ -58,7 +58,7 @@ def main() -> int:
         last = answer
         time.sleep(PAUSE_S)
     print(dict(answers))
-    if answers["let in"]:
+    if answers["accepted"]:
         return 1
     return 0 if any(answer.startswith("refused") for answer in answers) else 2
 

@@ -1,4 +1,4 @@
-"""What `kubectl apply -k` and `helm install` would send, against Kubernetes' own schemas and against each other."""
+"""Checks the objects that `kubectl apply -k` and `helm install` would send: against Kubernetes' schemas and against each other."""
 
 import functools
 import json
@@ -19,14 +19,14 @@ CHART = HERE.parent / "helm" / "milepost"
 KUBERNETES = "1.37"
 COMPONENTS = sorted(path.name for path in (HERE / "components").iterdir())
 IMAGE = "registry.example/milepost"
-# Other people's kinds, as their authors define them: ./crds brings these files.
-DEFINITIONS = REPOSITORY / ".local" / "tools" / "crds"
+# Definitions of custom resources, such as KEDA's ScaledObject: ./crds installs these files.
+CUSTOM_RESOURCES = REPOSITORY / ".local" / "tools" / "crds"
 
 
 def tool(name):
-    ours = REPOSITORY / ".local" / "tools" / "bin" / name
-    found = str(ours) if ours.exists() else shutil.which(name)
-    return found or pytest.skip(f"{name} is missing, and Go to build it: nothing is said about what it prints")
+    built = REPOSITORY / ".local" / "tools" / "bin" / name
+    found = str(built) if built.exists() else shutil.which(name)
+    return found or pytest.skip(f"{name} is missing, and Go to build it: what needs it is not tested")
 
 
 def objects(text):
@@ -44,7 +44,7 @@ def build(folder):
 
 
 def template(*arguments):
-    """Without the Job that reads the configuration first: a hook, and no part of the release."""
+    """Returns the chart's objects, without the verify Job: it is a hook and not a part of the release."""
     things = run(tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", *arguments)
     return [thing for thing in things if not is_hook(thing)]
 
@@ -54,7 +54,7 @@ def is_hook(thing):
 
 
 def with_components(resource, components, folder):
-    path = lambda of: os.path.relpath(HERE / of, folder)
+    path = lambda name: os.path.relpath(HERE / name, folder)
     paths = {"resources": [path(resource)], "components": [path(f"components/{name}") for name in components]}
     paths["images"] = [{"name": name, "newName": f"registry.example/{name}"} for name in ("milepost", "milepost-map")]
     (folder / "kustomization.yaml").write_text(json.dumps(paths))
@@ -62,37 +62,37 @@ def with_components(resource, components, folder):
 
 
 def one(things, kind, name="milepost"):
-    beside = lambda name: [kind for kind in ("milepost-map", "milepost-events") if kind in name]
-    is_it = lambda found: found.startswith(name) and beside(found) == beside(name)
-    found = [thing for thing in things if thing["kind"] == kind and is_it(thing["metadata"]["name"])]
+    component = lambda name: [part for part in ("milepost-map", "milepost-events") if part in name]
+    has_name = lambda found: found.startswith(name) and component(found) == component(name)
+    found = [thing for thing in things if thing["kind"] == kind and has_name(thing["metadata"]["name"])]
     assert len(found) == 1, f"{len(found)} of kind {kind}"
     return found[0]
 
 
 def strict(schema):
-    """A definition's schema as JSON schema, in which a field that is not known is wrong, as for the API server."""
+    """Turns a custom resource's schema into a JSON schema that rejects unknown fields, as the API server does."""
     schema = {key: value for key, value in schema.items() if key not in ("default", "description")}
     if "(?i)" in schema.get("pattern", ""):
-        schema.pop("pattern")  # Go's kind of expression, not Python's
+        schema.pop("pattern")  # Go's syntax, which Python does not understand
     if schema.pop("x-kubernetes-int-or-string", False):
         schema["type"] = ["integer", "string"]
     if schema.pop("nullable", False):
         schema["type"] = [schema["type"], "null"]
     if "properties" in schema:
-        schema["properties"] = {name: strict(of) for name, of in schema["properties"].items()}
+        schema["properties"] = {name: strict(inner) for name, inner in schema["properties"].items()}
         if not schema.pop("x-kubernetes-preserve-unknown-fields", False):
             schema["additionalProperties"] = False
-    for of in ("items", "additionalProperties"):
-        if isinstance(schema.get(of), dict):
-            schema[of] = strict(schema[of])
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            schema[key] = strict(schema[key])
     return schema
 
 
 @functools.cache
-def foreign():
-    """Schemas by apiVersion and kind."""
+def custom_schemas():
+    """Returns the schemas of custom resources, by apiVersion and kind."""
     found = {}
-    for path in DEFINITIONS.glob("*.yaml"):
+    for path in CUSTOM_RESOURCES.glob("*.yaml"):
         spec = yaml.safe_load(path.read_text())["spec"]
         for version in (version for version in spec["versions"] if version["served"]):
             key = f"{spec['group']}/{version['name']}", spec["names"]["kind"]
@@ -106,13 +106,13 @@ def validate(things):
         group = thing["apiVersion"].rpartition("/")[0]
         if "." not in group or group.endswith(".k8s.io"):
             kubernetes_validate.validate(thing, KUBERNETES, strict=True)
-        elif foreign():  # else the test below says so
-            jsonschema.validate(thing, foreign()[thing["apiVersion"], thing["kind"]])
+        elif custom_schemas():  # if there are none, the test below is skipped with a reason
+            jsonschema.validate(thing, custom_schemas()[thing["apiVersion"], thing["kind"]])
 
 
-def test_other_peoples_kinds_are_known_and_a_wrong_field_is_found():
-    if not foreign():
-        pytest.skip("the definitions are missing, and Go to fetch them: wrong fields in other people's kinds are not found")
+def test_wrong_field_of_a_custom_resource_is_found():
+    if not custom_schemas():
+        pytest.skip("the definitions are missing, and Go to fetch them: custom resources are not validated")
     scaled = yaml.safe_load((HERE / "components" / "keda" / "scaledobject.yaml").read_text())
     validate([scaled])
     scaled["spec"]["fallback"]["behaviour"] = scaled["spec"]["fallback"].pop("behavior")
@@ -121,13 +121,13 @@ def test_other_peoples_kinds_are_known_and_a_wrong_field_is_found():
 
 
 def selects(selector, labels):
-    """An empty selector is everybody's in a PDB, a missing one nobody's; neither is ours."""
+    """In a PDB an empty selector selects every pod, and a missing one none: ours must be neither."""
     assert selector["matchLabels"] and set(selector) == {"matchLabels"}
     return selector["matchLabels"].items() <= labels.items()
 
 
 def restricted(pod):
-    """The rules of the pod security standard `restricted` that concern us."""
+    """Checks the rules of the pod security standard `restricted` that apply to our pods."""
     assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
@@ -148,19 +148,19 @@ def judge(things):
     members, migrate = one(things, "StatefulSet"), one(things, "Job", "milepost-migrate")
     template = members["spec"]["template"]
     labels = template["metadata"]["labels"]
-    of_migrate = migrate["spec"]["template"]["metadata"]["labels"]
+    migrate_labels = migrate["spec"]["template"]["metadata"]["labels"]
     assert selects(members["spec"]["selector"], labels)
     budget = one(things, "PodDisruptionBudget")["spec"]
-    assert selects(budget["selector"], labels) and not selects(budget["selector"], of_migrate)
+    assert selects(budget["selector"], labels) and not selects(budget["selector"], migrate_labels)
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    wall = one(things, "NetworkPolicy")["spec"]
-    assert selects(wall["podSelector"], labels) and selects(wall["podSelector"], of_migrate)
+    policy = one(things, "NetworkPolicy")["spec"]
+    assert selects(policy["podSelector"], labels) and selects(policy["podSelector"], migrate_labels)
 
     for thing in things:
         if thing["kind"] in ("StatefulSet", "Job", "Deployment"):
-            # An overlay's image reaches all.
-            of_map = "-map" if thing["metadata"]["name"].endswith("-map") else ""
-            assert thing["spec"]["template"]["spec"]["containers"][0]["image"].split(":")[0] == IMAGE + of_map
+            # An overlay's image applies to every workload.
+            suffix = "-map" if thing["metadata"]["name"].endswith("-map") else ""
+            assert thing["spec"]["template"]["spec"]["containers"][0]["image"].split(":")[0] == IMAGE + suffix
     restricted(template["spec"])
     restricted(migrate["spec"]["template"]["spec"])
     container = template["spec"]["containers"][0]
@@ -176,13 +176,13 @@ def judge(things):
     assert environment["MILEPOST__SHUTDOWN__PEERS"] == f"{service['metadata']['name']}:{port}"
     assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
     assert service["spec"]["selector"].items() <= labels.items()
-    assert not service["spec"]["selector"].items() <= of_migrate.items()
-    into = wall["ingress"][0]
-    assert into["ports"] == [{"protocol": "TCP", "port": port}]
-    assert any(selects(source["podSelector"], labels) for source in into["from"] if "podSelector" in source)
-    assert {"protocol": "TCP", "port": port} in wall["egress"][0]["ports"]
+    assert not service["spec"]["selector"].items() <= migrate_labels.items()
+    ingress = policy["ingress"][0]
+    assert ingress["ports"] == [{"protocol": "TCP", "port": port}]
+    assert any(selects(source["podSelector"], labels) for source in ingress["from"] if "podSelector" in source)
+    assert {"protocol": "TCP", "port": port} in policy["egress"][0]["ports"]
 
-    # Everything that is mounted is there, and each member's spool is its own.
+    # Every mount has its volume, and each member has its own spool.
     for pod, claims in ((template["spec"], {"spool"}), (migrate["spec"]["template"]["spec"], set())):
         mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
         assert mounted == {volume["name"] for volume in pod["volumes"]} | claims
@@ -206,12 +206,12 @@ def judge_map(things):
     assert environment["MILEPOST_MAP__HTTP__LISTEN"] == f"0.0.0.0:{port['containerPort']}"
     service = one(things, "Service", "milepost-map")["spec"]
     assert service["selector"].items() <= labels.items() and service["ports"][0]["targetPort"] == port["name"]
-    wall = one(things, "NetworkPolicy", "milepost-map")["spec"]
-    assert selects(wall["podSelector"], labels)
-    assert wall["ingress"][0]["ports"] == [{"protocol": "TCP", "port": port["containerPort"]}]
-    # Nothing of the members reaches the map, and nothing of the map the members.
+    policy = one(things, "NetworkPolicy", "milepost-map")["spec"]
+    assert selects(policy["podSelector"], labels)
+    assert policy["ingress"][0]["ports"] == [{"protocol": "TCP", "port": port["containerPort"]}]
+    # No selector of the members matches the map's pods, and none of the map matches the members'.
     members = one(things, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
-    assert not selects(wall["podSelector"], members)
+    assert not selects(policy["podSelector"], members)
     for kind, selector in (("StatefulSet", "selector"), ("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
         assert not selects(one(things, kind)["spec"][selector], labels)
     assert one(things, "ConfigMap", "milepost-map")["metadata"]["name"] in [v.get("configMap", {}).get("name") for v in pod["volumes"]]
@@ -221,7 +221,7 @@ def judge_map(things):
 
 def judge_events(things):
     deployment = one(things, "Deployment", "milepost-events")
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"}), "two would tell each event twice"
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"}), "two would send each event twice"
     template = deployment["spec"]["template"]
     pod, labels = template["spec"], template["metadata"]["labels"]
     restricted(pod)
@@ -230,7 +230,7 @@ def judge_events(things):
     assert container["args"] == ["events"]
     environment = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert environment["MILEPOST__HTTP__LISTEN"] == f"0.0.0.0:{container['ports'][0]['containerPort']}"
-    # It is no member: nobody asks it who stays, and no budget counts it. It reaches what members reach, and the webhook.
+    # It is not a member: peers do not ask it at their shutdown, and no budget counts it. It may reach what members may, and the webhook.
     members = one(things, "StatefulSet")["spec"]
     assert not selects(members["selector"], labels)
     assert not one(things, "Service")["spec"]["selector"].items() <= labels.items()
@@ -238,7 +238,7 @@ def judge_events(things):
     assert selects(one(things, "NetworkPolicy")["spec"]["podSelector"], labels)
     webhook = one(things, "NetworkPolicy", "milepost-events")["spec"]
     assert selects(webhook["podSelector"], labels) and not selects(webhook["podSelector"], members["template"]["metadata"]["labels"])
-    # The members' configuration with logins of its own, which may do less.
+    # It has the members' configuration, but separate logins with fewer rights.
     assert one(things, "ConfigMap")["metadata"]["name"] in [v.get("configMap", {}).get("name") for v in pod["volumes"]]
     assert environment["MILEPOST__MQTT__USERNAME"] == "milepost-events" and environment["MILEPOST__CLICKHOUSE__USER"] == "watcher"
     secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
@@ -248,7 +248,7 @@ def judge_events(things):
 
 
 @pytest.mark.parametrize("overlay", ["minimal", "production"])
-def test_an_overlay_is_what_kubernetes_takes(overlay):
+def test_overlay_is_valid(overlay):
     things = build(HERE / "overlays" / overlay)
     judge(things)
     namespace = one(things, "Namespace")
@@ -259,19 +259,19 @@ def test_an_overlay_is_what_kubernetes_takes(overlay):
 
 @pytest.mark.parametrize("scaler", ["keda", "hpa"])
 def test_all_components_fit_the_production_overlay(scaler, tmp_path):
-    others = set(COMPONENTS) - {"keda", "hpa", "monitoring"}  # it has monitoring
-    judge(with_components("overlays/production", [*sorted(others), scaler], tmp_path))
+    rest = set(COMPONENTS) - {"keda", "hpa", "monitoring"}  # the overlay already has monitoring
+    judge(with_components("overlays/production", [*sorted(rest), scaler], tmp_path))
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_a_component_fits_the_base(component, tmp_path):
+def test_component_fits_the_base(component, tmp_path):
     things = with_components("base", [component], tmp_path)
     judge(things)
     scaler = [thing for thing in things if thing["kind"] in ("ScaledObject", "HorizontalPodAutoscaler")]
     for thing in scaler:
         target = thing["spec"]["scaleTargetRef"]
         assert (target["kind"], target["name"]) == ("StatefulSet", one(things, "StatefulSet")["metadata"]["name"])
-    # An apply must not set the autoscaler's number back.
+    # An apply must not reset the number of replicas that the autoscaler has set.
     assert ("replicas" in one(things, "StatefulSet")["spec"]) == (not scaler)
     if component == "spool-replay":
         job = one(things, "Job", "milepost-spool-replay")["spec"]["template"]
@@ -302,7 +302,7 @@ PODS = [("StatefulSet", "milepost"), ("Job", "milepost-migrate")]
 
 
 def keys_of_secrets(pod):
-    """Each Secret that a pod reads, with each key. The Job mounts its own whole, and reads one file of it."""
+    """Yields each Secret and key that a pod reads. The migrate Job mounts its whole Secret, and reads one key of it."""
     for volume in (volume["secret"] for volume in pod["volumes"] if "secret" in volume):
         for item in volume.get("items", [{"key": "clickhouse-password"}]):
             yield volume["secretName"], item["key"]
@@ -312,7 +312,7 @@ def keys_of_secrets(pod):
 
 
 def plain(thing):
-    """Without what differs on purpose: the image, hashes in names, the release's name, and what Helm is not to delete."""
+    """Removes what differs on purpose: the image, hashes in names, the release's name, and Helm's annotations of ConfigMaps."""
     text = json.dumps(thing, sort_keys=True)
     text = text.replace('"app.kubernetes.io/instance": "milepost", ', "")
     text = re.sub(r'"milepost-map-[a-z0-9]{10}"', '"milepost-map"', text)
@@ -326,21 +326,21 @@ def plain(thing):
     return thing
 
 
-def test_the_chart_is_the_base_with_the_map_and_events(tmp_path):
+def test_chart_equals_the_base_with_map_and_events(tmp_path):
     base = with_components("base", ["map", "events"], tmp_path)
-    ours, theirs = (
+    kustomized, templated = (
         sorted(map(plain, things), key=lambda thing: (thing["kind"], thing["metadata"]["name"]))
         for things in (base, template("--set", "map.enabled=true,events.enabled=true"))
     )
-    # Comments of the file are part of the text here.
+    # The configuration files are compared without their comments.
     for name, file in (("milepost", "milepost.toml"), ("milepost-map", "milepost-map.toml")):
-        configurations = [one(things, "ConfigMap", name).pop("data")[file] for things in (ours, theirs)]
+        configurations = [one(things, "ConfigMap", name).pop("data")[file] for things in (kustomized, templated)]
         lines = [[line for line in text.splitlines() if line and not line.startswith("#")] for text in configurations]
         assert lines[0] == lines[1]
-    assert ours == theirs
+    assert kustomized == templated
 
 
-def test_the_chart_is_what_kubernetes_takes():
+def test_chart_is_valid():
     judge(template())
     settings = "caConfigMap=milepost-ca,spool.storageClass=fast,replicas=null,image.pullSecrets={key}"
     things = template("--set", settings)
@@ -350,7 +350,7 @@ def test_the_chart_is_what_kubernetes_takes():
     assert members["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
 
 
-def test_what_a_platform_team_sets_reaches_the_pods(tmp_path):
+def test_scheduling_and_extra_values_reach_the_pods(tmp_path):
     values = {
         "map": {"enabled": True},
         "events": {"enabled": True},
@@ -389,16 +389,16 @@ def test_what_a_platform_team_sets_reaches_the_pods(tmp_path):
 
 
 @pytest.mark.parametrize("release", ["milepost", "other", "7", "a-name-that-is-much-longer-than-what-fits"])
-def test_a_release_of_any_name_is_what_kubernetes_takes(release):
+def test_release_of_any_name_is_valid(release):
     things = run(tool("helm"), "template", release, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true,events.enabled=true")
     validate(things)
     job = next(thing for thing in things if thing["kind"] == "Job" and not is_hook(thing))
-    # Kubernetes puts the Job's name, and the StatefulSet's with a hash of 11, into labels.
+    # Kubernetes puts into labels of at most 63 characters the Job's name, and the StatefulSet's with 11 characters of a hash.
     assert len(job["metadata"]["name"]) <= 63
     assert all(len(thing["metadata"]["name"]) <= 52 for thing in things if thing["kind"] == "StatefulSet")
 
 
-def test_two_releases_fit_into_a_namespace():
+def test_two_releases_fit_into_one_namespace():
     first, second = (run(tool("helm"), "template", name, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true,events.enabled=true") for name in ("milepost", "other"))
     names = lambda things: {(thing["kind"], thing["metadata"]["name"]) for thing in things}
     assert not names(first) & names(second)
@@ -413,7 +413,7 @@ def test_two_releases_fit_into_a_namespace():
 
 
 @pytest.mark.parametrize(
-    "setting, said",
+    "setting, message",
     [
         ("replica=5", "replica"),
         ("replicas=two", "replicas"),
@@ -425,29 +425,29 @@ def test_two_releases_fit_into_a_namespace():
         ("resources.limits.memory=lots", "memory"),
     ],
 )
-def test_a_setting_that_is_none_is_refused(setting, said):
+def test_invalid_value_is_refused(setting, message):
     command = [tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", "--set", setting]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0 and said in done.stderr, done.stderr
+    assert done.returncode != 0 and message in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("version", ["1.29.0", "1.36.3", "1.36.3-gke.100", "1.37.0-alpha.1+build"])
-def test_the_chart_takes_the_servers_that_it_is_for(version):
+def test_chart_accepts_supported_kubernetes_versions(version):
     assert run(tool("helm"), "template", "milepost", CHART, "--kube-version", version)
 
 
-def test_a_new_configuration_rolls_the_pods_and_a_new_image_is_a_new_job():
-    def made(*arguments):
+def test_new_configuration_or_image_rolls_pods_and_makes_a_new_job():
+    def pods_and_job(*arguments):
         things = template(*arguments)
         return one(things, "StatefulSet")["spec"]["template"], one(things, "Job", "milepost-migrate")["metadata"]["name"]
 
-    (pods, job), (others, other_job) = made(), made("--set", "image.tag=0.2.0")
-    assert pods != others and job != other_job
-    elsewhere, job_elsewhere = made("--set", "config=x")
-    assert elsewhere != pods and job_elsewhere != job, "the tables of another ClickHouse are made too"
+    pods, job = pods_and_job()
+    for setting in ("image.tag=0.2.0", "config=x"):  # another config may name another ClickHouse, which needs tables
+        new_pods, new_job = pods_and_job("--set", setting)
+        assert new_pods != pods and new_job != job, setting
 
 
-def test_an_upgrade_reads_its_configuration_before_anything_changes():
+def test_hook_verifies_the_configuration_before_an_upgrade():
     command = [tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", "--set", "config=typo"]
     hooks = [thing for thing in run(*command) if is_hook(thing)]
     validate(hooks)
@@ -460,15 +460,15 @@ def test_an_upgrade_reads_its_configuration_before_anything_changes():
     assert not [thing for thing in run(*command, "--set", "verify=false") if is_hook(thing)]
 
 
-def test_a_typo_reaches_no_pod_of_the_former_revision():
-    """The file of a pod is named by its revision, and Helm does not delete or change the former one."""
+def test_pods_of_the_former_revision_keep_their_configuration():
+    """The ConfigMap's name contains a hash of its content, and Helm neither changes nor deletes the former one."""
     right, wrong = (one(template(*arguments), "ConfigMap") for arguments in ((), ("--set", "config=typo")))
     assert right["metadata"]["name"] != wrong["metadata"]["name"]
     for thing in (right, wrong):
         assert thing["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" and thing["immutable"]
 
 
-def test_the_workflows_are_what_github_takes():
+def test_github_workflows_are_valid():
     done = subprocess.run([tool("actionlint"), "-no-color"], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -486,18 +486,18 @@ def passwords():
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
-def test_the_compose_file_is_what_compose_takes():
+def test_compose_file_is_valid():
     done = compose(COMPOSE, passwords())
     assert done.returncode == 0, done.stderr
     services = json.loads(done.stdout)["services"]
     assert {"milepost-a", "milepost-b", "migrate", "emqx", "clickhouse", "loadgen"} <= set(services)
     members = [service for name, service in services.items() if name.startswith("milepost-")]
-    assert all(member["read_only"] and member["cap_drop"] == ["ALL"] for member in members)  # the merges are made
-    assert "deploy/passwords" in compose(COMPOSE, {}).stderr, "without passwords it says what to do"
+    assert all(member["read_only"] and member["cap_drop"] == ["ALL"] for member in members)  # the YAML merges were applied
+    assert "deploy/passwords" in compose(COMPOSE, {}).stderr, "without passwords it must say what to do"
 
 
 @pytest.mark.parametrize(
-    "right, wrong, said",
+    "right, wrong, message",
     [
         ("stop_grace_period: 35s", "stop_grace_periods: 35s", "stop_grace_periods"),
         ("networks: [broker, store, observe]", "networks: [brokers]", "brokers"),
@@ -505,12 +505,12 @@ def test_the_compose_file_is_what_compose_takes():
         ("depends_on:\n      milepost-a:", "depends_on:\n      milepost-c:", "milepost-c"),
     ],
 )
-def test_a_mistake_in_the_compose_file_is_found(right, wrong, said, tmp_path):
+def test_mistake_in_the_compose_file_is_found(right, wrong, message, tmp_path):
     text = COMPOSE.read_text()
     assert right in text
     (tmp_path / "compose.yml").write_text(text.replace(right, wrong))
     done = compose(tmp_path / "compose.yml", passwords())
-    assert done.returncode != 0 and said in done.stderr, done.stderr
+    assert done.returncode != 0 and message in done.stderr, done.stderr
 
 
 PROMETHEUS = HERE.parent / "prometheus"
@@ -521,15 +521,15 @@ def promtool(*arguments):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_alert_fires_on_what_it_is_for():
+def test_each_alert_fires_on_its_fault():
     promtool("test", "rules", PROMETHEUS / "rules_test.yml")
     alerts = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"][0]["rules"]
     expected = (PROMETHEUS / "rules_test.yml").read_text()
     for alert in alerts:
-        assert f'{{alertname="{alert["alert"]}"' in expected, f"{alert['alert']} is never expected"
+        assert f'{{alertname="{alert["alert"]}"' in expected, f"no test expects {alert['alert']}"
 
 
-def test_the_load_is_what_comes_and_holds_the_size_while_anything_is_spooled(tmp_path):
+def test_scale_load_is_the_received_rate_or_the_current_size_while_spooling(tmp_path):
     rules = yaml.safe_load((HERE / "components" / "monitoring" / "rules.yaml").read_text())["spec"]
     (tmp_path / "rules.yml").write_text(json.dumps(rules))
     received = "milepost_messages_received_total{namespace='n', pod='%s'}"
@@ -559,7 +559,7 @@ def test_the_load_is_what_comes_and_holds_the_size_while_anything_is_spooled(tmp
     promtool("test", "rules", tmp_path / "test.yml")
 
 
-def test_the_chart_monitors_and_scales_as_the_components_do():
+def test_chart_monitors_and_scales_like_the_components():
     things = template("--set", "monitoring.enabled=true,autoscaling.enabled=true,events.enabled=true")
     validate(things)
     component = lambda name: yaml.safe_load((HERE / "components" / name).read_text())
@@ -572,7 +572,7 @@ def test_the_chart_monitors_and_scales_as_the_components_do():
     assert not [thing for thing in template() if thing["kind"] in ("PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler", "Ingress")]
 
 
-def test_the_chart_mounts_the_basemap_of_a_claim():
+def test_chart_mounts_the_basemap_of_a_claim():
     pod = lambda things: one(things, "Deployment", "milepost-map")["spec"]["template"]["spec"]
     assert "basemap" not in json.dumps(pod(template("--set", "map.enabled=true"))).lower()
     things = template("--set", "map.enabled=true,map.basemap.claim=streets,map.basemap.file=florida.pmtiles")
@@ -585,7 +585,7 @@ def test_the_chart_mounts_the_basemap_of_a_claim():
     assert volume["persistentVolumeClaim"] == {"claimName": "streets", "readOnly": True}
 
 
-def test_the_charts_ingress_has_tls_or_is_refused():
+def test_ingress_without_tls_is_refused():
     ingress = "map.enabled=true,map.ingress.enabled=true,map.ingress.host=map.example"
     things = template("--set", ingress + ",map.ingress.tlsSecret=map-tls,map.ingress.className=nginx")
     validate(things)

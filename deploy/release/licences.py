@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a program is made of, and under which licences: licences.py PROGRAM TARGET, in the folder of the sources; prints a text.
+"""Prints the licences of a program's dependencies: licences.py PROGRAM TARGET, run in the folder of the sources.
 
-Every crate that is linked, with the texts that its authors ship; for the map also what its page is made of.
+Lists every linked crate with the licence texts that its authors ship and, for the map, the dependencies of its page.
 """
 
 import json
@@ -14,7 +14,7 @@ NAMES = re.compile(r"^(licen[cs]e|copying|notice|unlicense|copyright)", re.IGNOR
 
 
 def crates(program, target):
-    """Name, version and licence of each, ours left out."""
+    """Yields name, version and licence of each dependency, without the workspace's own crates."""
     command = ["cargo", "tree", "--locked", "--package", program, "--edges", "normal", "--target", target]
     lines = subprocess.run([*command, "--prefix", "none", "--format", "{p}|{l}"], check=True, capture_output=True, text=True).stdout
     for line in sorted(set(lines.removesuffix("\n").splitlines())):
@@ -25,9 +25,9 @@ def crates(program, target):
 
 
 def folders():
-    """Where cargo unpacked each crate."""
-    known = json.loads(subprocess.run(["cargo", "metadata", "--locked", "--format-version", "1"], check=True, capture_output=True, text=True).stdout)
-    return {(package["name"], package["version"]): Path(package["manifest_path"]).parent for package in known["packages"]}
+    """Returns the folder into which cargo unpacked each crate, by name and version."""
+    metadata = json.loads(subprocess.run(["cargo", "metadata", "--locked", "--format-version", "1"], check=True, capture_output=True, text=True).stdout)
+    return {(package["name"], package["version"]): Path(package["manifest_path"]).parent for package in metadata["packages"]}
 
 
 def texts(folder):
@@ -35,10 +35,10 @@ def texts(folder):
 
 
 def main(program, target):
-    where = folders()
-    parts = [(*crate, where[crate[:2]]) for crate in sorted(set(crates(program, target)))]
+    folder_of = folders()
+    parts = [(*crate, folder_of[crate[:2]]) for crate in sorted(set(crates(program, target)))]
     assert len(parts) > 50, f"{program} has {len(parts)} dependencies?"
-    print(f"{program} is licensed under MIT OR Apache-2.0. It contains Rust's standard library (MIT OR Apache-2.0), and these:\n")
+    print(f"{program} is licensed under MIT OR Apache-2.0. It contains Rust's standard library (MIT OR Apache-2.0) and these crates:\n")
     users = {}  # the same text is printed once
     for name, version, licence, folder in parts:
         print(f"  {name} {version}: {licence}")

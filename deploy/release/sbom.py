@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes what cargo-cyclonedx wrote the same for every build of a commit: sbom.py FILE EPOCH FOLDER. Prints it."""
+"""Prints cargo-cyclonedx's SBOM without what differs between builds of a commit: sbom.py FILE EPOCH FOLDER."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main(file, epoch, folder):
-    # Paths of this machine: the crates of the workspace are named by them.
+    # The ids of the workspace's crates contain the path of the build folder.
     text = Path(file).read_text().replace(f"file://{folder}", "file:///milepost")
     sbom = json.loads(text)
     sbom["metadata"]["timestamp"] = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -17,7 +17,7 @@ def main(file, epoch, folder):
     sbom["components"].sort(key=lambda component: component["bom-ref"])
     sbom["dependencies"].sort(key=lambda dependency: dependency["ref"])
     sbom["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(sbom, sort_keys=True))}"
-    assert folder not in json.dumps(sbom), "a path of this machine is left"
+    assert folder not in json.dumps(sbom), "the SBOM still contains the path of the build folder"
     json.dump(sbom, sys.stdout, indent=1, sort_keys=True)
 
 

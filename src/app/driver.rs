@@ -77,16 +77,16 @@ pub(crate) fn spawn(
     wiring: Wiring,
     consumer: Consumer,
 ) -> std::io::Result<oneshot::Receiver<ConsumerTotals>> {
-    let (ended, end) = oneshot::channel();
+    let (send_totals, totals) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("driver".to_owned()).spawn(move || {
         // Unconstrained: tokio's cooperative budget would make a full socket look empty.
-        let totals =
+        let last =
             runtime.block_on(tokio::task::unconstrained(Driver::new(wiring, consumer).run()));
-        let _ = ended.send(totals);
+        let _ = send_totals.send(last);
         runtime.shutdown_background(); // a hanging DNS lookup or file read must not delay the exit
     })?;
-    Ok(end)
+    Ok(totals)
 }
 
 struct Driver {

@@ -51,15 +51,17 @@ impl ReadDelay {
         window: usize,
         is_replaying: bool,
     ) -> Duration {
-        let others = connections.saturating_sub(1);
-        let target = TARGET_BYTES + TARGET_BYTES_PER_FURTHER * others;
+        let further = connections.saturating_sub(1);
+        let target = TARGET_BYTES + TARGET_BYTES_PER_FURTHER * further;
         // The delay after which a round would have read the target, at the current rate.
         let fitting = self.delay.mul_f64(target as f64 / bytes.max(1) as f64);
         let max = match self.qos {
             _ if window < WINDOW_MIN => DELAY_MIN,
             _ if is_replaying => DELAY_MAX_REPLAYING,
             Qos::AtLeastOnce => DELAY_MAX,
-            Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + others as f64)),
+            Qos::AtMostOnce => {
+                DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + further as f64))
+            }
         };
         // A burst shortens the delay at once; a lull lengthens it step by step.
         self.delay = fitting.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);

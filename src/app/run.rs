@@ -58,11 +58,11 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     let answers = http::answers(Arc::clone(metrics), Arc::clone(health), Arc::clone(member));
     tasks.spawn(named("http server", http::serve(listener, answers)));
 
-    let (spool, left) = tokio::select! {
+    let (spool, inventory) = tokio::select! {
         opened = open_spool(&config) => opened?,
         () = signals.next() => return Ok(Outcome::Clean),
     };
-    let started = start(&config, spool.clone(), left, &shared, &mut tasks)?;
+    let started = start(&config, spool.clone(), inventory, &shared, &mut tasks)?;
     let Started { mut watch, mut driver, leave, server } = started;
     let mut preflight = JoinSet::new();
     let starting = Starting { config: config.clone(), server, metrics: Arc::clone(metrics) };
@@ -84,7 +84,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
         ended = leave_group(&config, &shared, &leave, &mut driver) => Ok(ended?),
-        () = sleep_until(grace_ends) => Err("shutdown.grace is over"),
+        () = sleep_until(grace_ends) => Err("shutdown.grace has passed"),
         () = signals.next() => Err("a second signal"),
     };
     let outcome = match totals {
@@ -137,12 +137,12 @@ pub(super) struct Started {
     server: watch::Receiver<ServerStatus>,
 }
 
-/// Starts the executor, the driver's thread and the watcher of ClickHouse. `left`: the files that
-/// an earlier process left in the spool.
+/// Starts the executor, the driver's thread and the watcher of ClickHouse. `inventory`: the files
+/// that an earlier process left in the spool.
 pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
-    left: SpoolInventory,
+    inventory: SpoolInventory,
     Shared { metrics, health, member }: &Shared,
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
@@ -182,7 +182,7 @@ pub(super) fn start(
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
-    let driver = driver::spawn(wiring, consumer(config, left))
+    let driver = driver::spawn(wiring, consumer(config, inventory))
         .context("cannot start the driver's thread")?;
     let mut watch = JoinSet::new();
     let watcher = Watcher {
@@ -205,13 +205,13 @@ fn endpoint_use(EndpointStatus { url, in_use, left }: EndpointStatus) -> Endpoin
 
 async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInventory)> {
     let Some(settings) = config.spool.clone() else { return Ok((None, SpoolInventory::default())) };
-    let (spool, left) =
+    let (spool, inventory) =
         spawn_blocking(move || Spool::open(&settings.dir, settings.bytes_max)).await??;
-    if !left.files.is_empty() {
+    if !inventory.files.is_empty() {
         let dir = spool.dir().display();
-        info!(%dir, batches = left.files.len(), "an earlier process left batches in the spool: replaying them");
+        info!(%dir, batches = inventory.files.len(), "an earlier process left batches in the spool: replaying them");
     }
-    Ok((Some(Arc::new(spool)), left))
+    Ok((Some(Arc::new(spool)), inventory))
 }
 
 /// Returns the tolerated difference of the clocks. Within it, this process's clock never rejects a
@@ -226,7 +226,7 @@ fn full_batches(config: &Config) -> usize {
 }
 
 /// Builds the consumer from the configuration.
-fn consumer(config: &Config, left: SpoolInventory) -> Consumer {
+fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
     let seed = fastrand::u64(..);
     let intake = intake::IntakeConfig {
         batch: config.batch.clone(),
@@ -248,7 +248,8 @@ fn consumer(config: &Config, left: SpoolInventory) -> Consumer {
         members_age_max: config.members_age_max,
         clock_jump_max: clock_tolerance(config),
     };
-    Consumer::new(settings, Intake::new(intake, decoder), Delivery::new(delivery(config), left))
+    let delivery = Delivery::new(delivery(config), inventory);
+    Consumer::new(settings, Intake::new(intake, decoder), delivery)
 }
 
 pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {

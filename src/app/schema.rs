@@ -14,7 +14,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use milepost_clickhouse::{Cause, ClickHouse};
-use milepost_command::tables::{self, ASK_EVERY, EVERY, Judged, WAITING_LOGGED_EVERY};
+use milepost_command::tables::{
+    self, CHECK_EVERY_READY, CHECK_EVERY_UNREADY, Judged, WAITING_LOGGED_EVERY,
+};
 use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
 use milepost_core::peers::standing::Member;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX};
@@ -153,8 +155,8 @@ impl Watcher {
             info!(erased = ?read.erased(), "the list of erased drivers has changed: their rows are left out from now on");
         }
         self.erased.send_modify(|last| {
-            let kept = Arc::clone(if is_same { last.erased() } else { read.erased() });
-            *last = read.with_equal_list(kept);
+            let list = Arc::clone(if is_same { last.erased() } else { read.erased() });
+            *last = read.with_equal_list(list);
         });
     }
 
@@ -169,7 +171,7 @@ impl Watcher {
             if (refusals, clock_jumps) != (answered.refusals, answered.clock_jumps) {
                 return;
             }
-            let until = asked_at + if in_doubt { ASK_EVERY } else { EVERY };
+            let until = asked_at + if in_doubt { CHECK_EVERY_UNREADY } else { CHECK_EVERY_READY };
             tokio::select! {
                 () = sleep_until(until) => return,
                 changed = self.attention.changed() => if changed.is_err() {
@@ -336,10 +338,10 @@ mod tests {
     async fn unreadable_erased_list_stops_inserts_after_35_s() {
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let unknown = || Schema::Unknown("code 241".to_owned()).into();
-        sleep(EVERY).await;
+        sleep(CHECK_EVERY_READY).await;
         assert_eq!(list.after_failed_read(unknown()).schema, Schema::Ready);
         assert!(!list.is_old());
-        sleep(LIST_AGE_MAX - EVERY).await;
+        sleep(LIST_AGE_MAX - CHECK_EVERY_READY).await;
         assert!(
             matches!(list.after_failed_read(unknown()).schema, Schema::Unknown(why) if why.contains("is 35 s old"))
         );

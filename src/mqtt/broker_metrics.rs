@@ -12,14 +12,14 @@ use milepost_core::intake::SessionIndex;
 use milepost_mqtt::Grant;
 
 /// The session that subscribes to the counters. Every session would receive the same reports.
-const ASKING: SessionIndex = 0;
+const COUNTER_SESSION: SessionIndex = 0;
 /// After this many connections that end without SUBACK, the subscription counts as their cause.
 const UNANSWERED_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct BrokerMetrics {
     /// Filter of the counters; `None`: do not subscribe to them.
-    wanted: Option<String>,
+    filter: Option<String>,
     /// Consecutive subscriptions without a SUBACK.
     unanswered: u32,
     /// Whether the last answer granted the subscription; `None` before the first one.
@@ -27,8 +27,8 @@ pub(super) struct BrokerMetrics {
 }
 
 impl BrokerMetrics {
-    pub(super) fn new(wanted: bool) -> Self {
-        Self { wanted: wanted.then(|| FILTER.to_owned()), unanswered: 0, granted: None }
+    pub(super) fn new(enabled: bool) -> Self {
+        Self { filter: enabled.then(|| FILTER.to_owned()), unanswered: 0, granted: None }
     }
 
     /// Returns whether this session, now subscribed, should subscribe to the counters.
@@ -37,7 +37,7 @@ impl BrokerMetrics {
             return false;
         }
         if self.unanswered == UNANSWERED_MAX {
-            self.wanted = None;
+            self.filter = None;
             warn!(
                 "the broker closed {UNANSWERED_MAX} connections instead of answering a subscription to its counters \
                  ({FILTER}): milepost stops asking; set mqtt.broker_metrics = false, or let this user subscribe to them"
@@ -50,7 +50,7 @@ impl BrokerMetrics {
 
     /// Returns the filter of the counters if this session subscribes to them, else no filter.
     pub(super) fn filters(&self, index: SessionIndex) -> &[String] {
-        if index == ASKING { self.wanted.as_slice() } else { &[] }
+        if index == COUNTER_SESSION { self.filter.as_slice() } else { &[] }
     }
 
     /// Logs the broker's answer, if it differs from the last one.

@@ -307,7 +307,7 @@ mod tests {
 
     /// Advances time as the driver does. Returns the seconds at which a ping was sent, and the
     /// error that ended the connection.
-    fn pass(
+    fn run_for(
         connection: &mut Connection,
         began: Instant,
         seconds: u64,
@@ -334,7 +334,7 @@ mod tests {
     fn idle_connection_is_pinged_and_closed_after_two_keep_alives() {
         let began = Instant::now();
         let (mut connection, _broker) = open(1_000, began);
-        let (pings, end) = pass(&mut connection, began, 60);
+        let (pings, end) = run_for(&mut connection, began, 60);
         assert_eq!(pings, [6, 12]);
         assert!(
             matches!(end, Some(ConnectionError::Silent(after)) if after == 2 * KEEP_ALIVE),
@@ -372,7 +372,7 @@ mod tests {
         assert!(write(&mut connection).is_pending(), "the socket must be full");
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
         connection.keep_alive.received(began + 2 * KEEP_ALIVE);
-        let (pings, end) = pass(&mut connection, began, 60);
+        let (pings, end) = run_for(&mut connection, began, 60);
         assert!(pings.is_empty(), "pings would queue behind the unsent bytes");
         assert!(matches!(end, Some(ConnectionError::Blocked(_))), "{end:?}");
     }

@@ -71,13 +71,13 @@ impl KeepAlive {
         let keep_alive = self.keep_alive?;
         let quarter = keep_alive / 4;
         let silent = self.pinged_at.map(|pinged_at| (pinged_at + 5 * quarter, Due::Silent));
-        let other = if has_unsent {
+        let outbound = if has_unsent {
             (self.waiting_since + 2 * keep_alive, Due::Blocked)
         } else if self.pinged_at.is_some() {
             (self.written_at + 3 * quarter, Due::Ping)
         } else {
             (self.written_at.min(self.received_at) + 3 * quarter, Due::Ping)
         };
-        silent.into_iter().chain([other]).min_by_key(|(at, _)| *at)
+        silent.into_iter().chain([outbound]).min_by_key(|(at, _)| *at)
     }
 }

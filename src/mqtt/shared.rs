@@ -63,14 +63,14 @@ impl Shared {
 
     /// Logs a granted expiry that is shorter than requested; once for all sessions.
     pub(super) fn compare_expiry(&mut self, connack: ConnAck, now: Instant) {
-        let asked = self.mqtt.session_expiry.as_secs();
+        let requested = self.mqtt.session_expiry.as_secs();
         if let Some(granted) =
-            connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < asked)
+            connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < requested)
             && self.expiry_log.allow(now)
         {
             warn!(
                 granted_s = granted,
-                asked_s = asked,
+                asked_s = requested,
                 "the broker keeps sessions for less than mqtt.session_expiry: a longer absence loses the queued messages"
             );
         }
@@ -78,11 +78,13 @@ impl Shared {
 
     /// Returns the reason for each filter that the broker did not grant as requested.
     pub(super) fn refusals(&self, grants: &[Grant]) -> Vec<String> {
-        let asked = self.mqtt.qos;
+        let requested = self.mqtt.qos;
         let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
-            Some(Grant::Granted(Qos::AtMostOnce)) if asked == Qos::AtLeastOnce => Some(format!(
-                "{filter}: only QoS 0 granted, at which the broker expects no acknowledgement; configure it to grant QoS 1"
-            )),
+            Some(Grant::Granted(Qos::AtMostOnce)) if requested == Qos::AtLeastOnce => {
+                Some(format!(
+                    "{filter}: only QoS 0 granted, at which the broker expects no acknowledgement; configure it to grant QoS 1"
+                ))
+            }
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
             Some(Grant::NotAuthorized) => Some(format!(
                 "{filter}: not authorized. A starting broker also reports this; if it lasts, allow this user to subscribe to \

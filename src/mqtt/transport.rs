@@ -86,8 +86,8 @@ impl AnswerWait {
 pub(crate) struct Transport {
     index: SessionIndex,
     state: State,
-    /// The node of the last connection. The second value is true if it had answered an earlier
-    /// CONNECT, so that its port is known to be right.
+    /// The node of the last connection. The second value is true if the node had answered an
+    /// earlier CONNECT, which proves that its port and scheme are right.
     node: Option<(Node, bool)>,
 }
 
@@ -162,8 +162,8 @@ impl Transport {
                 Poll::Pending => return Poll::Pending,
             },
             State::Open { connection, waiting } => {
-                let reads = waiting.is_some() || !consumer.holds_back(now.instant);
-                if reads && let Poll::Ready(read) = connection.poll_read(cx) {
+                let may_read = waiting.is_some() || !consumer.holds_back(now.instant);
+                if may_read && let Poll::Ready(read) = connection.poll_read(cx) {
                     read.and_then(|()| self.dispatch_packets(consumer, shared, now))
                 } else if connection.has_unsent()
                     && let Poll::Ready(written) = connection.poll_write(cx)

@@ -64,7 +64,7 @@ def test_figures_match_the_document(day):
     days = {row["day"]: row["metres"] for row in answer(day, PANELS["By day"])}
     assert set(days) == {"2026-06-01", "2026-06-02"} and days["2026-06-01"] > 217_000
     assert len(answer(day, PANELS["Stops of more than ten minutes"])) == 3
-    assert len(answer(day, PANELS["Where everyone is"])) == 5
+    assert len(answer(day, PANELS["Last positions"])) == 5
 
 
 def test_variables_are_used_and_panels_do_not_overlap():

@@ -141,14 +141,14 @@ fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
         ),
     }
 
-    let asked = mqtt.session_expiry.as_secs();
+    let requested = mqtt.session_expiry.as_secs();
     match connack.session_expiry_seconds.map(u64::from) {
-        Some(granted) if granted < asked => report.error(
+        Some(granted) if granted < requested => report.error(
             "session expiry",
-            format!("{granted} s granted, {asked} s requested: after a longer absence the broker drops the queued messages"),
+            format!("{granted} s granted, {requested} s requested: after a longer absence the broker drops the queued messages"),
             "EMQX from 6.3 on: mqtt.max_session_expiry_interval; Mosquitto: persistent_client_expiration; or lower mqtt.session_expiry here",
         ),
-        Some(_) | None => report.ok("session expiry", format!("{asked} s granted; a restart must take less")),
+        Some(_) | None => report.ok("session expiry", format!("{requested} s granted; a restart must take less")),
     }
 }
 

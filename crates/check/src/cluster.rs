@@ -126,23 +126,25 @@ async fn count_received(
     topic: &str,
 ) -> Result<(usize, usize), ClientError> {
     let filter = [share_alone(here.mqtt, topic)];
-    let (mut ours, _) = Client::open(here, Duration::ZERO).await?;
-    let (mut theirs, _) = Client::open(there, Duration::ZERO).await?;
-    ours.subscribe(&filter, Qos::AtMostOnce).await?;
-    theirs.subscribe(&filter, Qos::AtMostOnce).await?;
+    let (mut client_here, _) = Client::open(here, Duration::ZERO).await?;
+    let (mut client_there, _) = Client::open(there, Duration::ZERO).await?;
+    client_here.subscribe(&filter, Qos::AtMostOnce).await?;
+    client_there.subscribe(&filter, Qos::AtMostOnce).await?;
     let mut bytes = BytesMut::new();
     codec::put_publish(topic, b"milepost check", false, &mut bytes)?;
-    let (mut by_us, mut by_them) = (0, 0);
+    let (mut received_here, mut received_there) = (0, 0);
     for _ in 0..MESSAGES {
-        ours.send(&bytes).await?;
-        let acked = ours.wait_for(ANSWER_TIMEOUT, |packet| {
-            by_us += usize::from(matches!(packet, Packet::Published(_)));
+        client_here.send(&bytes).await?;
+        let acked = client_here.wait_for(ANSWER_TIMEOUT, |packet| {
+            received_here += usize::from(matches!(packet, Packet::Published(_)));
             matches!(packet, Packet::Acked(_)).then_some(())
         });
         acked.await?;
     }
     // Wait for the other member's messages, and for those still in transit to this one.
-    for (probe, count) in [(&mut ours, &mut by_us), (&mut theirs, &mut by_them)] {
+    for (probe, count) in
+        [(&mut client_here, &mut received_here), (&mut client_there, &mut received_there)]
+    {
         let rest = probe.wait_for(RETAINED_TIMEOUT, |packet| {
             *count += usize::from(matches!(packet, Packet::Published(_)));
             (*count >= MESSAGES).then_some(())
@@ -152,7 +154,7 @@ async fn count_received(
             Err(error) => return Err(error),
         }
     }
-    ours.leave().await;
-    theirs.leave().await;
-    Ok((by_us, by_them))
+    client_here.leave().await;
+    client_there.leave().await;
+    Ok((received_here, received_there))
 }

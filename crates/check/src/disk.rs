@@ -10,7 +10,7 @@ use rustix::fs::{StatFs, statfs};
 use super::report::Report;
 use milepost_config::Spool;
 
-const WHAT: &str = "spool";
+const SUBJECT: &str = "spool";
 /// File system types (Linux, `statfs(2)`).
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58F6;
@@ -20,7 +20,7 @@ const OVERLAYFS: u32 = 0x794C_7630;
 pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     let Some(spool) = spool else {
         return report.ok(
-            WHAT,
+            SUBJECT,
             "none (spool.dir): while ClickHouse is down, only the broker's queue holds messages",
         );
     };
@@ -28,11 +28,15 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     // `run` creates missing directories, so check the nearest existing ancestor.
     let absolute = std::path::absolute(&spool.dir).unwrap_or_else(|_| spool.dir.clone());
     let Some(existing) = absolute.ancestors().find(|path| path.exists()) else {
-        return report.error(WHAT, format!("{dir} does not exist"), "set spool.dir to a directory");
+        return report.error(
+            SUBJECT,
+            format!("{dir} does not exist"),
+            "set spool.dir to a directory",
+        );
     };
     if let Err(error) = try_to_write(existing) {
         return report.error(
-            WHAT,
+            SUBJECT,
             format!("{}: {error}", existing.display()),
             format!("set spool.dir ({dir}) to a directory that this user can write to"),
         );
@@ -40,7 +44,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     match statfs(existing) {
         Ok(found) => kind_and_space(report, spool, &found),
         Err(error) => report.warning(
-            WHAT,
+            SUBJECT,
             format!("{dir}: the file system does not report its free space: {error}"),
             "compare the free space with spool.bytes_max by hand",
         ),
@@ -68,18 +72,18 @@ fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
     let kind = found.f_type as u32;
     match kind {
         TMPFS | RAMFS => report.error(
-            WHAT,
+            SUBJECT,
             format!(
                 "{dir} is memory: a restart of the machine or container loses acknowledged messages"
             ),
             "set spool.dir to a directory on a disk; in Kubernetes, on a volume that is not an emptyDir with medium Memory",
         ),
         OVERLAYFS => report.warning(
-            WHAT,
+            SUBJECT,
             format!("{dir} is in the container's own layer, which is deleted with the container"),
             "mount a volume, and set spool.dir to a directory on it",
         ),
-        _ => report.ok(WHAT, format!("{dir}: can be written")),
+        _ => report.ok(SUBJECT, format!("{dir}: can be written")),
     }
     let block = u64::try_from(found.f_bsize).unwrap_or(0);
     let free = found.f_bavail.saturating_mul(block);

@@ -5,7 +5,7 @@ use milepost_clickhouse::{ClickHouse, Error};
 
 use crate::report::Report;
 
-const WHAT: &str = "inserts";
+const SUBJECT: &str = "inserts";
 /// Period in seconds in which new parts are counted. The server keeps listing a part for 8 minutes
 /// after it was merged, so the count misses none of this period.
 const PERIOD_SECONDS: u64 = 300;
@@ -35,12 +35,13 @@ pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Resul
 /// their rows; `None` if the user cannot read `system.parts`.
 fn judge(report: &mut Report, found: Option<(u64, u64)>) {
     let Some((parts, rows)) = found else {
-        let how = "to count new parts, GRANT SELECT ON system.parts";
-        return report.ok(WHAT, format!("not known: this user cannot read system.parts; {how}"));
+        let advice = "to count new parts, GRANT SELECT ON system.parts";
+        return report
+            .ok(SUBJECT, format!("not known: this user cannot read system.parts; {advice}"));
     };
     let minutes = PERIOD_SECONDS / 60;
     if parts == 0 {
-        return report.ok(WHAT, format!("none in the last {minutes} minutes"));
+        return report.ok(SUBJECT, format!("none in the last {minutes} minutes"));
     }
     let rows_each = rows / parts;
     let found = format!(
@@ -50,12 +51,12 @@ fn judge(report: &mut Report, found: Option<(u64, u64)>) {
     );
     if parts > PARTS_A_SECOND_MAX * PERIOD_SECONDS && rows_each < ROWS_MIN {
         report.warning(
-            WHAT,
+            SUBJECT,
             found,
             "run fewer members, or set batch.members_age_max: each insert creates parts to merge, however few rows it has",
         );
     } else {
-        report.ok(WHAT, found);
+        report.ok(SUBJECT, found);
     }
 }
 
@@ -77,7 +78,7 @@ mod tests {
         ] {
             let mut report = Report::default();
             judge(&mut report, found);
-            assert!(report.finds(level, WHAT, words), "{found:?}: {report}");
+            assert!(report.finds(level, SUBJECT, words), "{found:?}: {report}");
         }
     }
 }

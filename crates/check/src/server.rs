@@ -242,8 +242,8 @@ async fn tables(
     let existing: Vec<[String; 3]> = clickhouse.ask("reading system.tables", &sql).await?;
     let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
     let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
-    let ours = clickhouse.tables();
-    let missing: Vec<&str> = (ours.iter().map(String::as_str))
+    let expected = clickhouse.tables();
+    let missing: Vec<&str> = (expected.iter().map(String::as_str))
         .filter(|name| !exists(name) && (sees_all || is_inserted(name)))
         .collect();
     let misfits = clickhouse.misfits().await?;
@@ -268,7 +268,7 @@ async fn tables(
     let defaults = defaults.unwrap_or_default();
     // Skip tables that the operator created: their settings are up to the operator.
     let holds_rows = |[name, engine, _]: &&[String; 3]| {
-        ours.contains(name) && name != "schema_migrations" && engine.ends_with("MergeTree")
+        expected.contains(name) && name != "schema_migrations" && engine.ends_with("MergeTree")
     };
     let with_rows: Vec<_> = existing.iter().filter(holds_rows).cloned().collect();
     durability(report, database, &with_rows, &defaults);

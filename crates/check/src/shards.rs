@@ -6,7 +6,7 @@ use milepost_clickhouse::{ClickHouse, Error};
 use milepost_config as config;
 use milepost_config::Replication;
 
-const WHAT: &str = "shards";
+const SUBJECT: &str = "shards";
 const NEW_DATABASE_ADVICE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
 /// The Distributed table over the shards' `positions`, for inserts and reads.
 const SHARDED_POSITIONS: &str = "positions_all";
@@ -67,7 +67,7 @@ pub(super) async fn check(
     match clickhouse.ask("asking every host for its macros", &sql).await {
         Ok(rows) => macros(report, &hosts, &rows),
         Err(error) => report.warning(
-            WHAT,
+            SUBJECT,
             format!("not every host could be asked for its macros: {error}"),
             "start the hosts that are down, and grant REMOTE to this user",
         ),
@@ -100,16 +100,16 @@ fn compare_tables(
             let found = format!(
                 "{SHARDED_POSITIONS} is missing: these tables were made without clickhouse.shards"
             );
-            report.error(WHAT, found, NEW_DATABASE_ADVICE);
+            report.error(SUBJECT, found, NEW_DATABASE_ADVICE);
         } else if sharded.is_some() {
             let found =
                 format!("{SHARDED_POSITIONS} exists, but inserts go to one shard's own table");
-            report.error(WHAT, found, "set clickhouse.shards = true");
+            report.error(SUBJECT, found, "set clickhouse.shards = true");
         } else if shards > 1 {
             let found =
                 format!("the cluster has {shards} shards, but the view fixes shows only one");
             report.error(
-                WHAT,
+                SUBJECT,
                 found,
                 format!("set clickhouse.shards = true; {NEW_DATABASE_ADVICE}"),
             );
@@ -121,7 +121,7 @@ fn compare_tables(
     if !engine.contains(&expected) {
         let found = format!("{SHARDED_POSITIONS} is {engine}, not as milepost migrate creates it");
         report.error(
-            WHAT,
+            SUBJECT,
             found,
             format!(
                 "if nothing was inserted yet, drop it and run milepost migrate; else {NEW_DATABASE_ADVICE}"
@@ -130,7 +130,7 @@ fn compare_tables(
     } else if hosts.is_empty() {
         let found = format!("the server has no cluster {cluster}");
         report.error(
-            WHAT,
+            SUBJECT,
             found,
             "add it to <remote_servers> on every host, or correct clickhouse.cluster",
         );
@@ -138,9 +138,9 @@ fn compare_tables(
         let found = format!(
             "the cluster {cluster} has replicas without internal_replication: one host writes each insert to all of them"
         );
-        report.error(WHAT, found, "set <internal_replication>true</internal_replication> in each <shard> of <remote_servers>, on every host");
+        report.error(SUBJECT, found, "set <internal_replication>true</internal_replication> in each <shard> of <remote_servers>, on every host");
     } else {
-        report.ok(WHAT, format!("{shards}, and inserts reach all of them"));
+        report.ok(SUBJECT, format!("{shards}, and inserts reach all of them"));
     }
     false
 }
@@ -151,7 +151,7 @@ fn views(report: &mut Report, names: &[String]) {
         return;
     }
     report.error(
-        WHAT,
+        SUBJECT,
         format!(
             "{}: reads one shard's table, so it shows only the drivers there",
             names.join(", ")
@@ -178,7 +178,7 @@ fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
             };
             let found = format!("{} ({}) and {} ({}) {contradiction}", a[1], a[2], b[1], b[2]);
             return report.error(
-                WHAT,
+                SUBJECT,
                 found,
                 "set the macro {shard} of each host (<macros>) to its shard in <remote_servers>",
             );
@@ -251,15 +251,15 @@ mod tests {
         ] {
             let report = table_report(toml, sharded, hosts);
             assert!(
-                report.finds(Level::Error, WHAT, words),
+                report.finds(Level::Error, SUBJECT, words),
                 "{toml} {sharded:?} {hosts:?}: {report}"
             );
         }
         let good = table_report(SHARDS, Some(SHARDED), &[("1", false), ("1", false), ("2", false)]);
-        assert!(good.finds(Level::Ok, WHAT, "2, and inserts reach all"), "{good}");
+        assert!(good.finds(Level::Ok, SUBJECT, "2, and inserts reach all"), "{good}");
         let alone = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
         assert!(
-            alone.finds(Level::Ok, WHAT, "2, and"),
+            alone.finds(Level::Ok, SUBJECT, "2, and"),
             "with one replica each, internal_replication does not matter: {alone}"
         );
         for one in [
@@ -282,13 +282,13 @@ mod tests {
                 &hosts_of_shards(&shards.map(|shard| (shard, false))),
                 &rows.map(row),
             );
-            assert!(report.finds(Level::Error, WHAT, words), "{report}");
+            assert!(report.finds(Level::Error, SUBJECT, words), "{report}");
         }
         let mut good = Report::default();
         let hosts = hosts_of_shards(&[("1", false), ("1", false), ("2", false)]);
         macros(&mut good, &hosts, &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row));
         assert!(good.findings().is_empty(), "{good}");
         views(&mut good, &["fixes".to_owned()]);
-        assert!(good.finds(Level::Error, WHAT, "fixes: reads one shard's table"), "{good}");
+        assert!(good.finds(Level::Error, SUBJECT, "fixes: reads one shard's table"), "{good}");
     }
 }

@@ -8,7 +8,7 @@ use milepost_clickhouse::ClickHouse;
 use milepost_config::Config;
 use milepost_core::error_chain;
 
-const WHAT: &str = "insert size";
+const SUBJECT: &str = "insert size";
 /// Largest insert that milepost sends, in bytes.
 const INSERT_MAX: usize = 8 << 20;
 /// Largest row (a reject with its payload), in bytes.
@@ -61,9 +61,9 @@ fn judge(report: &mut Report, url: &str, measured: Result<Option<usize>, Unmeasu
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
     let refuses = format!("{url}: a proxy in between refuses an insert of 8 MiB (HTTP 413)");
     match measured {
-        Ok(Some(INSERT_MAX)) => report.ok(WHAT, format!("{url} takes an insert of 8 MiB")),
+        Ok(Some(INSERT_MAX)) => report.ok(SUBJECT, format!("{url} takes an insert of 8 MiB")),
         Ok(Some(bytes)) if bytes >= ROW_MAX => report.warning(
-            WHAT,
+            SUBJECT,
             format!(
                 "{refuses} and takes {}: milepost splits its inserts, and ClickHouse gets more parts",
                 kib(bytes)
@@ -71,16 +71,16 @@ fn judge(report: &mut Report, url: &str, measured: Result<Option<usize>, Unmeasu
             ADVICE,
         ),
         Ok(Some(bytes)) => report.error(
-            WHAT,
+            SUBJECT,
             format!("{refuses} and takes {}: a single row can be too large for it", kib(bytes)),
             ADVICE,
         ),
-        Ok(None) => report.error(WHAT, format!("{refuses} and one of {}", kib(TRIED_MIN)), ADVICE),
+        Ok(None) => report.error(SUBJECT, format!("{refuses} and one of {}", kib(TRIED_MIN)), ADVICE),
         Err(Unmeasured { why, refused: None }) => {
-            report.ok(WHAT, format!("{url}: not measured: {why}"));
+            report.ok(SUBJECT, format!("{url}: not measured: {why}"));
         }
         Err(Unmeasured { why, refused: Some(bytes) }) => report.warning(
-            WHAT,
+            SUBJECT,
             format!("{refuses}; below {}: not measured: {why}", kib(bytes)),
             ADVICE,
         ),

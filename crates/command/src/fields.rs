@@ -22,8 +22,8 @@ pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
 }
 
 fn value(field: &Field, raw: &str) -> Option<Value> {
-    if let Some([least, most]) = field.kind.numbers() {
-        return number(field, raw, least, most);
+    if let Some([lowest, highest]) = field.kind.numbers() {
+        return number(field, raw, lowest, highest);
     }
     if field.unknown.iter().any(|unknown| unknown == raw) {
         return None;
@@ -48,9 +48,9 @@ fn value(field: &Field, raw: &str) -> Option<Value> {
     }
 }
 
-fn number(field: &Field, raw: &str, least: f64, most: f64) -> Option<Value> {
+fn number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<Value> {
     let number: f64 = raw.parse().ok()?;
-    let limits = field.min.unwrap_or(least)..=field.max.unwrap_or(most);
+    let limits = field.min.unwrap_or(lowest)..=field.max.unwrap_or(highest);
     let mut unknown = field.unknown.iter().filter_map(|unknown| unknown.parse::<f64>().ok());
     if !limits.contains(&number) || unknown.any(|unknown| unknown == number) {
         return None;

@@ -19,7 +19,6 @@ mod fields;
 pub mod insert;
 pub mod lines;
 mod outcome;
-
 pub mod process;
 pub mod rows;
 mod shown;

@@ -1,3 +1,5 @@
+//! The result of a process, and the signals that end it.
+
 use anyhow::Result;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -16,7 +16,7 @@ const EXCERPT_CHARS_MAX: usize = 200;
 /// Returns one line of JSON for each position, reject and ignored message, then one for each field
 /// that was unusable or not read. A position also has the values of `fields`.
 #[must_use]
-pub fn shown(decoded: &Decoded, fields: &[config::Field]) -> String {
+pub fn json_lines(decoded: &Decoded, fields: &[config::Field]) -> String {
     let mut lines = String::new();
     for position in &decoded.positions {
         let is_undated = decoded.lacking.undated > 0 && position.ts == position.received_at;
@@ -62,14 +62,14 @@ fn put_position(
     is_undated: bool,
     lines: &mut String,
 ) {
-    let mut shown = fix(position);
+    let mut row = fix(position);
     for field in fields {
-        shown[&field.name] = typed(field, &position.attributes);
+        row[&field.name] = typed(field, &position.attributes);
     }
     if is_undated {
-        shown["undated"] = true.into();
+        row["undated"] = true.into();
     }
-    put(lines, &json!({ "position": shown }));
+    put(lines, &json!({ "position": row }));
 }
 
 /// Returns a position as JSON, in the units of the table's columns.

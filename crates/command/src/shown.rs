@@ -1,3 +1,5 @@
+//! Results that print as a table or as JSON.
+
 use std::fmt::Display;
 
 /// A result that prints as a table, or with `--json` as one object on one line.

@@ -16,9 +16,9 @@ use milepost_core::throttle::Throttle;
 /// Reason for not being ready before ClickHouse was queried for the first time.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
-pub const EVERY: Duration = Duration::from_secs(30);
+pub const CHECK_EVERY_READY: Duration = Duration::from_secs(30);
 /// Interval between checks while ClickHouse does not answer or the tables are not ready.
-pub const ASK_EVERY: Duration = Duration::from_secs(1);
+pub const CHECK_EVERY_UNREADY: Duration = Duration::from_secs(1);
 /// Interval between log lines while the tables are not ready.
 pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 /// Timeout of the queries that decide whether another endpoint is used.
@@ -54,7 +54,7 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
         if log.allow(Instant::now().into_std()) {
             warn!(why, "waiting for ClickHouse");
         }
-        sleep(ASK_EVERY).await;
+        sleep(CHECK_EVERY_UNREADY).await;
     }
 }
 

@@ -42,7 +42,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    pub(super) const WANTED: &str = "must be UInt8 to UInt64, Int8 to Int64, Float32, Float64, Bool, String, LowCardinality(String), \
+    pub(super) const EXPECTED: &str = "must be UInt8 to UInt64, Int8 to Int64, Float32, Float64, Bool, String, LowCardinality(String), \
          DateTime64(3) or Enum8('off' = 0, 'on' = 1)";
 
     /// Parses a type.
@@ -70,7 +70,7 @@ impl FieldType {
                 return Err(format!("\"{text}\": leave Nullable out: every field may be NULL"));
             }
             _ if plain.starts_with("Enum8(") => return enum8(text),
-            _ => return Err(format!("\"{text}\": {}", Self::WANTED)),
+            _ => return Err(format!("\"{text}\": {}", Self::EXPECTED)),
         })
     }
 
@@ -117,7 +117,7 @@ impl Display for FieldType {
 /// Parses `Enum8('off' = 0, 'on' = 1)`, or `Enum8('off', 'on')`, which counts from 1 as in
 /// ClickHouse.
 fn enum8(text: &str) -> Result<FieldType, String> {
-    let wanted = || {
+    let expected = || {
         format!(
             "\"{text}\": must be like Enum8('off' = 0, 'on' = 1), with names of letters, digits, \
              spaces, _ and -, each once, and numbers in -128..=127, each once"
@@ -125,21 +125,21 @@ fn enum8(text: &str) -> Result<FieldType, String> {
     };
     let list = text.trim().strip_prefix("Enum8").map(str::trim_start);
     let list =
-        list.and_then(|list| list.strip_prefix('(')?.strip_suffix(')')).ok_or_else(wanted)?;
+        list.and_then(|list| list.strip_prefix('(')?.strip_suffix(')')).ok_or_else(expected)?;
     let mut values: Vec<(String, i8)> = Vec::new();
     let mut next = 1_i16;
     for value in list.split(',') {
         let (name, number) = match value.split_once('=') {
-            Some((name, number)) => (name, number.trim().parse().map_err(|_| wanted())?),
+            Some((name, number)) => (name, number.trim().parse().map_err(|_| expected())?),
             None => (value, next),
         };
         let name = name.trim().strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
-        let name = name.ok_or_else(wanted)?;
+        let name = name.ok_or_else(expected)?;
         let is_name = !name.is_empty()
             && name.chars().all(|c| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-'));
-        let number_i8 = i8::try_from(number).map_err(|_| wanted())?;
+        let number_i8 = i8::try_from(number).map_err(|_| expected())?;
         if !is_name || values.iter().any(|(known, n)| known == name || *n == number_i8) {
-            return Err(wanted());
+            return Err(expected());
         }
         values.push((name.to_owned(), number_i8));
         next = number + 1;

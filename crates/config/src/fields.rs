@@ -40,29 +40,29 @@ pub(super) fn read(s: &mut Settings) -> Vec<Field> {
     }
     names
         .into_iter()
-        .filter_map(|name| Reader { at: format!("fields.{name}"), s }.read(name))
+        .filter_map(|name| Reader { section: format!("fields.{name}"), s }.read(name))
         .collect()
 }
 
 struct Reader<'s> {
-    at: String,
+    section: String,
     s: &'s mut Settings,
 }
 
 impl Reader<'_> {
     fn key(&self, key: &str) -> String {
-        format!("{}.{key}", self.at)
+        format!("{}.{key}", self.section)
     }
 
-    fn wrong(&mut self, key: &str, what: impl Display) {
-        self.s.wrong(&self.key(key), what);
+    fn wrong(&mut self, key: &str, problem: impl Display) {
+        self.s.wrong(&self.key(key), problem);
     }
 
     /// Reads a field; `None` after a violation.
     fn read(mut self, name: String) -> Option<Field> {
         let violations = self.s.violations.len();
-        let at = self.at.clone();
-        self.s.valid(&at, check_name(&name));
+        let section = self.section.clone();
+        self.s.valid(&section, check_name(&name));
         let from = self.from();
         let kind = self.kind();
         let comment = self.text("comment");
@@ -113,7 +113,10 @@ impl Reader<'_> {
         let key = self.key("type");
         let Some(text) = self.s.given::<String>(&key) else {
             if !self.s.is_given(&key) {
-                self.wrong("type", format!("required: {}", &FieldType::WANTED["must be ".len()..]));
+                self.wrong(
+                    "type",
+                    format!("required: {}", &FieldType::EXPECTED["must be ".len()..]),
+                );
             }
             return None;
         };
@@ -127,8 +130,8 @@ impl Reader<'_> {
         let Some(text) = self.s.given::<String>(&key) else { return String::new() };
         self.s.show(&key, &text);
         if text.chars().count() > COMMENT_CHARS_MAX || text.chars().any(char::is_control) {
-            let wanted = format!("must be one line of at most {COMMENT_CHARS_MAX} characters");
-            self.wrong(name, wanted);
+            let expected = format!("must be one line of at most {COMMENT_CHARS_MAX} characters");
+            self.wrong(name, expected);
         }
         if text.contains(['[', ']']) {
             self.wrong(
@@ -145,7 +148,7 @@ impl Reader<'_> {
         self.s.show(&key, &limit);
         match kind.map(|kind| (kind, kind.numbers())) {
             Some((kind, None)) => self.wrong(name, format!("only for numbers; the type is {kind}")),
-            Some((kind, Some([least, most]))) if !(least..=most).contains(&limit) => {
+            Some((kind, Some([lowest, highest]))) if !(lowest..=highest).contains(&limit) => {
                 self.wrong(name, format!("{limit} is outside {kind}"));
             }
             Some((_, Some(_))) | None => {}

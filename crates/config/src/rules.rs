@@ -64,22 +64,22 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
 fn server_url(
     text: &str,
     schemes: [&str; 2],
-    login_goes_to: &str,
+    login_keys: &str,
 ) -> Result<(url::Url, bool), String> {
     let [plain, tls] = schemes;
-    let wanted = format!("must be {plain}://host:port or {tls}://host:port");
-    let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
+    let expected = format!("must be {plain}://host:port or {tls}://host:port");
+    let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {expected}"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(format!("put the login into {login_goes_to}, not into the URL"));
+        return Err(format!("put the login into {login_keys}, not into the URL"));
     }
     let complete =
         schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty());
     if !complete {
-        return Err(wanted);
+        return Err(expected);
     }
     if url.query().is_some() || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
         return Err(format!(
-            "{wanted}, with nothing after the port; put a login into {login_goes_to}"
+            "{expected}, with nothing after the port; put a login into {login_keys}"
         ));
     }
     let with_tls = url.scheme() == tls;
@@ -93,8 +93,8 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     if text.is_empty() {
         return Ok((text, None));
     }
-    let wanted = "must be a URL such as https://host/path";
-    let url = url::Url::parse(&text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
+    let expected = "must be a URL such as https://host/path";
+    let url = url::Url::parse(&text).map_err(|error| format!("not a URL ({error}): {expected}"))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err("put a secret into webhook.token_file, not into the URL".to_owned());
     }
@@ -111,7 +111,7 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
             Err("must be https:// unless the host is this machine: events say where people are"
                 .to_owned())
         }
-        _ => Err(wanted.to_owned()),
+        _ => Err(expected.to_owned()),
     }
 }
 
@@ -193,10 +193,10 @@ pub(super) fn log_filter(text: String) -> Result<String, String> {
         !directive.contains('=')
             && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
     });
-    let wanted = "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
+    let expected = "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
     match (unknown, text.parse::<tracing_subscriber::filter::Targets>()) {
-        (Some(word), _) => Err(format!("\"{word}\" is not a level: {wanted}")),
-        (None, Err(error)) => Err(format!("\"{text}\": {error}: {wanted}")),
+        (Some(word), _) => Err(format!("\"{word}\" is not a level: {expected}")),
+        (None, Err(error)) => Err(format!("\"{text}\": {error}: {expected}")),
         (None, Ok(_)) => Ok(text),
     }
 }

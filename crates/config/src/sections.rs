@@ -130,8 +130,8 @@ impl Retention {
         let after_days = s.within("clickhouse.retention.positions_volume_days", 30, DAYS);
         if volume.is_some() && after_days >= positions_days {
             let why = "rows must move to the volume before they expire";
-            let what = format!("must be less than positions_days, {positions_days}: {why}");
-            s.wrong("clickhouse.retention.positions_volume_days", what);
+            let problem = format!("must be less than positions_days, {positions_days}: {why}");
+            s.wrong("clickhouse.retention.positions_volume_days", problem);
         }
         Self {
             positions_days,
@@ -159,9 +159,9 @@ impl Retention {
         }
         if self.rollups_days < self.positions_days {
             let why = "a roll-up continues after its newest row, and would recompute expired quarters again and again";
-            let what =
+            let problem =
                 format!("must be at least {}, like positions_days: {why}", self.positions_days);
-            s.wrong("clickhouse.retention.rollups_days", what);
+            s.wrong("clickhouse.retention.rollups_days", problem);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The types of settings: parsing and printing.
+//! Parses and prints the types that settings can have.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -63,9 +63,9 @@ macro_rules! whole_numbers {
     ($($type:ty),*) => {$(
         impl Setting for $type {
             fn parse(value: Value) -> Result<Self, String> {
-                let wanted = || "must be a whole number".to_owned();
-                let number = whole_number(&value).ok_or_else(wanted)?;
-                Self::try_from(number).map_err(|_| wanted())
+                let expected = || "must be a whole number".to_owned();
+                let number = whole_number(&value).ok_or_else(expected)?;
+                Self::try_from(number).map_err(|_| expected())
             }
             fn show(&self) -> String {
                 self.to_string()
@@ -109,7 +109,7 @@ impl Setting for Duration {
 
 impl Setting for Vec<String> {
     fn parse(value: Value) -> Result<Self, String> {
-        let wanted = || "must be a list of strings, or one string with commas".to_owned();
+        let expected = || "must be a list of strings, or one string with commas".to_owned();
         if let ValueKind::String(text) = &value.kind {
             // The error does not repeat the value: a URL may contain a password.
             if text.trim_start().starts_with('[') {
@@ -120,7 +120,7 @@ impl Setting for Vec<String> {
             }
             return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
         }
-        value.into_array().map_err(|_| wanted())?.into_iter().map(String::parse).collect()
+        value.into_array().map_err(|_| expected())?.into_iter().map(String::parse).collect()
     }
     fn show(&self) -> String {
         format!("[{}]", self.iter().map(Setting::show).collect::<Vec<_>>().join(", "))
@@ -153,12 +153,12 @@ impl Setting for Qos {
 
 /// Implements settings for enums whose values have names.
 macro_rules! named {
-    ($type:ident: $wanted:literal, $($name:literal = $variant:ident),+) => {
+    ($type:ident: $expected:literal, $($name:literal = $variant:ident),+) => {
         impl Setting for $type {
             fn parse(value: Value) -> Result<Self, String> {
                 match value.into_string().unwrap_or_default().as_str() {
                     $($name => Ok(Self::$variant),)+
-                    other => Err(format!(concat!("\"{}\": must be ", $wanted), other)),
+                    other => Err(format!(concat!("\"{}\": must be ", $expected), other)),
                 }
             }
             fn show(&self) -> String {
@@ -174,13 +174,13 @@ named!(Replication: "\"none\", \"macros\" or \"managed\"", "none" = None, "macro
 
 /// Implements settings for enums that are `"auto"` or a value of another type.
 macro_rules! auto_or {
-    ($type:ident: $wanted:expr, $parse:expr, $show:expr) => {
+    ($type:ident: $expected:expr, $parse:expr, $show:expr) => {
         impl Setting for $type {
             fn parse(value: Value) -> Result<Self, String> {
                 if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
                     return Ok(Self::Auto);
                 }
-                $parse(value).ok_or_else(|| $wanted.to_owned())
+                $parse(value).ok_or_else(|| $expected.to_owned())
             }
             fn show(&self) -> String {
                 let other: Option<String> = $show(*self);

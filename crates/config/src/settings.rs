@@ -1,4 +1,4 @@
-//! Returns settings by key, and collects violations.
+//! Looks settings up by key, and collects all violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,13 +66,13 @@ impl Settings {
     }
 
     /// Adds a violation: what is wrong, and the valid values.
-    pub fn wrong(&mut self, key: &str, what: impl fmt::Display) {
-        self.violations.push(format!("{key}: {what}"));
+    pub fn wrong(&mut self, key: &str, problem: impl fmt::Display) {
+        self.violations.push(format!("{key}: {problem}"));
     }
 
     /// Returns the value; an error becomes a violation of `key`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
-        value.map_err(|what| self.wrong(key, what)).ok()
+        value.map_err(|problem| self.wrong(key, problem)).ok()
     }
 
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
@@ -107,11 +107,11 @@ impl Settings {
         names.into_iter().map(str::to_owned).collect()
     }
 
-    /// Drops the given keys that `is_meant` selects, so that they are not reported as unknown.
+    /// Drops the given keys that `matches` selects, so that they are not reported as unknown.
     /// Returns whether there were any.
-    pub(super) fn forget(&mut self, is_meant: impl Fn(&str) -> bool) -> bool {
+    pub(super) fn forget(&mut self, matches: impl Fn(&str) -> bool) -> bool {
         let before = self.given.len();
-        self.given.retain(|key, _| !is_meant(key));
+        self.given.retain(|key, _| !matches(key));
         self.given.len() < before
     }
 
@@ -179,8 +179,8 @@ impl Settings {
                     [("ca_file", files.ca), ("cert_file", files.cert), ("key_file", files.key)]
                 {
                     if path.is_some() {
-                        let what = format!("only for TLS, but {section}.url is plain text");
-                        self.wrong(&format!("{section}.{name}"), what);
+                        let problem = format!("only for TLS, but {section}.url is plain text");
+                        self.wrong(&format!("{section}.{name}"), problem);
                     }
                 }
                 None
@@ -243,8 +243,8 @@ impl Settings {
         for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
             // No suggestion for violations that are not listed: it would compare all known keys.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
-            let what = format!("unknown key; did you mean {nearest}?");
-            self.wrong(&key, what);
+            let problem = format!("unknown key; did you mean {nearest}?");
+            self.wrong(&key, problem);
         }
         self.report_mistaken();
         if !self.violations.is_empty() {
@@ -267,18 +267,19 @@ impl Settings {
         let sources = ["source.topic", "source.format", "source.driver"];
         for name in mistaken {
             let keys = self.known.iter().map(String::as_str).chain(sources);
-            let right =
+            let corrected =
                 keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
-            let right = right.into_iter().find(|right| plain(right) == plain(&name));
-            if let Some(right) = right {
-                self.wrong(&name, format!("not read; write {right}, with two underscores"));
+            let corrected = corrected.into_iter().find(|key| plain(key) == plain(&name));
+            if let Some(corrected) = corrected {
+                self.wrong(&name, format!("not read; write {corrected}, with two underscores"));
             }
         }
     }
 
     fn nearest(&self, key: &str) -> &str {
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-        let is_near = |known: &&String| known.rsplit_once('.').is_some_and(|(of, _)| of == section);
+        let is_near =
+            |known: &&String| known.rsplit_once('.').is_some_and(|(parent, _)| parent == section);
         let in_section = self.known.iter().filter(is_near).min_by_key(|known| distance(known, key));
         let any = || self.known.iter().min_by_key(|known| distance(known, key));
         in_section.or_else(any).map_or("", |known| known)

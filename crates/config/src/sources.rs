@@ -62,7 +62,7 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
     }
     let mut entries: Vec<String> = (1..)
         .map(|n| format!("sources[{n}]"))
-        .take_while(|at| s.is_any_given(&format!("{at}.")))
+        .take_while(|section| s.is_any_given(&format!("{section}.")))
         .collect();
     if s.is_any_given("source.") {
         if !entries.is_empty() {
@@ -70,16 +70,17 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         }
         entries.push("source".to_owned());
     }
-    let (mut sources, wanted) = (Vec::new(), entries.len());
-    for at in entries {
-        let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
-        sources.extend(Entry { s, at, shown }.read(mappings));
+    let (mut sources, expected) = (Vec::new(), entries.len());
+    for section in entries {
+        let effective_section =
+            if section == "source" { "sources[1]".to_owned() } else { section.clone() };
+        sources.extend(Entry { s, section, effective_section }.read(mappings));
     }
     assert!(
-        sources.len() == wanted || !s.violations.is_empty(),
+        sources.len() == expected || !s.violations.is_empty(),
         "a source was dropped without a violation"
     );
-    if sources.len() == wanted {
+    if sources.len() == expected {
         report_unused(s, mappings); // otherwise an invalid source may be the one that uses a format
     }
     report_overlaps(s, "sources", &sources);
@@ -113,10 +114,10 @@ fn report_unused(s: &mut Settings, mappings: &Mappings) {
         let is_for_import = s.given::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
         if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1)
         {
-            let what = format!(
+            let problem = format!(
                 "no source uses it: set format = \"{name}\" in one, set import = true for `milepost import`, or remove it"
             );
-            s.wrong(&format!("formats.{name}"), what);
+            s.wrong(&format!("formats.{name}"), problem);
         }
     }
 }
@@ -124,13 +125,14 @@ fn report_unused(s: &mut Settings, mappings: &Mappings) {
 /// Checks a topic filter, and returns the number of levels that are `+`.
 pub(super) fn filter(topic: &str) -> Result<usize, String> {
     let levels = topic.split('/').filter(|level| *level == "+").count();
-    let wanted = "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
+    let expected =
+        "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
     if topic.is_empty()
         || topic.contains(['#', '\0'])
         || topic.starts_with('$')
         || levels != topic.matches('+').count()
     {
-        return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {wanted}"));
+        return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {expected}"));
     }
     if levels > PLUSES_MAX {
         return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} `+`"));
@@ -142,18 +144,18 @@ pub(super) fn filter(topic: &str) -> Result<usize, String> {
 struct Entry<'s> {
     s: &'s mut Settings,
     /// Key of the section: `sources[1]`, `source`, `formats.acme`.
-    at: String,
+    section: String,
     /// Key of the section in the effective configuration.
-    shown: String,
+    effective_section: String,
 }
 
 impl Entry<'_> {
     fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.at)
+        format!("{}.{name}", self.section)
     }
 
-    fn wrong(&mut self, name: &str, what: impl fmt::Display) {
-        self.s.wrong(&self.key(name), what);
+    fn wrong(&mut self, name: &str, problem: impl fmt::Display) {
+        self.s.wrong(&self.key(name), problem);
     }
 
     fn valid<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {
@@ -176,7 +178,7 @@ impl Entry<'_> {
     }
 
     fn show(&mut self, name: &str, value: &impl Setting) {
-        self.s.show(&format!("{}.{name}", self.shown), value);
+        self.s.show(&format!("{}.{name}", self.effective_section), value);
     }
 
     fn checked<T>(
@@ -233,9 +235,9 @@ impl Entry<'_> {
                 format!("{name} defines no unit of speed: set one of {units}"),
             );
         } else if unit.is_some() && !needs_unit {
-            let what =
+            let problem =
                 format!("{name} has its own unit; only thingsboard and geojson need this key");
-            self.wrong("speed_unit", what);
+            self.wrong("speed_unit", problem);
         }
         Some(match &*name {
             "milepost" => Format::Milepost,
@@ -248,9 +250,9 @@ impl Entry<'_> {
                 (None, None) => {
                     let own = mappings.keys().map(String::as_str);
                     let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
-                    let what =
+                    let problem =
                         format!("\"{name}\": must be one of {known}, or your own [formats.NAME]");
-                    self.wrong("format", what);
+                    self.wrong("format", problem);
                     return None;
                 }
             },
@@ -278,20 +280,20 @@ impl Entry<'_> {
         {
             return Some(Driver::Payload(pointer.clone()));
         }
-        let what = match pluses? {
+        let problem = match pluses? {
             1 => {
                 self.show("driver", &"{1}".to_owned());
                 return Template::new("{1}", 1).map(Driver::Topic).ok();
             }
             0 => "the topic has no +: set a JSON pointer into the payload, such as \"/device/uniqueId\""
                 .to_owned(),
-            several => {
-                let all: Vec<String> = (1..=several).map(|n| format!("{{{n}}}")).collect();
-                let which = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
-                format!("the topic has {several} `+`: {which}")
+            count => {
+                let all: Vec<String> = (1..=count).map(|n| format!("{{{n}}}")).collect();
+                let advice = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
+                format!("the topic has {count} `+`: {advice}")
             }
         };
-        self.wrong("driver", what);
+        self.wrong("driver", problem);
         None
     }
 
@@ -338,8 +340,8 @@ impl Entry<'_> {
         let pointers: Vec<&str> =
             fields.pointers().into_iter().flatten().chain(rare).map(Pointer::as_str).collect();
         if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
-            let what = format!("\"{}\" is the pointer of two fields", pointers[n]);
-            self.s.wrong(&self.at, what);
+            let problem = format!("\"{}\" is the pointer of two fields", pointers[n]);
+            self.s.wrong(&self.section, problem);
             return None;
         }
         Some(Mapping::new(fields))
@@ -462,17 +464,18 @@ fn names<T>(units: &[(&'static str, T)]) -> String {
 fn mappings(s: &mut Settings) -> Mappings {
     let mut mappings = Mappings::new();
     for name in s.names_in("formats.") {
-        let at = format!("formats.{name}");
+        let section = format!("formats.{name}");
         let is_taken = Format::NAMES.contains(&&*name);
         let is_name =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if is_taken {
-            s.wrong(&at, "milepost ships a format of this name; choose another");
+            s.wrong(&section, "milepost ships a format of this name; choose another");
         }
         if !is_name {
-            s.wrong(&at, "must be a name of letters, digits, _ and -");
+            s.wrong(&section, "must be a name of letters, digits, _ and -");
         }
-        let mapping = Entry { s, shown: at.clone(), at }.mapping().map(Arc::new);
+        let mapping =
+            Entry { s, effective_section: section.clone(), section }.mapping().map(Arc::new);
         mappings.insert(name, mapping.filter(|_| is_name && !is_taken));
     }
     mappings

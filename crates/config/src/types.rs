@@ -166,7 +166,7 @@ pub struct Shutdown {
 /// Whether a member unsubscribes before it stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaveGroup {
-    /// Only if a peer with a lower name stays subscribed.
+    /// Only if a member with a lower name, among `shutdown.peers`, stays subscribed.
     Auto,
     Always,
     Never,
@@ -193,12 +193,12 @@ pub enum LogFormat {
 pub struct Events {
     /// The topic levels before `/DRIVER/…`; `None` if events are not published over MQTT.
     pub topic: Option<String>,
-    /// Time without a fix after which a driver is silent; `None` if silence is not an event.
+    /// Time without a fix after which a driver is silent; `None`: only the rules of fences count.
     pub silent_for: Option<Duration>,
     /// Minimum time without a fix before a driver is silent, as a multiple of the driver's usual
     /// gap between fixes.
     pub silent_gaps: f64,
-    /// Speed in m/s above which a driver is too fast; `None` if speed is not an event.
+    /// Speed in m/s above which a driver is fast; `None`: only the limits of fences count.
     pub faster_than: Option<f64>,
     /// Distance in metres beyond the border at which a driver has left a fence.
     pub fence_margin: f64,

@@ -66,8 +66,8 @@ pub(crate) struct EraseReport {
 struct Members {
     /// Members that use the current list and have no spool files.
     done: Vec<String>,
-    /// All other members, one line each.
-    others: Vec<String>,
+    /// Members that have not read the list, have spool files, or did not answer; one line each.
+    pending: Vec<String>,
     /// `shutdown.peers` is not set.
     unknown: bool,
 }
@@ -88,12 +88,12 @@ impl EraseReport {
     /// Returns whether this scan found nothing.
     fn is_clean(&self) -> bool {
         let is_settled = self.refreshes == 0 && self.inserts == 0;
-        let is_gone = is_settled && self.tables.iter().all(is_gone);
-        is_gone && self.members.others.is_empty() && self.spool.1
+        let no_rows_left = is_settled && self.tables.iter().all(has_no_traces);
+        no_rows_left && self.members.pending.is_empty() && self.spool.1
     }
 }
 
-fn is_gone(traces: &Traces) -> bool {
+fn has_no_traces(traces: &Traces) -> bool {
     (traces.seen, traces.stored, traces.mutations, traces.old_parts) == (0, 0, 0, 0)
         && !traces.is_masked
 }
@@ -115,7 +115,7 @@ impl Shown for EraseReport {
             "tables": self.tables.iter().map(table).collect::<Vec<_>>(),
             "refreshes": self.refreshes,
             "members_done": self.members.done,
-            "members_left": self.members.others,
+            "members_left": self.members.pending,
             "spool": self.spool.0,
         })
     }
@@ -162,7 +162,7 @@ impl fmt::Display for EraseReport {
             f.write_str("members: shutdown.peers is not set, so no member was asked\n")?;
         }
         let done = self.members.done.iter().map(|member| format!("{member} skips erased drivers"));
-        for member in done.chain(self.members.others.iter().cloned()) {
+        for member in done.chain(self.members.pending.iter().cloned()) {
             writeln!(f, "member {member}")?;
         }
         writeln!(f, "spool: {}", self.spool.0)?;
@@ -224,11 +224,11 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
     let driver_id = args.driver_id;
     // Without a cluster only one host is counted. Its counts prove nothing if another host answers
     // some of the queries.
-    let mut own = config.clone();
+    let mut pinned = config.clone();
     if config.clickhouse.cluster.is_none() {
-        own.clickhouse = config.clickhouse.pinned();
+        pinned.clickhouse = config.clickhouse.pinned();
     }
-    let config = &own;
+    let config = &pinned;
     let clickhouse = tables::migrated(config).await?;
     let deadline = Instant::now() + args.within;
     let mut written_at = None;
@@ -317,7 +317,7 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
 }
 
 /// Returns whether a member that could not be asked, or a replay that an operator started, may
-/// still use an older list.
+/// still use an older list. Fails if the driver is no longer on the list.
 async fn is_too_early(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&report.driver_id).await?;
     let is_listed = erased_for.is_some() || !report.yes;
@@ -397,15 +397,15 @@ async fn members(config: &Config, digest: &str) -> Members {
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_files == 0 => {
                 members.done.push(format!("{} at {address}", theirs.name));
             }
-            Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.others.push(format!(
+            Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.pending.push(format!(
                 "{} at {address} skips erased drivers; its spool has {} files: it drops their rows when it inserts a batch. For files in \
                  quarantine, stop it and run the command on its machine",
                 theirs.name, theirs.spool_files
             )),
             Ok(theirs) => {
-                members.others.push(format!("{} at {address} has not read the current list yet", theirs.name));
+                members.pending.push(format!("{} at {address} has not read the current list yet", theirs.name));
             }
-            Err(why) => members.others.push(format!("{address} could not be asked: {why}")),
+            Err(why) => members.pending.push(format!("{address} could not be asked: {why}")),
         }
         FollowUp::Settled
     })
@@ -434,8 +434,8 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
     let is_erased = move |id: &[u8]| id == driver_id.as_bytes();
     let erased = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
-        Ok((spool, left)) => {
-            let found = spool.erase(&left, is_erased)?;
+        Ok((spool, inventory)) => {
+            let found = spool.erase(&inventory, is_erased)?;
             Ok((
                 format!(
                     "{} rows removed, {} files that cannot be read",

@@ -135,9 +135,9 @@ fn end_of(inserts: &[Fix]) -> i64 {
 /// lag. A server reports the lag in whole seconds. It is rounded up here, because the reader may
 /// process rows within a second in another order.
 fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Inserted {
-    let lacks =
+    let missing =
         inserts.iter().filter(|(fix, visible_at)| fix.inserted_at <= now && *visible_at > now);
-    let oldest = lacks.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
+    let oldest = missing.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
     let mut fixes = readable(inserts, reader, now);
     let is_cut = fixes.len() > most;
     fixes.truncate(most);
@@ -149,8 +149,8 @@ fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
     let is_wanted = |fix: &Fix| {
         reader.wanted().any(|(after, until)| (after + 1..=until).contains(&fix.inserted_at))
     };
-    let has = inserts.iter().filter(|(fix, visible_at)| *visible_at <= now && is_wanted(fix));
-    has.map(|(fix, _)| fix.clone()).collect()
+    let visible = inserts.iter().filter(|(fix, visible_at)| *visible_at <= now && is_wanted(fix));
+    visible.map(|(fix, _)| fix.clone()).collect()
 }
 
 /// Returns the events that polls of a replica find.

@@ -5,11 +5,12 @@
 //! bytes to write ◀─ put_connect, put_subscribe, put_ack …
 //! ```
 //!
-//! Guarantee: a PUBLISH with a valid QoS and packet id is never an error, because the broker would
-//! send it again on every connection. Its properties are skipped unread. If it is larger than
-//! Maximum Packet Size, its payload is truncated. [`Input`] buffers at most one read and one packet
-//! of that size, or one PUBLISH header with the longest topic if that is larger. While a PUBLISH is
-//! truncated, [`Input`] also holds its topic and the beginning of its payload.
+//! Guarantee: a PUBLISH with a valid QoS, a complete topic and a valid packet id is never an error,
+//! because the broker would send it again on every connection. Its properties are skipped unread.
+//! If it is larger than Maximum Packet Size, its payload is truncated. [`Input`] buffers at most
+//! one read and one packet of that size, or one PUBLISH header with the longest topic if that is
+//! larger. While a PUBLISH is truncated, [`Input`] also holds its topic and the beginning of its
+//! payload.
 //!
 //! rumqttc's codec decodes CONNACK, SUBACK and UNSUBACK, and encodes CONNECT, SUBSCRIBE,
 //! UNSUBSCRIBE, PUBLISH and PINGREQ. This crate does the rest.

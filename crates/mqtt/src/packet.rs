@@ -41,7 +41,7 @@ pub enum CodecError {
     UnknownPacketId(u16),
     /// A PUBLISH with an invalid QoS, an incomplete topic, or an incomplete or invalid packet id:
     /// it cannot be acknowledged.
-    #[error("PUBLISH with an incomplete topic or packet id from the broker")]
+    #[error("PUBLISH with an invalid QoS, topic or packet id from the broker")]
     Publish,
     /// CONNACK with a reason other than success.
     #[error("the broker refused the connection: {words}")]

@@ -309,11 +309,14 @@ fn library_decodes_every_packet_of_the_codec() {
     let library::Packet::Connect(connect, None, Some(login)) = by_library(out.split()) else {
         panic!()
     };
-    let asked = connect.properties.unwrap();
+    let requested = connect.properties.unwrap();
     assert!(!connect.clean_start, "Clean Start would discard the session");
     assert_eq!((connect.keep_alive, &*connect.client_id), (10, "pod-0"));
-    assert_eq!((asked.session_expiry_interval, asked.receive_maximum), (Some(60), Some(32_000)));
-    assert_eq!((asked.max_packet_size, asked.topic_alias_max), (Some(4_096), None));
+    assert_eq!(
+        (requested.session_expiry_interval, requested.receive_maximum),
+        (Some(60), Some(32_000))
+    );
+    assert_eq!((requested.max_packet_size, requested.topic_alias_max), (Some(4_096), None));
     assert_eq!((&*login.username, &*login.password), ("user", "secret"));
 
     let filters = ["$share/g/drivers/+/gps".to_owned(), "$share/g/x/+".to_owned()];
@@ -332,9 +335,9 @@ fn library_decodes_every_packet_of_the_codec() {
         subscribe.filters.iter().all(never),
         "otherwise the broker sends old fixes at every reconnect"
     );
-    let asked: Vec<_> =
+    let requested: Vec<_> =
         subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
-    assert_eq!(asked, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
+    assert_eq!(requested, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
 
     codec::put_unsubscribe(&filters, &mut out).unwrap();
     let library::Packet::Unsubscribe(unsubscribe) = by_library(out.split()) else { panic!() };

@@ -78,7 +78,7 @@ pub async fn query_peers(
     let unanswered = || format!("its addresses were not found within {within:?}");
     let mut unresolved: BTreeMap<usize, String> =
         (0..peers.len()).map(|index| (index, unanswered())).collect();
-    let (mut asked, mut silent) = (BTreeSet::new(), BTreeSet::new());
+    let (mut queried, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let lookup = |index: usize, pause: Duration| {
         let Peer { host, port } = peers[index].clone();
         async move {
@@ -122,7 +122,7 @@ pub async fn query_peers(
             Reply::Addresses(index, Ok(found)) => {
                 unresolved.remove(&index);
                 for address in found {
-                    if asked.len() < ADDRESSES_MAX && asked.insert(address) {
+                    if queried.len() < ADDRESSES_MAX && queried.insert(address) {
                         silent.insert(address);
                         waves.add(address);
                     }

@@ -27,15 +27,15 @@ type Read = Box<dyn Fn() -> Vec<EndpointUse> + Send>;
 
 /// Reads the endpoints at each scrape.
 #[derive(Default)]
-pub(super) struct FromEndpoints(OnceLock<Mutex<Read>>);
+pub(super) struct EndpointsSource(OnceLock<Mutex<Read>>);
 
-impl fmt::Debug for FromEndpoints {
+impl fmt::Debug for EndpointsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FromEndpoints")
+        f.write_str("EndpointsSource")
     }
 }
 
-impl FromEndpoints {
+impl EndpointsSource {
     /// Sets the function that returns the endpoints. Later calls have no effect.
     pub(super) fn set(&self, read: Read) {
         let _ = self.0.set(Mutex::new(read));
@@ -66,26 +66,26 @@ impl FromEndpoints {
     }
 }
 
-/// The registry's handle of [`FromEndpoints`].
-pub(super) struct Collected {
-    endpoints: Arc<FromEndpoints>,
+/// The collector that the registry holds.
+pub(super) struct EndpointsCollector {
+    endpoints: Arc<EndpointsSource>,
     /// Identifies this collector in the registry.
     desc: Desc,
 }
 
-impl Collected {
+impl EndpointsCollector {
     /// Creates the collector.
     ///
     /// # Panics
     /// If the registry refuses the name, which is a constant.
-    pub(super) fn new(endpoints: Arc<FromEndpoints>) -> Self {
+    pub(super) fn new(endpoints: Arc<EndpointsSource>) -> Self {
         let labels = vec!["endpoint".to_owned()];
         let desc = Desc::new(IN_USE.to_owned(), IN_USE_HELP.to_owned(), labels, HashMap::new());
         Self { endpoints, desc: desc.expect("the name is well formed") }
     }
 }
 
-impl Collector for Collected {
+impl Collector for EndpointsCollector {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.desc]
     }

@@ -1,5 +1,5 @@
-//! The metrics of a member. Most are entries of [`COUNTED`]: a name, a help text, and a function
-//! that reads the value from [`ConsumerTotals`].
+//! The metrics of a member. Most are entries of [`TOTALS_METRICS`]: a name, a help text, and a
+//! function that reads the value from [`ConsumerTotals`].
 //!
 //! Guarantee: all totals in a scrape belong to one moment. The consumer publishes its
 //! [`ConsumerTotals`] as a whole, and a scrape reads those that were published last.
@@ -11,7 +11,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, Bucket, Metric, MetricFamily, MetricType};
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
-use super::endpoints::{Collected, EndpointUse, FromEndpoints};
+use super::endpoints::{EndpointUse, EndpointsCollector, EndpointsSource};
 use super::health::lock;
 use super::logging;
 use super::series::{family, gauge_metric, metric};
@@ -36,7 +36,7 @@ const ROWS: [f64; 10] =
     [1.0, 10.0, 100.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0, 25_000.0, 50_000.0];
 
 /// A metric whose value is in [`ConsumerTotals`].
-struct Counted {
+struct TotalsMetric {
     name: &'static str,
     help: &'static str,
     value: Value,
@@ -61,16 +61,16 @@ const fn counter(
     name: &'static str,
     help: &'static str,
     value: fn(&ConsumerTotals) -> u64,
-) -> Counted {
-    Counted { name, help, value: Value::Counter(value) }
+) -> TotalsMetric {
+    TotalsMetric { name, help, value: Value::Counter(value) }
 }
 
 const fn gauge(
     name: &'static str,
     help: &'static str,
     value: fn(&ConsumerTotals) -> u64,
-) -> Counted {
-    Counted { name, help, value: Value::Gauge(value) }
+) -> TotalsMetric {
+    TotalsMetric { name, help, value: Value::Gauge(value) }
 }
 
 const fn counters(
@@ -78,11 +78,11 @@ const fn counters(
     help: &'static str,
     label: &'static str,
     values: fn(&ConsumerTotals) -> Vec<(&'static str, u64)>,
-) -> Counted {
-    Counted { name, help, value: Value::Counters(label, values) }
+) -> TotalsMetric {
+    TotalsMetric { name, help, value: Value::Counters(label, values) }
 }
 
-static COUNTED: &[Counted] = &[
+static TOTALS_METRICS: &[TotalsMetric] = &[
     counter("messages_received_total", "MQTT messages taken from the broker.", |t| {
         t.sessions.messages_received
     }),
@@ -125,7 +125,7 @@ static COUNTED: &[Counted] = &[
         "Positions without ts. They get the time of receipt, so a redelivery is a second row.",
         |t| t.intake.lacking.undated,
     ),
-    Counted {
+    TotalsMetric {
         name: "fields_unread_total",
         help: "Sampled messages with a field that milepost does not read. The sample: the first message of each source, and one in 1,000. At most 20 names per source, then other.",
         value: Value::Fields(|t| &t.intake.unread),
@@ -198,7 +198,7 @@ static COUNTED: &[Counted] = &[
         },
     ),
     gauge("mqtt_connected", "Connections with a granted subscription.", |t| t.sessions.connected),
-    Counted {
+    TotalsMetric {
         name: "mqtt_node_sessions",
         help: "Sessions with a granted subscription on each of the broker's nodes.",
         value: Value::Gauges("node", |t| &t.nodes),
@@ -227,7 +227,7 @@ static COUNTED: &[Counted] = &[
         |t| t.window_full_for.as_secs(),
     ),
     gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
-    Counted {
+    TotalsMetric {
         name: "batch_age_limit_seconds",
         help: "How long a batch waits for more rows: batch.age_max, or longer in a large group (batch.members_age_max).",
         value: Value::Seconds(|t| t.batch_age_max),
@@ -247,7 +247,7 @@ static COUNTED: &[Counted] = &[
             reasons.map(|((reason, _), dropped)| (*reason, dropped)).collect()
         },
     ),
-    Counted {
+    TotalsMetric {
         name: "fix_age_seconds",
         help: "Age of a message's newest fix at receipt: the device's delay and the broker's queue. Messages with undated fixes do not count.",
         value: Value::Histogram(|t| &t.intake.ages),
@@ -262,7 +262,7 @@ static COUNTED: &[Counted] = &[
 pub struct Metrics {
     registry: Registry,
     totals: Arc<Mutex<ConsumerTotals>>,
-    endpoints: Arc<FromEndpoints>,
+    endpoints: Arc<EndpointsSource>,
     batch_rows: Histogram,
     insert_duration: Histogram,
     insert_errors: IntCounterVec,
@@ -282,10 +282,12 @@ impl Default for Metrics {
         let unread = UnreadField { source: "".into(), field: "other".into(), messages: 0 };
         totals.intake.unread = Arc::new(vec![unread]);
         let totals = Arc::new(Mutex::new(totals));
-        registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("names are unique");
-        let endpoints = Arc::<FromEndpoints>::default();
         registry
-            .register(Box::new(Collected::new(Arc::clone(&endpoints))))
+            .register(Box::new(TotalsCollector(Arc::clone(&totals))))
+            .expect("names are unique");
+        let endpoints = Arc::<EndpointsSource>::default();
+        registry
+            .register(Box::new(EndpointsCollector::new(Arc::clone(&endpoints))))
             .expect("names are unique");
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
@@ -316,7 +318,7 @@ impl Default for Metrics {
             ),
             in_flight_usual: gauge(
                 "positions_in_flight_usual",
-                "Positions in flight when batches are full and ClickHouse keeps up: 3 * batch.rows_max.",
+                "Positions in flight when batches are full and ClickHouse keeps up: batch.rows_max for each insert in flight, and for the open batch.",
             ),
             totals,
             endpoints,
@@ -413,10 +415,10 @@ pub fn text(registry: &Registry) -> String {
         .expect("names and labels are well formed")
 }
 
-/// Collects [`COUNTED`] and the build's version.
-struct FromTotals(Arc<Mutex<ConsumerTotals>>);
+/// Collects [`TOTALS_METRICS`] and the build's version.
+struct TotalsCollector(Arc<Mutex<ConsumerTotals>>);
 
-impl Collector for FromTotals {
+impl Collector for TotalsCollector {
     /// Returns no descriptions: names are constants of this file, and a test checks that they are
     /// unique.
     fn desc(&self) -> Vec<&Desc> {
@@ -433,7 +435,7 @@ impl Collector for FromTotals {
             GAUGE,
             vec![metric(&build, 1, GAUGE)],
         );
-        let counted = COUNTED.iter().map(|Counted { name, help, value }| {
+        let metrics = TOTALS_METRICS.iter().map(|TotalsMetric { name, help, value }| {
             let (kind, metrics) = match value {
                 Value::Counter(read) => (COUNTER, vec![metric(&[], read(&totals), COUNTER)]),
                 Value::Seconds(read) => {
@@ -468,7 +470,7 @@ impl Collector for FromTotals {
             };
             family(name, help, kind, metrics)
         });
-        [build].into_iter().chain(counted).collect()
+        [build].into_iter().chain(metrics).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use milepost_command::lines;
-use milepost_command::rows::shown;
+use milepost_command::rows::json_lines;
 use milepost_config::Config;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
@@ -40,7 +40,7 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
         origin.received_at,
         &mut decoded,
     );
-    Ok((shown(&decoded, &config.clickhouse.fields), decoded.rejects.is_empty()))
+    Ok((json_lines(&decoded, &config.clickhouse.fields), decoded.rejects.is_empty()))
 }
 
 /// A message as `mosquitto_sub -F %j` prints it.
@@ -80,9 +80,9 @@ pub fn decode_lines(
             Some(MosquittoMessage { topic, payload, retain, .. }) => {
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, origin.received_at, &mut decoded);
-                let shown =
+                let message =
                     json!({"topic": topic, "bytes": payload.len(), "retained": retain == 1});
-                format!("{}\n", json!({ "message": shown }))
+                format!("{}\n", json!({ "message": message }))
             }
             None => {
                 let topic = topic(&config.sources, &origin)?;
@@ -95,7 +95,7 @@ pub fn decode_lines(
             }
         };
         is_good &= decoded.rejects.is_empty();
-        text.push_str(&shown(&decoded, &config.clickhouse.fields));
+        text.push_str(&json_lines(&decoded, &config.clickhouse.fields));
         if !print(&text)? {
             break;
         }

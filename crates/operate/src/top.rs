@@ -105,13 +105,13 @@ type Answers = BTreeMap<SocketAddr, Answer>;
 
 async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     let (mut rows, mut requests, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
-    let mut asked = BTreeSet::new();
+    let mut queried = BTreeSet::new();
     for Peer { host, port } in members {
         let resolved = timeout(ANSWER_TIMEOUT, resolve(host, *port)).await;
         match resolved.unwrap_or_else(|_| Err("its host name was not resolved in time".to_owned()))
         {
             Ok(addresses) => {
-                for address in addresses.into_iter().filter(|address| asked.insert(*address)) {
+                for address in addresses.into_iter().filter(|address| queried.insert(*address)) {
                     requests.spawn(async move {
                         let late = |_| Err(format!("no answer within {ANSWER_TIMEOUT:?}"));
                         (address, timeout(ANSWER_TIMEOUT, ask(address)).await.unwrap_or_else(late))

@@ -54,11 +54,11 @@ impl Spool {
                     continue;
                 }
             };
-            let Some(others) = without(&inserts, &is_erased) else {
+            let Some(remaining) = without(&inserts, &is_erased) else {
                 found.unreadable += 1;
                 continue;
             };
-            let removed = |index: usize| (inserts[index].rows - others[index].rows) as u64;
+            let removed = |index: usize| (inserts[index].rows - remaining[index].rows) as u64;
             let rows: u64 = (0..inserts.len()).map(removed).sum();
             found.rows += rows;
             if rows == 0 {
@@ -66,9 +66,10 @@ impl Spool {
             }
             // The insert of positions comes first, if there is one.
             let positions = if file.positions > 0 { file.positions - removed(0) } else { 0 };
-            let others: Vec<Insert> = others.into_iter().filter(|insert| insert.rows > 0).collect();
-            if !others.is_empty() {
-                self.store(&others, positions).map_err(EraseError::Store)?;
+            let remaining: Vec<Insert> =
+                remaining.into_iter().filter(|insert| insert.rows > 0).collect();
+            if !remaining.is_empty() {
+                self.store(&remaining, positions).map_err(EraseError::Store)?;
             }
             self.remove(file).map_err(EraseError::Io)?;
         }
@@ -91,11 +92,11 @@ impl Spool {
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
-                    let Some(others) = row.and_then(|row| without(&row, is_erased)) else {
+                    let Some(remaining) = row.and_then(|row| without(&row, is_erased)) else {
                         found.unreadable += 1;
                         continue;
                     };
-                    if others.iter().all(|insert| insert.rows == 0) {
+                    if remaining.iter().all(|insert| insert.rows == 0) {
                         found.rows += 1;
                         fs::remove_file(path)?;
                     }

@@ -41,10 +41,10 @@ pub async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
         nodes.iter().cloned().map(|node| spawn(async move { node.all().await })).collect();
     let mut found = Vec::<Address>::new();
     for (node, lookup) in nodes.iter().zip(lookups) {
-        let is_of_node = |known: &&Address| known.host == node.host && known.port == node.port;
+        let is_same_node = |known: &&Address| known.host == node.host && known.port == node.port;
         let mut all = match lookup.await.ok().flatten() {
             Some(all) => all,
-            None => last.iter().filter(is_of_node).cloned().collect(),
+            None => last.iter().filter(is_same_node).cloned().collect(),
         };
         if all.is_empty() {
             all.push(node.clone());

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `remove` is dpkg's word and 0 rpm's; an upgrade stops nothing.
+# At a removal $1 is `remove` from dpkg and 0 from rpm. An upgrade stops nothing.
 set -e
 case "$1" in
     remove | 0)

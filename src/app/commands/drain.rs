@@ -34,6 +34,7 @@ pub struct DrainArgs {
     pub client_id: String,
     /// Unsubscribe even if no other member is known to stay.
     pub leave: bool,
+    /// Time after which the drain stops, even if a session is left.
     pub within: Duration,
 }
 
@@ -136,7 +137,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
         }
         Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
         () = signals.next() => "a signal",
-        () = sleep(within) => "--within is over",
+        () = sleep(within) => "the time of --within has passed",
         () = contested(&shared.metrics) => "another client took a session over",
     };
     warn!("{why}: flushing the messages received");

@@ -8,13 +8,13 @@ use tracing::{info, warn};
 
 use milepost_clickhouse as clickhouse;
 use milepost_clickhouse::ClickHouse;
-use milepost_command::tables::{ASK_EVERY, WAITING_LOGGED_EVERY};
+use milepost_command::tables::{CHECK_EVERY_UNREADY, WAITING_LOGGED_EVERY};
 use milepost_config::Config;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// Returns every statement of a migration of an empty server, and where it would run. Contacts no
-/// server.
+/// Returns the statements that would create the tables on an empty server, and where each would
+/// run. Contacts no server.
 #[must_use]
 pub fn plan(config: &Config) -> String {
     clickhouse::plan(&config.clickhouse)
@@ -52,7 +52,7 @@ pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
                 if log.allow(Instant::now()) {
                     warn!(why = error_chain(&error), "waiting for ClickHouse");
                 }
-                sleep(ASK_EVERY).await;
+                sleep(CHECK_EVERY_UNREADY).await;
             }
             Err(error) => return Err(error.into()),
         }

@@ -126,9 +126,9 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
 /// The target cannot be written. Files that are already written stay.
 pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     let dir = &settings(config)?.dir;
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(target);
-    made.with_context(|| format!("cannot create {}", target.display()))?;
-    let (mut text, mut exported, mut left_out) = (String::new(), 0, 0);
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(target);
+    created.with_context(|| format!("cannot create {}", target.display()))?;
+    let (mut text, mut exported, mut skipped) = (String::new(), 0, 0);
     for file in files(config)? {
         let inserts = match file.kind {
             Kind::Unfinished => continue, // its messages were not acknowledged
@@ -139,7 +139,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
             Ok(inserts) => inserts,
             Err(error) => {
                 writeln!(text, "{}: not exported: {error:#}", file.name)?;
-                left_out += 1;
+                skipped += 1;
                 continue;
             }
         };
@@ -164,8 +164,8 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     } else {
         "no insert to export\n"
     });
-    if left_out > 0 {
-        writeln!(text, "{left_out} files are not exported")?;
+    if skipped > 0 {
+        writeln!(text, "{skipped} files are not exported")?;
         return Ok((text, Outcome::DataLeft));
     }
     Ok((text, Outcome::Clean))
@@ -187,10 +187,10 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
     ensure!(settings.dir.is_dir(), "spool.dir: {} does not exist", settings.dir.display());
-    let (spool, left) = Spool::open(&settings.dir, settings.bytes_max)?;
+    let (spool, inventory) = Spool::open(&settings.dir, settings.bytes_max)?;
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let mut signals = Signals::new()?;
-    let mut policy = Delivery::new(delivery(config), left);
+    let mut policy = Delivery::new(delivery(config), inventory);
     let totals = policy.totals();
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
@@ -206,14 +206,14 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     // A driver may be erased during a long replay, so read the list again. An unanswered query is
     // repeated; a refusal ends the replay.
     let list_error = async move {
-        let (mut read_at, mut pause) = (Instant::now(), tables::EVERY);
+        let (mut read_at, mut pause) = (Instant::now(), tables::CHECK_EVERY_READY);
         loop {
             sleep(pause).await;
-            let is_first_failure =
-                std::mem::replace(&mut pause, tables::ASK_EVERY) == tables::EVERY;
+            let is_first_failure = std::mem::replace(&mut pause, tables::CHECK_EVERY_UNREADY)
+                == tables::CHECK_EVERY_READY;
             match server.erased().await {
                 Ok(now) => {
-                    (read_at, pause) = (Instant::now(), tables::EVERY);
+                    (read_at, pause) = (Instant::now(), tables::CHECK_EVERY_READY);
                     list.send_replace(now);
                 }
                 Err(error) if error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX => {
@@ -250,11 +250,11 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     if totals.spool_batches > 0 {
         return Ok(data_left(settings, totals.spool_batches));
     }
-    let others = files(config)?.iter().filter(|file| file.kind != Kind::Unfinished).count();
-    if others > 0 {
-        warn!(dir = %settings.dir.display(), files = others, "files left unreplayed: see `milepost spool list` and `spool export`");
+    let unreplayed = files(config)?.iter().filter(|file| file.kind != Kind::Unfinished).count();
+    if unreplayed > 0 {
+        warn!(dir = %settings.dir.display(), files = unreplayed, "files left unreplayed: see `milepost spool list` and `spool export`");
     }
-    Ok(if others > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
+    Ok(if unreplayed > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
 }
 
 fn data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {

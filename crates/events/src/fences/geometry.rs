@@ -28,11 +28,12 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
     let rings = polygon.iter().enumerate().map(ring).collect::<Result<Vec<_>, _>>()?;
     check_sides(&rings)?;
     for (hole, ring) in rings.iter().enumerate().skip(1) {
-        if samples(ring).any(|place| locate(place, &rings[0]) == Where::Outside) {
+        if samples(ring).any(|place| locate(place, &rings[0]) == Location::Outside) {
             return Err(format!("ring {hole} is a hole outside of the outline"));
         }
         for (other, outer) in rings.iter().enumerate().skip(1) {
-            if other != hole && samples(ring).any(|place| locate(place, outer) == Where::Inside) {
+            if other != hole && samples(ring).any(|place| locate(place, outer) == Location::Inside)
+            {
                 return Err(format!("ring {hole} is a hole in the hole of ring {other}"));
             }
         }
@@ -71,8 +72,8 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     if let Some(pair) = ring.windows(2).find(jumps) {
         return Err(format!(
             "crosses the antimeridian between {} and {}: cut it there into two polygons (RFC 7946, 3.1.9)",
-            shown(pair[0]),
-            shown(pair[1])
+            format_point(pair[0]),
+            format_point(pair[1])
         ));
     }
     #[expect(
@@ -114,8 +115,8 @@ impl Side {
     }
 }
 
-/// Returns an error if two sides of the rings meet in a way that is not allowed. Goes from west to
-/// east, and compares each side only with those that begin before it ends.
+/// Returns an error if two sides of the rings meet in a way that is not allowed. Sweeps from west
+/// to east, and compares each side only with those that begin before it ends.
 fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
@@ -129,11 +130,11 @@ fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     for (number, one) in sides.iter().enumerate() {
         for other in sides[number + 1..].iter().take_while(|other| other.west() <= one.east()) {
             let meets = meet(one.ends, other.ends);
-            let near = || shown_place(one.ends.0);
+            let near = || format_place(one.ends.0);
             if one.ring != other.ring {
                 let (hole, outer) = (one.ring.max(other.ring), one.ring.min(other.ring));
                 match meets {
-                    Meet::Not | Meet::Touch => {}
+                    Meet::Apart | Meet::Touch => {}
                     Meet::Cross => {
                         return Err(format!("ring {hole} crosses ring {outer} near {}", near()));
                     }
@@ -145,8 +146,8 @@ fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
             }
             let last = rings[one.ring].len() - 1;
             let apart = one.index.abs_diff(other.index);
-            let what = match meets {
-                Meet::Not => continue,
+            let fault = match meets {
+                Meet::Apart => continue,
                 Meet::Touch if apart == 1 || apart == last => continue, // neighbours share a corner
                 Meet::Touch => "touches itself",
                 Meet::Cross => "crosses itself",
@@ -154,7 +155,7 @@ fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
             };
             let corner =
                 if meets == Meet::Along { shared_corner(one.ends, other.ends) } else { one.ends.0 };
-            return Err(format!("ring {}: {what} near {}", one.ring, shown_place(corner)));
+            return Err(format!("ring {}: {fault} near {}", one.ring, format_place(corner)));
         }
     }
     Ok(())
@@ -171,7 +172,7 @@ fn shared_corner((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meet {
-    Not,
+    Apart,
     /// The sides share one point, an end of at least one of them.
     Touch,
     Cross,
@@ -180,21 +181,22 @@ enum Meet {
 }
 
 fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
-    let (c_of, d_of, a_of, b_of) = (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
-    if c_of == Ordering::Equal && d_of == Ordering::Equal {
+    let (side_of_c, side_of_d, side_of_a, side_of_b) =
+        (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
+    if side_of_c == Ordering::Equal && side_of_d == Ordering::Equal {
         // Collinear: points of one line have the same order as their (lng, lat) pairs.
         let (from, to) = (a.min(b).max(c.min(d)), a.max(b).min(c.max(d)));
         return match from.cmp(&to) {
             Ordering::Less => Meet::Along,
             Ordering::Equal => Meet::Touch,
-            Ordering::Greater => Meet::Not,
+            Ordering::Greater => Meet::Apart,
         };
     }
-    if c_of != d_of && a_of != b_of {
-        let is_end = [c_of, d_of, a_of, b_of].contains(&Ordering::Equal);
+    if side_of_c != side_of_d && side_of_a != side_of_b {
+        let is_end = [side_of_c, side_of_d, side_of_a, side_of_b].contains(&Ordering::Equal);
         return if is_end { Meet::Touch } else { Meet::Cross };
     }
-    Meet::Not
+    Meet::Apart
 }
 
 /// Returns on which side of the line from `a` to `b` point `c` is; `Equal`: on the line.
@@ -204,14 +206,14 @@ fn turn(a: Place, b: Place, c: Place) -> Ordering {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Where {
+enum Location {
     Inside,
     On,
     Outside,
 }
 
 /// Locates a place by counting the sides of the ring that a ray to the east crosses.
-fn locate(place: Place, ring: &[Place]) -> Where {
+fn locate(place: Place, ring: &[Place]) -> Location {
     let mut is_inside = false;
     for index in 0..ring.len() {
         let (a, b) = side(ring, index);
@@ -220,11 +222,11 @@ fn locate(place: Place, ring: &[Place]) -> Where {
         let in_box =
             (a.0.min(b.0)..=a.0.max(b.0)).contains(&place.0) && (low.1..=high.1).contains(&place.1);
         if side_of_line == Ordering::Equal && in_box {
-            return Where::On;
+            return Location::On;
         }
         is_inside ^= low.1 <= place.1 && place.1 < high.1 && side_of_line == Ordering::Greater;
     }
-    if is_inside { Where::Inside } else { Where::Outside }
+    if is_inside { Location::Inside } else { Location::Outside }
 }
 
 /// Returns the corners of a ring and the midpoint of each side.
@@ -235,13 +237,13 @@ fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     })
 }
 
-fn shown([lng, lat]: Point) -> String {
+fn format_point([lng, lat]: Point) -> String {
     format!("{lng}, {lat}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "only shown to people")]
-fn shown_place((lng, lat): Place) -> String {
-    shown([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
+fn format_place((lng, lat): Place) -> String {
+    format_point([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
 }
 
 #[cfg(test)]

@@ -41,15 +41,15 @@ impl Hours {
         };
         let (mut spans, mut before) = (Vec::new(), [false; 7]);
         for rule in text.split(';') {
-            let of_rule = spans_of(rule).ok_or_else(fault)?;
-            let days = of_rule.iter().fold([false; 7], |days, span| either(days, span.days));
+            let rule_spans = parse_rule(rule).ok_or_else(fault)?;
+            let days = rule_spans.iter().fold([false; 7], |days, span| union(days, span.days));
             if (0..7).any(|day| before[day] && days[day]) {
                 return Err(format!(
                     "\"{text}\" has a day on both sides of a semicolon, and OpenStreetMap keeps only its later times: separate the times of one day with a comma"
                 ));
             }
-            before = either(before, days);
-            spans.extend(of_rule);
+            before = union(before, days);
+            spans.extend(rule_spans);
         }
         Ok(Self { zone, spans })
     }
@@ -71,7 +71,7 @@ impl Hours {
 }
 
 /// Parses the times between two semicolons.
-fn spans_of(rule: &str) -> Option<Vec<Span>> {
+fn parse_rule(rule: &str) -> Option<Vec<Span>> {
     let mut spans = Vec::new();
     // `collected`: days whose times have yet to follow, such as "Mo" in "Mo,We 06:00-18:00".
     // `last`: the days of the previous span, for the second span of "06:00-12:00, 13:00-18:00".
@@ -85,7 +85,7 @@ fn spans_of(rule: &str) -> Option<Vec<Span>> {
             _ => return None,
         };
         if let Some(days) = days {
-            collected = Some(either(collected.unwrap_or([false; 7]), days_of(days)?));
+            collected = Some(union(collected.unwrap_or([false; 7]), parse_days(days)?));
         }
         if let Some(times) = times {
             let days = collected.take().unwrap_or(last);
@@ -98,12 +98,12 @@ fn spans_of(rule: &str) -> Option<Vec<Span>> {
     (!spans.is_empty() && collected.is_none()).then_some(spans)
 }
 
-fn either(some: [bool; 7], others: [bool; 7]) -> [bool; 7] {
-    std::array::from_fn(|day| some[day] || others[day])
+fn union(a: [bool; 7], b: [bool; 7]) -> [bool; 7] {
+    std::array::from_fn(|day| a[day] || b[day])
 }
 
 /// Parses `Mo`, or `Mo-Fr`; a range may pass Sunday.
-fn days_of(text: &str) -> Option<[bool; 7]> {
+fn parse_days(text: &str) -> Option<[bool; 7]> {
     let text = text.to_lowercase();
     let index = |day: &str| DAYS.iter().position(|name| *name == day);
     let (first, last) = text.split_once('-').unwrap_or((&text, &text));

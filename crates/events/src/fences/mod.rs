@@ -23,9 +23,9 @@ use milepost_decode::rfc3339;
 use milepost_decode::row_binary::{FENCES, put_count, put_text};
 
 /// Default start of a fence's validity: 1970-01-01, as in the table.
-const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);
+const VALID_FROM_DEFAULT: Timestamp = Timestamp::from_unix_ms(0);
 /// Default end of a fence's validity: 2200-01-01, as in the table.
-const FOR_EVER: Timestamp = Timestamp::from_unix_ms(7_258_118_400_000);
+const VALID_UNTIL_DEFAULT: Timestamp = Timestamp::from_unix_ms(7_258_118_400_000);
 /// Range of `valid_from` and `valid_until` in the table, in milliseconds since 1970: the years 1900
 /// to 2299.
 pub const MOMENTS_MS: std::ops::RangeInclusive<i64> = -2_208_988_800_000..=10_413_791_999_000;
@@ -98,10 +98,11 @@ pub fn read(json: &str) -> Result<Read, String> {
 fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
     let properties = &feature["properties"];
     let name = name(&properties["name"]).map_err(|fault| faults.push(fault));
-    let mut moment = |key: &str, otherwise| {
-        moment(&properties[key], otherwise).map_err(|fault| faults.push(format!("{key}: {fault}")))
+    let mut moment = |key: &str, default| {
+        moment(&properties[key], default).map_err(|fault| faults.push(format!("{key}: {fault}")))
     };
-    let (valid_from, valid_until) = (moment("valid_from", ALWAYS), moment("valid_to", FOR_EVER));
+    let (valid_from, valid_until) =
+        (moment("valid_from", VALID_FROM_DEFAULT), moment("valid_to", VALID_UNTIL_DEFAULT));
     if let (Ok(from), Ok(until)) = (valid_from, valid_until)
         && from >= until
     {
@@ -142,9 +143,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn moment(value: &Value, otherwise: Timestamp) -> Result<Timestamp, String> {
+fn moment(value: &Value, default: Timestamp) -> Result<Timestamp, String> {
     if value.is_null() {
-        return Ok(otherwise);
+        return Ok(default);
     }
     let text = value.as_str().unwrap_or_default();
     let whole = if text.len() == "2026-11-21".len() {
@@ -160,7 +161,7 @@ fn moment(value: &Value, otherwise: Timestamp) -> Result<Timestamp, String> {
 
 fn polygons(geometry: &Value, faults: &mut Vec<String>) -> Vec<Polygon> {
     let coordinates = &geometry["coordinates"];
-    let several = match geometry["type"].as_str() {
+    let shapes = match geometry["type"].as_str() {
         Some("Polygon") => std::slice::from_ref(coordinates),
         Some("MultiPolygon") => coordinates.as_array().map_or(&[][..], Vec::as_slice),
         Some(other) => {
@@ -172,15 +173,15 @@ fn polygons(geometry: &Value, faults: &mut Vec<String>) -> Vec<Polygon> {
             return Vec::new();
         }
     };
-    if several.is_empty() {
+    if shapes.is_empty() {
         faults.push("has no polygons".to_owned());
     }
-    let is_one_of_several = several.len() > 1;
+    let has_several = shapes.len() > 1;
     let mut polygons = Vec::new();
-    for (index, coordinates) in several.iter().enumerate() {
+    for (index, coordinates) in shapes.iter().enumerate() {
         match polygon(coordinates).and_then(|polygon| geometry::check(&polygon).map(|()| polygon)) {
             Ok(polygon) => polygons.push(polygon),
-            Err(fault) if is_one_of_several => faults.push(format!("polygon {index}: {fault}")),
+            Err(fault) if has_several => faults.push(format!("polygon {index}: {fault}")),
             Err(fault) => faults.push(fault),
         }
     }
@@ -276,13 +277,13 @@ mod tests {
     #[test]
     fn areas_keep_their_shapes_names_and_times() {
         let square = "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[1,1],[1,2,99],[2,2],[2,1],[1,1]]]";
-        let several = format!("[{square},[[[9,9],[10,9],[9,10],[9,9]]]]");
+        let shapes = format!("[{square},[[[9,9],[10,9],[9,10],[9,9]]]]");
         let whole = format!(
             r#"{{"type":"FeatureCollection","features":[{},{}]}}"#,
             feature(
                 r#"{"name":"a","valid_from":"2026-01-01","valid_to":"2026-02-01T01:00:00+01:00"}"#,
                 "MultiPolygon",
-                &several
+                &shapes
             ),
             feature(r#"{"name":"b"}"#, "Polygon", square),
         );
@@ -293,7 +294,7 @@ mod tests {
             (a.valid_from.unix_ms(), a.valid_until.unix_ms()),
             (1_767_225_600_000, 1_769_904_000_000)
         );
-        assert_eq!((b.valid_from, b.valid_until), (ALWAYS, FOR_EVER));
+        assert_eq!((b.valid_from, b.valid_until), (VALID_FROM_DEFAULT, VALID_UNTIL_DEFAULT));
         assert_eq!(a.polygons[0], b.polygons[0]);
         assert_eq!(a.polygons[0][1][1], [1.0, 2.0], "the height is ignored");
         assert_eq!(a.polygons.len(), 2);

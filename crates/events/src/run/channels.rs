@@ -15,10 +15,10 @@ use super::status::Status;
 use crate::watch::store::DeliveredEvent;
 use crate::watch::{Event, Kind};
 
-/// Number of topics that hold a state of a driver, not counting those of fences.
-pub(super) const STATES: usize = 2;
-/// Number of topics for each fence that hold a state of a driver.
-pub(super) const STATES_OF_FENCE: usize = 2;
+/// Number of topics with a state of one driver, without those of fences.
+pub(super) const TOPICS_PER_DRIVER: usize = 2;
+/// Number of topics with a state of one driver at one fence.
+pub(super) const TOPICS_PER_FENCE: usize = 2;
 
 /// The queue of one channel.
 pub(super) struct ChannelQueue {
@@ -119,23 +119,23 @@ impl Channels {
         self.enqueue_for(delivered, |_| true);
     }
 
-    /// Enqueues an event for those channels that have not accepted it and for which `is_for`
+    /// Enqueues an event for those channels that have not accepted it and for which `accepts`
     /// returns true.
-    fn enqueue_for(&mut self, delivered: DeliveredEvent, is_for: impl Fn(Channel) -> bool) {
+    fn enqueue_for(&mut self, delivered: DeliveredEvent, accepts: impl Fn(Channel) -> bool) {
         let is_accepted = |channel| match channel {
             Channel::Mqtt => delivered.mqtt_at.is_some(),
             Channel::Webhook => delivered.webhook_at.is_some(),
         };
         let channels = self.queues.iter().map(|queue| queue.channel);
         let pending: Vec<_> =
-            channels.filter(|channel| is_for(*channel) && !is_accepted(*channel)).collect();
+            channels.filter(|channel| accepts(*channel) && !is_accepted(*channel)).collect();
         if pending.is_empty() {
             return;
         }
         let event = delivered.event.clone();
         self.undelivered
             .insert(event.id(), Undelivered { delivery: delivered, pending: pending.clone() });
-        pending.into_iter().for_each(|channel| self.order(channel, Order::Publish(event.clone())));
+        pending.into_iter().for_each(|channel| self.push(channel, Order::Publish(event.clone())));
     }
 
     /// Clears the retained messages of an erased driver.
@@ -144,19 +144,20 @@ impl Channels {
             return;
         };
         let topic = |kind, fence: &str| Order::Clear(topic(&queue.prefix, driver_id, kind, fence));
-        let states: [_; STATES] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
-        let of_fence = |fence: &String| -> [_; STATES_OF_FENCE] {
+        let states: [_; TOPICS_PER_DRIVER] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
+        let fence_topics = |fence: &String| -> [_; TOPICS_PER_FENCE] {
             [Kind::Left, Kind::Slow].map(|kind| topic(kind, fence))
         };
-        let states: Vec<_> = states.into_iter().chain(fences.iter().flat_map(of_fence)).collect();
-        states.into_iter().for_each(|order| self.order(Channel::Mqtt, order));
+        let states: Vec<_> =
+            states.into_iter().chain(fences.iter().flat_map(fence_topics)).collect();
+        states.into_iter().for_each(|order| self.push(Channel::Mqtt, order));
     }
 
     /// Publishes again, oldest first, the states that the broker may have lost.
     pub(super) fn republish(&mut self, states: Vec<DeliveredEvent>) {
         states
             .into_iter()
-            .for_each(|delivered| self.order(Channel::Mqtt, Order::Republish(delivered.event)));
+            .for_each(|delivered| self.push(Channel::Mqtt, Order::Republish(delivered.event)));
     }
 
     pub(super) fn forget(&mut self, is_erased: impl Fn(&str) -> bool) {
@@ -187,16 +188,16 @@ impl Channels {
         }
     }
 
-    fn order(&mut self, channel: Channel, order: Order) {
+    fn push(&mut self, channel: Channel, order: Order) {
         let Some(queue) = self.queues.iter_mut().find(|queue| queue.channel == channel) else {
             return;
         };
         if let Some(Order::Publish(event)) = queue.push(order) {
-            self.drop_from(channel, &event);
+            self.count_dropped(channel, &event);
         }
     }
 
-    fn drop_from(&mut self, channel: Channel, event: &Event) {
+    fn count_dropped(&mut self, channel: Channel, event: &Event) {
         let name = channel.name();
         let dropped = self.status.dropped.with_label_values(&[name]);
         if dropped.get() == 0 {

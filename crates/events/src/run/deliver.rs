@@ -183,9 +183,9 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
     let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Client>, true);
     loop {
-        let Some(at) = node else { return };
+        let Some(address) = node else { return };
         let Some(publisher) = &mut connected else {
-            match connect(&mqtt, at).await {
+            match connect(&mqtt, address).await {
                 Ok((publisher, is_resumed)) => {
                     if is_first || !is_resumed {
                         ends.retained_lost.send_modify(|times| *times += 1);
@@ -195,7 +195,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 }
                 Err(error) => {
                     node = nodes.next();
-                    outage.report_and_wait(&format!("{at}: {}", error_chain(&error))).await;
+                    outage.report_and_wait(&format!("{address}: {}", error_chain(&error))).await;
                 }
             }
             continue;
@@ -214,7 +214,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             Ok(()) => outage.end(),
             Err(why) => {
                 (connected, node) = (None, nodes.next());
-                outage.report_and_wait(&format!("{at}: {why}")).await;
+                outage.report_and_wait(&format!("{address}: {why}")).await;
             }
         }
     }

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
-use self::channels::{ChannelQueue, Channels, STATES, STATES_OF_FENCE};
+use self::channels::{ChannelQueue, Channels, TOPICS_PER_DRIVER, TOPICS_PER_FENCE};
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
 use self::status::Status;
 use crate::fences::store::{FenceStore, StoredFence};
@@ -60,7 +60,7 @@ const LAG_MAX: Duration = Duration::from_secs(60);
 const CLEARED_MAX: usize = 100_000;
 /// Interval between log lines about clock steps: replicas with different clocks may answer in turn.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
-const WRITING: &str = "writing events failed";
+const WRITE_FAILED: &str = "writing events failed";
 /// The name of the polling task in `/readyz`.
 const PART: &str = "clickhouse";
 
@@ -74,8 +74,8 @@ struct Events {
     channels: Channels,
     watch: Watch,
     reader: Reader,
-    /// ClickHouse did not answer the last poll.
-    is_away: bool,
+    /// ClickHouse did not answer the last poll, or another replica answers now.
+    had_outage: bool,
     /// Events found and not yet written.
     unwritten: Vec<DeliveredEvent>,
     /// Ids of recent events that were found already.
@@ -116,12 +116,12 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let queues = start_channels(&config, &status, &sender, (&erased, &retained_lost), &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let waited = Cell::new(false);
-    let waits = |why: &str| {
+    let report_waiting = |why: &str| {
         waited.set(true);
         status.health.set(PART, vec![format!("clickhouse: {why}")]);
     };
     tokio::select! {
-        ready = tables::until_ready(&clickhouse, waits) => ready?,
+        ready = tables::until_ready(&clickhouse, report_waiting) => ready?,
         () = signals.next() => return Ok(Outcome::Clean),
     }
     // Beat independently of the polls: one that waits for a slow ClickHouse must not make `/livez`
@@ -140,7 +140,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         channels: Channels::new(queues, Arc::clone(&status)),
         watch: Watch::default(),
         reader: Reader::default(),
-        is_away: waited.get(),
+        had_outage: waited.get(),
         unwritten: Vec::new(),
         known: HashSet::new(),
         known_order: VecDeque::new(),
@@ -153,7 +153,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         drivers_log: Throttle::once(),
     };
     tokio::select! {
-        () = events.watch_for_ever(&mut answers) => {}
+        () = events.poll_forever(&mut answers) => {}
         () = beats => {}
         () = signals.next() => info!("stopping: undelivered events will be sent by the next process"),
         Some(ended) = tasks.join_next() => bail!("a task ended unexpectedly: {:?}", ended.err()),
@@ -193,17 +193,17 @@ fn start_channels(
 }
 
 impl Events {
-    async fn watch_for_ever(&mut self, answers: &mut mpsc::Receiver<Answer>) {
+    async fn poll_forever(&mut self, answers: &mut mpsc::Receiver<Answer>) {
         let mut log = Throttle::once();
-        let mut has_begun = false;
+        let mut is_restored = false;
         let mut polls = interval(POLL_EVERY);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             polls.tick().await;
             let polled = async {
-                if !has_begun {
-                    self.begin().await?;
-                    has_begun = true;
+                if !is_restored {
+                    self.restore().await?;
+                    is_restored = true;
                 }
                 self.poll(answers).await
             };
@@ -222,7 +222,7 @@ impl Events {
                     self.status.health.set(PART, Vec::new());
                 }
                 Err(error) => {
-                    self.is_away = true;
+                    self.had_outage = true;
                     let why = error_chain(error.as_ref());
                     if log.allow(std::time::Instant::now()) {
                         warn!(why, "waiting for ClickHouse: no events are found meanwhile");
@@ -235,7 +235,7 @@ impl Events {
 
     /// Restores the state of a quarter of an hour ago: the drivers' last fixes and known events.
     /// The polls then replay the fixes inserted since.
-    async fn begin(&mut self) -> Result<()> {
+    async fn restore(&mut self) -> Result<()> {
         let since = self.clickhouse.clock().await? - REPLAY_MS;
         let mut watch = Watch::new(self.rules().await?);
         let patience = u64::try_from(watch.rules.longest_patience()).unwrap_or_default();
@@ -254,7 +254,7 @@ impl Events {
             "watching"
         );
         (self.watch, self.reader) = (watch, Reader::new(since));
-        known.iter().for_each(|delivered| self.note(&delivered.event));
+        known.iter().for_each(|delivered| self.remember(&delivered.event));
         self.channels.resume(before, known);
         if self.config.webhook.is_some() {
             let unposted = EventStore(&self.clickhouse).unposted_before(since).await?;
@@ -279,7 +279,7 @@ impl Events {
         if !self.unwritten.is_empty() {
             self.write(answers).await?; // on an error nothing more is read, so `unwritten` stays bounded
         }
-        if std::mem::take(&mut self.is_away) {
+        if std::mem::take(&mut self.had_outage) {
             self.reader.lost_clickhouse();
         }
         self.reader.begin(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX));
@@ -339,7 +339,7 @@ impl Events {
     fn record(&mut self, found: &mut Vec<Event>) {
         for event in found.drain(..) {
             if !self.known.contains(&event.id()) {
-                self.note(&event);
+                self.remember(&event);
                 self.status.events.with_label_values(&[event.kind.name()]).inc();
                 self.unwritten.push(DeliveredEvent { event, mqtt_at: None, webhook_at: None });
             }
@@ -355,7 +355,7 @@ impl Events {
             self.writer
                 .write(&self.clickhouse, &insert, milepost_clickhouse::fresh_identity(0))
                 .await
-                .context(WRITING)?;
+                .context(WRITE_FAILED)?;
             std::mem::take(&mut self.unwritten)
                 .into_iter()
                 .for_each(|delivered| self.channels.enqueue(delivered));
@@ -365,14 +365,14 @@ impl Events {
             self.writer
                 .write(&self.clickhouse, &insert, milepost_clickhouse::fresh_identity(0))
                 .await
-                .context(WRITING)?;
+                .context(WRITE_FAILED)?;
             self.channels.unrecorded.clear();
         }
         Ok(())
     }
 
     /// Remembers the event's id for as long as its fix may be read again.
-    fn note(&mut self, event: &Event) {
+    fn remember(&mut self, event: &Event) {
         let oldest = event.known_at - 2 * REPLAY_MS;
         while self.known_order.front().is_some_and(|(known_at, _)| *known_at < oldest) {
             if let Some((_, id)) = self.known_order.pop_front() {
@@ -389,9 +389,9 @@ impl Events {
         if self.read_at.is_some_and(|at| at.elapsed() < REREAD_EVERY) {
             return Ok(());
         }
-        // Another replica may get fixes later than the one before, so handle the change like an
+        // The other replica may receive fixes later than this one did, so handle the change like an
         // outage.
-        self.is_away |= tables::return_to_own_endpoint(&self.clickhouse).await;
+        self.had_outage |= tables::return_to_own_endpoint(&self.clickhouse).await;
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         let is_erased = |id: &str| erased.contains_bytes(id.as_bytes());
@@ -406,22 +406,22 @@ impl Events {
         Ok(())
     }
 
-    /// Clears the topics of the drivers that are newly erased. Nothing is known of a driver who was
-    /// erased while no process ran, so there may be a topic for any fence.
+    /// Clears the topics of newly erased drivers, for every fence: this process does not know which
+    /// topics a driver has that was erased while no process ran.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let areas = self.watch.rules.areas.iter();
         let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();
         let fences = Vec::from_iter(fences);
-        let drivers_max = CLEARED_MAX / (STATES + STATES_OF_FENCE * fences.len());
+        let drivers_max = CLEARED_MAX / (TOPICS_PER_DRIVER + TOPICS_PER_FENCE * fences.len());
         let known = self.erased.borrow();
         let mut new = erased.not_in(&known);
         new.by_ref()
             .take(drivers_max)
             .for_each(|driver_id| self.channels.clear(driver_id, &fences));
-        let left = new.count();
-        if left > 0 {
+        let uncleared = new.count();
+        if uncleared > 0 {
             warn!(
-                drivers = left,
+                drivers = uncleared,
                 "too many erased drivers to clear all their topics: remove their retained messages from the broker"
             );
         }

@@ -81,7 +81,7 @@ impl Area {
 
     /// Returns whether the place is inside and the fence is valid at this time.
     #[must_use]
-    pub fn has(&self, ts: i64, [lng, lat]: [f64; 2]) -> bool {
+    pub fn contains(&self, ts: i64, [lng, lat]: [f64; 2]) -> bool {
         let [west, south, east, north] = self.bounds;
         self.is_valid(ts)
             && (west..=east).contains(&lng)
@@ -156,11 +156,11 @@ mod tests {
         for ring in [square, closed] {
             let area = Area::new("square".to_owned(), 0, 1, vec![vec![ring]]);
             assert!(
-                area.has(0, [0.1, 1.0]) && area.has(0, [1.9, 1.0]),
+                area.contains(0, [0.1, 1.0]) && area.contains(0, [1.9, 1.0]),
                 "points must be inside even near the edge that an open ring omits"
             );
-            assert!(!area.has(0, [-0.1, 1.0]) && !area.has(0, [2.1, 1.0]));
+            assert!(!area.contains(0, [-0.1, 1.0]) && !area.contains(0, [2.1, 1.0]));
         }
-        assert!(!Area::new("none".to_owned(), 0, 1, vec![vec![vec![]]]).has(0, [0.0, 0.0]));
+        assert!(!Area::new("none".to_owned(), 0, 1, vec![vec![vec![]]]).contains(0, [0.0, 0.0]));
     }
 }

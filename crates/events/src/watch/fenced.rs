@@ -68,8 +68,8 @@ impl Stay {
         if self.has_overstayed || areas.is_empty() {
             return;
         }
-        let is_of_driver = |area: &&Area| area.is_for(driver_id);
-        let areas: Vec<&Area> = areas.iter().copied().filter(is_of_driver).collect();
+        let is_for_driver = |area: &&Area| area.is_for(driver_id);
+        let areas: Vec<&Area> = areas.iter().copied().filter(is_for_driver).collect();
         let Some(stay) = self.stay_limit(&areas) else { return };
         let known_at = self.began.known_at.saturating_add(stay);
         if known_at < now && is_any_valid(&areas, known_at) {
@@ -143,17 +143,18 @@ impl<'a> Limited<'a> {
 /// The speed limits that a driver exceeds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Speeding {
-    /// Fences whose limit the driver exceeds; an empty name stands for `events.faster_than`.
-    by: BTreeSet<String>,
+    /// Names of the fences whose limit the driver exceeds; an empty name stands for
+    /// `events.faster_than`.
+    exceeded: BTreeSet<String>,
 }
 
 impl Speeding {
     /// Restores a state from a known event.
     pub(super) fn restore_event(&mut self, event: &Event) {
         if event.kind == Kind::Fast {
-            self.by.insert(event.fence.clone());
+            self.exceeded.insert(event.fence.clone());
         } else {
-            self.by.remove(&event.fence);
+            self.exceeded.remove(&event.fence);
         }
     }
 
@@ -170,28 +171,28 @@ impl Speeding {
         out: &mut Vec<Event>,
     ) {
         if let (Some(limit), Some(speed)) = (faster_than, fix.speed) {
-            self.judge_by(("", limit), last.map(|(last, _)| last), (fix, speed), out);
+            self.judge_limit(("", limit), last.map(|(last, _)| last), (fix, speed), out);
         }
         let limit_of = |area: &&Area| area.limits.speed.map(|limit| (area.name.clone(), limit));
-        let by_fence = self.by.iter().filter(|name| !name.is_empty());
-        let names: BTreeSet<String> = by_fence
+        let exceeded_fences = self.exceeded.iter().filter(|name| !name.is_empty());
+        let names: BTreeSet<String> = exceeded_fences
             .cloned()
             .chain(around.iter().filter_map(limit_of).map(|(name, _)| name))
             .collect();
         for name in names {
-            let of_name = || around.iter().copied().filter(|area| area.name == name);
-            let limit = of_name().filter_map(|area| area.limits.speed).reduce(f64::min);
+            let fence_areas = || around.iter().copied().filter(|area| area.name == name);
+            let limit = fence_areas().filter_map(|area| area.limits.speed).reduce(f64::min);
             match (limit, fix.speed) {
                 (Some(limit), Some(speed)) => {
                     let inside = last.filter(|(_, was_inside)| was_inside.contains(&name));
                     let last = inside.map(|(last, _)| last);
-                    self.judge_by((&name, limit), last, (fix, speed), out);
+                    self.judge_limit((&name, limit), last, (fix, speed), out);
                 }
                 (Some(_), None) => {}
                 // The driver is outside, or the fence has no limit any more.
                 (None, _) => {
                     out.push(event(fix, Kind::Slow, &name));
-                    self.by.remove(&name);
+                    self.exceeded.remove(&name);
                 }
             }
         }
@@ -199,24 +200,24 @@ impl Speeding {
 
     /// Judges a speed by one limit. `last`: the previous fix; `None` if the limit did not apply
     /// there.
-    fn judge_by(
+    fn judge_limit(
         &mut self,
         (fence, limit): (&str, f64),
         last: Option<&Fix>,
         (fix, speed): (&Fix, f64),
         out: &mut Vec<Event>,
     ) {
-        let (slow, is_fast) = (limit * SLOW_SHARE, self.by.contains(fence));
+        let (slow, is_fast) = (limit * SLOW_SHARE, self.exceeded.contains(fence));
         if is_fast && speed <= slow {
             out.push(event(fix, Kind::Slow, fence));
-            self.by.remove(fence);
+            self.exceeded.remove(fence);
         } else if !is_fast && speed > slow {
             let is_first = |last: &&Fix| {
                 fix.ts - last.ts <= GAP_MS_MAX && last.speed.is_some_and(|speed| speed > limit)
             };
             if let Some(first) = last.filter(is_first) {
                 out.push(Event { known_at: fix.inserted_at, ..event(first, Kind::Fast, fence) });
-                self.by.insert(fence.to_owned());
+                self.exceeded.insert(fence.to_owned());
             }
         }
     }

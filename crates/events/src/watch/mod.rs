@@ -59,18 +59,18 @@ impl Rules {
     /// "never" does not count. A driver's own rhythm may allow a longer one.
     #[must_use]
     pub fn longest_patience(&self) -> i64 {
-        let of_fences = self.areas.iter().filter_map(|area| area.limits.silent_for);
-        of_fences.chain(self.silent_for).filter(|ms| *ms < i64::MAX).max().unwrap_or_default()
+        let fence_limits = self.areas.iter().filter_map(|area| area.limits.silent_for);
+        fence_limits.chain(self.silent_for).filter(|ms| *ms < i64::MAX).max().unwrap_or_default()
     }
 }
 
 /// State of one driver.
 #[derive(Debug, Clone, Default)]
 struct Driver {
-    /// The newest fix of all. A fix that is not newer causes no event.
-    heard: Option<Fix>,
-    /// Where the driver is: the newest fix that is accurate and no jump.
-    newest: Option<Fix>,
+    /// The newest fix, even if it is inaccurate or a jump. A fix that is not newer causes no event.
+    last_fix: Option<Fix>,
+    /// The newest fix that is accurate and no jump: the driver's place.
+    last_good: Option<Fix>,
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
     /// Fences with an event of the driver.
@@ -190,16 +190,16 @@ impl Watch {
             if driver.is_silent {
                 continue;
             }
-            let Some(heard) = &driver.heard else { continue };
-            let since = heard.inserted_at.max(*clock_set_at);
-            let Some(silent_for) = driver.silent_for(heard, (since, now), rules, &limited) else {
+            let Some(last) = &driver.last_fix else { continue };
+            let since = last.inserted_at.max(*clock_set_at);
+            let Some(silent_for) = driver.silent_for(last, (since, now), rules, &limited) else {
                 continue;
             };
             if since.saturating_add(silent_for) <= now {
-                let known_at = heard.inserted_at.saturating_add(silent_for);
+                let known_at = last.inserted_at.saturating_add(silent_for);
                 // Time, place and speed are those of one fix, so that a receiver can join the event
                 // to it.
-                out.push(Event { known_at, ..event(heard, Kind::Silent, "") });
+                out.push(Event { known_at, ..event(last, Kind::Silent, "") });
                 driver.is_silent = true;
             }
         }
@@ -214,8 +214,8 @@ impl Watch {
     /// Forgets erased drivers. Returns their ids, each with the names of the fences that had an
     /// event of the driver.
     pub fn forget(&mut self, is_erased: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
-        let gone = self.drivers.extract_if(|id, _| is_erased(id));
-        gone.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
+        let erased = self.drivers.extract_if(|id, _| is_erased(id));
+        erased.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
     }
 
     /// Returns how many numbers are missing from the drivers' `seq`, as far as this process has
@@ -240,13 +240,13 @@ fn driver<'a>(drivers: &'a mut HashMap<String, Driver>, id: &str) -> Option<&'a 
 
 impl Driver {
     fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        if self.heard.as_ref().is_some_and(|heard| order(&fix) <= order(heard)) {
+        if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
             return;
         }
-        if let Some(heard) = &self.heard {
-            self.rhythm.add(fix.inserted_at - heard.inserted_at, fix.ts - heard.ts);
+        if let Some(last) = &self.last_fix {
+            self.rhythm.add(fix.inserted_at - last.inserted_at, fix.ts - last.ts);
         }
-        self.heard = Some(fix.clone());
+        self.last_fix = Some(fix.clone());
         if std::mem::take(&mut self.is_silent) {
             out.push(event(&fix, Kind::Heard, ""));
         }
@@ -255,14 +255,14 @@ impl Driver {
         }
         if let Some(suspect) = self.suspect.take() {
             let is_plausible =
-                self.newest.as_ref().is_none_or(|newest| !is_impossible(newest, &fix));
+                self.last_good.as_ref().is_none_or(|good| !is_impossible(good, &fix));
             if is_plausible && is_impossible(&suspect, &fix) {
                 out.push(Event { known_at: fix.inserted_at, ..event(&suspect, Kind::Jump, "") });
             } else {
                 self.move_to(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
             }
         }
-        if self.newest.as_ref().is_some_and(|newest| is_impossible(newest, &fix)) {
+        if self.last_good.as_ref().is_some_and(|good| is_impossible(good, &fix)) {
             self.suspect = Some(fix);
         } else {
             self.move_to(fix, rules, out);
@@ -275,7 +275,7 @@ impl Driver {
     /// gap if that is longer. `since`: time from which the silence is measured.
     fn silent_for(
         &self,
-        heard: &Fix,
+        last: &Fix,
         (since, now): (i64, i64),
         rules: &Rules,
         limited: &Limited,
@@ -283,19 +283,19 @@ impl Driver {
         let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
         let patience = |(fence, _): (&String, &Stay)| {
             let areas = limited.areas(fence);
-            let is_of_driver = |area: &&&Area| area.is_for(&heard.driver_id);
+            let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
             let counts = |ms: &i64| {
                 let known_at = since.saturating_add(*ms).min(now);
-                areas.iter().filter(is_of_driver).any(|area| area.is_valid(known_at))
+                areas.iter().filter(is_for_driver).any(|area| area.is_valid(known_at))
             };
-            let valid = areas.iter().filter(is_of_driver).filter(|area| area.is_valid(heard.ts));
+            let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
             valid.filter_map(|area| area.limits.silent_for).filter(counts).max()
         };
-        let of_fences = inside.filter_map(patience).max();
+        let fence_limit = inside.filter_map(patience).max();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
-        let of_rhythm = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
-        let of_fleet = rules.silent_for.map(|silent_for| silent_for.max(of_rhythm));
-        of_fences.or(of_fleet).filter(|ms| *ms < i64::MAX)
+        let rhythm_limit = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
+        let fleet_limit = rules.silent_for.map(|silent_for| silent_for.max(rhythm_limit));
+        fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
     }
 
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
@@ -303,23 +303,24 @@ impl Driver {
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
         let areas = rules.areas.iter();
         let mut around: Vec<&Area> =
-            areas.filter(|area| area.has(fix.ts, place)).filter(is_for).collect();
+            areas.filter(|area| area.contains(fix.ts, place)).filter(is_for).collect();
         let inside: BTreeSet<&str> = around.iter().copied().map(|area| &*area.name).collect();
         let mut was_inside = BTreeSet::new();
         for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
             was_inside.insert(fence.clone());
-            let of_name = || rules.areas.iter().filter(|area| area.name == *fence).filter(is_for);
-            stay.overstay_by(&fix, fence, of_name(), out);
+            let fence_areas =
+                || rules.areas.iter().filter(|area| area.name == *fence).filter(is_for);
+            stay.overstay_by(&fix, fence, fence_areas(), out);
             if inside.contains(&**fence) {
                 continue;
             }
-            let near = of_name().filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
+            let near = fence_areas().filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
             let count_before = around.len();
             around.extend(near);
             if around.len() == count_before {
                 stay.is_inside = false;
                 out.push(event(&fix, Kind::Left, fence));
-                judge_hours(&fix, fence, of_name(), out);
+                judge_hours(&fix, fence, fence_areas(), out);
             }
         }
         for fence in inside {
@@ -331,9 +332,9 @@ impl Driver {
                 judge_hours(&fix, fence, areas, out);
             }
         }
-        let last = self.newest.as_ref().map(|newest| (newest, &was_inside));
+        let last = self.last_good.as_ref().map(|good| (good, &was_inside));
         self.speeding.judge(last, &fix, &around, rules.faster_than, out);
-        self.newest = Some(fix);
+        self.last_good = Some(fix);
     }
 }
 

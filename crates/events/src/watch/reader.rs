@@ -44,19 +44,19 @@ pub struct Inserted {
 pub struct Reader {
     /// Insert time up to which all fixes are processed.
     cursor: i64,
-    /// Insert time up to which fixes are read again, for each of [`AGES_MS`].
-    again: [i64; 2],
+    /// Insert time up to which fixes have been read again, for each of [`AGES_MS`].
+    reread_cursors: [i64; 2],
     /// The server's time in the first answer of the last poll, and this process's clock then;
     /// `None` before the first poll.
     compared: Option<(i64, i64)>,
     /// ClickHouse did not answer the last poll.
-    was_away: bool,
+    had_outage: bool,
     /// Server time until which no driver falls silent.
     settled_at: i64,
-    /// Bounds of the current poll: the time at which it began, the ends of the spans that it
-    /// rereads, and the start of the span of new inserts.
-    at: i64,
-    again_until: [i64; 2],
+    /// Bounds of the current poll: its begin by this process's clock, the ends of the spans that it
+    /// reads again, and the start of the span of new inserts.
+    began_at: i64,
+    reread_ends: [i64; 2],
     new_after: i64,
     /// Insert time up to which the current poll has read.
     from: i64,
@@ -70,27 +70,27 @@ impl Reader {
     /// Creates a reader of the fixes that were inserted after this server time.
     #[must_use]
     pub fn new(since: i64) -> Self {
-        Self { cursor: since, again: [since - BACK_MS; 2], ..Self::default() }
+        Self { cursor: since, reread_cursors: [since - BACK_MS; 2], ..Self::default() }
     }
 
     /// Begins a poll. `at`: this process's monotonic clock, in milliseconds.
     pub fn begin(&mut self, at: i64) {
-        self.at = at;
+        self.began_at = at;
         let now = self.compared.map_or(i64::MAX, |(then, at_then)| then + at - at_then);
-        self.again_until = AGES_MS.map(|age| now.saturating_sub(age));
+        self.reread_ends = AGES_MS.map(|age| now.saturating_sub(age));
         (self.new_after, self.from) = (self.cursor - BACK_MS, i64::MIN);
         (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
     }
 
     /// Records that ClickHouse did not answer.
     pub fn lost_clickhouse(&mut self) {
-        self.was_away = true;
+        self.had_outage = true;
     }
 
     /// Returns the spans of insert times that are still to be read. They may overlap.
     pub fn wanted(&self) -> impl Iterator<Item = Span> {
-        let again = self.again.into_iter().zip(self.again_until);
-        let all = again.chain([(self.new_after, i64::MAX)]);
+        let reread = self.reread_cursors.into_iter().zip(self.reread_ends);
+        let all = reread.chain([(self.new_after, i64::MAX)]);
         all.map(|(after, until)| (after.max(self.from), until))
             .filter(|(after, until)| after < until)
     }
@@ -104,11 +104,11 @@ impl Reader {
     ) -> bool {
         let Inserted { fixes, is_cut, now, lag_ms } = inserted;
         if self.complete_until == i64::MAX {
-            self.compare(now, watch); // the first answer is the nearest to `at`
+            self.compare(now, watch); // the first answer is the nearest to `began_at`
         }
         self.lag_ms = self.lag_ms.max(lag_ms);
         self.complete_until = self.complete_until.min(now - self.lag_ms.min(LAG_MAX_MS));
-        if std::mem::take(&mut self.was_away) {
+        if std::mem::take(&mut self.had_outage) {
             self.settled_at = now + SETTLE_MS;
         }
         let last = fixes.last().map(|fix| fix.inserted_at);
@@ -129,14 +129,14 @@ impl Reader {
     /// Compares the server's clock with this process's. A step restarts the measurement of every
     /// silence; a step back also moves the reader back.
     fn compare(&mut self, now: i64, watch: &mut Watch) {
-        let before = self.compared.replace((now, self.at));
-        let step = before.map_or(0, |(then, at)| now - then - (self.at - at));
+        let before = self.compared.replace((now, self.began_at));
+        let step = before.map_or(0, |(then, at)| now - then - (self.began_at - at));
         if step.abs() > STEP_MS {
             self.step_ms = step;
             self.settled_at = now + SETTLE_MS;
             watch.restart_silences(now);
             self.cursor = self.cursor.min(now);
-            self.again = self.again.map(|again| again.min(now));
+            self.reread_cursors = self.reread_cursors.map(|cursor| cursor.min(now));
         }
     }
 
@@ -144,7 +144,8 @@ impl Reader {
     pub fn end(&mut self, watch: &mut Watch, out: &mut Vec<Event>) {
         self.cursor = self.cursor.max(self.complete_until - BACK_MS);
         for (n, age) in AGES_MS.into_iter().enumerate() {
-            self.again[n] = self.again[n].max(self.again_until[n].min(self.complete_until - age));
+            self.reread_cursors[n] =
+                self.reread_cursors[n].max(self.reread_ends[n].min(self.complete_until - age));
         }
         // Measure silences only up to the time at which all rows are visible here: newer rows may
         // not be visible yet, or may still be on another replica only.

@@ -60,7 +60,7 @@ impl DeliveredEvent {
     }
 }
 
-const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
+const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Maximum number of fixes in one answer, which is held in memory.
 const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
@@ -106,7 +106,7 @@ impl EventStore<'_> {
         // Read the fixes, the time and the lag with one query: behind a load balancer the next one
         // may reach another replica. The row with an empty driver id holds the time and the lag.
         let sql = format!(
-            "SELECT * FROM ((SELECT {FIX} FROM {} WHERE ({spans}) \
+            "SELECT * FROM ((SELECT {FIX_COLUMNS} FROM {} WHERE ({spans}) \
              AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
              ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
@@ -133,12 +133,12 @@ impl EventStore<'_> {
     ) -> Result<Vec<Fix>, Error> {
         let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
         let sql = format!(
-            "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
+            "SELECT {FIX_COLUMNS} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
              UNION ALL \
-             SELECT {FIX} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
+             SELECT {FIX_COLUMNS} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
              AND ifNull(acc, 0) <= {ACCURACY_M_MAX} AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id \
              UNION ALL \
-             SELECT * FROM (SELECT {FIX} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 6 HOUR \
+             SELECT * FROM (SELECT {FIX_COLUMNS} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 6 HOUR \
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND driver_id GLOBAL IN (SELECT driver_id \
              FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL 3 HOUR) \
              AND driver_id GLOBAL NOT IN (SELECT driver_id FROM {positions} WHERE {before} \

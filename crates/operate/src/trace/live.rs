@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use milepost_clickhouse::{ClickHouse, StoredFix};
 use milepost_command::client::{self, BrokerTarget, Client, ClientError};
-use milepost_command::rows::{rfc3339, shown};
+use milepost_command::rows::{json_lines, rfc3339};
 use milepost_command::tables;
 use milepost_config::{Config, Mqtt};
 use milepost_core::Qos;
@@ -25,9 +25,9 @@ use milepost_mqtt::{Grant, Packet};
 use milepost_observe::now;
 
 /// Interval between queries while a fix is not yet stored.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+const QUERY_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a fix that ClickHouse does not have is reported as not stored.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STORED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of fixes that wait to be stored. Further ones are never reported as stored.
 const WAITING_MAX: usize = 1_000;
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ impl Waiting {
         let Position { ts, seq, lat, lng, .. } = &self.fix;
         let apart_ms = stored.ts.abs_diff(ts.unix_ms());
         let same_time =
-            apart_ms == 0 || self.is_undated && u128::from(apart_ms) < PATIENCE.as_millis();
+            apart_ms == 0 || self.is_undated && u128::from(apart_ms) < STORED_TIMEOUT.as_millis();
         same_time && (stored.seq, stored.lat_e7, stored.lng_e7) == (*seq, lat.e7(), lng.e7())
     }
 }
@@ -64,11 +64,12 @@ pub async fn follow(
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut probe = subscribe(&config.mqtt).await?;
     let began = Instant::now();
-    let (until, mut ping_at, mut ask_at) = (began + duration, began + PING_EVERY, began);
+    let (until, mut ping_at, mut query_at) = (began + duration, began + PING_EVERY, began);
     let mut waiting = Vec::new();
     loop {
-        let due = if waiting.is_empty() { until } else { until.min(ask_at) };
-        let received = probe.wait_for(PATIENCE, |packet| decode_for(packet, &decoder, &driver_id));
+        let due = if waiting.is_empty() { until } else { until.min(query_at) };
+        let received =
+            probe.wait_for(STORED_TIMEOUT, |packet| decode_for(packet, &decoder, &driver_id));
         let mut lines = String::new();
         match timeout_at(due.min(ping_at), received).await {
             Ok(Ok((decoded, received_at))) => {
@@ -84,9 +85,9 @@ pub async fn follow(
             probe.send(&ping).await?;
             ping_at = now + PING_EVERY;
         }
-        if !waiting.is_empty() && (now >= ask_at || now >= until) {
+        if !waiting.is_empty() && (now >= query_at || now >= until) {
             lines += &outcomes(&clickhouse, &driver_id, &mut waiting).await?;
-            ask_at = now + ASK_EVERY;
+            query_at = now + QUERY_EVERY;
         }
         if !lines.is_empty() && !print(&lines)? || now >= until {
             probe.leave().await;
@@ -152,7 +153,7 @@ fn received_lines(
     format!(
         "{}\n{}",
         json!({"heard": rfc3339(received_at)}),
-        shown(decoded, &config.clickhouse.fields)
+        json_lines(decoded, &config.clickhouse.fields)
     )
 }
 
@@ -163,14 +164,14 @@ async fn outcomes(
     waiting: &mut Vec<Waiting>,
 ) -> Result<String> {
     let times: Vec<_> = waiting.iter().map(|entry| entry.fix.ts.unix_ms()).collect();
-    let stored = clickhouse.stored_fixes(driver_id, &times, PATIENCE).await?;
+    let stored = clickhouse.stored_fixes(driver_id, &times, STORED_TIMEOUT).await?;
     let mut lines = String::new();
     waiting.retain(|entry| {
         let id = json!({"ts": rfc3339(entry.fix.ts), "seq": entry.fix.seq});
         let after = entry.waits_since.elapsed();
         let line = if stored.iter().any(|stored| entry.is_stored_as(stored)) {
             json!({"stored": id, "within_ms": after.as_millis()})
-        } else if after >= PATIENCE {
+        } else if after >= STORED_TIMEOUT {
             json!({"not_stored": id, "after_ms": after.as_millis()})
         } else {
             return true;

@@ -164,10 +164,10 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
             // The file is gone: a running process has inserted it meanwhile.
             let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
             let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
-                let of_driver = |id: &[u8]| id == driver_id.as_bytes();
+                let is_driver = |id: &[u8]| id == driver_id.as_bytes();
                 inserts
                     .iter()
-                    .map(|insert| Some(insert.without(of_driver)?.1 as u64))
+                    .map(|insert| Some(insert.without(is_driver)?.1 as u64))
                     .sum::<Option<u64>>()
             });
             match rows {

@@ -10,7 +10,7 @@ Job's name adds 19, and Kubernetes adds a hash to a StatefulSet's name in a labe
 {{- end -}}
 {{- end -}}
 
-{{/* What selects pods of this release. Arguments: the root, the component. */}}
+{{/* The labels that select the pods of a component. Arguments: the root context, the component. */}}
 {{- define "milepost.selector" -}}
 {app.kubernetes.io/name: milepost, app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}, app.kubernetes.io/component: {{ index . 1 }}}
 {{- end -}}
@@ -19,7 +19,8 @@ Job's name adds 19, and Kubernetes adds a hash to a StatefulSet's name in a labe
 {app.kubernetes.io/name: milepost, app.kubernetes.io/instance: {{ .Release.Name | quote }}}
 {{- end -}}
 
-{{/* Ends in a hash of the content: a file that changed under a running pod would be read when its container restarts. */}}
+{{/* Ends in a hash of the content, so a new configuration is a new ConfigMap. If the file changed in place, an old pod would read the new
+configuration when its container restarts. */}}
 {{- define "milepost.configMap" -}}
 {{ include "milepost.name" . }}-{{ .Values.config | sha256sum | trunc 10 }}
 {{- end -}}
@@ -28,7 +29,7 @@ Job's name adds 19, and Kubernetes adds a hash to a StatefulSet's name in a labe
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
-{{/* Where pods may run. */}}
+{{/* The scheduling fields of a pod. */}}
 {{- define "milepost.placement" -}}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}

@@ -1,5 +1,5 @@
-//! Writes man pages and completions into a folder: `release-docs FOLDER`. The definitions are the
-//! programs' own files.
+//! Writes man pages and shell completions into a folder: `release-docs FOLDER`. They are made from
+//! the programs' own `clap` definitions.
 
 use std::fs;
 use std::path::Path;
@@ -9,9 +9,9 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
 #[path = "../../../../map/src/cli.rs"]
-mod of_map;
+mod map_cli;
 
-/// Behind the page of a program as a whole: docs/reference.md has the same.
+/// Appended to each program's main page. docs/reference.md lists the same exit codes.
 const EXIT_STATUS: &str = r#".SH "EXIT STATUS"
 .TP
 0
@@ -30,18 +30,19 @@ data is left in the broker or in the spool; nothing is lost if a process comes b
 
 fn main() -> Result<()> {
     let folder = std::env::args_os().nth(1).context("usage: release-docs FOLDER")?;
-    // In the definitions the name is that of the crate they are compiled in: here, this one.
+    // clap takes the name from the crate that compiles the definition, here release-docs.
     let programs =
-        [("milepost", milepost::cli::command()), ("milepost-map", of_map::Arguments::command())];
+        [("milepost", milepost::cli::command()), ("milepost-map", map_cli::Arguments::command())];
     for (name, program) in programs {
         write(name, program.name(name), Path::new(&folder))?;
     }
     Ok(())
 }
 
-/// `FOLDER/PROGRAM/man/*.1` and `FOLDER/PROGRAM/completions/{PROGRAM.bash,_PROGRAM,PROGRAM.fish}`.
+/// Writes `FOLDER/PROGRAM/man/*.1` and
+/// `FOLDER/PROGRAM/completions/{PROGRAM.bash,_PROGRAM,PROGRAM.fish}`.
 fn write(name: &str, program: Command, folder: &Path) -> Result<()> {
-    // The commit is in the binary; a page is the same for every build of a version.
+    // Without the commit, so that the pages are the same for every build of a version.
     let mut program =
         program.version(milepost_observe::build::VERSION).disable_help_subcommand(true);
     program.build();
