@@ -46,7 +46,7 @@ pub(super) fn find(
     let mut found: Vec<(&'static str, Column)> = Vec::new();
     for (field, quantity, names) in KNOWN {
         let unit_in = |name: &str| {
-            quantity.and_then(|quantity| quantity.stated_in(name)).map(|(_, unit)| unit)
+            quantity.and_then(|quantity| quantity.split_unit(name)).map(|(_, unit)| unit)
         };
         match named(field) {
             // A column's own name may contain a +, so try the whole name first.
@@ -98,8 +98,8 @@ pub(super) fn find(
         // Some programs write the units in a row below the names, others after each value.
         if let (Some(quantity), None) = (quantity, column.unit) {
             let value = value(column.at);
-            let after_value = || quantity.stated_after(value).filter(|_| !is_place(field));
-            column.unit = quantity.unit_called(value).or_else(after_value);
+            let after_value = || quantity.unit_after_number(value).filter(|_| !is_place(field));
+            column.unit = quantity.unit_named(value).or_else(after_value);
         }
     }
     add_hemispheres(columns, value, &mut found);
@@ -266,7 +266,7 @@ fn by_name(
             Some(_) | None => name.as_str(),
         };
         let (rest, unit) = quantity
-            .and_then(|quantity| quantity.stated_in(name))
+            .and_then(|quantity| quantity.split_unit(name))
             .map_or((name, None), |(rest, unit)| (rest, Some(unit)));
         let rest = normalised(rest);
         if quantity == Some(Quantity::Angle) {

@@ -70,7 +70,7 @@ impl SignedColumn {
         if given.is_some_and(|unit| unit == "deg" || unit.starts_with(['-', '+'])) {
             return None;
         }
-        let without_unit = milepost_decode::Quantity::Angle.stated_in(name);
+        let without_unit = milepost_decode::Quantity::Angle.split_unit(name);
         let of_name = hemisphere_in(name)
             .or_else(|| hemisphere_in(without_unit?.0))
             .map(|(_, side)| (name.to_owned(), side));

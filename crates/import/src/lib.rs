@@ -12,8 +12,8 @@
 //! flight at a time, and none while ClickHouse has many parts to merge. At most three batches are
 //! in memory.
 //!
-//! Refuses: a file in which it cannot find a required field, or whose unread columns change what the
-//! others mean (`row_checks.rs`), before it stores anything.
+//! Refuses: a file in which it cannot find a required field, or whose unread columns change what
+//! the others mean (`row_checks.rs`), before it stores anything.
 
 mod columns;
 mod command;

@@ -133,8 +133,8 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma may
-    /// be a decimal comma. A row that cannot be parsed or fails the checks is passed as it is, which
-    /// is not JSON; `fault` then holds the reason.
+    /// be a decimal comma. A row that cannot be parsed or fails the checks is passed as it is,
+    /// which is not JSON; `fault` then holds the reason.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],

@@ -278,7 +278,7 @@ impl FileReader<'_> {
         read::skip_mark(&mut input)?;
         self.summary = FileSummary::new(path.display().to_string(), plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
-            .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
+            .with_age_key("clickhouse.retention.positions_days and rollups_days");
         let explaining =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let fault = RefCell::<Cow<'static, str>>::default();
