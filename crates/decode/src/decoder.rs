@@ -143,8 +143,8 @@ impl Decoder {
         })?;
         out.source = Some(index);
         let Ok(driver) = &driver else {
-            let other = "driver_other of the source maps other bytes";
-            return refuse(Reason::BadTopic, format!("{DRIVER_ID_RULE}; {other}"));
+            let remedy = "to map other bytes, set driver_other of the source";
+            return refuse(Reason::BadTopic, format!("{DRIVER_ID_RULE}; {remedy}"));
         };
         if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
             *payload = Cow::Owned(text);

@@ -84,7 +84,8 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
             )
         } else {
             format!(
-                "{at} is {value:?}; {DRIVER_ID_RULE}; driver_other of the source maps other bytes"
+                "{at} is {value:?}; {DRIVER_ID_RULE}; to map other bytes, set driver_other of the \
+                 source"
             )
         },
     )

@@ -302,7 +302,7 @@ mod tests {
             assert!(is_plain(text), "{text:?}");
         }
         let deep = ["[".repeat(17), "]".repeat(17)].concat();
-        let others = [
+        let rejected = [
             "1e5",
             "01",
             "1.",
@@ -316,7 +316,7 @@ mod tests {
             "",
             &deep,
         ];
-        for text in others {
+        for text in rejected {
             assert!(!is_plain(text), "{text:?}");
         }
     }

@@ -188,9 +188,9 @@ fn refuse_separate_minutes(
     let has_fraction = rows.iter().filter_map(value).any(|value| value.fract() != 0.0);
     let own = normalised(&columns[chosen.at]);
     let names = name_prefixes(names, &own);
-    let others =
+    let other_columns =
         columns.iter().enumerate().filter(|(at, _)| *at != chosen.at && may_be_minutes(*at, rows));
-    let found = others
+    let found = other_columns
         .map(|(_, name)| name)
         .find_map(|name| Some((name, minutes_or_seconds(name, &names)?)));
     if let (Some((name, part)), false) = (found, has_fraction) {
@@ -318,14 +318,14 @@ pub(super) fn unread(
     let is_read = |(at, name): &(usize, &String)| {
         found.iter().any(|(_, column)| column.at == *at) || keep.contains(name) || *name == driver
     };
-    let others = columns.iter().enumerate().filter(|column| !is_read(column));
+    let other_columns = columns.iter().enumerate().filter(|column| !is_read(column));
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let ts = found.iter().find(|(field, _)| *field == "ts").map_or("", |(_, ts)| value(ts.at));
     let (_, _, times) = FIELD_NAMES.iter().find(|(field, ..)| *field == "ts").expect("one of them");
     let is_other_time = |at: usize, name: &str| {
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
-    let described = others.map(|(at, name)| match meant(name) {
+    let described = other_columns.map(|(at, name)| match meant(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
         }

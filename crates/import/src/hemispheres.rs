@@ -226,8 +226,8 @@ impl LateHemispheres {
         (0..2).find_map(|n| {
             let place = self.places[n]?;
             let (_, field, letters) = COORDINATES[n];
-            let (_, _, others) = COORDINATES[1 - n];
-            let has_other = || self.candidates.iter().any(|(at, _)| has(*at, &others));
+            let (_, _, other_letters) = COORDINATES[1 - n];
+            let has_other = || self.candidates.iter().any(|(at, _)| has(*at, &other_letters));
             let is_meant = |name: &str| hemisphere(name) == Some(n) || has_other();
             let is_fault =
                 |(at, name): &&(usize, String)| has(*at, &letters[2..]) && is_meant(name);

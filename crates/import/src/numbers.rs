@@ -20,7 +20,7 @@ pub(super) fn decimals<'v>(values: impl Iterator<Item = &'v [u8]>) -> Decimals {
     for value in values {
         let value = without_unit(value);
         let last = value.iter().rposition(|byte| matches!(byte, b'.' | b','));
-        let count = |wanted: u8| value.iter().filter(|byte| **byte == wanted).count();
+        let count = |mark: u8| value.iter().filter(|byte| **byte == mark).count();
         match (last.map(|at| value[at]), count(b','), count(b'.')) {
             (Some(b','), 1, points) if points == 0 || is_grouped(value, b'.') => {
                 decimals = Decimals::Commas;
@@ -90,11 +90,11 @@ fn is_grouped(value: &[u8], mark: u8) -> bool {
     };
     let mut groups = whole.split(|byte| *byte == mark);
     let first = groups.next().unwrap_or_default();
-    let others: Vec<&[u8]> = groups.collect();
+    let later_groups: Vec<&[u8]> = groups.collect();
     has_end
         && (1..=3).contains(&first.len())
-        && !others.is_empty()
-        && others.iter().all(|group| group.len() == 3)
+        && !later_groups.is_empty()
+        && later_groups.iter().all(|group| group.len() == 3)
 }
 
 #[cfg(test)]

@@ -402,13 +402,13 @@ fn fields_by_names(
     // TCX and KML files have points without coordinates, for example during a pause.
     more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
     let known = FIELDS.map(|(field, ..)| field);
-    let others = ["lat_hemisphere", "lng_hemisphere"];
+    let hemisphere_fields = ["lat_hemisphere", "lng_hemisphere"];
     if let Some((field, _)) = args
         .fields
         .iter()
-        .find(|(field, _)| !known.contains(&&**field) && !others.contains(&&**field))
+        .find(|(field, _)| !known.contains(&&**field) && !hemisphere_fields.contains(&&**field))
     {
-        let all = [&known[..], &others[..]].concat();
+        let all = [&known[..], &hemisphere_fields[..]].concat();
         bail!("--field {field}: must be one of {}", all.join(", "));
     }
     let given =
@@ -444,7 +444,7 @@ fn fields_by_names(
         at("acc")?,
         at("seq")?,
     ];
-    for (n, field) in others.into_iter().enumerate() {
+    for (n, field) in hemisphere_fields.into_iter().enumerate() {
         more.hemispheres[n] = given(field).map(|at| to(field, at)).transpose()?;
     }
     if more.date.is_some() && more.local.is_none() {

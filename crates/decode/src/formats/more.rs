@@ -195,10 +195,10 @@ fn signed<'a>(
             format!("{field} is {number}, and {at} says {c}: which is right?"),
         ),
         Some(_) | None => {
-            let wanted = format!("not {positive} or {negative}");
+            let expected = format!("not {positive} or {negative}");
             refuse(
                 Reason::WrongType,
-                format!("{at}, the hemisphere of {field}, is {hemisphere}, {wanted}"),
+                format!("{at}, the hemisphere of {field}, is {hemisphere}, {expected}"),
             )
         }
     }
