@@ -98,7 +98,7 @@ impl Attributes {
         true
     }
 
-    /// Returns the pairs in the form without a size limit; moves short ones to the heap.
+    /// Returns the pairs in their long form; moves short ones to the heap.
     fn long(&mut self) -> &mut LongPairs {
         if matches!(self.0, Pairs::Short { .. }) {
             let (count, bytes) = (self.len(), self.bytes());

@@ -43,8 +43,9 @@ pub(super) fn month(name: &str) -> Option<usize> {
     MONTHS.iter().position(|names| names.contains(&&*name)).map(|at| at + 1)
 }
 
-/// Rewrites a date that names its month as `2026-11-26`, followed by the rest of the text. Removes
-/// the name of a weekday. Returns `None` if the text contains no such date and no weekday.
+/// Rewrites a date with the name of its month in digits: `2026-11-26`, followed by the rest of the
+/// string. Removes the name of a weekday. Returns `None` if the string has no such date and no
+/// weekday.
 ///
 /// Examples: `Thu, 26 Nov 2026 10:15:00 +0000` (RFC 2822), `Thu Nov 26 10:15:00 UTC 2026` (`date`),
 /// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`, `2026年11月26日 10:15`.

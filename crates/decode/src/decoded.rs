@@ -1,4 +1,4 @@
-//! The result of decoding a message.
+//! Defines the result of decoding a message.
 
 use std::collections::BTreeSet;
 

@@ -21,8 +21,8 @@ pub(super) enum Named<'s> {
 }
 
 impl Named<'_> {
-    /// Returns the topic's driver; or the value at the pointer in the first of `objects` that has
-    /// one (the point, then the object around it); or `fallback`.
+    /// Returns the driver id in the topic, or the id at the pointer in the first of `objects` that
+    /// has a value there (the point, then the object around it), or `fallback`.
     pub(super) fn id(
         &self,
         objects: [&[u8]; 2],

@@ -78,7 +78,7 @@ impl Pointer {
 pub(super) struct Paths {
     slot: Option<usize>,
     sharing: Sharing,
-    /// The coordinate whose name the last step of this path is: 0 for lat, 1 for lng.
+    /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
     children: Vec<(Box<str>, Paths)>,
 }

@@ -1,4 +1,4 @@
-//! Valid messages without a fix: counted by kind, not rejected.
+//! Defines the kinds of valid messages without a fix, which are counted and not rejected.
 
 /// The kind of an ignored message. A closed list, because it is a metric's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

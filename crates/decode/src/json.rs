@@ -1,4 +1,4 @@
-//! JSON values borrowed from the payload: a scalar, a string, an array's elements.
+//! Defines JSON values borrowed from the payload: a scalar, a string, an array's elements.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,7 +23,7 @@ pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// A JSON value, as far as a field can use it. `null` counts as missing.
+/// A JSON value in the forms that a field can use. `null` counts as missing.
 #[derive(Debug, Default)]
 pub(super) enum Scalar<'a> {
     #[default]

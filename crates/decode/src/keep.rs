@@ -135,7 +135,7 @@ pub(super) struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// Creates the origin of a point whose fields are in the point itself, not around it.
+    /// Creates the origin of a point without an enclosing object.
     pub(super) fn whole(raw: &'a [u8]) -> Self {
         Self { raw, enclosing: raw, driver: Scalar::Missing, root: &[] }
     }

@@ -127,7 +127,8 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// Reads a value, most often not a number, from a copy of the cursor. Returns both.
+    /// Reads a value that is rarely a number, from a copy of the cursor. Returns the value, and the
+    /// copy after it.
     #[inline(never)]
     fn non_number(mut self) -> Option<(Scalar<'a>, Self)> {
         let value = match self.peek() {

@@ -59,7 +59,7 @@ pub struct Lacking {
     pub attributes_cut: u64,
 }
 
-/// What a position needs besides its point.
+/// The values that a position needs besides its point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The point's own `ts`, or its substitute.

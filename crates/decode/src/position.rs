@@ -27,7 +27,7 @@ pub struct Position {
     pub heading: Heading,
     pub alt: Altitude,
     pub acc: Accuracy,
-    /// Arrival of the message at milepost.
+    /// Time at which the message arrived at milepost.
     pub received_at: Timestamp,
     pub attributes: Attributes,
 }

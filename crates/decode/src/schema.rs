@@ -8,7 +8,7 @@ use super::keep::Keep;
 use super::time::Local;
 use super::unit::TimeUnit;
 
-/// How to read the payloads of a source: the result of its format and its configuration.
+/// Rules for reading the payloads of a source, from its format and its configuration.
 #[derive(Debug, Clone)]
 pub(super) struct Schema {
     pub(super) driver: Driver,
@@ -22,8 +22,7 @@ pub(super) struct Schema {
     /// The format's name of `ts`, for errors; `None` if the format has no such field.
     pub(super) ts_name: Option<String>,
     pub(super) ts_unit: TimeUnit,
-    /// Parser of a `ts` string that is not RFC 3339 with an offset; `None`: such a string is
-    /// rejected, unless it has an offset.
+    /// Zone and pattern of `ts` strings; `None`: a string must state its offset.
     pub(super) local: Option<Arc<Local>>,
     /// The format is milepost's own, whose keys are often misspelt.
     pub(super) is_own: bool,

@@ -318,7 +318,7 @@ pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
     text.len() <= 100 && (may_be(text) || has_zone() && may_be(&without_zone()))
 }
 
-/// Returns whether a text is a time of day, with colons or as `hhmmss`.
+/// Returns whether a string is a time of day, with colons or as `hhmmss`.
 pub(super) fn is_time_of_day(text: &str) -> bool {
     let text = text.trim();
     let has_colon = text.contains(':');

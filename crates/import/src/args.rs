@@ -157,7 +157,7 @@ pub struct ImportArgs {
     /// of owntracks/USER/DEVICE in the configuration]
     #[arg(long)]
     pub driver: Option<String>,
-    /// Where a field is. FIELD: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or
+    /// Place of a field. FIELD: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or
     /// lng_hemisphere; WHERE: a column, an element of trkpt, or a JSON pointer. ts=DATE+TIME joins
     /// two of them
     #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = parse_field)]
@@ -189,7 +189,7 @@ pub struct ImportArgs {
     /// Only read and decode; contacts no server; exit 1 on rejects
     #[arg(long)]
     pub dry_run: bool,
-    /// Note in this file how much of each file is stored, and skip that the next time
+    /// Record in this file how much of each file is stored, and skip that part the next time
     #[arg(long, value_name = "STATE", conflicts_with = "dry_run")]
     pub resume: Option<PathBuf>,
     /// Files, or - for standard input

@@ -347,9 +347,9 @@ pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&
     columns.iter().find(is_near).map(String::as_str)
 }
 
-/// Returns the values that mean "not available" in AIS (ITU-R M.1371), by slot: 102.3 knots, a
-/// course of 360.0 degrees, a heading of 511 degrees, these in tenths, and 91 and 181 degrees for
-/// lat and lng. Returns none if the file is not AIS.
+/// Returns the values that mean "not available" in AIS (ITU-R M.1371), by slot: 102.3 knots and a
+/// course of 360.0 degrees (also in tenths, as 1,023 and 3,600), a heading of 511 degrees, and 91
+/// and 181 degrees for lat and lng. Returns none if the file is not AIS.
 pub(super) fn ais_unavailable(
     found: &[(&'static str, Column)],
     columns: &[String],

@@ -43,7 +43,7 @@ pub struct Fields {
     pub more: Option<Box<More>>,
 }
 
-/// Peculiarities of the devices of a shipped format.
+/// Quirks of the devices of a shipped format.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quirks {
     pub(super) numbers_may_be_strings: bool,

@@ -1,5 +1,5 @@
-//! The formats. Most are mappings; milepost's own, GeoJSON and NMEA are code, because a mapping
-//! cannot describe them.
+//! Reads payloads in their formats. Most formats are mappings; milepost's own, GeoJSON and NMEA are
+//! code, because a mapping cannot describe them.
 
 mod degrees;
 mod geojson;
@@ -110,7 +110,7 @@ impl Format {
     }
 }
 
-/// Passes every point of a payload to `points`.
+/// Adds every point of a payload to `points`.
 pub(super) fn read(
     format: &Format,
     points: &mut Points<'_>,

@@ -34,7 +34,7 @@ pub struct More {
     pub hemispheres: [Option<Pointer>; 2],
     /// The date of a `ts` that is a time of day.
     pub date: Option<Pointer>,
-    /// How a string in `ts` is parsed.
+    /// Zone and pattern of a string in `ts`.
     pub local: Option<Arc<Local>>,
     /// Size of the heading's unit in degrees.
     pub heading: f64,
