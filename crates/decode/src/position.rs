@@ -27,7 +27,7 @@ pub struct Position {
     pub heading: Heading,
     pub alt: Altitude,
     pub acc: Accuracy,
-    /// Time at which the message arrived at milepost.
+    /// Arrival of the message at milepost.
     pub received_at: Timestamp,
     pub attributes: Attributes,
 }

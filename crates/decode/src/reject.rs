@@ -112,7 +112,7 @@ impl Reason {
 /// limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
-    /// Time at which the message arrived at milepost.
+    /// Arrival of the message at milepost.
     pub received_at: Timestamp,
     /// The message's topic, its first 1,024 bytes.
     pub topic: String,
