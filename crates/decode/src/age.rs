@@ -1,11 +1,11 @@
-//! The time of a point, and how old it may be. An error states the time that was read, the limit,
-//! its configuration key and the usual cause.
+//! Reads the time of a point, and limits its age. An error states the time that was read, the
+//! limit, its configuration key and the usual cause.
 
 use super::json::Scalar;
-use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
+use super::schema::Schema;
 use super::time::{
-    Local, Zone, epoch_ms_from_float, epoch_ms_from_integer, in_figures, rfc3339, rounded,
+    Local, Zone, epoch_ms_from_float, epoch_ms_from_integer, explain_date_digits, rfc3339, rounded,
 };
 use super::unit::TimeUnit;
 use crate::position::Timestamp;
@@ -19,7 +19,7 @@ const ROLLOVER_MS: i64 = 1_024 * 7 * DAY_MS;
 /// 1970 or 1980.
 const CLOCK_UNSET_BEFORE_MS: i64 = 347_155_200_000;
 
-/// How far `ts` may be from the time of receipt, in milliseconds.
+/// Maximum distances of `ts` from the time of receipt, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgeLimits {
     pub(super) past_ms: i64,
@@ -33,10 +33,10 @@ impl AgeLimits {
     pub(super) fn timestamp(
         &self,
         ts: &Scalar<'_>,
-        reading: &Reading,
+        schema: &Schema,
         received_at: Timestamp,
     ) -> Result<Option<Timestamp>, Refusal> {
-        let ms = match (ts, reading.ts_unit) {
+        let ms = match (ts, schema.ts_unit) {
             (Scalar::Missing, _) => return Ok(None),
             (Scalar::Integer(number), TimeUnit::BySize) => epoch_ms_from_integer(*number),
             (Scalar::Number(number), TimeUnit::BySize) => epoch_ms_from_float(number.as_f64()),
@@ -48,14 +48,14 @@ impl AgeLimits {
             (Scalar::Number(number), TimeUnit::Microseconds) => rounded(number.as_f64() / 1e3),
             (Scalar::Integer(number), TimeUnit::Nanoseconds) => number / 1_000_000,
             (Scalar::Number(number), TimeUnit::Nanoseconds) => rounded(number.as_f64() / 1e6),
-            (_, unit) => from_text(ts, unit, reading.local.as_deref())?,
+            (_, unit) => from_text(ts, unit, schema.local.as_deref())?,
         };
         let age_ms = received_at.unix_ms().saturating_sub(ms);
         if age_ms > self.past_ms {
-            return refuse(Reason::TooOld, too_old(*self, ts, ms, reading.ts_unit, received_at));
+            return refuse(Reason::TooOld, too_old(*self, ts, ms, schema.ts_unit, received_at));
         }
         if age_ms < -self.future_ms {
-            return refuse(Reason::TooNew, too_new(*self, ts, ms, reading.ts_unit, received_at));
+            return refuse(Reason::TooNew, too_new(*self, ts, ms, schema.ts_unit, received_at));
         }
         Ok(Some(Timestamp::from_unix_ms(ms)))
     }
@@ -73,8 +73,8 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
             TimeUnit::BySize | TimeUnit::Rfc3339 | TimeUnit::Pattern,
             Some(local),
         ) => {
-            let read = local.unix_ms(text);
-            return read.map_err(|why| Refusal::new(Reason::BadTs, format!("ts is {ts}: {why}")));
+            let ms = local.unix_ms(text);
+            return ms.map_err(|why| Refusal::new(Reason::BadTs, format!("ts is {ts}: {why}")));
         }
         (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339, None) => match rfc3339(text) {
             Some(time) => return Ok(time.unix_ms()),
@@ -127,19 +127,19 @@ fn too_old(
     unit: TimeUnit,
     received_at: Timestamp,
 ) -> String {
-    let time = shown(ms);
+    let time = format_time(ms);
     let is_plausible = |ms: i64| limits.is_plausible(ms, received_at);
     let (days, key) = (limits.past_ms / DAY_MS, limits.past_key);
     let to_store = format!("is more than {days} days old; to store it, raise {key}");
     if let Some((weeks, day)) = rollover(ms, 1, is_plausible) {
         // The time may be right: an imported file can be years old.
-        let or_not = if days > 100 { format!("; or it {to_store}") } else { String::new() };
+        let or_old = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
             "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update its \
-             firmware{or_not}"
+             firmware{or_old}"
         );
     }
-    if let Some(hint) = factor(ts, unit, is_plausible) {
+    if let Some(hint) = unit_hint(ts, unit, is_plausible) {
         return format!("{time} is too old; {hint}");
     }
     // Days since 1899-12-30, as spreadsheets count them, until 2064.
@@ -150,7 +150,7 @@ fn too_old(
         );
     }
     if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)
-        && let Some(hint) = in_figures(*number, is_plausible)
+        && let Some(hint) = explain_date_digits(*number, is_plausible)
     {
         return hint;
     }
@@ -167,7 +167,8 @@ fn too_old(
     format!("{time} {to_store}")
 }
 
-/// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds.
+/// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
+/// of UTC.
 const EPOCHS: [(i64, &str); 4] = [
     (631_065_600, "from 1989-12-31, as Garmin's FIT does"),
     (978_307_200, "from 2001, as Apple's clocks do"),
@@ -182,13 +183,13 @@ fn too_new(
     unit: TimeUnit,
     received_at: Timestamp,
 ) -> String {
-    let time = shown(ms);
+    let time = format_time(ms);
     let is_plausible = |ms: i64| limits.is_plausible(ms, received_at);
-    if let Some(hint) = factor(ts, unit, is_plausible) {
+    if let Some(hint) = unit_hint(ts, unit, is_plausible) {
         return format!("{time} is in the future; {hint}");
     }
     if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)
-        && let Some(hint) = in_figures(*number, is_plausible)
+        && let Some(hint) = explain_date_digits(*number, is_plausible)
     {
         return hint;
     }
@@ -208,7 +209,7 @@ fn too_new(
 fn rollover(ms: i64, sign: i64, is_plausible: impl Fn(i64) -> bool) -> Option<(i64, String)> {
     let shifted = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
     let rollovers = [1, 2].into_iter().find(|rollovers| is_plausible(shifted(*rollovers)))?;
-    let day = shown(shifted(rollovers)).get(..10).unwrap_or_default().to_owned();
+    let day = format_time(shifted(rollovers)).get(..10).unwrap_or_default().to_owned();
     Some((rollovers * 1_024, day))
 }
 
@@ -221,7 +222,11 @@ impl AgeLimits {
 
 /// Explains a number that was read in a unit other than the device's, such as seconds taken for
 /// milliseconds.
-fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
+fn unit_hint(
+    ts: &Scalar<'_>,
+    unit: TimeUnit,
+    is_plausible: impl Fn(i64) -> bool,
+) -> Option<String> {
     const UNITS: [(&str, f64); 4] = [("s", 1e3), ("ms", 1.0), ("us", 1e-3), ("ns", 1e-6)];
     let at = match unit {
         TimeUnit::Seconds => 0,
@@ -232,16 +237,16 @@ fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_plausible: impl Fn(i64) -> bool) -
     };
     let number = ts.as_f64()?;
     let right = UNITS.iter().position(|(_, ms)| is_plausible(rounded(number * ms)))?;
-    let by = ["1,000", "1,000,000", "1,000,000,000"].get(right.abs_diff(at).checked_sub(1)?)?;
+    let ratio = ["1,000", "1,000,000", "1,000,000,000"].get(right.abs_diff(at).checked_sub(1)?)?;
     let (sent, read) = (UNITS[right].0, UNITS[at].0);
     Some(format!(
-        "it is off by a factor of {by}: the number is in {sent}, but is read in {read}; set \
+        "it is off by a factor of {ratio}: the number is in {sent}, but is read in {read}; set \
          ts_unit = \"{sent}\""
     ))
 }
 
 /// Formats a time as RFC 3339, or as milliseconds if the year has more than four digits.
-fn shown(ms: i64) -> String {
+fn format_time(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms)
         .map_or_else(|_| format!("{ms} ms"), |time| time.to_string())
 }

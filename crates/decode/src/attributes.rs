@@ -1,4 +1,4 @@
-//! Other fields of a point that its source keeps: names and values as strings.
+//! Stores the other fields of a point that its source keeps: names and values as strings.
 
 use super::row_binary::{count_at, put_text};
 
@@ -9,7 +9,7 @@ pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
 /// Bytes of the two length prefixes of a name and its value.
 const LENGTHS_BYTES: usize = 4;
 
-/// Bytes of encoded pairs that need no allocation: `batt` and `80` are eight.
+/// Bytes of encoded pairs that need no allocation: `batt` and `80` take eight, with their lengths.
 const SHORT_BYTES: usize = 21;
 
 /// Names with their values, each name once, in the order sent. A few short pairs, as most points
@@ -87,16 +87,18 @@ impl Attributes {
             return false;
         }
         #[expect(clippy::cast_possible_truncation, reason = "at most SHORT_BYTES")]
-        let [of_name, of_value, of_both] = [name.len(), value.len(), needed].map(|len| len as u8);
-        rest[0] = of_name;
+        let [name_length, value_length, pair_length] =
+            [name.len(), value.len(), needed].map(|len| len as u8);
+        rest[0] = name_length;
         rest[1..=name.len()].copy_from_slice(name);
-        rest[1 + name.len()] = of_value;
+        rest[1 + name.len()] = value_length;
         rest[2 + name.len()..needed].copy_from_slice(value);
         *count += 1;
-        *length += of_both;
+        *length += pair_length;
         true
     }
 
+    /// Returns the pairs in their long form; moves short ones to the heap.
     fn long(&mut self) -> &mut LongPairs {
         if matches!(self.0, Pairs::Short { .. }) {
             let (count, bytes) = (self.len(), self.bytes());
@@ -154,7 +156,7 @@ impl Attributes {
         }
     }
 
-    /// Returns an upper bound of the allocated bytes, and of the encoded ones.
+    /// Returns an upper bound for both the allocated and the encoded bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
@@ -205,6 +207,7 @@ mod tests {
         assert!(kept.put("ä", &long) && kept.put("empty", ""));
         assert_eq!(kept.iter().collect::<Vec<_>>(), [("ä", &*long), ("empty", "")]);
     }
+
     #[test]
     fn short_pairs_need_no_allocation_and_equal_long_ones() {
         assert_eq!(size_of::<Attributes>(), 24);

@@ -1,4 +1,4 @@
-//! Dates in words: names of months and weekdays, and abbreviations of zones.
+//! Recognises the words of a date: names of months and weekdays, and abbreviations of zones.
 
 /// The names of the months, January first, in English, German, French and Spanish.
 const MONTHS: [&[&str]; 12] = [
@@ -43,12 +43,13 @@ pub(super) fn month(name: &str) -> Option<usize> {
     MONTHS.iter().position(|names| names.contains(&&*name)).map(|at| at + 1)
 }
 
-/// Rewrites a date that names its month as `2026-11-26`, followed by the rest of the text. Removes
-/// the name of a weekday. Returns `None` if the text contains no such date and no weekday.
+/// Rewrites a date with the name of its month in digits: `2026-11-26`, followed by the rest of the
+/// string. Removes the name of a weekday. Returns `None` if the string has no such date and no
+/// weekday.
 ///
 /// Examples: `Thu, 26 Nov 2026 10:15:00 +0000` (RFC 2822), `Thu Nov 26 10:15:00 UTC 2026` (`date`),
 /// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`, `2026年11月26日 10:15`.
-pub(super) fn date_in_figures(text: &str) -> Option<String> {
+pub(super) fn numeric_date(text: &str) -> Option<String> {
     // The T and the Z of RFC 3339 are not words.
     let is_in_word = |c: char| c.is_alphabetic() && !"TtZz".contains(c);
     if text.len() > 100 || !text.contains(is_in_word) {
@@ -84,12 +85,12 @@ pub(super) fn date_in_figures(text: &str) -> Option<String> {
     }
 }
 
-/// Returns whether a text may be the abbreviation of a zone.
+/// Returns whether a string may be the abbreviation of a zone.
 pub(super) fn is_abbreviation(text: &str) -> bool {
     (3..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// Returns the English abbreviation of a zone, as the database of zones has it.
+/// Returns the English abbreviation of a zone, as IANA's database has it.
 pub(super) fn in_english(abbreviation: &str) -> &str {
     match abbreviation {
         "MEZ" => "CET",
@@ -99,7 +100,7 @@ pub(super) fn in_english(abbreviation: &str) -> &str {
 }
 
 /// Returns an example of a zone for an abbreviation: `, such as Europe/Berlin` for CET. Returns an
-/// empty text if the abbreviation is unknown.
+/// empty string if the abbreviation is unknown.
 pub(super) fn zone_example(abbreviation: &str) -> String {
     const ZONES: [(&[&str], &str); 11] = [
         (&["EST", "EDT"], "America/New_York"),
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn date_in_words_is_rewritten_in_figures() {
+    fn date_in_words_is_rewritten_in_digits() {
         for (text, expected) in [
             ("Thu, 26 Nov 2026 10:15:00 +0000", Some("2026-11-26 10:15:00 +0000")),
             ("Thu Nov 26 10:15:00 UTC 2026", Some("2026-11-26 10:15:00 UTC")),
@@ -141,7 +142,7 @@ mod tests {
             ("yesterday", None),
             ("é é", None),
         ] {
-            assert_eq!(date_in_figures(text).as_deref(), expected, "{text}");
+            assert_eq!(numeric_date(text).as_deref(), expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The result of decoding a message.
+//! Defines the result of decoding a message.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub struct Decoded {
     pub lacking: Lacking,
     /// Fields of the positions that are neither read nor kept, if the decoder lists them.
     pub unread: BTreeSet<String>,
-    /// A field that is not read may be a hemisphere; set only by a decoder that checks it.
+    /// An unread field may be a hemisphere; set only if the decoder checks hemispheres.
     pub has_hemisphere: bool,
     /// Index of the source that read the message.
     pub source: Option<usize>,

@@ -27,7 +27,7 @@ pub struct Limits {
     pub fix_future_max: Duration,
 }
 
-/// The configuration's defaults.
+/// Returns the defaults of the configuration.
 impl Default for Limits {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(86_400);
@@ -60,32 +60,33 @@ impl Decoder {
         Self { sources: sources.to_vec(), limits, age }
     }
 
-    /// Sets the configuration key that limits the age of fixes, if it is not `decode.fix_age_max`.
+    /// Sets the configuration key that errors name for the age limit, instead of
+    /// `decode.fix_age_max`.
     #[must_use]
-    pub fn with_age_limit_of(mut self, key: &'static str) -> Self {
+    pub fn with_age_key(mut self, key: &'static str) -> Self {
         self.age.past_key = key;
         self
     }
 
-    /// Returns a decoder that lists the fields that are not read, which costs another pass.
+    /// Returns a decoder that lists the unread fields, which costs another pass.
     #[must_use]
     pub fn listing_unread(mut self) -> Self {
-        self.sources.iter_mut().for_each(|source| source.reading.lists_unread = true);
+        self.sources.iter_mut().for_each(|source| source.schema.lists_unread = true);
         self
     }
 
-    /// Returns a decoder that rejects a point if a field that is not read states a hemisphere
-    /// against the sign of its coordinate. This costs another pass.
+    /// Returns a decoder that rejects a point if an unread field states a hemisphere that
+    /// contradicts the sign of its coordinate. This costs another pass.
     #[must_use]
     pub fn checking_hemispheres(mut self) -> Self {
-        self.sources.iter_mut().for_each(|source| source.reading.checks_hemispheres = true);
+        self.sources.iter_mut().for_each(|source| source.schema.checks_hemispheres = true);
         self
     }
 
-    /// Reads everything with serde_json, for tests: the result is the same.
+    /// Returns a decoder that parses only with serde_json, for tests: the result is the same.
     #[must_use]
     pub fn by_serde_json(mut self) -> Self {
-        self.sources.iter_mut().for_each(|source| source.reading.is_serde_json_only = true);
+        self.sources.iter_mut().for_each(|source| source.schema.is_serde_json_only = true);
         self
     }
 
@@ -95,8 +96,9 @@ impl Decoder {
         self.decode_of(message, received_at, None, out);
     }
 
-    /// Decodes a part of a message. `fallback`: the driver, if the payload should name one and this
-    /// part does not.
+    /// Like [`decode`](Self::decode), for a part of a message, such as a rejected point.
+    /// `fallback`: the driver to use if the source reads the driver from the payload and this part
+    /// has none.
     pub fn decode_of(
         &self,
         message: Message<'_>,
@@ -118,7 +120,7 @@ impl Decoder {
             out.ignored.push(Ignored::Presence);
             return;
         }
-        let driver_id = self.driver_of(Message { payload: &text, ..message }, fallback);
+        let driver_id = self.find_driver(Message { payload: &text, ..message }, fallback);
         let Message { topic, payload, payload_bytes, .. } = message;
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
@@ -134,15 +136,15 @@ impl Decoder {
         out: &mut Decoded,
     ) -> Result<(), Refusal> {
         self.check_size(message)?;
-        let found = self.source_of(message.topic);
-        let (number, Source { reading, format, .. }, driver) = found.ok_or_else(|| {
+        let found = self.find_source(message.topic);
+        let (index, Source { schema, format, .. }, driver) = found.ok_or_else(|| {
             out.is_foreign = true;
             Refusal::new(Reason::BadTopic, "the topic matches no source")
         })?;
-        out.source = Some(number);
+        out.source = Some(index);
         let Ok(driver) = &driver else {
-            let other = "driver_other of the source maps other bytes";
-            return refuse(Reason::BadTopic, format!("{DRIVER_ID_RULE}; {other}"));
+            let remedy = "to map other bytes, set driver_other of the source";
+            return refuse(Reason::BadTopic, format!("{DRIVER_ID_RULE}; {remedy}"));
         };
         if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
             *payload = Cow::Owned(text);
@@ -160,7 +162,7 @@ impl Decoder {
         }
         let (age, points_max) = (&self.age, self.limits.points_max);
         let mut points = Points {
-            reading,
+            schema,
             topic: message.topic,
             received_at,
             driver,
@@ -168,7 +170,7 @@ impl Decoder {
             age,
             points_max,
             elements_seen: 0,
-            time_beside: None,
+            outer_time: None,
             out,
         };
         // Try plain JSON before checking UTF-8: the plain reader checks it, too.
@@ -178,6 +180,7 @@ impl Decoder {
             return read;
         }
         let read = formats::read(format, &mut points, payload);
+        // An invalid message has added nothing to `out`, so it can be read again.
         if let Err(Refusal { reason: Reason::InvalidJson, .. }) = &read
             && let Some(json) = repaired(payload)
         {
@@ -210,10 +213,10 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the source of a topic, and the driver that the topic names.
-    fn source_of(&self, topic: &[u8]) -> Option<(usize, &Source, Result<Named<'_>, OutOfRange>)> {
+    /// Returns the source of a topic with its index, and the driver that the topic names.
+    fn find_source(&self, topic: &[u8]) -> Option<(usize, &Source, Result<Named<'_>, OutOfRange>)> {
         let mut sources = self.sources.iter().enumerate();
-        sources.find_map(|(number, source)| Some((number, source, source.driver_in(topic)?)))
+        sources.find_map(|(index, source)| Some((index, source, source.driver_in(topic)?)))
     }
 
     /// Returns the sources' filters, in the order of the sources.
@@ -222,8 +225,8 @@ impl Decoder {
     }
 
     /// Returns the driver of a rejected message, if the message names one.
-    fn driver_of(&self, message: Message<'_>, fallback: Option<DriverId>) -> Option<DriverId> {
-        let (_, _, driver) = self.source_of(message.topic)?;
+    fn find_driver(&self, message: Message<'_>, fallback: Option<DriverId>) -> Option<DriverId> {
+        let (_, _, driver) = self.find_source(message.topic)?;
         driver.ok()?.id([message.payload; 2], fallback).ok()
     }
 }

@@ -1,4 +1,4 @@
-//! The distance between two places.
+//! Computes the distance between two places.
 
 /// Mean radius of the earth, in metres.
 const EARTH_M: f64 = 6_371_008.8;

@@ -7,29 +7,30 @@ use super::topic::Levels;
 use crate::position::{DRIVER_ID_RULE, DriverId, OutOfRange};
 use crate::reject::Reason;
 
+/// The place of a driver's id: levels of the topic, or a value of the payload.
 #[derive(Debug, Clone)]
 pub enum Driver {
     Topic(Template),
     Payload(Pointer),
 }
 
-/// The driver that the topic of a message names, or the place in the payload that names it.
+/// The driver of a message: its id from the topic, or the pointer to it in the payload.
 pub(super) enum Named<'s> {
     InTopic(DriverId),
     InPayload(&'s Pointer, OtherBytes),
 }
 
 impl Named<'_> {
-    /// Returns the topic's driver; or the value at the pointer in the first of `objects` that has
-    /// one (the point, then the object around it); or `fallback`.
+    /// Returns the driver id in the topic, or the id at the pointer in the first of `objects` that
+    /// has a value there (the point, then the object around it), or `fallback`.
     pub(super) fn id(
         &self,
         objects: [&[u8]; 2],
         fallback: Option<DriverId>,
     ) -> Result<DriverId, Refusal> {
-        let (pointer, other) = match self {
+        let (pointer, other_bytes) = match self {
             Self::InTopic(id) => return Ok(*id),
-            Self::InPayload(pointer, other) => (pointer, *other),
+            Self::InPayload(pointer, other_bytes) => (pointer, *other_bytes),
         };
         for json in objects {
             let text = std::str::from_utf8(json)
@@ -42,22 +43,22 @@ impl Named<'_> {
                 return id.map_err(|OutOfRange| refusal(pointer, raw.get()));
             }
             if !value.is_missing() {
-                return id_of(pointer, other, &value);
+                return parse_id(pointer, other_bytes, &value);
             }
         }
-        fallback.map_or_else(|| id_of(pointer, other, &Scalar::Missing), Ok)
+        fallback.map_or_else(|| parse_id(pointer, other_bytes, &Scalar::Missing), Ok)
     }
 }
 
-/// Returns the driver id in `value`, which the payload has at `pointer`.
-pub(super) fn id_of(
+/// Parses the driver id in `value`, which the payload has at `pointer`.
+pub(super) fn parse_id(
     pointer: &Pointer,
-    other: OtherBytes,
+    other_bytes: OtherBytes,
     value: &Scalar<'_>,
 ) -> Result<DriverId, Refusal> {
     let id = match value {
         Scalar::Text(text) if is_rounded(text) => Err(OutOfRange),
-        Scalar::Text(text) => other.id(text),
+        Scalar::Text(text) => other_bytes.id(text),
         Scalar::Integer(number) => DriverId::new(number.to_string()),
         Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
     };
@@ -83,7 +84,8 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
             )
         } else {
             format!(
-                "{at} is {value:?}; {DRIVER_ID_RULE}; driver_other of the source maps other bytes"
+                "{at} is {value:?}; {DRIVER_ID_RULE}; to map other bytes, set driver_other of the \
+                 source"
             )
         },
     )
@@ -97,8 +99,8 @@ fn is_rounded(text: &str) -> bool {
 }
 
 /// Returns the digits of a JSON number that is whole: `18446744073709551615`, `356307042441013.0`,
-/// `3.5630704e7`. `None`: it is negative, has a fraction or a negative exponent, or its exponent
-/// adds zeros that were not sent.
+/// `3.5630704e7`. Returns `None` if the number is negative, has a fraction or a negative exponent,
+/// or has an exponent that adds zeros that were not sent.
 fn whole_number(raw: &str) -> Option<String> {
     let (mantissa, exponent) = raw.split_once(['e', 'E']).unwrap_or((raw, "0"));
     let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -129,7 +131,7 @@ impl OtherBytes {
     /// Parses the configured value.
     ///
     /// # Errors
-    /// The list of valid values.
+    /// The value is unknown; the error lists the valid ones.
     pub fn new(name: &str) -> Result<Self, String> {
         Ok(match name {
             "reject" => Self::Refused,
@@ -143,6 +145,7 @@ impl OtherBytes {
         c.is_ascii() && DriverId::new(c.encode_utf8(&mut [0; 4])).is_ok()
     }
 
+    /// Parses an id, and maps its other bytes if the operator chose a mapping.
     pub(super) fn id(self, text: &str) -> Result<DriverId, OutOfRange> {
         let id = DriverId::new(text);
         if id.is_ok() || self == Self::Refused {
@@ -176,6 +179,7 @@ enum Part {
 }
 
 impl Template {
+    /// Creates the template `{1}`.
     #[must_use]
     pub fn first() -> Self {
         Self(vec![Part::Level(0)])
@@ -184,14 +188,14 @@ impl Template {
     /// Parses a template for a filter with this many `+`.
     ///
     /// # Errors
-    /// Why the template is invalid.
+    /// The template is invalid; the error says why.
     pub fn new(text: &str, pluses: usize) -> Result<Self, String> {
         let (mut parts, mut literals) = (Vec::new(), String::new());
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            let wanted = || format!("\"{text}\": must be such as \"{{1}}\" or \"{{1}}:{{2}}\"");
-            let (number, after) = after.split_once('}').ok_or_else(wanted)?;
-            let number: usize = number.parse().map_err(|_| wanted())?;
+            let invalid = || format!("\"{text}\": must be such as \"{{1}}\" or \"{{1}}:{{2}}\"");
+            let (number, after) = after.split_once('}').ok_or_else(invalid)?;
+            let number: usize = number.parse().map_err(|_| invalid())?;
             if number == 0 || number > pluses {
                 return Err(format!(
                     "\"{text}\": there is no {{{number}}}: the topic has {pluses} `+`"

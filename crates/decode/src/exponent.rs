@@ -12,14 +12,15 @@ const DEGREES_LOST_MAX: f64 = 1e-4;
 /// Maximum number of digits that C's `%g` and spreadsheets write.
 const DIGITS_WRITTEN: usize = 6;
 
-/// Returns whether a number may have been sent with an exponent. A number without one keeps its
-/// digits, unless it has very many.
+/// Returns whether a number may have been sent with an exponent. A number without one is kept as a
+/// decimal, unless it has very many digits or serde_json parsed it.
 #[inline]
-pub(super) const fn may_have_one(value: &Scalar<'_>) -> bool {
+pub(super) const fn may_have_exponent(value: &Scalar<'_>) -> bool {
     matches!(value, Scalar::Number(Number::Float(_)))
 }
 
-/// Returns whether the text contains a number with an exponent.
+/// Returns whether the text may contain a number with an exponent. A string such as `"1e3"` counts,
+/// too.
 pub(super) fn is_in(json: &str) -> bool {
     json.as_bytes().windows(3).any(|three| match three {
         [digit, b'e' | b'E', next] => {
@@ -29,9 +30,8 @@ pub(super) fn is_in(json: &str) -> bool {
     })
 }
 
-/// Returns whether digits are lost. A program that writes all digits of a double may use an
-/// exponent, too: Java writes 1.7955108E9. Few digits, or the sign in `e+09`, show that some are
-/// lost.
+/// Returns whether digits are lost: the number has few digits, or an exponent with a plus, as in
+/// `e+09`. An exponent alone does not show it: Java writes all digits of a double as 1.7955108E9.
 fn is_rounded(sent: &str) -> bool {
     let mantissa = sent.split(['e', 'E']).next().unwrap_or_default();
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
@@ -48,7 +48,7 @@ pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
             Reason::BadTs,
             format!(
                 "ts {text:.20} has lost its last digits, which stand for {seconds} s: {}",
-                why(text)
+                remedy(text)
             ),
         ),
         None => Ok(()),
@@ -65,7 +65,8 @@ pub(super) fn check_time_sent(sent: &str, unit: TimeUnit) -> Result<(), Refusal>
     if may_be_time && is_rounded(sent) { check_time(sent, unit) } else { Ok(()) }
 }
 
-/// Checks a coordinate that was sent as a string. `factor`: degrees of one unit.
+/// Checks a coordinate that was sent as a string. `factor`: size of the coordinate's unit, in
+/// degrees.
 ///
 /// # Errors
 /// The degrees may be more than 11 m off.
@@ -73,7 +74,7 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
     match resolution(text).filter(|last| last * factor > DEGREES_LOST_MAX) {
         Some(_) => refuse(
             Reason::WrongType,
-            format!("{field} {text:.20} has lost its last digits: {}", why(text)),
+            format!("{field} {text:.20} has lost its last digits: {}", remedy(text)),
         ),
         None => Ok(()),
     }
@@ -94,7 +95,7 @@ fn is_number(sent: &str) -> bool {
     sent.starts_with(|first: char| first == '-' || first.is_ascii_digit())
 }
 
-fn why(text: &str) -> &'static str {
+fn remedy(text: &str) -> &'static str {
     if text.contains('+') {
         "a spreadsheet or %g rounded it; save the file again with this column as text, or send all \
          digits"
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounded_time_is_refused_and_a_complete_one_is_not() {
+    fn rounded_number_is_refused_unless_complete() {
         let time = |sent: &str| check_time_sent(sent, TimeUnit::BySize).is_err();
         for (sent, is_refused) in [
             ("1.79555e+12", true),
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_are_found_and_names_are_not_taken_for_them() {
+    fn exponent_is_found_in_a_number_but_not_in_a_key() {
         for (json, has_one) in [
             (r#"{"a":1e3}"#, true),
             (r#"{"a":1.5E+3}"#, true),

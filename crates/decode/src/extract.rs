@@ -13,8 +13,8 @@ use super::plain::Plain;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 18;
-/// Slots of the names of members that the format does not read, and that say the latitude is south
-/// or the longitude is west.
+/// Slots of the hemispheres that the format does not read: the name of a member that says the
+/// latitude is south, and of one that says the longitude is west.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
 
 /// A path into JSON: names, and indices of arrays.
@@ -29,12 +29,12 @@ impl Pointer {
     /// Parses a JSON pointer (RFC 6901): `/a/b`, with `~1` for `/` and `~0` for `~` in a name.
     ///
     /// # Errors
-    /// Why the pointer is invalid.
+    /// The pointer is invalid; the error says why.
     pub fn new(text: &str) -> Result<Self, String> {
-        let wanted = || format!("\"{text}\": must be a JSON pointer such as \"/device/id\"");
-        let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(wanted)?;
+        let invalid = || format!("\"{text}\": must be a JSON pointer such as \"/device/id\"");
+        let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(invalid)?;
         if steps.replace("~0", "").replace("~1", "").contains('~') {
-            return Err(wanted() + "; in a name, write ~ as ~0 and / as ~1");
+            return Err(invalid() + "; in a name, write ~ as ~0 and / as ~1");
         }
         let steps: Vec<_> =
             steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
@@ -52,7 +52,7 @@ impl Pointer {
         self.steps.iter().map(String::as_str)
     }
 
-    /// Returns the path as `keep` names it.
+    /// Returns the path in the notation of `keep`: the names with `/` between them.
     pub(super) fn path(&self) -> String {
         self.steps.join("/")
     }
@@ -67,7 +67,7 @@ impl Pointer {
     pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let mut found = None;
-        Wanted::take(&mut found, &self.paths, &mut deserializer)?;
+        Extract::extract(&mut found, &self.paths, &mut deserializer)?;
         deserializer.end()?;
         Ok(found)
     }
@@ -78,12 +78,12 @@ impl Pointer {
 pub(super) struct Paths {
     slot: Option<usize>,
     sharing: Sharing,
-    /// The object at this path has the name of a coordinate: 0 for lat, 1 for lng.
+    /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
     children: Vec<(Box<str>, Paths)>,
 }
 
-/// Whether other paths lead to a path's slot.
+/// Relation of a path to the other paths of its slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Sharing {
     #[default]
@@ -108,8 +108,7 @@ impl Paths {
         tree
     }
 
-    /// Adds a path of a slot. Several paths may share a slot: the last value in the payload is
-    /// used.
+    /// Adds a path of a slot. If several paths share the slot, the last value in the payload wins.
     pub(super) fn add<'p>(&mut self, path: impl IntoIterator<Item = &'p str>, slot: usize) {
         assert!(slot < SLOTS_MAX, "a format must extract at most {SLOTS_MAX} values");
         let mut at = self;
@@ -125,10 +124,10 @@ impl Paths {
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
 
-    /// Adds another name for a slot's value. If a payload has several, the one of
-    /// [`add`](Self::add) is used.
+    /// Adds another path for a slot's value. A value at a path of [`add`](Self::add) takes
+    /// precedence, unless it is null.
     pub(super) fn add_alias(&mut self, path: &str, slot: usize) {
-        self.each_of_slot(slot, &mut |own| own.sharing = Sharing::HasAlias);
+        self.for_each_own_path(slot, &mut |own| own.sharing = Sharing::HasAlias);
         self.add(path.split('/'), slot);
         let mut at = self;
         for step in path.split('/') {
@@ -139,12 +138,12 @@ impl Paths {
     }
 
     /// Calls `change` with each path of a slot that is not an alias.
-    fn each_of_slot(&mut self, slot: usize, change: &mut impl FnMut(&mut Self)) {
+    fn for_each_own_path(&mut self, slot: usize, change: &mut impl FnMut(&mut Self)) {
         if self.slot == Some(slot) && self.sharing != Sharing::IsAlias {
             change(self);
         }
         for (_, child) in &mut self.children {
-            child.each_of_slot(slot, change);
+            child.for_each_own_path(slot, change);
         }
     }
 
@@ -159,13 +158,13 @@ impl Paths {
         }
     }
 
-    /// Returns whether a member that is not read may be a hemisphere.
+    /// Returns whether an unread member may be a hemisphere.
     #[inline]
     fn may_be_hemisphere(&self, key: &[u8]) -> bool {
         self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
     }
 
-    /// Stores the name of a member that is not read and says south or west.
+    /// Stores the name of an unread member if its value says south or west.
     #[cold]
     fn put_hemisphere(&self, key: &str, value: &str, found: &mut Found<'_>) {
         let coordinate = hemisphere::hemisphere(key)
@@ -175,7 +174,7 @@ impl Paths {
         }
     }
 
-    /// Adds the driver's id, unless the format already extracts that value.
+    /// Adds the path of the driver's id, unless the format already extracts that value.
     pub(super) fn add_driver(&mut self, pointer: &Pointer) {
         let mut at = Some(&*self);
         for step in pointer.steps() {
@@ -199,16 +198,17 @@ impl Paths {
         if !matches!(plain.peek(), b'{' | b'[') {
             return None;
         }
-        self.put_from(&mut plain, &mut found)?;
+        self.extract_plain(&mut plain, &mut found)?;
         plain.end()?;
         Some(found)
     }
 
-    fn put_from<'a>(&self, json: &mut Plain<'a>, found: &mut Found<'a>) -> Option<()> {
+    /// Reads the next value, and stores what the paths below this one find in it.
+    fn extract_plain<'a>(&self, json: &mut Plain<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
                 json.object(|json, key| match self.child(key) {
-                    Some(paths) => paths.put_from(json, found),
+                    Some(paths) => paths.extract_plain(json, found),
                     None => {
                         if let Scalar::Text(text) = json.value()?
                             && self.may_be_hemisphere(key)
@@ -227,7 +227,7 @@ impl Paths {
                     let paths = self.at_index(index);
                     index += 1;
                     match paths {
-                        Some(paths) => paths.put_from(json, found),
+                        Some(paths) => paths.extract_plain(json, found),
                         None => json.value().map(drop),
                     }
                 })?;
@@ -239,6 +239,7 @@ impl Paths {
         Some(())
     }
 
+    /// Like [`find`](Self::find), for any JSON.
     pub(super) fn find_by_serde_json<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
         if !json.trim_ascii_start().starts_with(['{', '[']) {
             serde_json::from_str::<IgnoredAny>(json)?;
@@ -246,7 +247,7 @@ impl Paths {
         }
         let mut found = Found::default();
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        found.take(self, &mut deserializer)?;
+        found.extract(self, &mut deserializer)?;
         deserializer.end()?;
         Ok(found)
     }
@@ -255,10 +256,10 @@ impl Paths {
     /// that is compared before the whole name.
     #[inline(always)]
     fn child(&self, name: &[u8]) -> Option<&Self> {
-        let is_it = |known: &[u8]| {
+        let is_match = |known: &[u8]| {
             known.len() == name.len() && known.first() == name.first() && known == name
         };
-        self.children.iter().find(|(known, _)| is_it(known.as_bytes())).map(|(_, child)| child)
+        self.children.iter().find(|(known, _)| is_match(known.as_bytes())).map(|(_, child)| child)
     }
 
     fn at_index(&self, index: usize) -> Option<&Self> {
@@ -279,30 +280,32 @@ fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
     }
 }
 
-/// A value that a walk reads at the end of a path. If a key is repeated, the last value is used.
-trait Wanted<'de>: Sized {
-    fn take<D: Deserializer<'de>>(
+/// A destination for the values that a [`PathVisitor`] finds. The last value of a repeated key
+/// wins.
+trait Extract<'de>: Sized {
+    fn extract<D: Deserializer<'de>>(
         &mut self,
         paths: &Paths,
         deserializer: D,
     ) -> Result<(), D::Error>;
 
-    /// Takes the raw JSON of a member that `paths` does not name, if it may be a hemisphere.
-    fn take_hemisphere(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
+    /// Handles a member that `paths` does not name, but that may be a hemisphere. `json`: its
+    /// value.
+    fn extract_hemisphere(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
 }
 
-impl<'de> Wanted<'de> for Found<'de> {
-    fn take<D: Deserializer<'de>>(
+impl<'de> Extract<'de> for Found<'de> {
+    fn extract<D: Deserializer<'de>>(
         &mut self,
         paths: &Paths,
         deserializer: D,
     ) -> Result<(), D::Error> {
-        let value = deserializer.deserialize_any(Inside { paths, wanted: self })?;
+        let value = deserializer.deserialize_any(PathVisitor { paths, target: self })?;
         paths.put(value, self);
         Ok(())
     }
 
-    fn take_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
+    fn extract_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
         // Only a valid string can be a hemisphere.
         if let Ok(text) = serde_json::from_str::<Text<'_>>(json) {
             paths.put_hemisphere(key, &text.0, self);
@@ -310,9 +313,9 @@ impl<'de> Wanted<'de> for Found<'de> {
     }
 }
 
-/// Reads the raw JSON at the only path.
-impl<'de> Wanted<'de> for Option<&'de RawValue> {
-    fn take<D: Deserializer<'de>>(
+/// Extracts the raw JSON at the only path.
+impl<'de> Extract<'de> for Option<&'de RawValue> {
+    fn extract<D: Deserializer<'de>>(
         &mut self,
         paths: &Paths,
         deserializer: D,
@@ -321,40 +324,44 @@ impl<'de> Wanted<'de> for Option<&'de RawValue> {
         if paths.slot.is_some() {
             *self = Some(<&RawValue>::deserialize(deserializer)?);
         } else {
-            deserializer.deserialize_any(Inside { paths, wanted: self })?;
+            deserializer.deserialize_any(PathVisitor { paths, target: self })?;
         }
         Ok(())
     }
 }
 
-/// Takes nothing from inside a value: the visitor returns the value itself.
-impl<'de> Wanted<'de> for () {
-    fn take<D: Deserializer<'de>>(&mut self, _: &Paths, deserializer: D) -> Result<(), D::Error> {
+/// Extracts nothing from inside a value: the visitor returns the value itself.
+impl<'de> Extract<'de> for () {
+    fn extract<D: Deserializer<'de>>(
+        &mut self,
+        _: &Paths,
+        deserializer: D,
+    ) -> Result<(), D::Error> {
         IgnoredAny::deserialize(deserializer).map(drop)
     }
 }
 
 impl<'de> Deserialize<'de> for Scalar<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Inside { paths: &Paths::default(), wanted: &mut () })
+        deserializer.deserialize_any(PathVisitor { paths: &Paths::default(), target: &mut () })
     }
 }
 
-/// Walks along the paths into a value.
-struct Inside<'p, 'w, W> {
+/// Follows the paths into a value, and returns the value as a [`Scalar`].
+struct PathVisitor<'p, 'w, W> {
     paths: &'p Paths,
-    wanted: &'w mut W,
+    target: &'w mut W,
 }
 
-impl<'de, W: Wanted<'de>> DeserializeSeed<'de> for Inside<'_, '_, W> {
+impl<'de, W: Extract<'de>> DeserializeSeed<'de> for PathVisitor<'_, '_, W> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        self.wanted.take(self.paths, deserializer)
+        self.target.extract(self.paths, deserializer)
     }
 }
 
-impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
+impl<'de, W: Extract<'de>> Visitor<'de> for PathVisitor<'_, '_, W> {
     type Value = Scalar<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -364,10 +371,10 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
             match self.paths.child(key.0.as_bytes()) {
-                Some(paths) => map.next_value_seed(Inside { paths, wanted: self.wanted })?,
+                Some(paths) => map.next_value_seed(PathVisitor { paths, target: self.target })?,
                 None if self.paths.may_be_hemisphere(key.0.as_bytes()) => {
                     let json = map.next_value::<&RawValue>()?.get();
-                    self.wanted.take_hemisphere(self.paths, &key.0, json);
+                    self.target.extract_hemisphere(self.paths, &key.0, json);
                 }
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -380,7 +387,7 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
         loop {
             let more = match self.paths.at_index(index) {
                 Some(paths) => {
-                    seq.next_element_seed(Inside { paths, wanted: self.wanted })?.is_some()
+                    seq.next_element_seed(PathVisitor { paths, target: self.target })?.is_some()
                 }
                 None => seq.next_element::<IgnoredAny>()?.is_some(),
             };

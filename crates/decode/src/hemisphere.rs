@@ -23,7 +23,7 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     }
 }
 
-/// The endings by which the name of a hemisphere differs from that of its coordinate.
+/// Suffixes that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`.
 const HEMISPHERE_ENDINGS: [&str; 12] = [
     "ns",
     "ew",
@@ -38,26 +38,26 @@ const HEMISPHERE_ENDINGS: [&str; 12] = [
     "cardinal",
     "pole",
 ];
-/// The beginnings by which the name of a hemisphere differs from that of its coordinate.
+/// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 4] = ["dir", "hem", "hemi", "hemisphere"];
-/// The names of both hemispheres of a coordinate.
+/// Names that state both sides of a coordinate.
 const BOTH: [[&str; 2]; 2] = [["ns", "northsouth"], ["ew", "eastwest"]];
-/// The names of latitude and longitude with which the name of a hemisphere may begin.
+/// Names of latitude and longitude in the name of a hemisphere.
 const COORDINATES: [&[&str]; 2] = [&["lat", "latitude"], &["lng", "lon", "long", "longitude"]];
 
-/// Returns the coordinate that an object of this name holds: 0 for lat, 1 for lng.
+/// Returns the coordinate with this name: 0 for lat, 1 for lng.
 pub(super) fn coordinate(name: &str) -> Option<usize> {
     let name = normalised(name);
     COORDINATES.iter().position(|names| names.contains(&&*name))
 }
 
-/// Returns whether a member of a coordinate's object has the name of a hemisphere, such as the
+/// Returns whether a member in the object of a coordinate has the name of a hemisphere, such as
 /// `dir` in `"lat":{"deg":33.5,"dir":"S"}`.
 pub(super) fn is_hemisphere_of_parent(name: &str) -> bool {
     HEMISPHERE_ENDINGS.contains(&&*normalised(name))
 }
 
-/// Returns whether a value says south, for coordinate 0, or west, for 1.
+/// Returns whether a value says south, for coordinate 0, or west, for coordinate 1.
 pub(super) fn says_negative(value: &str, coordinate: usize) -> bool {
     const WORDS: [&[&str]; 2] = [
         &["s", "south", "southern", "sur", "sud", "sul", "süd", "süden"],

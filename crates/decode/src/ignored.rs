@@ -1,8 +1,9 @@
-//! Valid messages without a fix: counted by kind, not rejected.
+//! Defines the kinds of valid messages without a fix, which are counted and not rejected.
 
 /// The kind of an ignored message. A closed list, because it is a metric's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ignored {
+    /// OwnTracks: a beacon in range.
     Beacon,
     /// OwnTracks: a person's name and picture.
     Card,
@@ -14,15 +15,19 @@ pub enum Ignored {
     Encrypted,
     /// Traccar: an event of a device. Its position is forwarded in a message of its own.
     Event,
+    /// OwnTracks: the last will of the app.
     Lwt,
     /// The receiver reports no fix.
     NoFix,
+    /// A message such as `online`, from a device or a broker.
     Presence,
+    /// OwnTracks: a request of the app.
     Request,
-    /// NMEA: a sentence other than RMC and GGA.
+    /// NMEA: a sentence other than RMC and GGA, or a GGA whose RMC is in another message.
     Sentence,
     /// OwnTracks: the state of the app.
     Status,
+    /// OwnTracks: steps that a phone counted.
     Steps,
     /// Measurements without a position.
     Telemetry,
@@ -52,6 +57,7 @@ impl Ignored {
         Self::Waypoint,
     ];
 
+    /// Returns the value of the metric's label `kind`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! JSON values borrowed from the payload: a scalar, a string, an array's elements.
+//! Defines JSON values borrowed from the payload: a scalar, a string, an array's elements.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,6 +13,7 @@ use crate::number::Number;
 /// Maximum characters of a device's string in an error.
 const TEXT_CHARS_MAX: usize = 40;
 
+/// Returns the first characters of a string, for an error.
 pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
@@ -22,7 +23,7 @@ pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// A JSON value, as far as a field can use it. `null` counts as missing.
+/// A JSON value in the forms that a field can use. `null` counts as missing.
 #[derive(Debug, Default)]
 pub(super) enum Scalar<'a> {
     #[default]
@@ -31,6 +32,7 @@ pub(super) enum Scalar<'a> {
     /// A number that is not an integer, is -0, or is beyond `i64`.
     Number(Number),
     Text(Cow<'a, str>),
+    /// An object, an array or a boolean: the name of its kind, for errors.
     Other(&'static str),
 }
 
@@ -58,7 +60,7 @@ impl Scalar<'_> {
         matches!(self, Self::Missing)
     }
 
-    /// Converts a number to another unit; leaves other values unchanged.
+    /// Multiplies a number by a unit's factor; returns other values unchanged.
     #[inline]
     pub(super) fn times(self, factor: f64) -> Self {
         self.as_f64().map_or(self, |number| Self::Number((number * factor).into()))
@@ -80,7 +82,7 @@ impl Scalar<'_> {
     }
 }
 
-/// Parses a decimal number, but not "inf" or "nan".
+/// Parses a decimal number; `None` for "inf" and "nan".
 pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     let text = text.trim_ascii();
     let integer = text.parse().ok().map(Scalar::Integer);
@@ -91,7 +93,7 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
 }
 
 /// Returns the value of the last digit of a number with an exponent: 1e7 for `1.79555E+12`. `None`:
-/// it has no exponent.
+/// the number has no exponent.
 pub(super) fn resolution(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
     let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -99,8 +101,8 @@ pub(super) fn resolution(text: &str) -> Option<f64> {
     Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
 }
 
-/// Returns the gap in seconds between a time and the next one with as many digits, if its exponent
-/// makes the gap longer than one second.
+/// Returns the seconds that one unit of a time's last digit stands for, if the time has an exponent
+/// and they are more than one.
 pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
     let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
     let per_second = match unit {
@@ -130,8 +132,8 @@ impl fmt::Display for Scalar<'_> {
     }
 }
 
-/// Returns the elements of an array as raw JSON, so that an invalid one does not reject its
-/// neighbours, and their number. Elements beyond `points_max` are only counted.
+/// Returns the elements of an array, and their number. They are raw JSON, so an invalid element
+/// does not reject its neighbours. Elements beyond `points_max` are only counted.
 pub(super) fn raw_points(
     json: &str,
     points_max: usize,

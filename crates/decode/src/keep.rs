@@ -1,5 +1,5 @@
-//! Collects the other fields of a point that a source keeps: every scalar by its path, with `/`
-//! between names.
+//! Collects the other fields of a point that a source keeps: each scalar under its path, which has
+//! `/` between names.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -19,6 +19,7 @@ const NAME_BYTES_MAX: usize = 128;
 /// Maximum depth of a value. Deeper values are dropped.
 const DEPTH_MAX: usize = 16;
 
+/// The setting `keep` of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keep {
     Nothing,
@@ -47,11 +48,12 @@ impl Names {
         Self { names, keys, are_plain }
     }
 
-    /// Returns the kept fields of a point whose JSON is one flat object without escapes, as most
-    /// are. `None`: the JSON is not, or a limit is exceeded.
+    /// Returns the kept fields of a point whose JSON is one flat object without escapes, as that of
+    /// most points is. `None`: the JSON is of another kind, or a limit is exceeded.
     ///
-    /// The format has read the JSON, so it is valid. Without escapes a name in quotes is a whole
-    /// string, and before a colon it is a key. In a flat object, every key belongs to the point.
+    /// The format has parsed the JSON, so it is valid. Without escapes, a name in quotes is a whole
+    /// string, and a string before a colon is a key. In a flat object, every key belongs to the
+    /// point.
     fn in_flat_object(&self, origin: &Origin<'_>) -> Option<Attributes> {
         let [b'{', inside @ ..] = origin.raw.trim_ascii_start() else { return None };
         if !self.are_plain || !origin.root.is_empty() || memchr2(b'{', b'\\', inside).is_some() {
@@ -64,17 +66,19 @@ impl Names {
         }
         let mut found = ArrayVec::<(usize, &str, &[u8]), ATTRIBUTES_MAX>::new();
         for (name, key) in self.names.iter().zip(&self.keys) {
-            for (left, value) in values(key, inside) {
-                found.try_push((left, name, value)).ok()?;
+            for (remaining, value) in values(key, inside) {
+                found.try_push((remaining, name, value)).ok()?;
             }
         }
-        found.sort_unstable_by_key(|(left, ..)| Reverse(*left));
+        // The order in the payload: the more bytes remain, the earlier the key.
+        found.sort_unstable_by_key(|(remaining, ..)| Reverse(*remaining));
         let mut pairs = found.iter();
         pairs.all(|(_, name, value)| attributes.put_bytes(name, value)).then_some(attributes)
     }
 }
 
-/// Returns each scalar after a key in quotes, with the number of bytes that follow the key.
+/// Returns each scalar after a key, with the number of bytes that remain after the key. `key`: with
+/// its quotes.
 fn values<'a>(key: &Finder<'_>, object: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
     let mut rest = object;
     std::iter::from_fn(move || {
@@ -108,6 +112,7 @@ fn scalar_after(rest: &[u8]) -> Option<&[u8]> {
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     match rest {
         [b'"', text @ ..] => Some(&text[..memchr(b'"', text)?]),
+        // An array or null.
         [b'[' | b'n', ..] => None,
         _ => {
             let ends = |byte: &u8| matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r');
@@ -122,17 +127,17 @@ pub(super) struct Origin<'a> {
     /// The JSON of the point, in UTF-8.
     pub(super) raw: &'a [u8],
     /// The object around the point, or the point itself.
-    pub(super) within: &'a [u8],
-    /// The driver's id, if the payload names it and the format found it.
+    pub(super) enclosing: &'a [u8],
+    /// The driver's id, if the payload names the driver and the format extracted the id.
     pub(super) driver: Scalar<'a>,
-    /// Path of the object at which the paths of `keep` begin.
+    /// Path of the object in which the paths of `keep` begin.
     pub(super) root: &'static [&'static str],
 }
 
 impl<'a> Origin<'a> {
-    /// Creates the origin of a point that is a whole object.
+    /// Creates the origin of a point without an enclosing object.
     pub(super) fn whole(raw: &'a [u8]) -> Self {
-        Self { raw, within: raw, driver: Scalar::Missing, root: &[] }
+        Self { raw, enclosing: raw, driver: Scalar::Missing, root: &[] }
     }
 }
 
@@ -151,16 +156,16 @@ impl Keep {
             return Ok(Self::Nothing);
         }
         if names.iter().any(|name| name == "*") {
-            let alone = "\"*\" keeps every field: give it alone, or give names";
-            return if names.len() == 1 { Ok(Self::All) } else { Err(alone.to_owned()) };
+            let error = "\"*\" keeps every field: give it alone, or give names";
+            return if names.len() == 1 { Ok(Self::All) } else { Err(error.to_owned()) };
         }
         if names.len() > ATTRIBUTES_MAX {
             return Err(format!("must hold at most {ATTRIBUTES_MAX} names"));
         }
-        let is_wrong = |name: &&String| {
+        let is_invalid = |name: &&String| {
             name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX
         };
-        if let Some(name) = names.iter().find(is_wrong) {
+        if let Some(name) = names.iter().find(is_invalid) {
             return Err(format!(
                 "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without a leading /"
             ));
@@ -171,14 +176,14 @@ impl Keep {
     /// Adds names to those that are kept.
     ///
     /// # Errors
-    /// The number of names, if it is more than [`ATTRIBUTES_MAX`].
-    pub fn with(self, more: impl IntoIterator<Item = String>) -> Result<Self, usize> {
+    /// There are more than [`ATTRIBUTES_MAX`] names; the error is their number.
+    pub fn with(self, added: impl IntoIterator<Item = String>) -> Result<Self, usize> {
         let mut names = match self {
             Self::All => return Ok(Self::All),
             Self::Nothing => Vec::new(),
             Self::Named(names) => names.names,
         };
-        for name in more {
+        for name in added {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -190,8 +195,8 @@ impl Keep {
         }
     }
 
-    /// Returns the kept fields, and how many exceeded the limits. `used`: paths of the position's
-    /// own fields.
+    /// Returns the kept fields, and the number of those that exceeded the limits. `used`: paths of
+    /// the position's own fields, which `"*"` skips.
     #[inline]
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         match self {
@@ -205,9 +210,9 @@ impl Keep {
     }
 
     fn walk(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
-        let collected = Collect { keep: self, used, attributes: Attributes::default(), cut: 0 };
-        let Collect { attributes, cut, .. } = visit(origin.raw, origin.root, collected);
-        (attributes, cut)
+        let collected = Collect { keep: self, used, attributes: Attributes::default(), dropped: 0 };
+        let Collect { attributes, dropped, .. } = visit(origin.raw, origin.root, collected);
+        (attributes, dropped)
     }
 
     /// Returns whether a value at this path, or below it, is kept.
@@ -222,16 +227,16 @@ impl Keep {
     }
 }
 
-/// Collects the kept fields.
+/// Collects the kept fields during a walk.
 struct Collect<'w> {
     keep: &'w Keep,
     used: &'w [String],
     attributes: Attributes,
-    cut: u64,
+    dropped: u64,
 }
 
 impl Visit for Collect<'_> {
-    fn wants(&self, path: &str) -> bool {
+    fn should_visit(&self, path: &str) -> bool {
         self.keep.keeps_below(path)
     }
 
@@ -244,21 +249,21 @@ impl Visit for Collect<'_> {
         };
         if is_kept {
             let fits = path.len() <= NAME_BYTES_MAX && self.attributes.put(path, value);
-            self.cut += u64::from(!fits);
+            self.dropped += u64::from(!fits);
         }
     }
 
-    fn left_out(&mut self) {
-        self.cut += 1;
+    fn skipped(&mut self) {
+        self.dropped += 1;
     }
 }
 
-/// Calls a function with each value, without the limits on kept fields except those of path and
-/// depth.
+/// Calls a function with each value. Limits only the length of a path and the depth, not the number
+/// and size of the values.
 struct EachValue<'v>(&'v mut dyn FnMut(&str, Value<'_>));
 
 impl Visit for EachValue<'_> {
-    fn wants(&self, path: &str) -> bool {
+    fn should_visit(&self, path: &str) -> bool {
         path.len() <= NAME_BYTES_MAX
     }
 
@@ -267,8 +272,8 @@ impl Visit for EachValue<'_> {
     }
 }
 
-/// Calls `each` with the path and value of each scalar and array of an object, or of the one at
-/// `root` in it. Does not enter arrays.
+/// Calls `each` with the path and value of each scalar and array in the object `json`, or in the
+/// object at `root` in it. Does not enter arrays.
 pub(super) fn visit_values(
     json: &[u8],
     root: &'static [&'static str],
@@ -288,15 +293,15 @@ pub(super) enum Value<'a> {
 /// Receives the values that a [`Walk`] visits.
 trait Visit {
     /// Returns whether to visit the value at this path, or the values below it.
-    fn wants(&self, path: &str) -> bool;
+    fn should_visit(&self, path: &str) -> bool;
 
     fn value(&mut self, path: &str, value: Value<'_>);
 
-    /// Called once for each value that is invalid or nested too deeply.
-    fn left_out(&mut self) {}
+    /// Counts a value that is invalid or nested too deeply.
+    fn skipped(&mut self) {}
 }
 
-/// Visits the values of an object, or of the one at `root` in it.
+/// Visits the values of the object `json`, or of the object at `root` in it.
 fn visit<V: Visit>(json: &[u8], root: &'static [&'static str], visit: V) -> V {
     let json = std::str::from_utf8(json).expect("UTF-8");
     let mut walk = Walk { path: String::new(), visit };
@@ -310,9 +315,9 @@ struct Walk<V> {
 }
 
 impl<V: Visit> Walk<V> {
-    /// Visits the members of an object, or of the one at `root` in it. Leaves out invalid ones:
-    /// serde_json accepts unpaired surrogates and 1e999 in members that a format skips, so these
-    /// errors show only here.
+    /// Visits the members of an object, or of the object at `root` in it. Skips invalid members:
+    /// serde_json accepts unpaired surrogates and 1e999 in members that a format ignores, so these
+    /// errors appear only here.
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;
@@ -327,26 +332,26 @@ impl<V: Visit> Walk<V> {
                     self.path.push('/');
                 }
                 self.path.push_str(key);
-                if self.visit.wants(&self.path) {
+                if self.visit.should_visit(&self.path) {
                     self.value(value, depth);
                 }
                 self.path.truncate(length);
             }
         }));
         if read.is_err() {
-            self.visit.left_out();
+            self.visit.skipped();
         }
     }
 
     fn value(&mut self, json: &str, depth: usize) {
         match json.as_bytes() {
-            [b'{', ..] if depth == DEPTH_MAX => self.visit.left_out(),
+            [b'{', ..] if depth == DEPTH_MAX => self.visit.skipped(),
             [b'{', ..] => self.members(json, &[], depth + 1),
             [b'n', ..] => {}
             [b'[', ..] => self.visit.value(&self.path, Value::Array(json)),
             [b'"', ..] => match serde_json::from_str::<Text<'_>>(json) {
                 Ok(text) => self.visit.value(&self.path, Value::Scalar(&text.0)),
-                Err(_) => self.visit.left_out(),
+                Err(_) => self.visit.skipped(),
             },
             // A number or a boolean, as it was sent.
             _ => self.visit.value(&self.path, Value::Scalar(json)),
@@ -354,7 +359,7 @@ impl<V: Visit> Walk<V> {
     }
 }
 
-/// Visits each key with its raw value.
+/// Calls a function with each key and its raw value.
 struct Members<F>(F);
 
 impl<'de, F: FnMut(&str, &'de str)> Visitor<'de> for Members<F> {

@@ -1,4 +1,4 @@
-//! The input contract: the bytes of a message become positions and rejects.
+//! Decodes the bytes of a message into positions and rejects.
 //!
 //! ```text
 //! topic   ─▶ source (driver id, format, kept fields)
@@ -8,13 +8,13 @@
 //!                                    └─▶ Reject (a reason, the bytes) or Ignored (a reason)
 //! ```
 //!
-//! Guarantee: every byte string becomes at least one position, reject or ignored message, and never
-//! a panic. An invalid optional field becomes unknown; an invalid point does not reject its
-//! neighbours. [`Reason`](reject::Reason) lists the reasons for a reject in the order of the
-//! checks.
+//! Guarantee: every byte string becomes at least one position, reject or ignored message, and
+//! decoding never panics. An invalid optional field becomes unknown; an invalid point does not
+//! reject its neighbours. [`Reason`](reject::Reason) lists the reasons for a reject in the order of
+//! the checks.
 //!
-//! Refuses: to guess the unit of a speed, length or angle from the size of its value, to read a
-//! clock, to do I/O. The rules for a point are in `point.rs`, for all formats.
+//! The crate never guesses the unit of a speed, length or angle from the size of its value, reads
+//! no clock, and does no I/O. `point.rs` has the rules for the points of all formats.
 
 mod age;
 pub mod attributes;
@@ -39,11 +39,11 @@ mod point;
 mod points;
 pub mod position;
 mod presence;
-mod reading;
 mod refusal;
 pub mod reject;
 mod repair;
 pub mod row_binary;
+mod schema;
 mod source;
 mod time;
 mod topic;

@@ -1,4 +1,4 @@
-//! A message as the broker sent it.
+//! Defines a message as the broker sent it.
 
 /// Maximum bytes kept of a payload that is truncated or rejected.
 pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
@@ -13,12 +13,12 @@ pub struct Message<'a> {
     pub payload_bytes: usize,
     /// Packet id, never 0; `None` at QoS 0.
     pub packet_id: Option<u16>,
-    /// DUP: the broker may have sent it before.
+    /// The DUP flag: the broker may have sent the message before.
     pub redelivered: bool,
 }
 
 impl<'a> Message<'a> {
-    /// Creates a whole message at QoS 0, for commands and tests.
+    /// Creates an untruncated message at QoS 0, for commands and tests.
     #[must_use]
     pub fn new(topic: &'a [u8], payload: &'a [u8]) -> Self {
         Self { topic, payload, payload_bytes: payload.len(), packet_id: None, redelivered: false }

@@ -1,7 +1,8 @@
-//! Other names for milepost's fields, for advice about fields that are not read.
+//! Finds members of a point that the format does not read but that change what the point means: a
+//! time, a hemisphere, a misspelt field.
 //!
-//! Used only for points that lack a field, and on request: a message with a time and a place costs
-//! nothing more.
+//! A point with a time and coordinates, and without a key that may be a hemisphere, costs nothing
+//! here: the walks over a point's members run only for other points, and on request.
 
 use std::collections::BTreeSet;
 
@@ -13,30 +14,30 @@ use super::exponent;
 use super::hemisphere::{hemisphere, normalised, says_negative};
 use super::json::{Scalar, Text, number};
 use super::keep::{Keep, Origin, Value, visit_values};
-use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use super::time::{epoch_ms_from_float, is_in_figures, is_time_of_day, may_be_time};
+use super::schema::Schema;
+use super::time::{epoch_ms_from_float, is_date_in_digits, is_time_of_day, may_be_time};
 use super::unit::TimeUnit;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
-/// Other names of the time in milepost's own format and in GeoJSON, the preferred one first.
-pub(crate) const TIMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
+/// Names of the time that milepost's own format reads, the preferred one first.
+const TIME_NAMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
 /// Each field with its names in other formats.
 const ALIASES: [(&str, &[&str]); 8] = [
     ("lat", &["latitude", "gpslat", "gpslatitude", "y"]),
     ("lng", &["lon", "long", "longitude", "gpslon", "gpslng", "gpslongitude", "x"]),
-    ("ts", &TIMES),
+    ("ts", &TIME_NAMES),
     ("speed", &["velocity", "vel", "spd", "sog", "groundspeed"]),
     ("heading", &["course", "bearing", "cog", "hdg", "direction", "track"]),
     ("alt", &["altitude", "ele", "elevation", "height"]),
     ("acc", &["accuracy", "hacc", "horizontalaccuracy", "horizontal_accuracy"]),
     ("seq", &["sequence", "seqno", "counter"]),
 ];
-/// Words in the names of times.
+/// Words in names of times.
 const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
-/// Names of the time of a fix in other formats, in addition to [`TIMES`].
-const TIMES_OF_FIXES: [&str; 34] = [
+/// Names under which devices send the time of a fix, besides [`TIME_NAMES`].
+const FIX_TIME_NAMES: [&str; 34] = [
     "date",
     "when",
     "at",
@@ -72,13 +73,13 @@ const TIMES_OF_FIXES: [&str; 34] = [
     "epoch",
     "unixtime",
 ];
-/// Names of the fix's time of day, whose date is in another field.
-const TIMES_OF_DAY: [&str; 5] = ["time", "utctime", "gpstime", "timeutc", "fixtime"];
-/// Maximum distance from the time of receipt at which a value under such a name counts as a time,
-/// in milliseconds.
+/// Names under which devices send only the time of day, with the date in another field.
+const TIME_OF_DAY_NAMES: [&str; 5] = ["time", "utctime", "gpstime", "timeutc", "fixtime"];
+/// Maximum distance from the time of receipt, in milliseconds, up to which a value under such a
+/// name counts as the time of the fix.
 const PLAUSIBLE_MS: i64 = 366 * 86_400_000;
 
-/// Returns the field of milepost that `name` may stand for.
+/// Returns the milepost field that `name` may be meant for.
 pub fn meant(name: &str) -> Option<&'static str> {
     let name = normalised(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
@@ -91,7 +92,7 @@ pub fn meant(name: &str) -> Option<&'static str> {
     alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
 }
 
-/// Returns whether at most two letters differ, are missing, or are superfluous.
+/// Returns whether at most two letters differ, are missing or are added (Levenshtein distance).
 fn distance_is_small(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > 2 || b.len() < 4 {
@@ -110,7 +111,7 @@ fn distance_is_small(a: &str, b: &str) -> bool {
     row[b.len()] <= 2
 }
 
-/// Returns the members of an object with their names; a repeated name is returned each time.
+/// Returns the first 256 members of an object with their names; repeated names are not merged.
 fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
     struct Members<'m, 'a>(&'m mut Vec<(String, Scalar<'a>)>);
     impl<'de> Visitor<'de> for Members<'_, 'de> {
@@ -138,33 +139,33 @@ fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
     found
 }
 
-/// Returns the time of a point without `ts`: in milepost's own format, the value under one of its
-/// usual names.
+/// Returns the substitute for a missing `ts`: in milepost's own format, the value under another
+/// usual name of the time; otherwise `Missing`.
 ///
 /// # Errors
-/// The point has a time under a name that is not read. With the time of receipt instead, the fix
+/// The point has a time under a name that is not read. The time of receipt, which would replace it,
 /// would be wrong.
 #[cold]
 pub(super) fn time_in<'j>(
     json: &'j [u8],
-    reading: &Reading,
+    schema: &Schema,
     received_at: Timestamp,
 ) -> Result<Scalar<'j>, Refusal> {
-    let Some(ts) = &reading.ts_called else { return Ok(Scalar::Missing) };
-    if reading.is_own {
+    let Some(ts) = &schema.ts_name else { return Ok(Scalar::Missing) };
+    if schema.is_own {
         let mut members = members(json);
         members.retain(|(_, value)| !value.is_missing());
-        for known in TIMES {
+        for known in TIME_NAMES {
             if let Some(at) = members.iter().position(|(name, _)| normalised(name) == known) {
                 let (name, value) = members.swap_remove(at);
-                if exponent::may_have_one(&value) {
+                if exponent::may_have_exponent(&value) {
                     check_exponent(json, &name)?;
                 }
                 return Ok(value);
             }
         }
     }
-    match unread_time(json, reading.is_own, received_at) {
+    match unread_time(json, schema.is_own, received_at) {
         Some(UnreadTime { path, value, is_time_of_day: true }) => refuse(
             Reason::BadTs,
             format!(
@@ -183,7 +184,7 @@ pub(super) fn time_in<'j>(
     }
 }
 
-/// Checks the number under the time's other name.
+/// Checks the time that a number under the name `name` states.
 ///
 /// # Errors
 /// The number has lost its last digits.
@@ -208,21 +209,21 @@ pub(super) struct UnreadTime {
     is_time_of_day: bool,
 }
 
-/// Returns the first time in an object under a name that is not read, or a time of day if there is
-/// one.
+/// Returns the first time of day in an object or, if there is none, the first other time. Only
+/// members with a name of a time count.
 #[cold]
 pub(super) fn unread_time(json: &[u8], is_own: bool, received_at: Timestamp) -> Option<UnreadTime> {
     let is_near = |ms: i64| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs();
     let is_time = |value: &str| {
         let number = number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
         match number {
-            Some(ms) if !is_in_figures(value) => is_near(ms),
+            Some(ms) if !is_date_in_digits(value) => is_near(ms),
             Some(_) | None => may_be_time(value, is_near),
         }
     };
     let (mut time_of_day, mut time) = (None, None);
-    // Visit all paths: those that a format reads begin at its root, so a `time` next to the
-    // properties of a Feature would be taken for the `time` in them.
+    // Visit all paths, even those in `used`: they begin at the format's root, so a `time` next to
+    // the properties of a Feature would be taken for the `time` in the properties.
     visit_values(json, &[], &mut |path, value| {
         let name = || normalised(path.rsplit('/').next().unwrap_or(path));
         let found = |value: &str, is_time_of_day| {
@@ -230,7 +231,9 @@ pub(super) fn unread_time(json: &[u8], is_own: bool, received_at: Timestamp) -> 
         };
         match value {
             Value::Scalar(text) => {
-                if time_of_day.is_none() && is_time_of_day(text) && TIMES_OF_DAY.contains(&&*name())
+                if time_of_day.is_none()
+                    && is_time_of_day(text)
+                    && TIME_OF_DAY_NAMES.contains(&&*name())
                 {
                     time_of_day = found(text, true);
                 }
@@ -252,9 +255,10 @@ pub(super) fn unread_time(json: &[u8], is_own: bool, received_at: Timestamp) -> 
     time_of_day.or(time)
 }
 
-/// Returns the texts that may be the time of an array: its first element, all of its elements as
-/// one text, and those of a date such as `[2026,11,27,9,0]`, as Java's Jackson writes it.
-/// `is_place`: only the fourth element, after those of a place.
+/// Returns the strings in which an array may state a time: its first element; all elements, joined
+/// by spaces; and a date with a time of day, if the array is like `[2026,11,27,9,0]`, as Java's
+/// Jackson writes it. `is_place`: the array holds coordinates, so only the fourth element may be a
+/// time.
 fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     const ELEMENTS_MAX: usize = 8;
     let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(json) else { return Vec::new() };
@@ -275,21 +279,25 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     times
 }
 
-/// Returns whether a value at this path is the time of the fix. In milepost's own format, devices
-/// name their fields freely. Devices of other formats may send other times, too, so only names that
-/// refer to the fix count.
+/// Returns whether the name at this path is one of a fix's time. In milepost's own format, devices
+/// name their fields freely, so any name of a time counts. Devices of other formats may send other
+/// times, too, so only names that refer to the fix count.
 fn is_time_name(path: &str, is_own: bool) -> bool {
     let name = normalised(path.rsplit('/').next().unwrap_or(path));
     if !is_own {
-        let is_of_feature = normalised(path).ends_with("when/start");
-        return is_of_feature || TIMES.contains(&&*name) || TIMES_OF_FIXES.contains(&&*name);
+        let is_feature_start = normalised(path).ends_with("when/start");
+        return is_feature_start
+            || TIME_NAMES.contains(&&*name)
+            || FIX_TIME_NAMES.contains(&&*name);
     }
-    let is_last = path.ends_with("_at") || path.ends_with("At") || name == "at" || name == "t";
-    is_last || TIME_WORDS.iter().any(|word| normalised(path).contains(word))
+    let has_time_suffix =
+        path.ends_with("_at") || path.ends_with("At") || name == "at" || name == "t";
+    has_time_suffix || TIME_WORDS.iter().any(|word| normalised(path).contains(word))
 }
 
-/// Like [`hemisphere`], for the path of a member. Its name may contain a `/`, as `N/S` does.
-fn hemisphere_at(path: &str) -> Option<usize> {
+/// Like [`hemisphere`], for the path of a member. The member's name may contain a `/`, as `N/S`
+/// does.
+fn hemisphere_in_path(path: &str) -> Option<usize> {
     let mut parts = path.rsplit('/');
     let name = parts.next().unwrap_or_default();
     hemisphere(name).or_else(|| hemisphere(&format!("{}{name}", parts.next()?)))
@@ -298,7 +306,7 @@ fn hemisphere_at(path: &str) -> Option<usize> {
 /// Checks a point of milepost's own format for hemispheres.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate has no sign.
+/// A hemisphere is south or west, but the number of its coordinate is positive.
 #[cold]
 pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
@@ -319,11 +327,11 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
     Ok(())
 }
 
-/// Checks a point of a mapping for hemispheres that the mapping does not name. `south` and
-/// `west`: the names of those that say so.
+/// Checks a point of a mapping for hemispheres that the mapping does not read. `south` and `west`:
+/// the names of the members that say south or west, from the format's pass.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate has no sign.
+/// A hemisphere is south or west, but the number of its coordinate is positive.
 pub(super) fn check_unnamed_hemispheres(
     [south, west]: [&Scalar<'_>; 2],
     [lat, lng]: [&Scalar<'_>; 2],
@@ -345,25 +353,25 @@ pub(super) fn check_unnamed_hemispheres(
     Ok(())
 }
 
-/// Checks the fields that a format does not read for hemispheres. Sets `has_one` if there is one,
-/// even if it is north or east.
+/// Checks all unread fields of a point for hemispheres. Sets `has_hemisphere` if there is one, even
+/// if it is north or east.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate has no sign.
+/// A hemisphere is south or west, but the number of its coordinate is positive.
 #[cold]
 pub(super) fn check_unread_hemispheres(
     origin: &Origin<'_>,
-    reading: &Reading,
+    schema: &Schema,
     [lat, lng]: [&Scalar<'_>; 2],
-    has_one: &mut bool,
+    has_hemisphere: &mut bool,
 ) -> Result<(), Refusal> {
     let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
     let mut checked = Ok(());
     visit_values(origin.raw, origin.root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
-        let is_used = || reading.used.iter().any(|used| used == path);
-        let Some(coordinate) = hemisphere_at(path).filter(|_| !is_used()) else { return };
-        *has_one = true;
+        let is_used = || schema.used.iter().any(|used| used == path);
+        let Some(coordinate) = hemisphere_in_path(path).filter(|_| !is_used()) else { return };
+        *has_hemisphere = true;
         let (field, degrees) = degrees[coordinate];
         let is_negative = says_negative(value, coordinate);
         if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0)
@@ -383,13 +391,14 @@ pub(super) fn check_unread_hemispheres(
     checked
 }
 
-/// Adds to the detail of a missing field the similar name that the point has, or all of its names.
-pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refusal {
+/// Extends the error for a missing field: by a similar name that the point has, or by all of its
+/// names.
+pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusal {
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
     let missing =
         refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
     let near = names.iter().find(|name| {
-        reading.is_own && meant(name) == Some(&*missing) && normalised(name) != missing
+        schema.is_own && meant(name) == Some(&*missing) && normalised(name) != missing
     });
     match near {
         Some(name) => {
@@ -405,20 +414,20 @@ pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refu
     refusal
 }
 
-/// Adds the paths of a point's fields that are neither read nor kept.
-pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet<String>) {
+/// Adds the paths of a point's fields that are neither read nor kept to `unread`, up to 256.
+pub(super) fn collect_unread(origin: &Origin<'_>, schema: &Schema, unread: &mut BTreeSet<String>) {
     const NAMES_MAX: usize = 256;
-    if reading.keep == Keep::All || !origin.raw.starts_with(b"{") {
+    if schema.keep == Keep::All || !origin.raw.starts_with(b"{") {
         return;
     }
-    let driver = match &reading.driver {
+    let driver = match &schema.driver {
         Driver::Payload(pointer) => pointer.path(),
         Driver::Topic(_) => String::new(),
     };
     let is_driver = |name: &str| {
         driver.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     };
-    let (kept, _) = reading.keep.collect(origin, &reading.used);
+    let (kept, _) = schema.keep.collect(origin, &schema.used);
     visit_values(origin.raw, origin.root, &mut |name, value| {
         // A format may read an element of an array.
         let is_used = |used: &String| {
@@ -428,14 +437,14 @@ pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet
             })
         };
         let is_kept = kept.iter().any(|(kept, _)| kept == name);
-        let is_time = reading.is_own && TIMES.contains(&&*normalised(name));
+        let is_time = schema.is_own && TIME_NAMES.contains(&&*normalised(name));
         if !is_kept
             && !is_time
             && !is_driver(name)
-            && !reading.used.iter().any(is_used)
-            && into.len() < NAMES_MAX
+            && !schema.used.iter().any(is_used)
+            && unread.len() < NAMES_MAX
         {
-            into.insert(name.to_owned());
+            unread.insert(name.to_owned());
         }
     });
 }

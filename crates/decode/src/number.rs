@@ -1,4 +1,4 @@
-//! A number as it was sent.
+//! Defines a number as it was sent.
 
 use std::ops::RangeInclusive;
 

@@ -1,24 +1,24 @@
-//! Suggests patterns of strftime for times whose date has an unknown order.
+//! Suggests strftime patterns for times whose order of day, month and year is unknown.
 
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::Offset;
 
 use super::date_words::is_abbreviation;
 
-/// Returns the patterns that can parse a time whose date has an unknown order, each with the
-/// resulting time in Unix milliseconds, in UTC unless it has an offset.
+/// Returns the patterns that parse a time whose order of day, month and year is unknown, each with
+/// the resulting time in Unix milliseconds. A time without an offset counts as UTC.
 pub(super) fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
-    const OF_DATES: [&str; 3] = ["%d%m%y", "%m%d%y", "%y%m%d"];
+    const DATE_PATTERNS: [&str; 3] = ["%d%m%y", "%m%d%y", "%y%m%d"];
     let text = text.trim().to_owned();
     let length = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (first, after) = text.split_at(length(&text));
     let is_mark = |c: &char| matches!(c, '/' | '-' | '.');
     let (dates, rest) = match (first.len(), after.chars().next().filter(is_mark)) {
         (8, None) => (["%d%m%Y", "%m%d%Y"].map(str::to_owned).to_vec(), after),
-        (6, None) => (OF_DATES.map(str::to_owned).to_vec(), after),
+        (6, None) => (DATE_PATTERNS.map(str::to_owned).to_vec(), after),
         (12, None) => {
-            let written = ["%d%m%y%H%M%S", "%y%m%d%H%M%S", "%Y%m%d%H%M"];
-            (written.map(str::to_owned).to_vec(), after)
+            let patterns = ["%d%m%y%H%M%S", "%y%m%d%H%M%S", "%Y%m%d%H%M"];
+            (patterns.map(str::to_owned).to_vec(), after)
         }
         (14, None) => (["%Y%m%d%H%M%S", "%d%m%Y%H%M%S"].map(str::to_owned).to_vec(), after),
         (17, None) => (vec!["%Y%m%d%H%M%S%f".to_owned()], after),
@@ -53,12 +53,12 @@ pub(super) fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
     found.into_iter()
 }
 
-/// Returns the pattern of a time of day, with the text before and after it.
+/// Returns the pattern of a time of day, including the text before and after it.
 fn clock_pattern(text: &str) -> Option<String> {
     let (between, clock) = text.split_at(text.find(|c: char| c.is_ascii_digit())?);
     let end = clock.find(|c: char| !(c.is_ascii_digit() || c == ':')).unwrap_or(clock.len());
-    let (figures, mut rest) = clock.split_at(end);
-    let mut pattern = match (figures.matches(':').count(), figures.len()) {
+    let (digits, mut rest) = clock.split_at(end);
+    let mut pattern = match (digits.matches(':').count(), digits.len()) {
         (2, _) => "%H:%M:%S",
         (1, _) => "%H:%M",
         (0, 6) => "%H%M%S",

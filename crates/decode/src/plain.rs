@@ -26,6 +26,7 @@ static ENDS_ASCII: [bool; 256] = {
 /// The byte that [`Plain::peek`] returns at the end. No plain JSON contains it.
 const END: u8 = 0;
 
+/// A cursor over plain JSON.
 #[derive(Clone, Copy)]
 pub(super) struct Plain<'a> {
     /// The unread bytes.
@@ -56,14 +57,14 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// Returns everything from the next token on.
+    /// Returns the unread bytes, from the next token on.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         self.peek();
         self.rest
     }
 
-    /// Returns the bytes that were read since [`rest`](Self::rest) returned this slice.
-    pub(super) fn read_of(&self, rest: &'a [u8]) -> &'a [u8] {
+    /// Returns the bytes that were read since [`rest`](Self::rest) returned `rest`.
+    pub(super) fn read_since(&self, rest: &'a [u8]) -> &'a [u8] {
         &rest[..rest.len() - self.rest.len()]
     }
 
@@ -90,9 +91,10 @@ impl<'a> Plain<'a> {
         Some(key)
     }
 
-    /// Reads a key in one step, if `known` recognises it. `known` receives the eight bytes from the
-    /// first quote on, the first byte lowest, and the bytes after them. It returns what the key is,
-    /// and its length with quotes and colon. `None`: the key is still to be read.
+    /// Reads a key in one step if `known` recognises it. `known` receives the eight bytes from the
+    /// opening quote on as a little-endian integer, and the bytes after them. It returns the
+    /// meaning of the key, and the key's length with quotes and colon. `None`: no byte of the key
+    /// was read.
     #[inline(always)]
     pub(super) fn known_key<T>(
         &mut self,
@@ -118,15 +120,17 @@ impl<'a> Plain<'a> {
         match self.rest {
             [b'-' | b'0'..=b'9', ..] => self.number(),
             _ => {
-                let (value, after) = self.other()?;
+                let (value, after) = self.non_number()?;
                 *self = after;
                 Some(value)
             }
         }
     }
 
+    /// Reads a value that is rarely a number, from a copy of the cursor. Returns the value, and the
+    /// copy after it.
     #[inline(never)]
-    fn other(mut self) -> Option<(Scalar<'a>, Self)> {
+    fn non_number(mut self) -> Option<(Scalar<'a>, Self)> {
         let value = match self.peek() {
             b'-' | b'0'..=b'9' => self.number()?,
             b'"' => Scalar::Text(std::str::from_utf8(self.string()?).ok()?.into()),
@@ -150,7 +154,8 @@ impl<'a> Plain<'a> {
         [begin, end]: [u8; 2],
         mut item: impl FnMut(&mut Self) -> Option<()>,
     ) -> Option<()> {
-        let mut plain = *self; // a local copy is not loaded again after each item
+        // The compiler need not reload a local copy after each item.
+        let mut plain = *self;
         plain.token(begin)?;
         plain.depth += 1;
         if plain.depth > DEPTH_MAX {
@@ -244,7 +249,7 @@ fn after_space(mut rest: &[u8]) -> &[u8] {
     rest
 }
 
-/// Reads a string whose first quote was already read. Returns the string, and the rest.
+/// Reads a string whose opening quote was already read. Returns the string, and the bytes after it.
 #[inline(never)]
 fn string_beyond_ascii(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)] && *byte < 0x80)?;
@@ -254,11 +259,11 @@ fn string_beyond_ascii(rest: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Appends the digits at the start of `text` to `number`. Returns the new number and how many
-/// digits were read. The number is meaningless if there are too many.
+/// digits were read. The number is meaningless if there are more than [`DIGITS_MAX`] digits.
 #[inline(always)]
 fn digits(mut number: i64, text: &[u8]) -> (i64, usize) {
     let mut count = 0;
-    // Reads the first eight at once, without checking the end of the text for each.
+    // Read the first eight digits without checking for the end of the text each time.
     if let Some(first) = text.first_chunk::<8>() {
         while count < first.len() {
             let digit = first[count] ^ b'0'; // above 9 if it is not a digit
@@ -298,7 +303,7 @@ mod tests {
             assert!(is_plain(text), "{text:?}");
         }
         let deep = ["[".repeat(17), "]".repeat(17)].concat();
-        let others = [
+        let rejected = [
             "1e5",
             "01",
             "1.",
@@ -312,7 +317,7 @@ mod tests {
             "",
             &deep,
         ];
-        for text in others {
+        for text in rejected {
             assert!(!is_plain(text), "{text:?}");
         }
     }

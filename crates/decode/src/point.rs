@@ -1,7 +1,8 @@
-//! A point: its shape in milepost's own format, and the rules that turn it into a [`Position`].
+//! Defines a point, parses it from milepost's own format, and turns it into a [`Position`] by the
+//! rules of the input contract.
 //!
 //! Every format fills a [`Point`]; the rules for points are only here. An invalid optional field
-//! becomes unknown, an invalid required field rejects the point.
+//! becomes unknown; an invalid required field rejects the point.
 
 use std::fmt;
 
@@ -11,8 +12,8 @@ use super::age::AgeLimits;
 use super::hemisphere;
 use super::json::{Scalar, Text};
 use super::plain::Plain;
-use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
+use super::schema::Schema;
 use crate::attributes::Attributes;
 use crate::number::Number;
 use crate::position::{
@@ -46,9 +47,11 @@ impl Field {
     }
 }
 
-/// Counts of what the positions of a message lack.
+/// Counts of missing times, invalid optional fields and dropped attributes in a message's
+/// positions.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lacking {
+    /// Positions without a time, which got the time of receipt.
     pub undated: u64,
     /// Invalid optional fields, by [`Field`].
     pub fields: [u64; Field::ALL.len()],
@@ -56,6 +59,7 @@ pub struct Lacking {
     pub attributes_cut: u64,
 }
 
+/// The values that a position needs besides its point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The point's own `ts`, or its substitute.
@@ -64,13 +68,13 @@ pub(super) struct Context<'a> {
     /// Time of receipt.
     pub(super) received_at: Timestamp,
     pub(super) age: &'a AgeLimits,
-    pub(super) reading: &'a Reading,
+    pub(super) schema: &'a Schema,
 }
 
 /// A point as sent, in milepost's units, before the rules. The last value of a repeated key counts.
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
-    /// If present, it must equal the topic's.
+    /// If present, it must equal the topic's id.
     pub(super) driver_id: Scalar<'a>,
     pub(super) lat: Scalar<'a>,
     pub(super) lng: Scalar<'a>,
@@ -87,7 +91,7 @@ pub(super) struct Point<'a> {
 
 impl<'a> Point<'a> {
     /// Fills an empty point from milepost's own JSON. Works in place, because a point is large and
-    /// every message passes here.
+    /// this runs for every message.
     pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         deserializer.deserialize_map(PointVisitor(self))?;
@@ -110,7 +114,7 @@ impl<'a> Point<'a> {
     }
 
     /// Like [`field`](Self::field), for a word that begins with the quoted key and its colon. Also
-    /// returns the length of both in bytes.
+    /// returns the length of key, quotes and colon in bytes.
     #[inline(always)]
     fn field_of_word(&mut self, word: u64, after: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
         const LAT: u64 = word_of(b"\"lat\":");
@@ -195,10 +199,10 @@ impl Point<'_> {
         context: &Context<'_>,
         lacking: &mut Lacking,
     ) -> Result<Position, Refusal> {
-        let Context { ts, driver_id, received_at, age, reading } = *context;
-        self.belongs_to(driver_id)?;
-        let (lat, lng) = self.coordinates(&reading.called)?;
-        let ts = age.timestamp(ts, reading, received_at)?;
+        let Context { ts, driver_id, received_at, age, schema } = *context;
+        self.check_driver(driver_id)?;
+        let (lat, lng) = self.coordinates(&schema.lat_lng_names)?;
+        let ts = age.timestamp(ts, schema, received_at)?;
         lacking.undated += u64::from(ts.is_none());
         Ok(Position {
             driver_id: *driver_id,
@@ -217,8 +221,8 @@ impl Point<'_> {
         })
     }
 
-    /// Checks that the driver in the payload, if any, is the topic's.
-    fn belongs_to(&self, driver_id: &DriverId) -> Result<(), Refusal> {
+    /// Checks that the payload's `driver_id`, if any, equals the topic's.
+    fn check_driver(&self, driver_id: &DriverId) -> Result<(), Refusal> {
         let sent = &self.driver_id;
         if sent.is_missing() || sent.as_text() == Some(driver_id.as_str()) {
             return Ok(());
@@ -236,10 +240,10 @@ impl Point<'_> {
         let lat_degrees = required(lat, &self.lat)?;
         let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
         let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
-            Refusal::new(Reason::LatRange, outside("lat", lat_degrees, 90, lng_degrees))
+            Refusal::new(Reason::LatRange, range_error("lat", lat_degrees, 90, lng_degrees))
         })?;
         let lng = Longitude::new(lng_degrees).map_err(|OutOfRange| {
-            Refusal::new(Reason::LngRange, outside("lng", lng_degrees, 180, lat_degrees))
+            Refusal::new(Reason::LngRange, range_error("lng", lng_degrees, 180, lat_degrees))
         })?;
         if lat.e7() == 0
             && lng.e7() == 0
@@ -253,7 +257,7 @@ impl Point<'_> {
 }
 
 /// Creates the error for a coordinate out of range. `other`: the other coordinate.
-fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
+fn range_error(name: &str, degrees: Number, limit: i32, other: Number) -> String {
     let degrees = degrees.as_f64();
     let is_swapped = name == "lat" && degrees.abs() <= 180.0 && other.as_f64().abs() <= 90.0;
     let scale = [1e5, 1e6, 1e7].into_iter().find(|scale| degrees.abs() / scale <= f64::from(limit));
@@ -285,18 +289,22 @@ fn may_have_minutes(number: f64) -> bool {
     number.abs() < 18_060.0 && number.abs() % 100.0 < 60.0
 }
 
+/// Returns the number of a required field.
+///
+/// # Errors
+/// The field is missing or not a number.
 fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
     value.as_number().ok_or_else(|| match value {
         Scalar::Missing => Refusal::new(Reason::MissingField, format!("{name} is missing")),
         Scalar::Integer(_) | Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
-            let hint = value.as_text().map_or("", how_to_write);
+            let hint = value.as_text().map_or("", notation_hint);
             Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number{hint}"))
         }
     })
 }
 
-/// Returns how to write degrees that cannot be parsed; an empty text if that is unknown.
-fn how_to_write(text: &str) -> &'static str {
+/// Returns advice on how to write degrees that cannot be parsed; an empty string if there is none.
+fn notation_hint(text: &str) -> &'static str {
     let text = text.trim();
     let is_number = |part: &str| part.ends_with(|c: char| c.is_ascii_digit() || c == '°');
     if text.starts_with(['−', '–', '—']) {

@@ -2,35 +2,41 @@
 
 use super::age::AgeLimits;
 use super::decoded::Decoded;
-use super::driver::{Named, id_of};
+use super::driver::{Named, parse_id};
 use super::ignored::Ignored;
 use super::json::{Scalar, excerpt, raw_points};
 use super::keep::{Keep, Origin};
 use super::names::{self, UnreadTime};
 use super::plain::Plain;
 use super::point::{Context, Point};
-use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
+use super::schema::Schema;
 use crate::position::{DriverId, Timestamp};
 use crate::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
+/// The destination of the points of one message, and what they have in common.
 pub(super) struct Points<'m> {
-    pub(super) reading: &'m Reading,
+    pub(super) schema: &'m Schema,
     pub(super) topic: &'m [u8],
     pub(super) received_at: Timestamp,
     pub(super) driver: &'m Named<'m>,
-    /// The driver to use if the payload should name one and does not.
+    /// The driver to use if the source reads the driver from the payload and the payload has none.
     pub(super) fallback: Option<DriverId>,
     pub(super) age: &'m AgeLimits,
     pub(super) points_max: usize,
     /// Number of array elements so far.
     pub(super) elements_seen: usize,
-    /// The time in the object around the current points, after the first of them without a time.
-    pub(super) time_beside: Option<Option<UnreadTime>>,
+    /// The result of the search for a time in the object around the current points; `None` until
+    /// the first point without a time needs it.
+    pub(super) outer_time: Option<Option<UnreadTime>>,
     pub(super) out: &'m mut Decoded,
 }
 
 impl Points<'_> {
+    /// Adds the position of a point.
+    ///
+    /// # Errors
+    /// The point breaks a rule, so it is to be rejected.
     pub(super) fn add(&mut self, point: &Point<'_>, origin: &Origin<'_>) -> Result<(), Refusal> {
         let payload_id;
         let driver_id = match self.driver {
@@ -38,19 +44,19 @@ impl Points<'_> {
             Named::InPayload(pointer, other) => {
                 // A number that is not an i64 is read again, digit by digit.
                 payload_id = if matches!(origin.driver, Scalar::Missing | Scalar::Number(_)) {
-                    self.driver.id([origin.raw, origin.within], self.fallback)?
+                    self.driver.id([origin.raw, origin.enclosing], self.fallback)?
                 } else {
-                    id_of(pointer, *other, &origin.driver)?
+                    parse_id(pointer, *other, &origin.driver)?
                 };
                 &payload_id
             }
         };
-        let Self { reading, received_at, age, .. } = *self;
+        let Self { schema, received_at, age, .. } = *self;
         let substitute;
         let ts = if point.ts.is_missing() {
-            substitute = names::time_in(origin.raw, reading, received_at)?;
+            substitute = names::substitute_time(origin.raw, schema, received_at)?;
             if substitute.is_missing() {
-                self.check_time_beside(origin)?;
+                self.check_outer_time(origin)?;
             }
             &substitute
         } else {
@@ -60,28 +66,28 @@ impl Points<'_> {
             let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
         }
-        let context = Context { ts, driver_id, received_at, age, reading };
+        let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.lacking).map_err(|refusal| {
             if refusal.reason == Reason::MissingField {
-                names::hint(refusal, origin.raw, reading)
+                names::hint(refusal, origin.raw, schema)
             } else {
                 refusal
             }
         })?;
-        if reading.lists_unread {
-            names::unread(origin, reading, &mut self.out.unread);
+        if schema.lists_unread {
+            names::collect_unread(origin, schema, &mut self.out.unread);
         }
-        if reading.checks_hemispheres {
-            let has_one = &mut self.out.has_hemisphere;
-            names::check_unread_hemispheres(origin, reading, [&point.lat, &point.lng], has_one)?;
+        if schema.checks_hemispheres {
+            let found = &mut self.out.has_hemisphere;
+            names::check_unread_hemispheres(origin, schema, [&point.lat, &point.lng], found)?;
         }
         self.out.positions.push(position);
         if let Some(position) = self.out.positions.last_mut()
-            && !matches!(reading.keep, Keep::Nothing)
+            && !matches!(schema.keep, Keep::Nothing)
         {
-            let (attributes, cut) = reading.keep.collect(origin, &reading.used);
+            let (attributes, dropped) = schema.keep.collect(origin, &schema.used);
             position.attributes = attributes;
-            self.out.lacking.attributes_cut += cut;
+            self.out.lacking.attributes_cut += dropped;
         }
         Ok(())
     }
@@ -89,18 +95,18 @@ impl Points<'_> {
     /// Checks the object around a point that has no time.
     ///
     /// # Errors
-    /// The object has a time. With the time of receipt instead, the fix would be wrong.
+    /// The object has a time. The time of receipt, which would replace it, would be wrong.
     #[cold]
-    fn check_time_beside(&mut self, origin: &Origin<'_>) -> Result<(), Refusal> {
-        let Some(ts) = &self.reading.ts_called else { return Ok(()) };
-        if std::ptr::eq(origin.raw, origin.within) {
+    fn check_outer_time(&mut self, origin: &Origin<'_>) -> Result<(), Refusal> {
+        let Some(ts) = &self.schema.ts_name else { return Ok(()) };
+        if std::ptr::eq(origin.raw, origin.enclosing) {
             return Ok(());
         }
         let received_at = self.received_at;
-        let beside = self
-            .time_beside
-            .get_or_insert_with(|| names::unread_time(origin.within, false, received_at));
-        match beside {
+        let outer_time = self
+            .outer_time
+            .get_or_insert_with(|| names::unread_time(origin.enclosing, false, received_at));
+        match outer_time {
             Some(UnreadTime { path, value, .. }) => refuse(
                 Reason::BadTs,
                 format!(
@@ -116,17 +122,17 @@ impl Points<'_> {
         self.out.ignored.push(kind);
     }
 
-    /// Rejects a part of the message. `within`: the object or array around it.
-    pub(super) fn refuse(&mut self, raw: &[u8], within: &[u8], refusal: Refusal) {
-        let driver_id = self.driver.id([raw, within], self.fallback).ok();
+    /// Rejects a part of the message. `enclosing`: the object or array around it.
+    pub(super) fn refuse(&mut self, raw: &[u8], enclosing: &[u8], refusal: Refusal) {
+        let driver_id = self.driver.id([raw, enclosing], self.fallback).ok();
         let reject = reject(self.topic, self.received_at, driver_id, (raw, raw.len()), refusal);
         self.out.rejects.push(reject);
     }
 
-    /// Reads a payload in milepost's own format in one pass. Returns `None`, and leaves the result
-    /// unchanged, if the payload is not plain.
+    /// Reads a payload in milepost's own format in one pass. Returns `None` if the payload is not
+    /// plain or has too many points; it then adds no position and no reject.
     pub(super) fn plain_documents(&mut self, json: &[u8]) -> Option<Result<(), Refusal>> {
-        if self.reading.is_serde_json_only {
+        if self.schema.is_serde_json_only {
             return None;
         }
         let mut plain = Plain::new(json);
@@ -144,7 +150,7 @@ impl Points<'_> {
             let mut point = Point::default();
             point.fill_plain(plain)?;
             count += 1;
-            let raw = plain.read_of(rest);
+            let raw = plain.read_since(rest);
             if count > self.points_max {
                 return None;
             }
@@ -162,7 +168,7 @@ impl Points<'_> {
         Some(Ok(()))
     }
 
-    /// Reads a payload that is an object, or an array of objects.
+    /// Calls `read` with a payload that is an object, or with each element of an array.
     pub(super) fn documents(
         &mut self,
         json: &str,
@@ -181,38 +187,38 @@ impl Points<'_> {
         }
     }
 
-    /// Reads each element of an array. `within`: the object that contains the array.
+    /// Reads each element of an array. `enclosing`: the object that contains the array.
     pub(super) fn elements(
         &mut self,
         json: &str,
-        within: Option<&str>,
+        enclosing: Option<&str>,
         read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        // A nested array takes the place of one element.
-        let room = self.points_max - self.elements_seen.saturating_sub(1);
-        let (kept, count) = raw_points(json, room)?;
+        // A nested array replaces one element, which was counted before.
+        let remaining = self.points_max - self.elements_seen.saturating_sub(1);
+        let (kept, count) = raw_points(json, remaining)?;
         if count == 0 {
             return refuse(Reason::WrongShape, "the array has no points");
         }
-        if count > room {
+        if count > remaining {
             return refuse(
                 Reason::TooManyPoints,
                 format!("the message has {count} points; the limit is {}", self.points_max),
             );
         }
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
-        self.time_beside = None;
+        self.outer_time = None;
         for raw in kept {
             if let Err(refusal) = read(self, raw.get()) {
                 let raw = raw.get().as_bytes();
-                self.refuse(raw, within.map_or(raw, str::as_bytes), refusal);
+                self.refuse(raw, enclosing.map_or(raw, str::as_bytes), refusal);
             }
         }
         Ok(())
     }
 }
 
-/// Creates a row of `rejects`, with the payload's length as sent.
+/// Creates a row of `rejects`. `payload_bytes`: the payload's length as sent.
 pub(super) fn reject(
     topic: &[u8],
     received_at: Timestamp,

@@ -1,4 +1,4 @@
-//! A validated position, scaled to integers as it is stored.
+//! Defines a validated position, scaled to integers as it is stored.
 //!
 //! Every field is a type that holds only valid values, so no later step validates again. Units are
 //! those of the table's columns; the largest value of an optional column's type means "unknown".
@@ -116,7 +116,7 @@ impl fmt::Debug for DriverId {
 
 impl DriverId {
     /// # Errors
-    /// Empty, longer than 64 bytes, or a byte outside the set.
+    /// The id is empty, is longer than 64 bytes, or has a byte outside `A–Z a–z 0–9 . _ : -`.
     pub fn new(id: impl AsRef<[u8]>) -> Result<Self, OutOfRange> {
         let id = id.as_ref();
         // Checks all bytes without stopping early: cheaper than a branch for each byte.
@@ -133,7 +133,7 @@ impl DriverId {
     /// Parses an id that an operator gives.
     ///
     /// # Errors
-    /// The rule it breaks.
+    /// The id is invalid; the error states the rule for ids.
     pub fn named(id: &str) -> Result<Self, String> {
         Self::new(id).map_err(|OutOfRange| DRIVER_ID_RULE.to_owned())
     }
@@ -179,12 +179,12 @@ pub struct Heading(u16);
 
 impl Latitude {
     /// # Errors
-    /// Outside −90..=90 degrees.
+    /// The latitude is outside −90..=90 degrees.
     pub fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
         degrees.into().in_units(7, -900_000_000..=900_000_000).map(Self).ok_or(OutOfRange)
     }
 
-    /// In units of 1e-7 degrees.
+    /// Returns the latitude in units of 1e-7 degrees.
     #[must_use]
     pub const fn e7(self) -> i32 {
         self.0
@@ -193,12 +193,12 @@ impl Latitude {
 
 impl Longitude {
     /// # Errors
-    /// Outside −180..=180 degrees.
+    /// The longitude is outside −180..=180 degrees.
     pub fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
         degrees.into().in_units(7, -1_800_000_000..=1_800_000_000).map(Self).ok_or(OutOfRange)
     }
 
-    /// In units of 1e-7 degrees.
+    /// Returns the longitude in units of 1e-7 degrees.
     #[must_use]
     pub const fn e7(self) -> i32 {
         self.0
@@ -206,17 +206,17 @@ impl Longitude {
 }
 
 impl Heading {
-    /// No heading, or one out of range.
+    /// The value for no heading or one out of range.
     pub const UNKNOWN: Self = Self(u16::MAX);
 
     /// # Errors
-    /// Outside 0..=360 degrees.
+    /// The heading is outside 0..=360 degrees.
     pub fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
         let units = degrees.into().in_units(2, 0..=36_000).ok_or(OutOfRange)?;
         u16::try_from(units % 36_000).map(Self).map_err(|_| OutOfRange)
     }
 
-    /// In hundredths of a degree; `u16::MAX` is unknown.
+    /// Returns the heading in hundredths of a degree; `u16::MAX` is unknown.
     #[must_use]
     pub const fn cdeg(self) -> u16 {
         self.0
@@ -232,17 +232,17 @@ macro_rules! optional_number {
         pub struct $name($integer);
 
         impl $name {
-            /// No value, or one out of range.
+            /// The value for a missing number or one out of range.
             pub const UNKNOWN: Self = Self(<$integer>::MAX);
 
             /// # Errors
-            /// Outside the range.
+            /// The number is outside the range of its field.
             pub fn new(value: impl Into<Number>) -> Result<Self, OutOfRange> {
                 let units = value.into().in_units($decimals, $units).ok_or(OutOfRange)?;
                 <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
             }
 
-            /// In stored units; the integer's largest value is unknown.
+            /// Returns the number in stored units; the integer's largest value is unknown.
             #[must_use]
             pub const fn $read(self) -> $integer {
                 self.0
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn driver_ids_are_short_and_plain() {
+    fn driver_id_has_1_to_64_allowed_bytes() {
         assert_eq!(
             DriverId::new("d-7_a.b:C").map(|id| id.as_str().to_owned()),
             Ok("d-7_a.b:C".to_owned())

@@ -2,11 +2,12 @@
 
 use super::extract::Pointer;
 
+/// Maximum length of a presence message.
 const BYTES_MAX: usize = 256;
 const WORDS: [&str; 4] = ["online", "offline", "connected", "disconnected"];
 const KEYS: [&str; 2] = ["/status", "/state"];
 
-/// Returns whether a payload is a presence word, alone or as `{"status": …}`.
+/// Returns whether a payload is a presence word: alone, or as the `status` or `state` of an object.
 pub(super) fn is_presence(payload: &[u8]) -> bool {
     let text = std::str::from_utf8(payload)
         .ok()

@@ -1,4 +1,4 @@
-//! A row of the `rejects` table: the rejected point or message, and the reason.
+//! Defines a row of the `rejects` table: the rejected point or message, and the reason.
 
 use super::position::Timestamp;
 use super::row_binary::{DRIVER_ID, Kind, Table, U64, put_text};
@@ -9,21 +9,21 @@ pub const TOPIC_BYTES_MAX: usize = 1024;
 /// Maximum characters of `detail`.
 pub const DETAIL_CHARS_MAX: usize = 200;
 
-/// The reason of a reject, in the order of the checks.
+/// The reason for a reject, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The payload exceeds a limit, as sent or unpacked, or its packet exceeds
     /// `mqtt.max_packet_bytes`.
     TooLarge,
-    /// The topic matches no source, or names no driver, or one outside the rule for ids.
+    /// The topic matches no source, or its driver id breaks the rule for ids.
     BadTopic,
     /// The payload has no bytes.
     Empty,
     /// The payload is neither UTF-8 nor readable gzip, zstd or CBOR.
     InvalidUtf8,
-    /// The payload is not JSON.
+    /// The payload is not valid JSON.
     InvalidJson,
-    /// Neither an object nor a non-empty array of objects.
+    /// The payload is neither an object nor a non-empty array of objects.
     WrongShape,
     /// The format has no such kind of message, or cannot read this one.
     UnknownFormatKind,
@@ -31,9 +31,9 @@ pub enum Reason {
     InvalidSentence,
     /// NMEA: the checksum is missing or wrong.
     BadChecksum,
-    /// More than 10,000 points.
+    /// The message has more than 10,000 points.
     TooManyPoints,
-    /// The payload must name the driver, but names none, or one outside the rule for ids.
+    /// The payload must name the driver, but names none, or an id that breaks the rule for ids.
     BadDriver,
     /// The payload names a driver other than the topic's.
     DriverMismatch,
@@ -80,7 +80,7 @@ impl Reason {
         Self::TooNew,
     ];
 
-    /// The name in the `rejects` table and in metrics.
+    /// Returns the name in the `rejects` table and in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,9 +122,9 @@ pub struct Reject {
     pub detail: String,
     /// The invalid point, or the whole message; its first 64 KiB.
     pub payload: Vec<u8>,
-    /// Length before truncation.
+    /// Length of the payload in bytes before truncation.
     pub payload_bytes: u64,
-    /// Number of rejects that this row stands for.
+    /// Number of rejects that this row represents.
     pub count: u64,
 }
 

@@ -1,7 +1,8 @@
-//! Repairs payloads with bytes that some programs write and JSON does not allow: a byte order mark,
-//! control characters after the end, and Python's `NaN` and `Infinity`.
+//! Repairs payloads that some programs write and JSON does not allow: with a byte order mark, with
+//! control characters around the JSON, and with Python's `NaN` and `Infinity`.
 
-/// Returns the payload as JSON; `None` if there is nothing to repair.
+/// Returns the repaired payload; `None` if there is nothing to repair. The result may still be
+/// invalid JSON.
 #[cold]
 pub(super) fn repaired(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix("\u{feff}".as_bytes()).unwrap_or(payload);
@@ -34,11 +35,13 @@ fn is_nan_or_infinity(word: &[u8]) -> bool {
     [&b"nan"[..], b"inf", b"infinity"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
+/// Returns the length of the word at the beginning of the text.
 fn word(text: &[u8]) -> usize {
     text.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(text.len())
 }
 
-/// Returns the length of a string with its quotes, or of the whole text if the string has no end.
+/// Returns the length of the string at the beginning of the text, with its quotes; that of the
+/// whole text if the string has no end.
 fn string(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let is_end = |byte: &u8| {

@@ -1,7 +1,7 @@
-//! ClickHouse's RowBinary: the tables that milepost inserts into, and their values as bytes.
+//! Encodes rows in ClickHouse's RowBinary, and describes the tables that milepost inserts into.
 //!
-//! The format carries no types, so each column states its type, and milepost compares it with the
-//! server's.
+//! RowBinary carries no types, so each column states its type here, and milepost compares it with
+//! the server's.
 
 /// The RowBinary form of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub enum Kind {
     Number(&'static str, usize),
     /// One byte, 1 for NULL, then the value unless it is NULL.
     Nullable(&'static Self),
-    /// Polygons of rings of points: each list with its length as unsigned LEB128, each point as two
-    /// Float64.
+    /// Polygons, each a list of rings, each a list of points: the length of each list as unsigned
+    /// LEB128, each point as two Float64.
     Polygons,
     /// Strings: their number as unsigned LEB128, then each as a [`Text`](Self::Text).
     List,
@@ -78,6 +78,7 @@ impl Kind {
     }
 }
 
+/// Returns the length of the polygons at the beginning of `bytes`.
 fn polygons(bytes: &[u8]) -> Option<usize> {
     let (mut length, polygons) = count_at(bytes)?;
     for _ in 0..polygons {
@@ -137,7 +138,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the bytes that the table's times and numbers take in a row.
+    /// Returns the bytes that the columns of fixed length take in a row: times and numbers.
     pub const fn fixed_bytes(&self) -> usize {
         let (mut bytes, mut column) = (0, 0);
         while column < self.columns.len() {
@@ -151,6 +152,7 @@ impl Table {
         bytes
     }
 
+    /// Returns the INSERT statement.
     pub fn statement(&self, database: &str) -> String {
         let columns: Vec<_> = self.columns.iter().map(|(name, _)| *name).collect();
         format!("INSERT INTO {database}.{} ({}) FORMAT RowBinary", self.name, columns.join(", "))
@@ -161,7 +163,7 @@ impl Table {
         self.statement("").split_off("INSERT INTO ".len())
     }
 
-    /// Returns the length of `rows` rows at the beginning of `bytes`.
+    /// Returns the length of the first `rows` rows in `bytes`; `None` if a row is cut off.
     pub fn skip(&self, bytes: &[u8], rows: usize) -> Option<usize> {
         let mut at = 0;
         for _ in 0..rows {
@@ -180,12 +182,12 @@ pub fn put_text(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends a number as unsigned LEB128.
-pub fn put_count(mut rest: usize, out: &mut Vec<u8>) {
-    while rest >= 0x80 {
-        out.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
-        rest >>= 7;
+pub fn put_count(mut number: usize, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(u8::try_from(number & 0x7f).expect("seven bits") | 0x80);
+        number >>= 7;
     }
-    out.push(u8::try_from(rest).expect("less than 0x80"));
+    out.push(u8::try_from(number).expect("less than 0x80"));
 }
 
 /// Returns the length and the value of the unsigned LEB128 number at the beginning of `bytes`.

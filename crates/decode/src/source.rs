@@ -1,11 +1,11 @@
-//! A source: its topic filter, its format, and the origin of the driver's id.
+//! Defines a source: its topic filter, its format, and the place of the driver's id.
 
 use std::sync::Arc;
 
 use super::driver::{Driver, Named, OtherBytes, Template};
 use super::formats::Format;
 use super::keep::Keep;
-use super::reading::Reading;
+use super::schema::Schema;
 use super::time::{Local, Zone};
 use super::topic::Filter;
 use crate::position::{DriverId, OutOfRange};
@@ -19,15 +19,15 @@ pub struct Source {
     is_simple: bool,
     pub(super) format: Format,
     other_bytes: OtherBytes,
-    pub(super) reading: Reading,
+    pub(super) schema: Schema,
 }
 
 impl Source {
     pub fn new(topic: &str, driver: Driver, format: Format, keep: Keep) -> Self {
         let is_simple = matches!(&driver, Driver::Topic(template) if template.is_first_level());
-        let reading = format.reading(driver, keep);
+        let schema = format.schema(driver, keep);
         let (topic, filter) = (topic.to_owned(), Filter::new(topic));
-        Self { topic, filter, is_simple, format, other_bytes: OtherBytes::Refused, reading }
+        Self { topic, filter, is_simple, format, other_bytes: OtherBytes::Refused, schema }
     }
 
     /// Sets the treatment of bytes that a driver id must not contain.
@@ -40,19 +40,19 @@ impl Source {
     /// Sets the zone of times without an offset.
     #[must_use]
     pub fn in_zone(mut self, zone: Zone) -> Self {
-        let local = self.reading.local.take().map_or_else(Local::default, |local| (*local).clone());
-        self.reading.local = Some(Arc::new(Local { zone: Some(zone), ..local }));
+        let local = self.schema.local.take().map_or_else(Local::default, |local| (*local).clone());
+        self.schema.local = Some(Arc::new(Local { zone: Some(zone), ..local }));
         self
     }
 
     /// Keeps the values at these paths, too; they may be the position's own fields.
     ///
     /// # Errors
-    /// How many names would be kept, if they are too many.
+    /// There would be too many names; the error is their number.
     pub fn keeping(mut self, names: &[String]) -> Result<Self, usize> {
         if self.format.is_json() {
-            self.reading.used.retain(|path| !names.contains(path));
-            self.reading.keep = self.reading.keep.with(names.iter().cloned())?;
+            self.schema.used.retain(|path| !names.contains(path));
+            self.schema.keep = self.schema.keep.with(names.iter().cloned())?;
         }
         Ok(self)
     }
@@ -62,20 +62,22 @@ impl Source {
         Self::new(topic, Driver::Topic(Template::first()), Format::Milepost, Keep::Nothing)
     }
 
+    /// Returns whether the filter matches a topic.
     pub fn takes(&self, topic: &str) -> bool {
         self.filter.levels(topic).is_some()
     }
 
     /// Returns the driver that a topic names; `None` if the topic does not match.
     pub(super) fn driver_in(&self, topic: &[u8]) -> Option<Result<Named<'_>, OutOfRange>> {
-        // The common and cheapest case: no other `+`. An id contains no `/`, so the topic matches.
+        // The common and cheapest case: the filter has one `+`. A valid id contains no `/`, so it
+        // is one level, and the topic matches.
         if self.is_simple
             && let Some(Ok(id)) = self.filter.only_level(topic).map(DriverId::new)
         {
             return Some(Ok(Named::InTopic(id)));
         }
         let levels = self.filter.levels(std::str::from_utf8(topic).ok()?)?;
-        Some(match &self.reading.driver {
+        Some(match &self.schema.driver {
             Driver::Topic(template) => {
                 self.other_bytes.id(&template.fill(&levels)).map(Named::InTopic)
             }

@@ -1,18 +1,19 @@
 //! Parses times as strings: with an offset, or in a zone that the configuration names.
 //!
 //! Guarantee: a string stands for one instant, or is rejected. milepost never guesses the order of
-//! a date (`03/04/2026`), a time that a clock change skips or repeats, or a missing zone.
+//! day, month and year (`03/04/2026`), a time that a clock change skips or repeats, or a missing
+//! zone.
 
 use jiff::ZonedDateTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-use super::date_words::{date_in_figures, in_english, is_abbreviation, month, zone_example};
+use super::date_words::{in_english, is_abbreviation, month, numeric_date, zone_example};
 use super::patterns::patterns;
 use crate::position::Timestamp;
 
-/// A zone of IANA's database such as `Europe/Berlin`, or a fixed offset.
+/// A time zone: one of IANA's database such as `Europe/Berlin`, or a fixed offset.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zone {
     name: String,
@@ -25,11 +26,11 @@ impl Zone {
     /// # Errors
     /// The name is neither an offset nor a zone of the database.
     pub fn new(name: &str) -> Result<Self, String> {
-        let wanted =
+        let invalid =
             || format!("\"{name}\": must be a zone such as Europe/Berlin, or +02:00, or Z");
-        let zone = match offset(name) {
-            Some(seconds) => TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| wanted())?),
-            None => TimeZone::get(name).map_err(|_| wanted())?,
+        let zone = match parse_offset(name) {
+            Some(seconds) => TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| invalid())?),
+            None => TimeZone::get(name).map_err(|_| invalid())?,
         };
         Ok(Self { name: name.to_owned(), zone })
     }
@@ -43,6 +44,10 @@ impl Zone {
         &self.name
     }
 
+    /// Returns the instant of a time in this zone.
+    ///
+    /// # Errors
+    /// A clock change skips or repeats the time.
     fn unix_ms(&self, time: DateTime) -> Result<i64, String> {
         let found = self.zone.to_ambiguous_timestamp(time);
         let name = &self.name;
@@ -63,9 +68,9 @@ impl Zone {
 
 impl Zone {
     /// Returns the instant of a time that is followed by an abbreviation such as EST, if the zone
-    /// has that abbreviation at this time. In an hour that a clock change repeats, the abbreviation
-    /// says which of the two instants is meant.
-    fn unix_ms_called(&self, time: DateTime, abbreviation: &str) -> Option<i64> {
+    /// uses that abbreviation at this time. In an hour that a clock change repeats, the
+    /// abbreviation selects one of the two instants.
+    fn unix_ms_by_abbreviation(&self, time: DateTime, abbreviation: &str) -> Option<i64> {
         let abbreviation = in_english(abbreviation);
         let offsets = match self.zone.to_ambiguous_timestamp(time).offset() {
             AmbiguousOffset::Unambiguous { offset } => [offset; 2],
@@ -73,18 +78,18 @@ impl Zone {
             AmbiguousOffset::Gap { .. } => return None,
         };
         let times = offsets.into_iter().filter_map(|offset| offset.to_timestamp(time).ok());
-        let is_called =
+        let has_abbreviation =
             |at: &jiff::Timestamp| self.zone.to_offset_info(*at).abbreviation() == abbreviation;
-        times.clone().find(is_called).map(jiff::Timestamp::as_millisecond)
+        times.clone().find(has_abbreviation).map(jiff::Timestamp::as_millisecond)
     }
 }
 
-/// How to parse times without an offset, for a source or a file.
+/// Parser of times as strings, for a source or a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Local {
     /// Zone of times without an offset; `None`: such times are rejected.
     pub zone: Option<Zone>,
-    /// Pattern as for strftime, such as `%d/%m/%Y %H:%M:%S`; `None`: only unambiguous forms.
+    /// Pattern of strftime, such as `%d/%m/%Y %H:%M:%S`; `None`: only unambiguous forms are parsed.
     pub pattern: Option<String>,
 }
 
@@ -93,93 +98,94 @@ impl Local {
     pub(super) fn unix_ms(&self, text: &str) -> Result<i64, String> {
         let text = text.trim();
         if let Some(pattern) = &self.pattern {
-            return self.by_pattern(text, pattern);
+            return self.parse_by_pattern(text, pattern);
         }
         if let Some(time) = rfc3339(text) {
             return Ok(time.unix_ms());
         }
-        // .NET's JSON: milliseconds, whatever offset follows them.
+        // .NET's JSON: milliseconds in UTC. An offset after them does not change the instant.
         if let Some(rest) = text.strip_prefix("/Date(").and_then(|rest| rest.strip_suffix(")/")) {
             let ms = rest.get(1..).and_then(|after| after.find(['+', '-']));
             let ms = ms.map_or(rest, |at| &rest[..=at]);
             return ms.parse().map_err(|_| explain_unparsed(text));
         }
-        // RFC 9557: the zone in brackets, after the time.
+        // RFC 9557: a time, and its zone in brackets.
         if let Some((time, zone)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) {
             let zone = Zone::new(zone.trim_start_matches('!'))?;
             return Self { zone: Some(zone), pattern: None }.unix_ms(time);
         }
-        let in_figures = date_in_figures(text);
-        let text = in_figures.as_deref().unwrap_or(text);
-        let (date, clock) = split(text).ok_or_else(|| explain_unparsed(text))?;
+        let numeric = numeric_date(text);
+        let text = numeric.as_deref().unwrap_or(text);
+        let (date, clock) = split_date_and_clock(text).ok_or_else(|| explain_unparsed(text))?;
         let Clock { time, next_second, zone } =
-            clock_of(clock).ok_or_else(|| explain_unparsed(text))?;
-        let date = date_of(date).map_err(|why| in_which_order(text).unwrap_or(why))?;
+            parse_clock(clock).ok_or_else(|| explain_unparsed(text))?;
+        let date = parse_date(date).map_err(|why| ask_for_order(text).unwrap_or(why))?;
         let time = DateTime::from_parts(date, time);
         let ms = match zone {
-            Some(stated) => self.stated(time, &stated)?,
-            None => self.zoned(time)?,
+            Some(stated) => self.in_stated_zone(time, &stated)?,
+            None => self.in_default_zone(time)?,
         };
         Ok(ms + if next_second { 1_000 } else { 0 })
     }
 
-    /// Returns the instant of a time in the zone that its text states.
-    fn stated(&self, time: DateTime, stated: &Stated<'_>) -> Result<i64, String> {
+    /// Returns the instant of a time in the zone that the string states after it.
+    fn in_stated_zone(&self, time: DateTime, stated: &StatedZone<'_>) -> Result<i64, String> {
         match *stated {
-            Stated::Offset(seconds) => Offset::from_seconds(seconds)
+            StatedZone::Offset(seconds) => Offset::from_seconds(seconds)
                 .and_then(|offset| offset.to_timestamp(time))
                 .map(jiff::Timestamp::as_millisecond)
                 .map_err(|error| error.to_string()),
-            Stated::Abbreviation(name) => {
+            StatedZone::Abbreviation(name) => {
                 let zone = self.zone.as_ref();
-                zone.and_then(|zone| zone.unix_ms_called(time, name)).ok_or_else(|| {
-                    let such_as = zone_example(name);
+                zone.and_then(|zone| zone.unix_ms_by_abbreviation(time, name)).ok_or_else(|| {
+                    let example = zone_example(name);
                     let why = match zone.filter(|zone| zone.zone != TimeZone::UTC) {
                         Some(zone) => format!("{} is not called {name} at {time}", zone.name),
                         None => format!("more than one zone is called {name}"),
                     };
-                    format!("{why}: {NAME_THE_ZONE}{such_as}")
+                    format!("{why}: {NAME_THE_ZONE}{example}")
                 })
             }
         }
     }
 
-    fn zoned(&self, time: DateTime) -> Result<i64, String> {
+    /// Returns the instant of a time whose string states no zone.
+    fn in_default_zone(&self, time: DateTime) -> Result<i64, String> {
         let zone =
             self.zone.as_ref().ok_or_else(|| format!("{time} has no zone: {NAME_THE_ZONE}"))?;
         zone.unix_ms(time)
     }
 
-    fn by_pattern(&self, text: &str, pattern: &str) -> Result<i64, String> {
-        let wrong = |error: jiff::Error| format!("\"{text}\" is not {pattern}: {error}");
-        let parts = BrokenDownTime::parse(pattern, text).map_err(wrong)?;
+    fn parse_by_pattern(&self, text: &str, pattern: &str) -> Result<i64, String> {
+        let invalid = |error: jiff::Error| format!("\"{text}\" is not {pattern}: {error}");
+        let parts = BrokenDownTime::parse(pattern, text).map_err(invalid)?;
         if parts.offset().is_some() || parts.timestamp().is_some() {
-            return parts.to_timestamp().map(jiff::Timestamp::as_millisecond).map_err(wrong);
+            return parts.to_timestamp().map(jiff::Timestamp::as_millisecond).map_err(invalid);
         }
-        let time = parts.to_datetime().map_err(wrong)?;
+        let time = parts.to_datetime().map_err(invalid)?;
         if let Some(name) = parts.iana_time_zone() {
             return Zone::new(name)?.unix_ms(time);
         }
-        match stated_in_pattern(pattern) {
-            Some(stated) => self.stated(time, &stated),
-            None => self.zoned(time),
+        match zone_in_pattern(pattern) {
+            Some(stated) => self.in_stated_zone(time, &stated),
+            None => self.in_default_zone(time),
         }
     }
 
     /// Checks a pattern, and returns it.
     ///
     /// # Errors
-    /// The pattern has no date, no time, or is not one of strftime.
+    /// The pattern is not one of strftime, or lacks a date or a time of day.
     pub fn check_pattern(pattern: &str) -> Result<String, String> {
-        let wrong = |error: jiff::Error| format!("\"{pattern}\": {error}");
-        let (example, parts) = example_of(pattern).map_err(wrong)?;
-        let is_read = if parts.offset().is_some() || parts.timestamp().is_some() {
-            parts.to_timestamp().map_err(wrong)? == example.timestamp()
+        let invalid = |error: jiff::Error| format!("\"{pattern}\": {error}");
+        let (example, parts) = round_trip_example(pattern).map_err(invalid)?;
+        let is_complete = if parts.offset().is_some() || parts.timestamp().is_some() {
+            parts.to_timestamp().map_err(invalid)? == example.timestamp()
         } else {
-            // Which zone the pattern states does not matter here.
-            parts.to_datetime().map_err(wrong)? == example.datetime()
+            // The zone that the pattern states does not matter here.
+            parts.to_datetime().map_err(invalid)? == example.datetime()
         };
-        if is_read {
+        if is_complete {
             Ok(pattern.to_owned())
         } else {
             Err(format!(
@@ -188,19 +194,19 @@ impl Local {
         }
     }
 
-    /// Returns the zone that a pattern states. `None`: it states none, or is not valid.
+    /// Returns the zone that a pattern states; `None` if it states none, or is invalid.
     #[must_use]
     pub fn zone_of_pattern(pattern: &str) -> Option<PatternZone<'_>> {
-        let (_, parts) = example_of(pattern).ok()?;
+        let (_, parts) = round_trip_example(pattern).ok()?;
         if parts.offset().is_some()
             || parts.timestamp().is_some()
             || parts.iana_time_zone().is_some()
         {
             return Some(PatternZone::Known);
         }
-        Some(match stated_in_pattern(pattern)? {
-            Stated::Offset(_) => PatternZone::Known,
-            Stated::Abbreviation(letters) => PatternZone::Letters(letters),
+        Some(match zone_in_pattern(pattern)? {
+            StatedZone::Offset(_) => PatternZone::Known,
+            StatedZone::Abbreviation(letters) => PatternZone::Letters(letters),
         })
     }
 }
@@ -208,15 +214,15 @@ impl Local {
 /// The zone that a pattern states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternZone<'p> {
-    /// Each time is one instant: the pattern has `%z`, `%Q` or `%s`, or states an offset, as `UTC`,
-    /// `GMT+1` and `-05:00` do.
+    /// Each time is one instant: the pattern has `%z`, `%Q` or `%s`, or states an offset such as
+    /// `UTC`, `GMT+1` or `-05:00`.
     Known,
-    /// Letters such as EST: a time is read only in a zone that has this name then.
+    /// An abbreviation such as EST: a time is parsed only in a zone that uses it at that time.
     Letters(&'p str),
 }
 
-/// Returns an example of a time, and how the pattern reads it after writing it.
-fn example_of(pattern: &str) -> Result<(ZonedDateTime, BrokenDownTime), jiff::Error> {
+/// Formats an example of a time by the pattern, and parses the result. Returns both times.
+fn round_trip_example(pattern: &str) -> Result<(ZonedDateTime, BrokenDownTime), jiff::Error> {
     let example =
         TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 0, 0))?;
     let text = jiff::fmt::strtime::format(pattern, &example)?;
@@ -229,15 +235,15 @@ const NAME_THE_ZONE: &str =
 
 fn explain_unparsed(text: &str) -> String {
     let text: String = text.chars().take(40).collect();
-    if clock_of(&text).is_some() {
+    if parse_clock(&text).is_some() {
         return format!(
             "\"{text}\" is a time of day without a date: name the date's field, as in ts=DATE+TIME"
         );
     }
-    if date_of(&text).is_ok() {
+    if parse_date(&text).is_ok() {
         return date_alone(&text);
     }
-    in_which_order(&text).unwrap_or_else(|| {
+    ask_for_order(&text).unwrap_or_else(|| {
         format!(
             "\"{text}\" is not a time such as 2026-01-31T08:00:00Z or 2026-01-31 08:00:00; for \
              other forms give {PATTERN}"
@@ -249,7 +255,7 @@ fn date_alone(text: &str) -> String {
     format!("\"{text}\" is a date without a time of day: name the time's field, as in ts=DATE+TIME")
 }
 
-fn in_which_order(text: &str) -> Option<String> {
+fn ask_for_order(text: &str) -> Option<String> {
     let patterns: Vec<String> =
         patterns(text).map(|(pattern, _)| format!("\"{pattern}\"")).collect();
     let mut end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
@@ -262,11 +268,14 @@ fn in_which_order(text: &str) -> Option<String> {
 
 const PATTERN: &str = "a pattern with --unit ts= or ts_unit";
 
-/// Explains a number whose figures are a date, or a date and a time; `None` if they are neither.
-/// `is_plausible`: whether the fix may be of this time, in Unix milliseconds.
-pub(super) fn in_figures(number: i64, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
+/// Explains a number whose digits are a date, or a date and a time; `None` if they are neither.
+/// `is_plausible`: returns whether the fix may have this time, in Unix milliseconds.
+pub(super) fn explain_date_digits(
+    number: i64,
+    is_plausible: impl Fn(i64) -> bool,
+) -> Option<String> {
     let mut text = number.to_string();
-    if text.len() == 8 && date_of(&text).is_ok() {
+    if text.len() == 8 && parse_date(&text).is_ok() {
         return Some(date_alone(&text));
     }
     // A day below 10 has lost its zero.
@@ -276,26 +285,25 @@ pub(super) fn in_figures(number: i64, is_plausible: impl Fn(i64) -> bool) -> Opt
     let near = patterns(&text).filter(|(_, ms)| is_plausible(*ms));
     let patterns: Vec<String> = near.map(|(pattern, _)| format!("\"{pattern}\"")).collect();
     let end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
-    Some(format!("{number} may be a date and a time in figures: give {PATTERN}, such as {end}"))
+    Some(format!("{number} may be a date and a time in digits: give {PATTERN}, such as {end}"))
 }
 
-/// Returns whether the figures of a text are `yyyymmdd` or `yyyymmddhhmmss`, perhaps with a
-/// fraction after a point or as three digits. Read as Unix time in any unit, such a number would be
-/// in 1970 or after 2560.
-pub(super) fn is_in_figures(text: &str) -> bool {
+/// Returns whether a string is `yyyymmdd` or `yyyymmddhhmmss`, perhaps with a fraction after a
+/// point or as three digits. As Unix time, such a number would be in 1970 or after 2560.
+pub(super) fn is_date_in_digits(text: &str) -> bool {
     let text = text.trim();
-    let (figures, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let are_figures = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    matches!(figures.len(), 8 | 14 | 17)
-        && (figures.starts_with("19") || figures.starts_with("20"))
-        && are_figures(figures)
-        && are_figures(fraction)
-        && date_of(&figures[..8]).is_ok()
-        && (figures.len() == 8 || clock_of(&figures[8..]).is_some())
+    let (digits, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(digits.len(), 8 | 14 | 17)
+        && (digits.starts_with("19") || digits.starts_with("20"))
+        && are_digits(digits)
+        && are_digits(fraction)
+        && parse_date(&digits[..8]).is_ok()
+        && (digits.len() == 8 || parse_clock(&digits[8..]).is_some())
 }
 
-/// Returns whether a text may be a time for which `is_near` holds, whatever its zone and the order
-/// of its day, month and year.
+/// Returns whether a string may be a time for which `is_near` holds, in any zone and any order of
+/// day, month and year.
 pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let utc = Local { zone: Some(Zone::utc()), pattern: None };
     let may_be = |text: &str| {
@@ -310,17 +318,17 @@ pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
     text.len() <= 100 && (may_be(text) || has_zone() && may_be(&without_zone()))
 }
 
-/// Returns whether a text is a time of day, with colons or as `hhmmss`.
+/// Returns whether a string is a time of day, with colons or as `hhmmss`.
 pub(super) fn is_time_of_day(text: &str) -> bool {
     let text = text.trim();
     let has_colon = text.contains(':');
     (has_colon || text.split('.').next().is_some_and(|whole| whole.len() == 6))
-        && clock_of(text).is_some()
+        && parse_clock(text).is_some()
 }
 
-/// Splits a string into date and time of day, at the T or the space between them.
-fn split(text: &str) -> Option<(&str, &str)> {
-    // `yyyymmddhhmmss`, and with milliseconds.
+/// Splits a string into date and time of day, at the `T`, `_` or space between them.
+fn split_date_and_clock(text: &str) -> Option<(&str, &str)> {
+    // `yyyymmddhhmmss`, perhaps with three digits of milliseconds.
     if matches!(text.bytes().take_while(u8::is_ascii_digit).count(), 14 | 17) {
         return Some(text.split_at(8));
     }
@@ -331,51 +339,52 @@ fn split(text: &str) -> Option<(&str, &str)> {
     Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
 }
 
-fn date_of(text: &str) -> Result<Date, String> {
+fn parse_date(text: &str) -> Result<Date, String> {
     let parts: Vec<&str> = text.trim_end_matches(',').split(['-', '/', '.', ':']).collect();
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let other = || format!("\"{text}\" is not a date; for other forms give {PATTERN}");
+    let unknown_form = || format!("\"{text}\" is not a date; for other forms give {PATTERN}");
     let date = |year: &str, month: &str, day: &str| {
-        let read = || Date::new(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?).ok();
-        read().ok_or_else(|| format!("\"{text}\" is not a date"))
+        let parsed = || Date::new(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?).ok();
+        parsed().ok_or_else(|| format!("\"{text}\" is not a date"))
     };
     match parts[..] {
         [all] if all.len() == 8 && is_plain(all) => date(&all[..4], &all[4..6], &all[6..]),
         [year, month, day] if year.len() == 4 && is_plain(month) => date(year, month, day),
         [year, name, day] if year.len() == 4 => {
-            date(year, &month(name).ok_or_else(other)?.to_string(), day)
+            date(year, &month(name).ok_or_else(unknown_form)?.to_string(), day)
         }
         [day, month, year] if year.len() == 4 && is_plain(month) && text.contains('.') => {
             date(year, month, day)
         }
         [day, name, year] if year.len() == 4 && !is_plain(name) => {
-            date(year, &month(name).ok_or_else(other)?.to_string(), day)
+            date(year, &month(name).ok_or_else(unknown_form)?.to_string(), day)
         }
         [_, _, _] => {
             Err(format!("\"{text}\": in which order are day, month and year? Give {PATTERN}"))
         }
-        _ => Err(other()),
+        _ => Err(unknown_form()),
     }
 }
 
+/// A time of day with what follows it.
 struct Clock<'t> {
     time: Time,
-    /// The time is a leap second, or 24:00, which count as the second after the time.
+    /// The instant is one second after `time`: the string is a leap second or 24:00.
     next_second: bool,
-    zone: Option<Stated<'t>>,
+    zone: Option<StatedZone<'t>>,
 }
 
-/// The zone that a text states after the time.
-enum Stated<'t> {
+/// The zone that a string states after the time.
+enum StatedZone<'t> {
     /// Seconds east of UTC.
     Offset(i32),
-    /// Letters such as EST, which several zones have.
+    /// An abbreviation such as EST, which several zones use.
     Abbreviation(&'t str),
 }
 
 /// Parses `hh:mm`, `hhmm`, `hh:mm:ss`, `hhmmss`, `hh:mm:ss:SSS` or `hhmmssSSS`, perhaps followed by
 /// a fraction, AM or PM, and an offset or the letters of a zone.
-fn clock_of(text: &str) -> Option<Clock<'_>> {
+fn parse_clock(text: &str) -> Option<Clock<'_>> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
     let (clock, mut rest) = (&text[..end], text[end..].trim());
     let mut meridiem_hours = None;
@@ -386,9 +395,9 @@ fn clock_of(text: &str) -> Option<Clock<'_>> {
             (meridiem_hours, rest) = (Some(hours), rest[name.len()..].trim_start());
         }
     }
-    let zone = match offset(without_remark(rest)) {
-        Some(seconds) => Some(Stated::Offset(seconds)),
-        None if is_abbreviation(rest) => Some(Stated::Abbreviation(rest)),
+    let zone = match parse_offset(without_remark(rest)) {
+        Some(seconds) => Some(StatedZone::Offset(seconds)),
+        None if is_abbreviation(rest) => Some(StatedZone::Abbreviation(rest)),
         None if rest.is_empty() => None,
         None => return None,
     };
@@ -424,26 +433,26 @@ fn clock_of(text: &str) -> Option<Clock<'_>> {
     Some(Clock { time, next_second, zone })
 }
 
-/// Returns the zone that the letters of a pattern state after the time of day, such as `EST` in
+/// Returns the zone that a pattern states as text after the time of day, such as `EST` in
 /// `%H:%M:%S EST`.
-fn stated_in_pattern(pattern: &str) -> Option<Stated<'_>> {
+fn zone_in_pattern(pattern: &str) -> Option<StatedZone<'_>> {
     let mut is_after_time = false;
     for (n, piece) in pattern.split('%').enumerate() {
-        // The first piece has no conversion; a conversion ends with its letter.
+        // Each piece but the first begins with a conversion, which ends with its letter.
         let end = if n == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
         is_after_time |= n > 0 && piece[..end].ends_with(['H', 'I', 'k', 'l', 'T', 'R']);
         let literal = piece.get(end..).filter(|_| is_after_time).unwrap_or_default();
         for word in literal.split_whitespace() {
-            let begins = |c: char| c.is_ascii_digit() || "([.,;_".contains(c);
-            let word = word.trim_start_matches(begins).trim_end_matches([')', ']', ',', ';']);
-            if let Some(seconds) = offset(word) {
-                return Some(Stated::Offset(seconds));
+            let is_mark = |c: char| c.is_ascii_digit() || "([.,;_".contains(c);
+            let word = word.trim_start_matches(is_mark).trim_end_matches([')', ']', ',', ';']);
+            if let Some(seconds) = parse_offset(word) {
+                return Some(StatedZone::Offset(seconds));
             }
             if is_abbreviation(word) {
-                return Some(Stated::Abbreviation(word));
+                return Some(StatedZone::Abbreviation(word));
             }
             if word.ends_with('Z') || word.ends_with("UTC") {
-                return Some(Stated::Offset(0));
+                return Some(StatedZone::Offset(0));
             }
         }
     }
@@ -456,7 +465,7 @@ fn without_remark(zone: &str) -> &str {
 }
 
 /// Parses `Z`, `UTC`, `GMT`, `+h`, `+hh`, `+hhmm`, `+hh:mm` or `UTC+h` into seconds east of UTC.
-fn offset(text: &str) -> Option<i32> {
+fn parse_offset(text: &str) -> Option<i32> {
     let lower = text.to_ascii_lowercase();
     if ["z", "utc", "gmt"].contains(&&*lower) {
         return Some(0);
@@ -480,7 +489,7 @@ fn offset(text: &str) -> Option<i32> {
     (hours < 24 && minutes < 60).then(|| sign * (i32::from(hours) * 60 + i32::from(minutes)) * 60)
 }
 
-/// Returns an epoch number in milliseconds. Its size gives its unit: seconds below 1e11,
+/// Converts an epoch number to milliseconds. Its size gives its unit: seconds below 1e11,
 /// milliseconds below 1e14, microseconds below 1e17, else nanoseconds.
 pub(super) fn epoch_ms_from_integer(number: i64) -> i64 {
     match number.unsigned_abs() {
@@ -491,6 +500,7 @@ pub(super) fn epoch_ms_from_integer(number: i64) -> i64 {
     }
 }
 
+/// Like [`epoch_ms_from_integer`], for a number with a fraction.
 pub(super) fn epoch_ms_from_float(number: f64) -> i64 {
     rounded(match number.abs() {
         ..1e11 => number * 1e3,
@@ -502,7 +512,7 @@ pub(super) fn epoch_ms_from_float(number: f64) -> i64 {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "`as` saturates; what saturates is then too old or too new"
+    reason = "`as` saturates; a saturated time is too old or too new"
 )]
 pub(super) fn rounded(ms: f64) -> i64 {
     ms.round() as i64
@@ -526,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn time_string_is_one_instant() {
+    fn unambiguous_time_string_is_one_instant() {
         for (text, zone, expected) in [
             ("2026-01-31T08:00:00Z", "+05:00", "2026-01-31T08:00:00Z"),
             ("2026-01-31 08:00:00", "+01:00", "2026-01-31T07:00:00Z"),
@@ -573,7 +583,8 @@ mod tests {
             ),
             ("Jan 31, 2026, 8:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("31. Januar 2026 08:00", "+01:00", "2026-01-31T07:00:00Z"),
-            // The letters of a zone count in that zone, and decide in an hour that happens twice.
+            // An abbreviation is read in its zone, and selects the instant in an hour that happens
+            // twice.
             ("2026-01-31 08:00:00 EST", "America/New_York", "2026-01-31T13:00:00Z"),
             ("2026-11-01 01:30:00 EDT", "America/New_York", "2026-11-01T05:30:00Z"),
             ("2026-11-01 01:30:00 EST", "America/New_York", "2026-11-01T06:30:00Z"),
@@ -633,7 +644,7 @@ mod tests {
         }
     }
 
-    /// The refusal of a time suggests patterns; each of them parses that time.
+    /// An error for an ambiguous time suggests patterns; each of them parses that time.
     #[test]
     fn suggested_patterns_read_the_time() {
         for (text, expected) in [
@@ -687,8 +698,8 @@ mod tests {
             let local = Local { zone, pattern: Some(pattern.to_owned()) };
             assert_eq!(local.unix_ms(text), Ok(1_775_203_200_000));
         }
-        for wrong in ["%d/%m/%Y", "%H:%M:%S", "%Q!", "d/m/y", ""] {
-            assert!(Local::check_pattern(wrong).is_err(), "{wrong}");
+        for pattern in ["%d/%m/%Y", "%H:%M:%S", "%Q!", "d/m/y", ""] {
+            assert!(Local::check_pattern(pattern).is_err(), "{pattern}");
         }
     }
 }

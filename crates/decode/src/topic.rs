@@ -1,7 +1,8 @@
-//! A topic filter with `+` levels.
+//! Matches topics against a filter with `+`, the wildcard for one level.
 
 use arrayvec::ArrayVec;
 
+/// Maximum number of `+` in a filter.
 pub const PLUSES_MAX: usize = 8;
 
 /// The levels that match `+`, in order.
@@ -23,8 +24,8 @@ impl Filter {
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// Returns the text for which the only `+` of a filter stands: one level if it contains no `/`.
-    /// `None`: the topic does not match, or the filter has no `+` or several.
+    /// Returns the text that the filter's only `+` matches; the caller must check that it contains
+    /// no `/`. `None`: the topic does not match, or the filter does not have exactly one `+`.
     pub(super) fn only_level<'a>(&self, topic: &'a [u8]) -> Option<&'a [u8]> {
         let [after] = &self.after[..] else { return None };
         topic.strip_prefix(self.before.as_bytes())?.strip_suffix(after.as_bytes())
@@ -43,7 +44,7 @@ impl Filter {
     }
 }
 
-/// Returns whether a topic can match both filters.
+/// Returns whether some topic matches both filters.
 pub fn overlap(a: &str, b: &str) -> bool {
     let same = |(a, b): (&str, &str)| a == b || a == "+" || b == "+";
     a.split('/').count() == b.split('/').count() && a.split('/').zip(b.split('/')).all(same)

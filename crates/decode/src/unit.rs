@@ -1,6 +1,7 @@
-//! Units. A unit comes from the format, the configuration, or the text after a number. Only the
-//! unit of an epoch number may come from its size.
+//! Parses units and converts to milepost's own. A unit comes from the format, the configuration, or
+//! the text after a number. Only the unit of an epoch number may come from the number's size.
 
+/// A unit of speed that a source can state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpeedUnit {
     MetresPerSecond,
@@ -17,8 +18,7 @@ impl SpeedUnit {
         ("knots", Self::Knots),
     ];
 
-    /// Returns the factor to m/s. The international mile has 1,609.344 m, the nautical mile 1,852
-    /// m.
+    /// Returns the factor to m/s. A mile is 1,609.344 m, a nautical mile 1,852 m.
     pub const fn metres_per_second(self) -> f64 {
         match self {
             Self::MetresPerSecond => 1.0,
@@ -29,7 +29,7 @@ impl SpeedUnit {
     }
 }
 
-/// A physical quantity. Its values become m/s, metres or degrees.
+/// A physical quantity. Its values are converted to m/s, metres or degrees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     Speed,
@@ -91,27 +91,28 @@ impl Quantity {
     /// Parses a number that is followed by its unit, such as `36 km/h`, `1000ft` or `36,5 kmh`, and
     /// converts it to milepost's own unit. `None`: there is no number, or no unit of this quantity.
     ///
-    /// A comma is a decimal comma if it cannot separate thousands.
-    pub fn read(self, text: &str) -> Option<f64> {
+    /// A comma counts as a decimal comma, unless three digits follow it: then it may separate
+    /// thousands.
+    pub fn parse(self, text: &str) -> Option<f64> {
         let (number, _) = number_and_unit(text)?;
-        Some(number * self.factor(self.stated_after(text)?).ok()?)
+        Some(number * self.factor(self.unit_after_number(text)?).ok()?)
     }
 
     /// Returns the unit after a number, such as `km/h` in `36 km/h`.
-    pub fn stated_after(self, text: &str) -> Option<&'static str> {
-        self.unit_called(number_and_unit(text)?.1)
+    pub fn unit_after_number(self, text: &str) -> Option<&'static str> {
+        self.unit_named(number_and_unit(text)?.1)
     }
 
     /// Returns the unit of this name, in any usual spelling, such as `km/h` for `kmh`.
-    pub fn unit_called(self, name: &str) -> Option<&'static str> {
+    pub fn unit_named(self, name: &str) -> Option<&'static str> {
         let name = format!("x {name}");
-        self.stated_in(&name).filter(|(rest, _)| *rest == "x").map(|(_, unit)| unit)
+        self.split_unit(&name).filter(|(rest, _)| *rest == "x").map(|(_, unit)| unit)
     }
 
     /// Splits the unit off a column's name such as `Speed (km/h)`, `alt_ft` or `heading_deg`.
-    /// Returns the rest of the name, and the unit.
-    pub fn stated_in(self, name: &str) -> Option<(&str, &'static str)> {
-        let others: &[(&str, &'static str)] = match self {
+    /// Returns the name without its unit, and the unit.
+    pub fn split_unit(self, name: &str) -> Option<(&str, &'static str)> {
+        let spellings: &[(&str, &'static str)] = match self {
             Self::Speed => &[
                 ("kmh", "km/h"),
                 ("kph", "km/h"),
@@ -138,10 +139,10 @@ impl Quantity {
         let own = self.names().iter().map(|(name, _)| (*name, *name));
         let lower = name.trim_end().to_lowercase();
         let inner = lower.trim_end_matches([')', ']']);
-        own.chain(others.iter().copied()).find_map(|(word, unit)| {
+        own.chain(spellings.iter().copied()).find_map(|(word, unit)| {
             let before = inner.strip_suffix(word)?;
             let rest = before.trim_end_matches(['(', '[', ' ', '_', '.', '/', '-']);
-            // A unit may follow in camel case: `altFt`, `speedKmh`.
+            // A unit may be joined in camel case: `altFt`, `speedKmh`.
             let is_camel = |at: usize| {
                 let begins =
                     name.get(at..).is_some_and(|word| word.starts_with(char::is_uppercase));
@@ -154,7 +155,7 @@ impl Quantity {
     }
 }
 
-/// Splits a text into its number and the unit after it, without spaces.
+/// Splits a string into its number and the unit after it, without the spaces between.
 pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let is_part = |c: char| c.is_ascii_digit() || "+-.,".contains(c);
@@ -169,6 +170,7 @@ pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     Some((number?, unit.trim()))
 }
 
+/// The unit or notation of a time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
     /// milepost's own rule: RFC 3339, or an epoch number whose size gives its unit.
@@ -179,7 +181,7 @@ pub enum TimeUnit {
     Microseconds,
     Nanoseconds,
     Rfc3339,
-    /// A string in the pattern of the reading's [`Local`](super::time::Local).
+    /// A string in the pattern of the schema's [`Local`](super::time::Local).
     Pattern,
 }
 
@@ -241,12 +243,12 @@ mod tests {
             (Quantity::Length, "5-7 m", None),
             (Quantity::Length, "e5 m", None),
         ] {
-            let read = quantity.read(text);
-            let is_right = match (read, expected) {
-                (Some(read), Some(expected)) => (read - expected).abs() < 1e-9,
-                (read, expected) => read == expected,
+            let parsed = quantity.parse(text);
+            let is_equal = match (parsed, expected) {
+                (Some(parsed), Some(expected)) => (parsed - expected).abs() < 1e-9,
+                (parsed, expected) => parsed == expected,
             };
-            assert!(is_right, "{text}: {read:?}");
+            assert!(is_equal, "{text}: {parsed:?}");
         }
     }
 
@@ -270,7 +272,7 @@ mod tests {
             (Quantity::Angle, "Latitude (deg)", Some(("Latitude", "deg"))),
             (Quantity::Angle, "Heading (°)", Some(("Heading", "deg"))),
         ] {
-            assert_eq!(quantity.stated_in(name), expected, "{name}");
+            assert_eq!(quantity.split_unit(name), expected, "{name}");
         }
     }
 }

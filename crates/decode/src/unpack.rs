@@ -1,8 +1,8 @@
 //! Unpacks payloads in gzip, zstd or CBOR into the text that the formats read.
 //!
-//! Guarantee: UTF-8 passes unchanged: its first bytes never match those of the three. The output is
-//! limited in bytes, and for compressed payloads in its ratio to the input; unpacking stops at the
-//! limit.
+//! Guarantee: UTF-8 passes unchanged, because no valid UTF-8 begins like one of the three. The
+//! output is limited in bytes and, for compressed payloads, in its ratio to the input; unpacking
+//! stops at the limit.
 
 use std::io::Read as _;
 
@@ -23,7 +23,7 @@ const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
 const CBOR_DEPTH_MAX: usize = 100;
 
 /// Unpacks a payload; `None` if it is none of the three. CBOR may be compressed. `is_json`: the
-/// format reads JSON.
+/// format reads JSON, so CBOR is allowed.
 pub(super) fn unpack(
     payload: &[u8],
     is_json: bool,
@@ -33,7 +33,9 @@ pub(super) fn unpack(
     let unpacked = match payload {
         [0x1f, 0x8b, ..] => gzip(payload, limit)?,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd(payload, limit)?,
-        _ if is_json && is_cbor(payload) => return Json::of(payload, bytes_max).map(Some),
+        _ if is_json && is_cbor(payload) => {
+            return CborToJson::convert(payload, bytes_max).map(Some);
+        }
         _ => return Ok(None),
     };
     if unpacked.len() > limit {
@@ -46,7 +48,7 @@ pub(super) fn unpack(
         );
     }
     if is_json && is_cbor(&unpacked) {
-        Json::of(&unpacked, bytes_max).map(Some)
+        CborToJson::convert(&unpacked, bytes_max).map(Some)
     } else {
         Ok(Some(unpacked))
     }
@@ -90,7 +92,7 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     });
     match read {
         Err(error) => return Err(unreadable(format!("zstd: {error}"))),
-        // Too long. The caller rejects it for its length.
+        // The frame is too long. The caller rejects the payload for the length of this result.
         Ok(false) => return Ok(vec![0; limit + 1]),
         Ok(true) => {}
     }
@@ -105,9 +107,9 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Writes CBOR as JSON (RFC 8949, 6.1): drops tags; writes null for values that JSON lacks, and for
-/// byte strings; writes bignums as numbers; turns integer keys into strings.
-struct Json<'a> {
+/// Converts CBOR to JSON (RFC 8949, 6.1): drops tags; writes null for values that JSON lacks, and
+/// for byte strings; writes bignums as numbers; turns integer keys into strings.
+struct CborToJson<'a> {
     cbor: Decoder<&'a [u8]>,
     /// The tag before the current item, if it has one.
     tag: Option<u64>,
@@ -115,8 +117,9 @@ struct Json<'a> {
     bytes_max: usize,
 }
 
-impl<'a> Json<'a> {
-    fn of(payload: &'a [u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+impl<'a> CborToJson<'a> {
+    /// Converts a payload that is one item.
+    fn convert(payload: &'a [u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
         let mut json = Self {
             cbor: Decoder::from(payload),
             tag: None,
@@ -147,6 +150,7 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Writes an item, of which only the header was read.
     fn item(&mut self, header: Header, depth: usize) -> Result<(), Refusal> {
         if self.out.len() > self.bytes_max {
             return refuse(
@@ -166,7 +170,7 @@ impl<'a> Json<'a> {
                 self.scalar(&text);
             }
             Header::Bytes(length) => {
-                // RFC 8949, 3.4.3: 2 is a bignum n, 3 is -1 - n.
+                // RFC 8949, 3.4.3: tag 2 is the bignum n; tag 3 is -1 - n.
                 let is_negative = match self.tag {
                     Some(2) => Some(false),
                     Some(3) => Some(true),
@@ -221,7 +225,7 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
-    /// Writes the items of an array or map. `count`: `None` if a break ends them.
+    /// Writes the items of an array or map. `count`: `None` if a break ends the items.
     fn items(
         &mut self,
         count: Option<usize>,

@@ -1,5 +1,5 @@
-//! Tests that no fix gets the time of receipt, or another wrong time, while its payload states the
-//! right one.
+//! Tests that no fix is stored with the time of receipt, or with another wrong time, although its
+//! payload states the right one.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn pointer(text: &str) -> Pointer {
     Pointer::new(text).expect("well formed")
 }
 
-/// Returns a mapping of `/lat`, `/lng` and `/ts`.
+/// Returns the pointers `/lat`, `/lng` and `/ts`.
 fn fields(unit: TimeUnit) -> Fields {
     Fields {
         points: None,
@@ -49,7 +49,7 @@ fn fields(unit: TimeUnit) -> Fields {
     }
 }
 
-fn mapped(fields: Fields) -> Source {
+fn mapped_source(fields: Fields) -> Source {
     source(Format::Mapped(Arc::new(Mapping::new(fields))))
 }
 
@@ -61,20 +61,20 @@ fn decode(source: &Source, payload: impl AsRef<[u8]>) -> Decoded {
     decoded
 }
 
-/// Asserts that every point is rejected as `bad_ts`, with `said` in the detail.
+/// Asserts that every point is rejected as `bad_ts`, with `message` in the detail.
 #[track_caller]
-fn refuses(source: &Source, payload: &str, said: &str) {
+fn assert_refused(source: &Source, payload: &str, message: &str) {
     let decoded = decode(source, payload);
     assert!(decoded.positions.is_empty() && !decoded.rejects.is_empty(), "{payload}: {decoded:?}");
     for reject in &decoded.rejects {
         assert_eq!(reject.reason.name(), "bad_ts", "{payload}: {}", reject.detail);
-        assert!(reject.detail.contains(said), "{payload}: {}", reject.detail);
+        assert!(reject.detail.contains(message), "{payload}: {}", reject.detail);
     }
 }
 
-/// Asserts that the payload is one fix without a time.
+/// Asserts that the payload is one fix that is stored without a time.
 #[track_caller]
-fn stores_undated(source: &Source, payload: &str) {
+fn assert_undated(source: &Source, payload: &str) {
     let decoded = decode(source, payload);
     let found = (decoded.positions.len(), decoded.rejects.len(), decoded.lacking.undated);
     assert_eq!(found, (1, 0, 1), "{payload}: {decoded:?}");
@@ -87,8 +87,9 @@ fn feature(members: &str) -> String {
 }
 
 #[test]
-fn time_beside_the_points_rejects_those_without_a_time() {
-    let batch = mapped(Fields { points: Some(pointer("/fixes")), ..fields(TimeUnit::BySize) });
+fn time_beside_the_points_rejects_points_without_a_time() {
+    let batch =
+        mapped_source(Fields { points: Some(pointer("/fixes")), ..fields(TimeUnit::BySize) });
     for (members, path) in [
         (r#""ts":1795770000"#, "ts"),
         (r#""recorded_at":"2026-11-27T09:00:00Z""#, "recorded_at"),
@@ -98,19 +99,19 @@ fn time_beside_the_points_rejects_those_without_a_time() {
     ] {
         let fixes = r#""fixes":[{"lat":52.5,"lng":13.4},{"lat":52.6,"lng":13.4}]"#;
         for payload in [format!("{{{members},{fixes}}}"), format!("{{{fixes},{members}}}")] {
-            let said = format!("no /ts in the point, but {path} beside the points is");
-            refuses(&batch, &payload, &said);
+            let message = format!("no /ts in the point, but {path} beside the points is");
+            assert_refused(&batch, &payload, &message);
         }
-        // Each point has its own time.
+        // A point with its own time is stored.
         let payload =
             format!(r#"{{{members},"fixes":[{{"lat":52.5,"lng":13.4,"ts":1795770000}}]}}"#);
         assert_eq!(decode(&batch, payload).positions.len(), 1);
     }
-    // The time of one message is not that of the next one in the same payload.
+    // The time of one message does not count for the next message in the same payload.
     let two = r#"[{"ts":1795770000,"fixes":[{"lat":1,"lng":2}]},{"fixes":[{"lat":3,"lng":4}]}]"#;
     let decoded = decode(&batch, two);
     assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 1), "{decoded:?}");
-    refuses(
+    assert_refused(
         &format_called("traccar-client"),
         r#"{"location":[{"coords":{"latitude":1,"longitude":2}}],"timestamp":"2026-11-27T09:00:00Z"}"#,
         "but timestamp beside the points is",
@@ -123,10 +124,10 @@ fn time_beside_the_points_rejects_those_without_a_time() {
             r#"{{"type":"FeatureCollection",{beside},"features":[{}]}}"#,
             feature(r#""properties":{}"#)
         );
-        refuses(&geojson, &payload, "timestamp beside the points is");
+        assert_refused(&geojson, &payload, "timestamp beside the points is");
     }
-    // Neither the points nor a list of them is a time.
-    stores_undated(&batch, r#"{"when":[{"ts":1795770000}],"fixes":[{"lat":52.5,"lng":13.4}]}"#);
+    // The array of points is not a time, even if its name is one of a time.
+    assert_undated(&batch, r#"{"when":[{"ts":1795770000}],"fixes":[{"lat":52.5,"lng":13.4}]}"#);
 }
 
 #[test]
@@ -140,24 +141,24 @@ fn time_in_an_array_rejects_the_fix() {
         "[\"2026-11-27\",\"09:00:00\"]",
     ] {
         let fix = format!(r#"{{"lat":52.5,"lng":13.4,"recordedAt":{value}}}"#);
-        refuses(&own, &fix, "recordedAt is");
-        refuses(
+        assert_refused(&own, &fix, "recordedAt is");
+        assert_refused(
             &format_called("thingsboard"),
             &format!(r#"{{"latitude":1,"longitude":2,"recordedAt":{value}}}"#),
             "recordedAt is",
         );
-        refuses(
+        assert_refused(
             &format_called("w3c"),
             &format!(r#"{{"coords":{{"latitude":1,"longitude":2}},"time":{value}}}"#),
             "time is",
         );
-        refuses(
+        assert_refused(
             &format_called("geojson"),
             &feature(&format!(r#""properties":{{}},"when":{value}"#)),
             "when is",
         );
     }
-    refuses(
+    assert_refused(
         &format_called("geojson"),
         r#"{"type":"Feature","properties":{},"geometry":{"type":"Point","coordinates":[13.4,52.5,30,1795770000]}}"#,
         "geometry/coordinates is",
@@ -165,13 +166,16 @@ fn time_in_an_array_rejects_the_fix() {
     for other in
         ["\"times\":[]", "\"uptimes\":[1,2,3]", "\"date\":[[1795770000]]", "\"gps_time\":[1,2]"]
     {
-        stores_undated(&own, &format!(r#"{{"lat":52.5,"lng":13.4,{other}}}"#));
+        assert_undated(&own, &format!(r#"{{"lat":52.5,"lng":13.4,{other}}}"#));
     }
     let decoded =
         decode(&own, r#"{"lat":52.5,"lng":13.4,"ts":1795770000,"can":[1,2],"a":{"b":[]}}"#);
     assert_eq!(decoded.unread.into_iter().collect::<Vec<_>>(), ["a/b", "can"]);
-    let one_array =
-        mapped(Fields { lat: pointer("/p/0"), lng: pointer("/p/1"), ..fields(TimeUnit::BySize) });
+    let one_array = mapped_source(Fields {
+        lat: pointer("/p/0"),
+        lng: pointer("/p/1"),
+        ..fields(TimeUnit::BySize)
+    });
     let decoded = decode(&one_array, r#"{"p":[52.5,13.4],"ts":1795770000}"#);
     assert!(decoded.unread.is_empty() && decoded.positions.len() == 1, "{decoded:?}");
 }
@@ -181,24 +185,24 @@ fn rounded_time_is_rejected_under_every_name() {
     let own = format_called("milepost");
     for name in ["ts", "timestamp", "time", "fixTime", "Date_Time"] {
         let fix = |value: &str| format!(r#"{{"lat":52.5,"lng":13.4,"{name}":{value}}}"#);
-        refuses(&own, &fix("1.795771e+09"), "lost its last digits");
+        assert_refused(&own, &fix("1.795771e+09"), "lost its last digits");
         assert_eq!(decode(&own, fix("1.79577000E9")).positions.len(), 1, "{name}");
         assert_eq!(decode(&own, fix("1795770000.5")).positions.len(), 1, "{name}");
     }
     let geojson = format_called("geojson");
     for name in ["ts", "timestamp", "time", "datetime", "fixTime"] {
         let payload = feature(&format!(r#""properties":{{"{name}":1.79577e9}}"#));
-        refuses(&geojson, &payload, "lost its last digits");
+        assert_refused(&geojson, &payload, "lost its last digits");
     }
     let both = feature(r#""properties":{"ts":1795770000.5,"time":1.79577e9}"#);
     assert_eq!(decode(&geojson, both).positions.len(), 1);
 }
 
 #[test]
-fn time_behind_many_fields_rejects_the_fix() {
+fn time_after_many_fields_rejects_the_fix() {
     let many: String = (0..70).map(|n| format!(r#""io{n}":{n},"#)).collect();
     let fix = format!(r#"{{"lat":52.5,"lng":13.4,{many}"recorded_at":"2026-11-27T09:00:00Z"}}"#);
-    refuses(&format_called("milepost"), &fix, "recorded_at is");
+    assert_refused(&format_called("milepost"), &fix, "recorded_at is");
     let dated = format!(r#"{{"lat":52.5,"lng":13.4,{many}"ts":1795770000,"zebra":1}}"#);
     let decoded = decode(&format_called("milepost"), dated);
     assert!(decoded.unread.contains("zebra"), "{:?}", decoded.unread);
@@ -215,29 +219,29 @@ fn time_of_unknown_order_or_zone_rejects_the_fix() {
         ("recorded_at", "11/27/2026 04:00:00 AM EST"),
         ("recorded_at", "27.Nov.2026 09:00"),
     ] {
-        refuses(&own, &format!(r#"{{"lat":52.5,"lng":13.4,"{name}":"{value}"}}"#), value);
+        assert_refused(&own, &format!(r#"{{"lat":52.5,"lng":13.4,"{name}":"{value}"}}"#), value);
     }
-    stores_undated(&own, r#"{"lat":52.5,"lng":13.4,"update":"11/27/1999 09:00:00"}"#);
+    assert_undated(&own, r#"{"lat":52.5,"lng":13.4,"update":"11/27/1999 09:00:00"}"#);
 }
 
 #[test]
 fn date_without_its_time_of_day_rejects_the_fix() {
     let more = More { date: Some(pointer("/date")), ..More::default() };
-    let source = mapped(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Rfc3339) });
+    let source = mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Rfc3339) });
     for ts in ["", r#","ts":null"#] {
         let fix = format!(r#"{{"lat":52.5,"lng":13.4,"date":"271126"{ts}}}"#);
-        refuses(&source, &fix, "the date \"271126\" has no time of day");
+        assert_refused(&source, &fix, "the date \"271126\" has no time of day");
     }
-    stores_undated(&source, r#"{"lat":52.5,"lng":13.4}"#);
+    assert_undated(&source, r#"{"lat":52.5,"lng":13.4}"#);
 }
 
-/// Decodes a time by a pattern, in a zone if it is not empty. Returns its distance from 09:00Z in
-/// seconds.
-fn by_pattern(pattern: &str, zone: &str, text: &str) -> Result<i64, String> {
+/// Decodes a time by a pattern, in `zone` unless it is empty. Returns the time's distance from
+/// 2026-11-27T09:00:00Z in seconds.
+fn decode_by_pattern(pattern: &str, zone: &str, text: &str) -> Result<i64, String> {
     let pattern = Some(Local::check_pattern(pattern)?);
     let zone = if zone.is_empty() { None } else { Some(Zone::new(zone)?) };
     let more = More { local: Some(Arc::new(Local { zone, pattern })), ..More::default() };
-    let source = mapped(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Pattern) });
+    let source = mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Pattern) });
     let decoded = decode(&source, format!(r#"{{"lat":52.5,"lng":13.4,"ts":"{text}"}}"#));
     match decoded.rejects.first() {
         Some(reject) => Err(reject.detail.clone()),
@@ -246,7 +250,7 @@ fn by_pattern(pattern: &str, zone: &str, text: &str) -> Result<i64, String> {
 }
 
 #[test]
-fn zone_in_a_pattern_is_that_of_the_time() {
+fn zone_in_a_pattern_applies_to_the_time() {
     let us = "%m/%d/%Y %I:%M:%S %p";
     for (end, zone, text) in [
         (" EST", "America/New_York", "11/27/2026 04:00:00 AM EST"),
@@ -259,25 +263,28 @@ fn zone_in_a_pattern_is_that_of_the_time() {
         ("Z", "Asia/Tokyo", "11/27/2026 09:00:00 AMZ"),
         (" Uhr", "Europe/Berlin", "11/27/2026 10:00:00 AM Uhr"),
     ] {
-        assert_eq!(by_pattern(&format!("{us}{end}"), zone, text), Ok(0), "{end} {zone}");
+        assert_eq!(decode_by_pattern(&format!("{us}{end}"), zone, text), Ok(0), "{end} {zone}");
     }
     let with_name = "27.11.2026 10:00:00 Europe/Berlin";
-    assert_eq!(by_pattern("%d.%m.%Y %H:%M:%S %Q", "Asia/Tokyo", with_name), Ok(0));
+    assert_eq!(decode_by_pattern("%d.%m.%Y %H:%M:%S %Q", "Asia/Tokyo", with_name), Ok(0));
     let date = "%a %b %d %H:%M:%S EST %Y";
-    assert_eq!(by_pattern(date, "America/New_York", "Fri Nov 27 04:00:00 EST 2026"), Ok(0));
+    assert_eq!(decode_by_pattern(date, "America/New_York", "Fri Nov 27 04:00:00 EST 2026"), Ok(0));
     for (end, zone, cause) in [
         ("EST", "", "more than one zone is called EST"),
         ("EST", "Z", "such as America/New_York"),
         ("EST", "Europe/Berlin", "Europe/Berlin is not called EST"),
         ("CET", "Z", "such as Europe/Berlin"),
     ] {
-        let why =
-            by_pattern(&format!("{us} {end}"), zone, &format!("11/27/2026 04:00:00 AM {end}"))
-                .unwrap_err();
+        let why = decode_by_pattern(
+            &format!("{us} {end}"),
+            zone,
+            &format!("11/27/2026 04:00:00 AM {end}"),
+        )
+        .unwrap_err();
         assert!(why.contains(cause), "{end} {zone}: {why}");
     }
     let own = format_called("milepost").in_zone(Zone::new("America/New_York").unwrap());
-    refuses(
+    assert_refused(
         &own,
         r#"{"lat":52.5,"lng":13.4,"ts":"11/27/2026 04:00:00 AM EST"}"#,
         "such as \"%m/%d/%Y %I:%M:%S %p EST\"",
@@ -309,7 +316,7 @@ fn null_does_not_replace_the_value_of_another_name() {
 }
 
 #[test]
-fn hemisphere_is_known_by_all_its_usual_names() {
+fn hemisphere_is_recognised_by_its_usual_names() {
     for names in [
         ["ns_indicator", "ew_indicator"],
         ["nsIndicator", "ewIndicator"],
@@ -325,7 +332,7 @@ fn hemisphere_is_known_by_all_its_usual_names() {
         for (at, letter) in [(0, "S"), (1, "W")] {
             let fix =
                 format!(r#"{{"lat":33.5,"lng":70.4,"ts":1795770000,"{}":"{letter}"}}"#, names[at]);
-            for source in [format_called("milepost"), mapped(fields(TimeUnit::BySize))] {
+            for source in [format_called("milepost"), mapped_source(fields(TimeUnit::BySize))] {
                 let decoded = decode(&source, &fix);
                 let reasons: Vec<_> =
                     decoded.rejects.iter().map(|reject| reject.reason.name()).collect();

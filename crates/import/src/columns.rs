@@ -2,20 +2,20 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::hemispheres::{add_hemispheres, hemisphere_in};
-use super::names::{Column, KNOWN, normalised};
+use super::hemispheres::{add_hemispheres, split_hemisphere};
+use super::names::{Column, FIELD_NAMES, normalised};
 use super::values::{degrees, is_instant, is_time_of_day};
 use milepost_decode::{Quantity, meant};
 
-/// Endings of names such as `latitudeE7`, and the unit of degrees that each states.
+/// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
 
-/// Finds the columns of the fields, by `--field` or by their names. `sample`: the first value of
-/// each column; `rows`: the first rows.
+/// Finds the column of each field, by `--field` or by the column's name. `sample`: the first value
+/// of each column; `rows`: the first rows; `given`: the values of `--field`.
 ///
 /// # Errors
-/// `--field` names a field or a column that does not exist, or the names of two columns match one
-/// field.
+/// `--field` names a field or a column that does not exist, the names of two columns match one
+/// field, or the columns contradict each other.
 pub(super) fn find(
     columns: &[String],
     sample: &[String],
@@ -23,9 +23,9 @@ pub(super) fn find(
     given: &[(String, String)],
 ) -> Result<Vec<(&'static str, Column)>> {
     if let Some((field, _)) =
-        given.iter().find(|(field, _)| !KNOWN.iter().any(|(known, ..)| known == field))
+        given.iter().find(|(field, _)| !FIELD_NAMES.iter().any(|(known, ..)| known == field))
     {
-        let all: Vec<&str> = KNOWN.iter().map(|(field, ..)| *field).collect();
+        let all: Vec<&str> = FIELD_NAMES.iter().map(|(field, ..)| *field).collect();
         bail!("--field {field}: must be one of {}", all.join(", "));
     }
     let named = |field: &str| {
@@ -44,12 +44,12 @@ pub(super) fn find(
     };
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let mut found: Vec<(&'static str, Column)> = Vec::new();
-    for (field, quantity, names) in KNOWN {
+    for (field, quantity, names) in FIELD_NAMES {
         let unit_in = |name: &str| {
-            quantity.and_then(|quantity| quantity.stated_in(name)).map(|(_, unit)| unit)
+            quantity.and_then(|quantity| quantity.split_unit(name)).map(|(_, unit)| unit)
         };
         match named(field) {
-            // A column's own name may contain a +, so try the whole name first.
+            // The name of a column may contain a +, so try the whole name first.
             Some(name) if field == "ts" && name.contains('+') && column("ts", name).is_err() => {
                 let (date, time) = name.split_once('+').unwrap_or((name, ""));
                 found.push(("date", Column { at: column("ts", date)?, unit: None }));
@@ -58,8 +58,8 @@ pub(super) fn find(
             Some(name) => {
                 let at = column(field, name)?;
                 let column = Column { at, unit: unit_in(&columns[at]) };
-                if is_place(field) {
-                    refuse_minutes_apart(columns, column, names, rows)?;
+                if is_coordinate(field) {
+                    refuse_separate_minutes(columns, column, names, rows)?;
                 }
                 found.push((field, column));
             }
@@ -69,43 +69,45 @@ pub(super) fn find(
                     *known == "ts" && sample.get(ts.at).is_some_and(|value| is_time_of_day(value))
                 });
                 let ts = found.iter().find(|(known, _)| *known == "ts");
-                let of_ts = ts.map_or(String::new(), |(_, ts)| normalised(&columns[ts.at]));
+                let ts_name = ts.map_or(String::new(), |(_, ts)| normalised(&columns[ts.at]));
                 // The date of `UTC Time` is `UTC Date`, even if there is a `Date`.
-                let clock = ["utc", "gps"].into_iter().find(|clock| of_ts.contains(clock));
+                let clock = ["utc", "gps"].into_iter().find(|clock| ts_name.contains(clock));
                 let mut names = names.to_vec();
                 names.sort_by_key(|name| clock.is_some_and(|clock| !name.contains(clock)));
                 if let (false, true, Some(date)) =
-                    (has_date, is_clock, by_name(columns, quantity, &names)?)
+                    (has_date, is_clock, find_by_name(columns, quantity, &names)?)
                 {
                     found.push(("date", date));
                 }
             }
             None => {
-                let mut column = by_name(columns, quantity, names)?;
+                let mut column = find_by_name(columns, quantity, names)?;
                 if let (Some(local), "ts") = (column, field) {
                     column = Some(utc_time(columns, sample, local)?);
                 }
                 if let (Some(column), "lat" | "lng") = (column, field) {
-                    refuse_another_place(columns, column, names, rows)?;
-                    refuse_minutes_apart(columns, column, names, rows)?;
+                    refuse_ambiguous_coordinate(columns, column, names, rows)?;
+                    refuse_separate_minutes(columns, column, names, rows)?;
                 }
                 found.extend(column.map(|column| (field, column)));
             }
         }
     }
     for (field, column) in &mut found {
-        let quantity = KNOWN.iter().find(|(known, ..)| known == field).and_then(|known| known.1);
+        let quantity =
+            FIELD_NAMES.iter().find(|(known, ..)| known == field).and_then(|known| known.1);
         // Some programs write the units in a row below the names, others after each value.
         if let (Some(quantity), None) = (quantity, column.unit) {
             let value = value(column.at);
-            let after_value = || quantity.stated_after(value).filter(|_| !is_place(field));
-            column.unit = quantity.unit_called(value).or_else(after_value);
+            let after_value =
+                || quantity.unit_after_number(value).filter(|_| !is_coordinate(field));
+            column.unit = quantity.unit_named(value).or_else(after_value);
         }
     }
     add_hemispheres(columns, value, &mut found);
-    // A column `Date` alone is read as the time, if it contains one.
+    // Without a column of times, read a column `Date` as the time if it has times of day.
     if !found.iter().any(|(field, _)| *field == "ts") {
-        let date = by_name(columns, None, &["date"])?;
+        let date = find_by_name(columns, None, &["date"])?;
         found.extend(
             date.filter(|date| sample.get(date.at).is_some_and(|value| value.contains(':')))
                 .map(|date| ("ts", date)),
@@ -114,21 +116,22 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Returns the column of times in UTC, if there is one beside a column of times without a zone.
+/// Returns the column of times in UTC that stands beside `local`, a column of times without a zone;
+/// `local` if there is none.
 ///
 /// # Errors
-/// That column has no date in UTC, and another time of day.
+/// There are times of day in UTC that differ from those of `local`, but no date in UTC.
 fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
     const TIMES: [&str; 6] =
         ["utcdatetime", "datetimeutc", "utctimestamp", "timestamputc", "utctime", "timeutc"];
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let local_value = value(local.at);
-    let utc = by_name(columns, None, &TIMES)?.filter(|utc| {
+    let utc = find_by_name(columns, None, &TIMES)?.filter(|utc| {
         utc.at != local.at && !is_instant(local_value) && !local_value.contains(value(utc.at))
     });
     let Some(utc) = utc else { return Ok(local) };
     let has_date = !is_time_of_day(value(utc.at))
-        || by_name(columns, None, &["utcdate", "dateutc"])?.is_some();
+        || find_by_name(columns, None, &["utcdate", "dateutc"])?.is_some();
     ensure!(
         has_date || normalised(&columns[local.at]).contains("utc"),
         "its columns {} ({local_value}) and {} ({}) name two times: say which with --field \
@@ -140,11 +143,11 @@ fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Colu
     Ok(if has_date { utc } else { local })
 }
 
-/// Checks that no other column names the same coordinate.
+/// Checks that no other column with a name of the same coordinate has other values.
 ///
 /// # Errors
-/// In some row, another column of the same coordinate has another value: the place is ambiguous.
-fn refuse_another_place(
+/// In some row, such a column differs by more than 0.001 degrees: the position is ambiguous.
+fn refuse_ambiguous_coordinate(
     columns: &[String],
     chosen: Column,
     names: &[&str],
@@ -175,7 +178,7 @@ fn refuse_another_place(
 ///
 /// # Errors
 /// There is such a column, and the coordinate has no fraction in any row.
-fn refuse_minutes_apart(
+fn refuse_separate_minutes(
     columns: &[String],
     chosen: Column,
     names: &[&str],
@@ -184,10 +187,12 @@ fn refuse_minutes_apart(
     let value = |row: &Vec<String>| degrees(row.get(chosen.at)?);
     let has_fraction = rows.iter().filter_map(value).any(|value| value.fract() != 0.0);
     let own = normalised(&columns[chosen.at]);
-    let names = with_own(names, &own);
-    let others =
+    let names = name_prefixes(names, &own);
+    let other_columns =
         columns.iter().enumerate().filter(|(at, _)| *at != chosen.at && may_be_minutes(*at, rows));
-    let found = others.map(|(_, name)| name).find_map(|name| Some((name, part_of(name, &names)?)));
+    let found = other_columns
+        .map(|(_, name)| name)
+        .find_map(|name| Some((name, minutes_or_seconds(name, &names)?)));
     if let (Some((name, part)), false) = (found, has_fraction) {
         bail!(
             "its column {} has whole degrees, and {name} has its {part}, which are not read: join \
@@ -198,24 +203,24 @@ fn refuse_minutes_apart(
     Ok(())
 }
 
-/// Returns whether no value of a column is too large for minutes or seconds, as metres are.
+/// Returns whether all numbers of a column are below 60, so that they may be minutes or seconds.
 fn may_be_minutes(at: usize, rows: &[Vec<String>]) -> bool {
     let mut values = rows.iter().filter_map(|row| degrees(row.get(at)?));
     values.all(|value| value.abs() < 60.0)
 }
 
-/// Returns the names with which a column of minutes may begin: those of the coordinate, and the
-/// chosen column's own, without its word for degrees.
-fn with_own<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
+/// Returns the prefixes that the name of a column of minutes may have: the names of the coordinate,
+/// and the chosen column's name, with and without its word for degrees.
+fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     const DEGREES: [&str; 7] = ["degrees", "degree", "deg", "grados", "grad", "d", "°"];
     let bare = DEGREES.iter().find_map(|word| own.strip_suffix(word)).filter(|s| !s.is_empty());
     let own = Some(own).filter(|own| own.chars().count() > 2);
     names.iter().copied().chain(own).chain(bare).collect()
 }
 
-/// Returns which part of a coordinate a column holds: minutes or seconds. `names`: those of the
-/// coordinate.
-fn part_of(name: &str, names: &[&str]) -> Option<&'static str> {
+/// Returns whether the name of a column says that it holds "minutes" or "seconds" of a coordinate.
+/// `names`: the names of the coordinate.
+fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     const MINUTES: [&str; 8] = ["m", "min", "mins", "minute", "minutes", "minuten", "minutos", "'"];
     const SECONDS: [&str; 9] =
         ["s", "sec", "secs", "sek", "second", "seconds", "sekunden", "segundos", "\""];
@@ -230,43 +235,49 @@ fn part_of(name: &str, names: &[&str]) -> Option<&'static str> {
     minutes.or_else(|| SECONDS.iter().find(ends).map(|_| "seconds"))
 }
 
-/// Returns whether a field is a coordinate, whose notations the decoder parses.
-fn is_place(field: &str) -> bool {
+/// Returns whether a field is a coordinate. The decoder itself parses the notations of coordinates.
+fn is_coordinate(field: &str) -> bool {
     matches!(field, "lat" | "lng")
 }
 
-/// Returns pairs of columns by index: one with degrees, one with their minutes or seconds.
+/// Returns pairs of column indices: a column with degrees, and one that may hold their minutes or
+/// seconds.
 pub(super) fn split_degrees(
     columns: &[String],
     rows: &[Vec<String>],
     found: &[(&'static str, Column)],
 ) -> Vec<(usize, usize)> {
-    let of_place = found.iter().filter(|(field, _)| is_place(field));
-    let pairs = of_place.flat_map(|(field, column)| {
-        let (_, _, names) = KNOWN.iter().find(|(known, ..)| known == field).expect("one of them");
+    let coordinates = found.iter().filter(|(field, _)| is_coordinate(field));
+    let pairs = coordinates.flat_map(|(field, column)| {
+        let (_, _, names) =
+            FIELD_NAMES.iter().find(|(known, ..)| known == field).expect("one of them");
         let own = normalised(&columns[column.at]);
-        let names = with_own(names, &own);
-        let parts = (0..columns.len())
-            .filter(|at| part_of(&columns[*at], &names).is_some() && may_be_minutes(*at, rows));
+        let names = name_prefixes(names, &own);
+        let parts = (0..columns.len()).filter(|at| {
+            minutes_or_seconds(&columns[*at], &names).is_some() && may_be_minutes(*at, rows)
+        });
         let parts: Vec<usize> = parts.collect();
         parts.into_iter().filter(|at| *at != column.at).map(|at| (column.at, at))
     });
     pairs.filter(|(_, part)| found.iter().all(|(_, column)| column.at != *part)).collect()
 }
 
-/// Returns the column whose name is one of `names`, which are in the order of preference.
-fn by_name(
+/// Returns the column whose name is one of `names`, the preferred name first.
+///
+/// # Errors
+/// Two columns match the same name.
+fn find_by_name(
     columns: &[String],
     quantity: Option<Quantity>,
     names: &[&str],
 ) -> Result<Option<Column>> {
-    let understood = columns.iter().enumerate().map(|(at, name)| {
-        let name = match hemisphere_in(name).filter(|_| quantity == Some(Quantity::Angle)) {
+    let candidates = columns.iter().enumerate().map(|(at, name)| {
+        let name = match split_hemisphere(name).filter(|_| quantity == Some(Quantity::Angle)) {
             Some((rest, _)) if name.ends_with([')', ']']) || !name.contains('_') => rest,
             Some(_) | None => name.as_str(),
         };
         let (rest, unit) = quantity
-            .and_then(|quantity| quantity.stated_in(name))
+            .and_then(|quantity| quantity.split_unit(name))
             .map_or((name, None), |(rest, unit)| (rest, Some(unit)));
         let rest = normalised(rest);
         if quantity == Some(Quantity::Angle) {
@@ -278,9 +289,9 @@ fn by_name(
         }
         (rest, Column { at, unit })
     });
-    let understood: Vec<(String, Column)> = understood.collect();
+    let candidates: Vec<(String, Column)> = candidates.collect();
     for name in names {
-        let mut same = understood.iter().filter(|(known, _)| known == name);
+        let mut same = candidates.iter().filter(|(known, _)| known == name);
         if let Some((_, column)) = same.next() {
             if let Some((_, other)) = same.next() {
                 let (one, two) = (&columns[column.at], &columns[other.at]);
@@ -292,8 +303,8 @@ fn by_name(
     Ok(None)
 }
 
-/// Returns the columns that are not read, each with the field for which it may be meant. `sample`:
-/// the first value of each column.
+/// Returns the unread columns, each with advice if it may be meant for a field. `sample`: the first
+/// value of each column.
 pub(super) fn unread(
     columns: &[String],
     sample: &[String],
@@ -307,14 +318,14 @@ pub(super) fn unread(
     let is_read = |(at, name): &(usize, &String)| {
         found.iter().any(|(_, column)| column.at == *at) || keep.contains(name) || *name == driver
     };
-    let others = columns.iter().enumerate().filter(|column| !is_read(column));
+    let other_columns = columns.iter().enumerate().filter(|column| !is_read(column));
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let ts = found.iter().find(|(field, _)| *field == "ts").map_or("", |(_, ts)| value(ts.at));
-    let (_, _, times) = KNOWN.iter().find(|(field, ..)| *field == "ts").expect("one of them");
+    let (_, _, times) = FIELD_NAMES.iter().find(|(field, ..)| *field == "ts").expect("one of them");
     let is_other_time = |at: usize, name: &str| {
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
-    let shown = others.map(|(at, name)| match meant(name) {
+    let described = other_columns.map(|(at, name)| match meant(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
         }
@@ -323,12 +334,12 @@ pub(super) fn unread(
         }
         Some(_) | None => name.clone(),
     });
-    shown.collect()
+    described.collect()
 }
 
-/// Returns a column whose name contains one of the field's names, for an error message.
-pub(super) fn nearest<'c>(columns: &'c [String], field: &str) -> Option<&'c str> {
-    let (_, _, names) = KNOWN.iter().find(|(known, ..)| *known == field)?;
+/// Returns a column whose name is similar to one of the field's names, for an error message.
+pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&'c str> {
+    let (_, _, names) = FIELD_NAMES.iter().find(|(known, ..)| *known == field)?;
     let is_near = |name: &&String| {
         meant(name) == Some(field)
             || names.iter().any(|known| known.len() > 2 && normalised(name).contains(known))
@@ -336,10 +347,10 @@ pub(super) fn nearest<'c>(columns: &'c [String], field: &str) -> Option<&'c str>
     columns.iter().find(is_near).map(String::as_str)
 }
 
-/// Returns the values that mean "not available" in AIS (ITU-R M.1371), by slot: 102.3 knots, a
-/// course of 360.0 degrees, a heading of 511 degrees, these in tenths, and 91 and 181 degrees for
-/// lat and lng. Returns none if the file is not AIS.
-pub(super) fn not_available(
+/// Returns the values that mean "not available" in AIS (ITU-R M.1371), by slot: 102.3 knots and a
+/// course of 360.0 degrees (also in tenths, as 1,023 and 3,600), a heading of 511 degrees, and 91
+/// and 181 degrees for lat and lng. Returns none if the file is not AIS.
+pub(super) fn ais_unavailable(
     found: &[(&'static str, Column)],
     columns: &[String],
 ) -> Vec<(usize, f64)> {
@@ -366,7 +377,7 @@ mod tests {
     fn check(names: &str, sample: &str, expected: &str) {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let (columns, sample) = (list(names), list(sample));
-        let shown = match find(&columns, &sample, std::slice::from_ref(&sample), &[]) {
+        let found = match find(&columns, &sample, std::slice::from_ref(&sample), &[]) {
             Ok(found) => {
                 let each = found.iter().map(|(field, column)| {
                     format!(
@@ -379,7 +390,7 @@ mod tests {
             }
             Err(why) => why.to_string(),
         };
-        assert_eq!(shown, expected, "{names}");
+        assert_eq!(found, expected, "{names}");
     }
 
     #[test]
@@ -466,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_compared_within_a_row() {
+    fn coordinates_are_compared_within_a_row() {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let columns = list("lat,latitude,lon,ts");
         // The device sends one or the other, so the first values of the columns are of different
@@ -493,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn another_time_is_named_with_its_value() {
+    fn unread_time_is_listed_with_its_value() {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let columns = list("timestamp,gps_time,lat,lon,time");
         let sample = list("2026-11-24T18:00:00Z,2026-11-24T10:00:00Z,1,2,2026-11-24T18:00:00Z");

@@ -1,4 +1,4 @@
-//! The command line of `milepost import`.
+//! Defines the command line of `milepost import`, and runs it.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,8 @@ use milepost_command::process::{good, put, usage, with_logs};
 use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
 
+use crate::args::ImportArgs;
 use crate::import::{import, open};
-use crate::orders::ImportArgs;
 
 /// `milepost import`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];

@@ -1,12 +1,12 @@
-//! Describes where the fields of a file are read from and in which units, for the kinds of files
-//! that define the names of their fields.
+//! Describes where `import` finds the fields of a file and in which units, for kinds of files that
+//! define the names of their fields.
 
 use milepost_decode::Zone;
 
-use super::orders::{ImportArgs, Kind};
+use super::args::{ImportArgs, Kind};
 
-/// Fields, and the elements or members that have them.
-type Described = (&'static [&'static str], &'static str);
+/// Fields, and the elements or members that hold them.
+type FieldsAt = (&'static [&'static str], &'static str);
 
 /// The fields in the order of the summary.
 const FIELDS: [&str; 10] = [
@@ -22,8 +22,8 @@ const FIELDS: [&str; 10] = [
     "seq",
 ];
 
-/// Returns where the reader finds the fields without `--field`.
-const fn usual(kind: Kind) -> &'static [Described] {
+/// Returns the places of the fields without `--field`.
+const fn default_places(kind: Kind) -> &'static [FieldsAt] {
     match kind {
         Kind::Gpx => &[
             (&["lat", "lng"], "trkpt"),
@@ -47,15 +47,16 @@ const fn usual(kind: Kind) -> &'static [Described] {
             (&["alt"], "altitude, altitudeMeters"),
             (&["acc"], "accuracy, accuracyMeters"),
         ],
-        // The properties have many names; the list of unread names shows which of them are missing.
+        // The properties have many names: the list of unread names shows the ones that are not
+        // read.
         Kind::GeoJson | Kind::GeoJsonLines => &[(&["lng", "lat", "alt"], "geometry/coordinates")],
         Kind::Csv | Kind::OwnTracks => &[],
     }
 }
 
-/// Returns each field with its place and its unit. `metres_per_second`: the size of the file's unit
-/// of speed.
-pub(super) fn described(
+/// Returns a description of each field: its name, place and unit. `metres_per_second`: the size of
+/// the file's unit of speed.
+pub(super) fn describe_fields(
     kind: Kind,
     args: &ImportArgs,
     metres_per_second: Option<f64>,
@@ -65,7 +66,7 @@ pub(super) fn described(
     };
     let unit = |field: &str| unit(field, kind, args, metres_per_second);
     let mut parts: Vec<(Vec<&str>, &str, String)> = Vec::new();
-    for (fields, at) in usual(kind) {
+    for (fields, at) in default_places(kind) {
         for field in fields.iter().filter(|field| given(field).is_none()) {
             let unit = unit(field);
             match parts.last_mut().filter(|(_, last, known)| last == at && *known == unit) {
@@ -77,14 +78,14 @@ pub(super) fn described(
     for field in FIELDS {
         parts.extend(given(field).map(|at| (vec![field], at, unit(field))));
     }
-    let shown = parts.into_iter().map(|(fields, at, unit)| {
+    let descriptions = parts.into_iter().map(|(fields, at, unit)| {
         let unit = if unit.is_empty() { unit } else { format!(" ({unit})") };
         format!("{} = {at}{unit}", fields.join(", "))
     });
-    shown.collect()
+    descriptions.collect()
 }
 
-/// Returns the unit of a field; empty if it is milepost's own.
+/// Returns the unit of a field; an empty string if it is milepost's own.
 fn unit(field: &str, kind: Kind, args: &ImportArgs, metres_per_second: Option<f64>) -> String {
     let stated = |unit: f64, name: &str| format!("1 = {} {name}", (unit * 1e6).round() / 1e6);
     let given = |field: &str| args.unit_of(field).map(str::to_owned);
@@ -92,12 +93,12 @@ fn unit(field: &str, kind: Kind, args: &ImportArgs, metres_per_second: Option<f6
         "speed" => metres_per_second.map(|unit| stated(unit, "m/s")),
         "alt" => args.alt_unit.map(|unit| stated(unit, "m")),
         "lng" => given("lng").or_else(|| {
-            let of_lat = given("lat")?;
-            Some(of_lat.trim_start_matches(['-', '+']).to_owned())
+            let lat_unit = given("lat")?;
+            Some(lat_unit.trim_start_matches(['-', '+']).to_owned())
         }),
         "ts" => {
-            let usual = (kind == Kind::Gpx).then_some("Z");
-            let zone = args.zone.as_ref().map(Zone::name).or(usual);
+            let default_zone = (kind == Kind::Gpx).then_some("Z");
+            let zone = args.zone.as_ref().map(Zone::name).or(default_zone);
             let zone = zone.map(|zone| format!("without an offset: {zone}"));
             let parts: Vec<String> = given("ts").into_iter().chain(zone).collect();
             (!parts.is_empty()).then(|| parts.join("; "))

@@ -1,6 +1,6 @@
 //! Reads the features of a GeoJSON file one by one, in bounded memory.
 //!
-//! The scanner only finds where each feature begins and ends; the decoder decides whether it is
+//! The scanner only finds the beginning and end of each feature; the decoder decides whether it is
 //! valid. So an invalid feature does not affect the others. `NaN` and `Infinity`, which Python
 //! writes, become `null`.
 
@@ -9,32 +9,35 @@ use std::io::{self, Read};
 use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
 
-use super::read::Take;
+use super::read::Emit;
 
-/// Bytes that are kept of a feature. The decoder rejects a longer one.
+/// Maximum bytes of a feature that are kept. The decoder rejects a longer feature.
 const FEATURE_BYTES_MAX: usize = 1 << 20;
+/// Maximum nesting depth of a value.
 const DEPTH_MAX: usize = 1_000;
 
+/// A scanner over the tokens of JSON.
 struct Scanner<R> {
     input: R,
     /// The kind of file, for errors.
-    what: &'static str,
+    file_kind: &'static str,
     buffer: Vec<u8>,
+    /// The unread bytes are `buffer[at..end]`.
     at: usize,
     end: usize,
     line: u64,
 }
 
-/// Reads every feature of a FeatureCollection, an array of features, or a single Feature. Several
-/// such texts may follow one another.
-pub(super) fn features(input: impl Read, take: Take<'_>) -> Result<()> {
+/// Emits every feature of a FeatureCollection, an array of features, or a single Feature. Several
+/// of these may follow one another.
+pub(super) fn features(input: impl Read, emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "a FeatureCollection");
     let mut is_first = true;
     loop {
         // The texts of a sequence (RFC 8142) begin with a record separator.
         match scanner.token()? {
-            Some(b'{') => scanner.object(take)?,
-            Some(b'[') => scanner.elements(take)?,
+            Some(b'{') => scanner.object(emit)?,
+            Some(b'[') => scanner.elements(emit)?,
             Some(0x1e) => {
                 scanner.skip();
                 continue;
@@ -50,11 +53,11 @@ pub(super) fn features(input: impl Read, take: Take<'_>) -> Result<()> {
     }
 }
 
-/// Reads every element of the arrays of these names in an object, or of an array.
-pub(super) fn elements_of(input: impl Read, names: &[&str], take: Take<'_>) -> Result<()> {
+/// Emits every element of the arrays with these names in an object, or of an array.
+pub(super) fn elements_of(input: impl Read, names: &[&str], emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "an export of Google's Timeline");
     if scanner.some_token()? == b'[' {
-        return scanner.elements(take);
+        return scanner.elements(emit);
     }
     scanner.expect(b'{')?;
     let mut skipped = Copied::default();
@@ -62,9 +65,9 @@ pub(super) fn elements_of(input: impl Read, names: &[&str], take: Take<'_>) -> R
         let mut key = Copied::default();
         scanner.value(&mut key)?;
         scanner.expect(b':')?;
-        let is_wanted = names.iter().any(|name| key.text == format!("\"{name}\"").as_bytes());
-        if is_wanted && scanner.some_token()? == b'[' {
-            scanner.elements(take)?;
+        let is_named = names.iter().any(|name| key.text == format!("\"{name}\"").as_bytes());
+        if is_named && scanner.some_token()? == b'[' {
+            scanner.elements(emit)?;
         } else {
             scanner.value(&mut skipped)?;
             skipped.text.clear();
@@ -76,10 +79,11 @@ pub(super) fn elements_of(input: impl Read, names: &[&str], take: Take<'_>) -> R
     Ok(())
 }
 
-/// A copy of a JSON text, up to a bound.
+/// A copy of a JSON value, up to [`FEATURE_BYTES_MAX`].
 #[derive(Default)]
 struct Copied {
     text: Vec<u8>,
+    /// Length of the value, even if only a part of it was copied.
     length: usize,
 }
 
@@ -97,7 +101,7 @@ impl Copied {
     }
 }
 
-/// Added to the refusal of a `crs` that follows the features.
+/// Appended to the error for a `crs` that follows the features.
 const FEATURES_MAY_BE_STORED: &str =
     ". The features before its crs may be stored already: check the driver's fixes";
 
@@ -106,7 +110,7 @@ struct Typed {
     r#type: String,
 }
 
-/// Reference systems whose coordinates are degrees, and within metres of those of WGS 84.
+/// Codes of reference systems whose coordinates are degrees, within metres of those of WGS 84.
 const DEGREES: [&str; 7] = ["CRS84", "CRS83", "4326", "4979", "4258", "4269", "4937"];
 
 /// Checks a `crs`, which GeoJSON had before RFC 7946.
@@ -115,7 +119,7 @@ const DEGREES: [&str; 7] = ["CRS84", "CRS83", "4326", "4979", "4258", "4269", "4
 /// The coordinates are not degrees of WGS 84.
 fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let Ok(crs) = serde_json::from_slice::<serde_json::Value>(crs) else { return Ok(()) };
-    // The members of a `crs` of type `name`, `link` and `EPSG`.
+    // The members that state the system in a `crs` of type `name`, `link` and `EPSG`.
     let named = ["/properties/name", "/properties/href", "/properties/code"]
         .iter()
         .find_map(|at| crs.pointer(at).map(|name| name.to_string().replace('"', "")));
@@ -131,8 +135,8 @@ fn refuse_other_crs(crs: &[u8]) -> Result<()> {
 }
 
 impl<R: Read> Scanner<R> {
-    fn new(input: R, what: &'static str) -> Self {
-        Self { input, what, buffer: vec![0; 64 * 1024], at: 0, end: 0, line: 1 }
+    fn new(input: R, file_kind: &'static str) -> Self {
+        Self { input, file_kind, buffer: vec![0; 64 * 1024], at: 0, end: 0, line: 1 }
     }
 
     #[inline]
@@ -169,10 +173,11 @@ impl<R: Read> Scanner<R> {
         Ok(None)
     }
 
+    /// Like [`token`](Self::token); fails at the end of the file.
     fn some_token(&mut self) -> Result<u8> {
         match self.token()? {
             Some(byte) => Ok(byte),
-            None => bail!("not {}: EOF in line {}: the file is cut off", self.what, self.line),
+            None => bail!("not {}: EOF in line {}: the file is cut off", self.file_kind, self.line),
         }
     }
 
@@ -180,13 +185,14 @@ impl<R: Read> Scanner<R> {
         let found = self.some_token()?;
         if found != expected {
             let (expected, found) = (char::from(expected), char::from(found));
-            bail!("not {}: line {}: {found:?} instead of {expected:?}", self.what, self.line);
+            bail!("not {}: line {}: {found:?} instead of {expected:?}", self.file_kind, self.line);
         }
         self.skip();
         Ok(())
     }
 
-    fn object(&mut self, take: Take<'_>) -> Result<()> {
+    /// Emits an object that is a Feature, or the features of one that is a FeatureCollection.
+    fn object(&mut self, emit: Emit<'_>) -> Result<()> {
         let (mut whole, mut is_collection) = (Copied::default(), false);
         self.expect(b'{')?;
         let line = self.line;
@@ -196,7 +202,7 @@ impl<R: Read> Scanner<R> {
             self.value(&mut key)?;
             self.expect(b':')?;
             if key.text == b"\"features\"" && self.some_token()? == b'[' {
-                self.elements(take)?;
+                self.elements(emit)?;
                 is_collection = true;
             } else {
                 // Copy the value by itself, because the copy of the whole object may be full.
@@ -227,12 +233,17 @@ impl<R: Read> Scanner<R> {
         let is_feature = serde_json::from_slice::<Typed>(&whole.text)
             .is_ok_and(|typed| typed.r#type == "Feature");
         if !is_feature && whole.length <= FEATURE_BYTES_MAX {
-            bail!("not {}: the object that ends in line {} has no features", self.what, self.line);
+            bail!(
+                "not {}: the object that ends in line {} has no features",
+                self.file_kind,
+                self.line
+            );
         }
-        take(&whole.text, whole.length, line)
+        emit(&whole.text, whole.length, line)
     }
 
-    fn elements(&mut self, take: Take<'_>) -> Result<()> {
+    /// Emits each element of an array.
+    fn elements(&mut self, emit: Emit<'_>) -> Result<()> {
         self.expect(b'[')?;
         let mut feature = Copied::default();
         while self.some_token()? != b']' {
@@ -240,13 +251,13 @@ impl<R: Read> Scanner<R> {
             feature.length = 0;
             let line = self.line;
             self.value(&mut feature)?;
-            take(&feature.text, feature.length, line)?;
+            emit(&feature.text, feature.length, line)?;
             match self.some_token()? {
                 b',' => self.skip(),
                 b']' => {}
                 byte => {
                     let byte = char::from(byte);
-                    bail!("not {}: line {}: {byte:?} after a feature", self.what, self.line);
+                    bail!("not {}: line {}: {byte:?} after a feature", self.file_kind, self.line);
                 }
             }
         }
@@ -254,7 +265,7 @@ impl<R: Read> Scanner<R> {
         Ok(())
     }
 
-    /// Copies a value up to its end, matching brackets and skipping those inside strings.
+    /// Copies a value. Finds its end by matching brackets; those inside strings do not count.
     fn value(&mut self, into: &mut Copied) -> Result<()> {
         let mut depth = 0_usize;
         loop {
@@ -265,12 +276,12 @@ impl<R: Read> Scanner<R> {
                     self.skip();
                     depth += 1;
                     if depth > DEPTH_MAX {
-                        bail!("not {}: line {}: nested too deeply", self.what, self.line);
+                        bail!("not {}: line {}: nested too deeply", self.file_kind, self.line);
                     }
                 }
                 close @ (b'}' | b']') => {
                     if depth == 0 {
-                        bail!("not {}: line {}: a value is missing", self.what, self.line);
+                        bail!("not {}: line {}: a value is missing", self.file_kind, self.line);
                     }
                     into.push(&[close]);
                     self.skip();
@@ -295,7 +306,7 @@ impl<R: Read> Scanner<R> {
         let mut is_escaped = false;
         loop {
             let Some(_) = self.peek()? else {
-                bail!("not {}: EOF in line {}: a string has no end", self.what, self.line)
+                bail!("not {}: EOF in line {}: a string has no end", self.file_kind, self.line)
             };
             let rest = &self.buffer[self.at..self.end];
             let stop = rest.iter().position(|byte| matches!(byte, b'"' | b'\\') || is_escaped);
@@ -312,7 +323,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Copies a number or a word.
+    /// Copies a number, or a word such as `true`; replaces `NaN` and `Infinity` by `null`.
     fn word(&mut self, into: &mut Copied) -> Result<()> {
         let mut word = Vec::new();
         while let Some(byte) = self.peek()? {
@@ -323,7 +334,7 @@ impl<R: Read> Scanner<R> {
             self.skip();
         }
         if word.is_empty() {
-            bail!("not {}: line {}: a value is missing", self.what, self.line);
+            bail!("not {}: line {}: a value is missing", self.file_kind, self.line);
         }
         let is_not_json = matches!(&*word, b"NaN" | b"-NaN" | b"nan" | b"Infinity" | b"-Infinity");
         into.push(if is_not_json { b"null" } else { &word });
@@ -337,7 +348,7 @@ mod tests {
     use crate::read::all;
 
     #[test]
-    fn other_crs_is_refused_wherever_it_stands() {
+    fn crs_without_degrees_is_refused_at_any_position() {
         let crs = r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:EPSG::3857"}}"#;
         let list = r#""features":[{"type":"Feature"}]"#;
         let long = "x".repeat(FEATURE_BYTES_MAX - 30);
@@ -348,9 +359,9 @@ mod tests {
             (format!("{{\"name\":\"{long}\",{list},{crs}}}"), 1, true),
             (format!("{{\"type\":\"Feature\",\"name\":\"{long}{long}\",{crs}}}"), 0, false),
         ] {
-            let (features, end) = all(|take| features(file.as_bytes(), take));
-            let said = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
-            assert!(features.len() == read && end.contains(said), "{features:?} {end}");
+            let (features, end) = all(|emit| features(file.as_bytes(), emit));
+            let message = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
+            assert!(features.len() == read && end.contains(message), "{features:?} {end}");
             assert_eq!(end.contains("before its crs may be stored already"), is_after, "{end}");
         }
         let name = r#"{"type":"name","properties":{"name":"urn:ogc:def:crs:OGC:1.3:CRS84"}}"#;
@@ -365,7 +376,7 @@ mod tests {
             ("null".to_owned(), true),
         ] {
             let file = format!(r#"{{"crs":{crs},{list}}}"#);
-            let (features, end) = all(|take| features(file.as_bytes(), take));
+            let (features, end) = all(|emit| features(file.as_bytes(), emit));
             assert_eq!((features.len() == 1, end.is_empty()), (is_read, is_read), "{crs}: {end}");
         }
     }

@@ -7,12 +7,12 @@ use super::names::{Column, is_name_of, normalised};
 use super::values::degrees;
 use milepost_decode::hemisphere;
 
-/// Characters between a coordinate and its hemisphere.
-const APART: [char; 9] = ['(', '[', ')', ']', ' ', '_', '-', '.', '°'];
+/// Characters between the name of a coordinate and its hemisphere.
+const SEPARATORS: [char; 9] = ['(', '[', ')', ']', ' ', '_', '-', '.', '°'];
 
 /// Splits the hemisphere off a column's name such as `Longitude (W)`, `LonW` or `West Longitude`.
-/// Returns the rest of the name, and the hemisphere.
-pub(super) fn hemisphere_in(name: &str) -> Option<(&str, &'static str)> {
+/// Returns the name without its hemisphere, and the hemisphere.
+pub(super) fn split_hemisphere(name: &str) -> Option<(&str, &'static str)> {
     const HEMISPHERES: [(&str, &str); 8] = [
         ("north", "north"),
         ("south", "south"),
@@ -30,8 +30,8 @@ pub(super) fn hemisphere_in(name: &str) -> Option<(&str, &'static str)> {
         let is_camel = rest.ends_with(char::is_lowercase) && end.starts_with(char::is_uppercase);
         // `LONW`, but not `LATS`, which may be a plural.
         let is_joined = word == "w" && is_name_of("lng", rest);
-        let is_apart = rest.ends_with(APART) || is_camel || is_joined;
-        let rest = rest.trim_end_matches(APART);
+        let is_apart = rest.ends_with(SEPARATORS) || is_camel || is_joined;
+        let rest = rest.trim_end_matches(SEPARATORS);
         (end.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty())
             .then_some((rest, hemisphere))
     });
@@ -39,8 +39,8 @@ pub(super) fn hemisphere_in(name: &str) -> Option<(&str, &'static str)> {
         // One letter before the name may mean something else: `s_lat` is the latitude of a start.
         HEMISPHERES[..4].iter().find_map(|(word, hemisphere)| {
             let (begin, rest) = name.split_at_checked(word.len())?;
-            let is_apart = rest.starts_with(APART) || rest.starts_with(char::is_uppercase);
-            let rest = rest.trim_start_matches(APART);
+            let is_apart = rest.starts_with(SEPARATORS) || rest.starts_with(char::is_uppercase);
+            let rest = rest.trim_start_matches(SEPARATORS);
             (begin.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty())
                 .then_some((rest, *hemisphere))
         })
@@ -59,9 +59,9 @@ pub(super) struct SignedColumn {
 }
 
 impl SignedColumn {
-    /// Returns `None` if the column needs no check. `first_value`: perhaps of a row of units.
-    /// `given`, `stated`: the units of `--unit` and of the column's name; `given` may settle the
-    /// sign.
+    /// Returns `None` if the column needs no check. `first_value`: the column's first value, which
+    /// may be a unit. `given`, `stated`: the units of `--unit` and of the column's name; `given`
+    /// may settle the sign.
     pub(super) fn new(
         (field, at): (&'static str, usize),
         (name, first_value): (&str, &str),
@@ -70,23 +70,23 @@ impl SignedColumn {
         if given.is_some_and(|unit| unit == "deg" || unit.starts_with(['-', '+'])) {
             return None;
         }
-        let without_unit = milepost_decode::Quantity::Angle.stated_in(name);
-        let of_name = hemisphere_in(name)
-            .or_else(|| hemisphere_in(without_unit?.0))
+        let without_unit = milepost_decode::Quantity::Angle.split_unit(name);
+        let from_name = split_hemisphere(name)
+            .or_else(|| split_hemisphere(without_unit?.0))
             .map(|(_, side)| (name.to_owned(), side));
         let is_unit = !first_value.is_empty() && !first_value.contains(|c: char| c.is_numeric());
         let units = format!("x {first_value}");
-        let of_units = || {
-            let (_, side) = hemisphere_in(&units).filter(|_| is_unit)?;
+        let from_units = || {
+            let (_, side) = split_hemisphere(&units).filter(|_| is_unit)?;
             Some((format!("{name} ({first_value})"), side))
         };
-        let (name, side) = of_name.or_else(of_units)?;
+        let (name, side) = from_name.or_else(from_units)?;
         let unit = given.or(stated).map(str::to_owned);
         matches!(side, "south" | "west").then_some(Self { at, field, name, side, unit })
     }
 
-    /// Returns what is wrong with a row: the number has no sign, so it would be in the other
-    /// hemisphere.
+    /// Returns an error message if the number of a row has no sign, so that it would be stored in
+    /// the other hemisphere.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let value = value(self.at);
         let value = value.trim();
@@ -111,7 +111,8 @@ impl SignedColumn {
     }
 }
 
-/// Returns whether a value is a positive number, in any notation, without a letter of its own.
+/// Returns whether a value is a positive number, in any notation, without a letter for the
+/// hemisphere.
 fn is_unsigned(value: &str) -> bool {
     if let Some(number) = degrees(value) {
         return number > 0.0;
@@ -123,7 +124,7 @@ fn is_unsigned(value: &str) -> bool {
         && !words.any(|word| LETTERS.contains(&&*word.to_lowercase()))
 }
 
-/// Each coordinate with its field of the hemisphere, and the values of that: the positive ones
+/// Each coordinate with the field of its hemisphere and that field's values, the positive side
 /// first.
 const COORDINATES: [(&str, &str, [&str; 4]); 2] = [
     ("lat", "lat_hemisphere", ["n", "north", "s", "south"]),
@@ -131,8 +132,8 @@ const COORDINATES: [(&str, &str, [&str; 4]); 2] = [
 ];
 
 /// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`. A column that is
-/// named after its coordinate, such as `lat_ref`, is used on its own. Columns with other names are
-/// used only if there is one for each coordinate, because a column of directions looks the same:
+/// named after its coordinate, such as `lat_ref`, is used on its own. A column of directions has
+/// the same values, so columns with other names are used only if there is one for each coordinate:
 /// the column next to the coordinate, or any column if each coordinate has only one candidate.
 pub(super) fn add_hemispheres<'s>(
     columns: &[String],
@@ -171,17 +172,18 @@ pub(super) fn add_hemispheres<'s>(
     found.extend(added);
 }
 
-/// Returns whether a column's name names a direction of travel or of the wind.
+/// Returns whether the name of a column is that of a direction, of travel or of the wind.
 fn is_direction(name: &str) -> bool {
     let name = normalised(name);
     let is_part = |known: &&str| name.contains(*known);
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
 
-/// Columns that may be hemispheres, but have no letter in the first rows: the receiver had no fix.
+/// Columns that may be hemispheres, but have no letter in the first rows, because the receiver had
+/// no fix yet.
 #[derive(Debug)]
 pub(super) struct LateHemispheres {
-    /// Columns of the coordinates whose hemisphere is not read, by coordinate.
+    /// Columns of lat and lng; `None` if the column's hemisphere is read.
     places: [Option<usize>; 2],
     candidates: Vec<(usize, String)>,
 }
@@ -212,9 +214,9 @@ impl LateHemispheres {
         is_needed.then_some(Self { places, candidates })
     }
 
-    /// Returns what is wrong with a row: a candidate says south or west, and the number has no
-    /// sign. A candidate whose name says nothing counts if another one has the other coordinate's
-    /// letter.
+    /// Returns an error message if a candidate of a row says south or west, and the number has no
+    /// sign. A candidate without the name of a hemisphere counts only if another candidate has a
+    /// letter of the other coordinate.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let has = |at: usize, letters: &[&str]| {
             let value = value(at);
@@ -224,17 +226,17 @@ impl LateHemispheres {
         (0..2).find_map(|n| {
             let place = self.places[n]?;
             let (_, field, letters) = COORDINATES[n];
-            let (_, _, others) = COORDINATES[1 - n];
-            let has_other = || self.candidates.iter().any(|(at, _)| has(*at, &others));
+            let (_, _, other_letters) = COORDINATES[1 - n];
+            let has_other = || self.candidates.iter().any(|(at, _)| has(*at, &other_letters));
             let is_meant = |name: &str| hemisphere(name) == Some(n) || has_other();
             let is_fault =
                 |(at, name): &&(usize, String)| has(*at, &letters[2..]) && is_meant(name);
             let (at, name) = self.candidates.iter().find(is_fault)?;
-            let (said, number) = (value(*at), value(place));
+            let (letter, number) = (value(*at), value(place));
             is_unsigned(number.trim()).then(|| format!(
                 "its column {name}, which is not read, says {}, and {} has no sign: give --field \
                  {field}='{name}'",
-                said.trim(),
+                letter.trim(),
                 number.trim()
             ))
         })
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn hemisphere_in_a_name_needs_signed_numbers() {
-        for (name, value, said) in [
+        for (name, value, message) in [
             ("Longitude (W)", "70.5", "says west, and 70.5 has no sign: give --unit lng='-1 deg'"),
             ("lon_w", "70,5", "says west"),
             ("Latitude South", "33.5", "says south"),
@@ -270,13 +272,13 @@ mod tests {
         ] {
             let values = ["deg", "-1", "", value];
             let why = first_fault(name, (None, None), &values);
-            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{name}: {why}");
+            assert!(why.contains(message) && why.is_empty() == message.is_empty(), "{name}: {why}");
         }
     }
 
     #[test]
     fn unit_deg_or_a_signed_unit_settles_the_hemisphere() {
-        for (given, stated, said) in [
+        for (given, stated, message) in [
             (None, Some("deg"), "give --unit lng='-1 deg' to make"),
             (None, Some("1e-7 deg"), "give --unit lng='-1e-7 deg' to make"),
             (Some("ddmm.mmmm"), None, "or --unit lng='+ddmm.mmmm' to take"),
@@ -285,7 +287,10 @@ mod tests {
             (Some("+1e-7 deg"), Some("deg"), ""),
         ] {
             let why = first_fault("Longitude (W)", (given, stated), &["7015.0"]);
-            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{given:?}: {why}");
+            assert!(
+                why.contains(message) && why.is_empty() == message.is_empty(),
+                "{given:?}: {why}"
+            );
         }
     }
 }

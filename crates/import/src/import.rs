@@ -1,4 +1,4 @@
-//! Imports files: decodes them into batches and inserts those, one at a time.
+//! Imports files: decodes them into batches, and inserts one batch at a time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
+use super::args::ImportArgs;
+use super::files::{self, ClosedBatch, Counts};
 use super::known;
-use super::orders::ImportArgs;
 use super::progress::{Bar, Progress, Resume};
-use super::understood::FileSummary;
-use super::work::{self, ClosedBatch, Counts};
+use super::summary::FileSummary;
 use milepost_clickhouse::ClickHouse;
 use milepost_command::insert::{insert, patient};
 use milepost_command::rows::{rfc3339, unusable};
@@ -26,19 +26,20 @@ use milepost_decode::position::Timestamp;
 /// Active parts of a partition above which the import waits. ClickHouse delays inserts from 1,000
 /// on.
 const PARTS_MAX: u64 = 100;
-/// Interval between counts of the parts.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Interval between counts of the active parts.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Result of an import: the counts of the files, and of the inserted and skipped rows.
 #[derive(Debug)]
 pub struct Imported {
     dry_run: bool,
     counts: Counts,
-    /// Positions that ClickHouse confirmed, and those left out because their driver is erased.
+    /// Positions whose insert ClickHouse confirmed.
     inserted: u64,
+    /// Positions that were skipped because their driver is erased.
     erased: u64,
-    /// Positions left out because a device sent them with a `seq`, or a stored row has all their
-    /// fields.
+    /// Positions that were skipped because a device sent them with a `seq`, or a stored row has all
+    /// of their fields.
     known: u64,
     took: Duration,
 }
@@ -77,7 +78,7 @@ impl fmt::Display for Imported {
         if counts.skipped > 0 {
             writeln!(
                 f,
-                "stored before             {:>12}   skipped, as --resume says",
+                "skipped                   {:>12}   stored before, by the state of --resume",
                 counts.skipped
             )?;
         }
@@ -88,12 +89,12 @@ impl fmt::Display for Imported {
             writeln!(f, "positions inserted        {inserted:>12}   {rate:.0}/s")?;
         }
         if *erased > 0 {
-            writeln!(f, "left out                  {erased:>12}   of erased drivers")?;
+            writeln!(f, "skipped                   {erased:>12}   their drivers are erased")?;
         }
         if *known > 0 {
             writeln!(
                 f,
-                "left out                  {known:>12}   stored before, as the device sent them"
+                "skipped                   {known:>12}   stored before, as a device sent them"
             )?;
         }
         writeln!(f, "without a fix             {:>12}", counts.ignored)?;
@@ -104,9 +105,9 @@ impl fmt::Display for Imported {
             let at = counts.unusable.get(field).map_or(String::new(), |at| format!(": {at}"));
             writeln!(f, "{field:<25} {count:>12}   could not be used, and is NULL{at}")?;
         }
-        let cut = counts.lacking.attributes_cut;
-        if cut > 0 {
-            writeln!(f, "attributes left out       {cut:>12}   beyond the limits of a fix")?;
+        let dropped = counts.lacking.attributes_cut;
+        if dropped > 0 {
+            writeln!(f, "attributes dropped        {dropped:>12}   beyond the limits of a fix")?;
         }
         if let (Some(oldest), Some(newest)) = (counts.oldest, counts.newest) {
             let [oldest, newest] =
@@ -118,11 +119,11 @@ impl fmt::Display for Imported {
     }
 }
 
-/// Files that are opened and fit the arguments.
+/// Files that were opened and checked against the arguments.
 #[derive(Debug)]
 pub struct Opened {
     args: ImportArgs,
-    files: Vec<work::Input>,
+    files: Vec<files::Input>,
     resume: Option<Resume>,
 }
 
@@ -133,14 +134,15 @@ pub struct Opened {
 /// drivers.
 pub fn open(config: &Config, args: ImportArgs) -> Result<Opened> {
     let resume = args.resume.as_deref().map(Resume::open).transpose()?;
-    let files = work::files(config, &args, resume.as_ref())?;
+    let files = files::open_all(config, &args, resume.as_ref())?;
     Ok(Opened { args, files, resume })
 }
 
 /// Imports the files, one after the other.
 ///
 /// # Errors
-/// The tables do not exist, the server refuses, or the state of `--resume` cannot be saved.
+/// The tables do not exist, the server refuses an insert, or the state of `--resume` cannot be
+/// saved.
 pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     let (began, Opened { args, files, mut resume }) = (Instant::now(), opened);
     let clickhouse = if args.dry_run { None } else { Some(tables::ready(config).await?) };
@@ -149,18 +151,18 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     let (to_insert, mut closed) = mpsc::channel(1);
     let reading = spawn_blocking({
         let (config, began, progress) = (config.clone(), began.into_std(), Arc::clone(&progress));
-        move || work::read(files, &config, &args, began, &progress, to_insert)
+        move || files::read_all(files, &config, &args, began, &progress, to_insert)
     });
     let (mut inserted, mut erased, mut known, mut counted_at) = (0, 0, 0, None);
     let mut writer = patient(config);
     while let Some(ClosedBatch { mut batch, stored }) = closed.recv().await {
         let Some(clickhouse) = &clickhouse else { continue };
-        if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_EVERY) {
+        if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_INTERVAL) {
             wait_for_merges(clickhouse, &progress).await?;
             counted_at = Some(Instant::now());
         }
-        known += known::leave_out_known(clickhouse, &mut batch, config.clickhouse.insert_timeout)
-            .await?;
+        known +=
+            known::skip_known(clickhouse, &mut batch, config.clickhouse.insert_timeout).await?;
         let fixes: Vec<_> = stored.iter().map(|(path, mark)| (path.clone(), mark.fixes)).collect();
         let written = insert(config, clickhouse, &mut writer, batch, &fixes).await?;
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
@@ -185,7 +187,7 @@ async fn wait_for_merges(clickhouse: &ClickHouse, progress: &Progress) -> Result
         > PARTS_MAX
     {
         progress.waits_for_merges.store(true, Relaxed);
-        sleep(COUNT_EVERY).await;
+        sleep(COUNT_INTERVAL).await;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Reads the fixes of a KML file: the tracks `gx:Track`, and each Placemark with a TimeStamp and a
-//! Point. A line without times is not a track.
+//! Reads the fixes of a KML file: the points of each `gx:Track`, and each Placemark with a
+//! TimeStamp and a Point. A line without times is not a track.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -7,41 +7,44 @@ use std::io::BufRead;
 use anyhow::{Result, anyhow, bail, ensure};
 use quick_xml::events::Event;
 
-use super::read::Take;
+use super::read::Emit;
 use super::record::Record;
-use super::xml::{GPX_TIME, XML_BYTES_MAX, check_root, reader, referred};
+use super::xml::{GPX_TIME, XML_BYTES_MAX, check_root, entity_char, reader};
 
-/// Maximum points of a track: its times may precede its places, so the whole track is in memory.
+/// Maximum points of a track. All times of a track may precede its places, so the whole track is in
+/// memory.
 const TRACK_POINTS_MAX: usize = 500_000;
 
-/// Longest time, place of a track, and name of an element, in bytes.
+/// Maximum bytes of a time, of a place in a track, and of an element's name.
 const SHORT_BYTES_MAX: usize = 200;
 
-/// The parts of the open Placemark that were read.
+/// The parts of the open Placemark that were read so far.
 #[derive(Default)]
 struct Placemark {
     when: Option<String>,
     /// `lon,lat,alt` of a Point.
     place: Option<String>,
+    /// `altitudeMode` of that Point.
     place_mode: String,
-    /// Times of a `gx:Track`, and its places with their lines.
+    /// Times of the open `gx:Track`.
     times: Vec<Box<str>>,
+    /// Places of the open `gx:Track`, with their lines in the file.
     places: Vec<(Box<str>, u64)>,
     has_track: bool,
     has_line: bool,
-    /// `altitudeMode` of the open Point or Track: whether the height is above the sea or the
-    /// ground, or is ignored by the map.
+    /// `altitudeMode` of the open Point or Track: the height is above the sea or the ground, or the
+    /// map ignores it.
     mode: String,
-    /// `altitudeMode` of the tracks of a MultiTrack that have none.
+    /// `altitudeMode` of the open MultiTrack, for its tracks without one.
     tracks_mode: String,
 }
 
-/// Passes each fix with the names of GPX. Returns descriptions of the parts that are not read, for
+/// Emits each fix with the names of GPX. Returns descriptions of the parts that are not read, for
 /// example because they have no time.
-pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String>> {
+pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String>> {
     let mut xml = reader(input, "KML")?;
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
-    let (mut mark, mut unread) = (Placemark::default(), BTreeSet::new());
+    let (mut placemark, mut unread) = (Placemark::default(), BTreeSet::new());
     // Names of the open elements.
     let mut open: Vec<String> = Vec::new();
     let (mut has_root, mut fixes, mut untimed) = (false, 0_u64, [0_u64; 2]);
@@ -55,14 +58,14 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                 check_short(&name, "the name of an element", xml.get_ref().line)?;
                 text.clear();
                 match &*name {
-                    "Placemark" => mark = Placemark::default(),
-                    "MultiTrack" => mark.tracks_mode.clear(),
-                    "Point" => mark.mode.clear(),
+                    "Placemark" => placemark = Placemark::default(),
+                    "MultiTrack" => placemark.tracks_mode.clear(),
+                    "Point" => placemark.mode.clear(),
                     "Track" => {
-                        mark.mode.clear();
-                        mark.has_track = true;
+                        placemark.mode.clear();
+                        placemark.has_track = true;
                     }
-                    "LineString" => mark.has_line = true,
+                    "LineString" => placemark.has_line = true,
                     "SimpleArrayData" | "angles" => drop(unread.insert(name.clone())),
                     _ => {}
                 }
@@ -73,8 +76,10 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                 check_root(&element, ("KML", "kml"), &mut has_root)?;
                 let is_of_track = open.last().is_some_and(|outer| outer == "Track");
                 match element.local_name().as_ref() {
-                    "when" if is_of_track => mark.times.push("".into()),
-                    "coord" if is_of_track => mark.places.push(("".into(), xml.get_ref().line)),
+                    "when" if is_of_track => placemark.times.push("".into()),
+                    "coord" if is_of_track => {
+                        placemark.places.push(("".into(), xml.get_ref().line))
+                    }
                     _ => {}
                 }
             }
@@ -90,7 +95,7 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                     check_short(value, name.as_ref(), xml.get_ref().line)?;
                 }
                 match name.as_ref() {
-                    "when" if is_in("Track") => mark.times.push(value.into()),
+                    "when" if is_in("Track") => placemark.times.push(value.into()),
                     // A view, LookAt or Camera, has a TimeStamp of its own.
                     "when"
                         if is_in("TimeStamp")
@@ -99,30 +104,32 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                                 .nth_back(1)
                                 .is_some_and(|known| known == "Placemark") =>
                     {
-                        mark.when = Some(value.to_owned());
+                        placemark.when = Some(value.to_owned());
                     }
                     "coord" if is_in("Track") => {
-                        mark.places.push((value.into(), xml.get_ref().line))
+                        placemark.places.push((value.into(), xml.get_ref().line))
                     }
                     "coordinates" if is_in("Point") => {
-                        if mark.place.is_some() {
+                        if placemark.place.is_some() {
                             unread.insert(
                                 "a Point that is followed by another one in its Placemark"
                                     .to_owned(),
                             );
                         }
-                        mark.place = Some(value.to_owned());
+                        placemark.place = Some(value.to_owned());
                     }
                     "altitudeMode" if is_in("Point") || is_in("Track") => {
-                        value.clone_into(&mut mark.mode);
+                        value.clone_into(&mut placemark.mode);
                     }
                     "altitudeMode" if is_in("MultiTrack") => {
-                        value.clone_into(&mut mark.tracks_mode);
+                        value.clone_into(&mut placemark.tracks_mode);
                     }
-                    "Point" => mark.place_mode = std::mem::take(&mut mark.mode),
+                    "Point" => placemark.place_mode = std::mem::take(&mut placemark.mode),
                     "Track" => {
-                        let (times, places) =
-                            (std::mem::take(&mut mark.times), std::mem::take(&mut mark.places));
+                        let (times, places) = (
+                            std::mem::take(&mut placemark.times),
+                            std::mem::take(&mut placemark.places),
+                        );
                         ensure!(
                             times.len() == places.len(),
                             "line {}: a track has {} times and {} places",
@@ -130,24 +137,34 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                             times.len(),
                             places.len()
                         );
-                        let mode =
-                            if mark.mode.is_empty() { &mark.tracks_mode } else { &mark.mode };
+                        let mode = if placemark.mode.is_empty() {
+                            &placemark.tracks_mode
+                        } else {
+                            &placemark.mode
+                        };
                         for (time, (place, line)) in times.iter().zip(&places) {
                             fixes += 1;
-                            pass(&mut record, (time, place), (mode, *line), take)?;
+                            emit_fix(&mut record, (time, place), (mode, *line), emit)?;
                         }
                     }
-                    "Placemark" if !mark.times.is_empty() || !mark.places.is_empty() => {
+                    "Placemark" if !placemark.times.is_empty() || !placemark.places.is_empty() => {
                         bail!("line {}: a track has no end", xml.get_ref().line);
                     }
-                    "Placemark" => match (&mark.when, &mark.place) {
+                    "Placemark" => match (&placemark.when, &placemark.place) {
                         (Some(when), Some(place)) => {
                             fixes += 1;
                             let line = xml.get_ref().line;
-                            pass(&mut record, (when, place), (&mark.place_mode, line), take)?;
+                            emit_fix(
+                                &mut record,
+                                (when, place),
+                                (&placemark.place_mode, line),
+                                emit,
+                            )?;
                         }
                         (None, Some(_)) => untimed[0] += 1,
-                        (_, None) => untimed[1] += u64::from(mark.has_line && !mark.has_track),
+                        (_, None) => {
+                            untimed[1] += u64::from(placemark.has_line && !placemark.has_track)
+                        }
                     },
                     _ => {}
                 }
@@ -155,12 +172,12 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
             }
             Event::Text(part) => text.push_str(&part.xml10_content()),
             Event::CData(part) => text.push_str(&part.xml10_content()),
-            Event::GeneralRef(name) => text.extend(referred(&name)),
+            Event::GeneralRef(name) => text.extend(entity_char(&name)),
             Event::Eof => break,
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) => {}
         }
         ensure!(
-            mark.times.len().max(mark.places.len()) <= TRACK_POINTS_MAX,
+            placemark.times.len().max(placemark.places.len()) <= TRACK_POINTS_MAX,
             "line {}: a track of more than {TRACK_POINTS_MAX} points",
             xml.get_ref().line
         );
@@ -170,7 +187,7 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
             xml.get_ref().line
         );
         buffer.clear();
-        xml.get_mut().left = XML_BYTES_MAX;
+        xml.get_mut().remaining = XML_BYTES_MAX;
     }
     ensure!(has_root, "not KML: it has no element at all");
     ensure!(open.is_empty(), "the file ends before its last element does");
@@ -183,26 +200,27 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
     Ok(unread)
 }
 
-/// Checks the length of a text. Many such texts are in memory at once.
-fn check_short(text: &str, what: &str, line: u64) -> Result<()> {
+/// Checks the length of a string, because many such strings are in memory at once. `name`: the kind
+/// of string, for the error.
+fn check_short(text: &str, name: &str, line: u64) -> Result<()> {
     let is_short = text.len() <= SHORT_BYTES_MAX;
-    ensure!(is_short, "line {line}: {what} is longer than {SHORT_BYTES_MAX} bytes");
+    ensure!(is_short, "line {line}: {name} is longer than {SHORT_BYTES_MAX} bytes");
     Ok(())
 }
 
-/// Passes a fix. `place`: longitude, latitude and height in metres, separated by commas or spaces.
-fn pass(
+/// Emits a fix. `place`: longitude, latitude and height in metres, separated by commas or spaces.
+fn emit_fix(
     record: &mut Record,
     (time, place): (&str, &str),
     (mode, line): (&str, u64),
-    take: Take<'_>,
+    emit: Emit<'_>,
 ) -> Result<()> {
     record.clear();
     let is_mark = |c: char| c == ',' || c.is_whitespace();
     let is_some = |number: &&str| !number.is_empty();
     let mut numbers = place.split(is_mark).filter(is_some);
     if numbers.clone().count() > 3 {
-        // Decimal commas, or several places: the decoder rejects it.
+        // Decimal commas, or several places: the decoder rejects such a latitude.
         record.put("lat", place);
         numbers = "".split(is_mark).filter(is_some);
     }
@@ -217,7 +235,7 @@ fn pass(
     }
     record.put(GPX_TIME, time);
     let payload = record.finish();
-    take(payload, payload.len(), line)
+    emit(payload, payload.len(), line)
 }
 
 #[cfg(test)]
@@ -228,7 +246,7 @@ mod tests {
     const WHEN: &str = "<when>2026-01-31T08:00:00Z</when>";
 
     fn read(file: &str) -> (Vec<String>, String) {
-        all(|take| kml(file.as_bytes(), take).map(drop))
+        all(|emit| kml(file.as_bytes(), emit).map(drop))
     }
 
     #[test]
@@ -236,8 +254,8 @@ mod tests {
         for one in ["<gx:coord/>", "<when/>", "<gx:coord>1 2</gx:coord>"] {
             let many = one.repeat(TRACK_POINTS_MAX + 2);
             let (points, end) = read(&format!("<kml><Placemark><gx:Track>{many}"));
-            let said = "line 1: a track of more than 500000 points";
-            assert!(points.is_empty() && end.contains(said), "{one}: {end}");
+            let message = "line 1: a track of more than 500000 points";
+            assert!(points.is_empty() && end.contains(message), "{one}: {end}");
         }
     }
 
@@ -274,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn place_of_more_than_three_numbers_is_passed_as_it_is() {
+    fn place_of_more_than_three_numbers_is_emitted_unchanged() {
         let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");
         for (place, expected) in [
             ("13.4, 52.5, 7", r#"{"lon":"13.4","lat":"52.5","ele":"7","time":"#),
@@ -291,7 +309,7 @@ mod tests {
         let points = "<Point><coordinates>1,2</coordinates></Point>".repeat(2);
         let file = format!("<kml><Placemark>{stamp}<Multi>{points}</Multi></Placemark></kml>");
         let mut unread = BTreeSet::new();
-        all(|take| kml(file.as_bytes(), take).map(|names| unread = names));
+        all(|emit| kml(file.as_bytes(), emit).map(|names| unread = names));
         assert_eq!(unread.len(), 1, "{unread:?}");
     }
 
@@ -344,13 +362,13 @@ mod tests {
         for file in ["<kml/>", "<kml></kml>", "<?xml version='1.0'?><k:kml xmlns:k='k'/>\n"] {
             assert_eq!(read(file), (Vec::new(), String::new()), "{file}");
         }
-        for (file, said) in [
+        for (file, message) in [
             ("<html/>", "not KML: it begins with <html>"),
             ("<gpx></gpx>", "not KML: it begins with <gpx>"),
             ("", "no element"),
         ] {
             let (points, end) = read(file);
-            assert!(points.is_empty() && end.contains(said), "{file}: {end}");
+            assert!(points.is_empty() && end.contains(message), "{file}: {end}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Finds fixes that devices sent already and that a file repeats with fewer fields. Without the
-//! `seq`, which is part of a fix's identity, they would be stored a second time; without speed,
-//! heading, altitude or accuracy they would replace the device's values.
+//! Finds fixes that devices have sent and that a file repeats with fewer fields. Without the `seq`,
+//! which is part of a fix's identity, such a fix would be stored a second time; without speed,
+//! heading, altitude or accuracy it would replace the device's values.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const DAY_MS: i64 = 86_400_000;
 /// Maximum number of drivers that the query names. Above it, the query reads all drivers.
 const DRIVERS_MAX: usize = 1_000;
 
-/// Returns the fields that a row has besides time and place, one bit each.
+/// Returns the fields that a fix has besides time and place, one bit each.
 fn known_fields(fix: &Position) -> u8 {
     u8::from(fix.speed != Speed::UNKNOWN)
         | u8::from(fix.heading != Heading::UNKNOWN) << 1
@@ -28,10 +28,11 @@ fn known_fields(fix: &Position) -> u8 {
 const KNOWN_FIELDS: &str = "toUInt8((speed_cms != 65535) + 2 * (heading_cdeg != 65535) + 4 * (alt_dm != \
                             2147483647) + 8 * (acc_dm != 65535) + 16 * notEmpty(mapKeys(attributes)))";
 
-/// Removes the positions without a `seq` that a device sent with one, or that are stored with all
-/// of their fields. Returns how many it removed. A row whose `received_at` is its `ts` was
-/// imported: a later import may replace it.
-pub(super) async fn leave_out_known(
+/// Removes positions without a `seq` from the batch: those that a device sent with a `seq`, and
+/// those that are stored with all of their fields. Returns their number. Stored rows whose
+/// `received_at` is their `ts` do not count: they were imported, and a later import may replace
+/// them.
+pub(super) async fn skip_known(
     clickhouse: &ClickHouse,
     batch: &mut Batch,
     timeout: Duration,
@@ -43,37 +44,42 @@ pub(super) async fn leave_out_known(
         without_seq().map(|position| position.ts.unix_ms().div_euclid(DAY_MS)).collect();
     let (Some(first), Some(last)) = (days.first(), days.last()) else { return Ok(0) };
     // Driver ids contain no quotes, so they need no escaping.
-    let named = drivers.iter().map(|driver| format!("'{driver}'")).collect::<Vec<_>>().join(", ");
-    let of_drivers = if drivers.len() > DRIVERS_MAX {
+    let driver_list =
+        drivers.iter().map(|driver| format!("'{driver}'")).collect::<Vec<_>>().join(", ");
+    let driver_condition = if drivers.len() > DRIVERS_MAX {
         String::new()
     } else {
-        format!(" AND driver_id IN ({named})")
+        format!(" AND driver_id IN ({driver_list})")
     };
-    let listed = days.iter().map(|day| (*day * 86_400).to_string()).collect::<Vec<_>>().join(", ");
+    let day_list =
+        days.iter().map(|day| (*day * 86_400).to_string()).collect::<Vec<_>>().join(", ");
     let rows = format!(
-        "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts < fromUnixTimestamp64Milli({}) AND (seq != 0 OR received_at != ts){of_drivers}",
+        "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts < fromUnixTimestamp64Milli({}) AND (seq != 0 OR received_at != ts){driver_condition}",
         clickhouse.table_on_all_shards("positions"),
         first * DAY_MS,
         (last + 1) * DAY_MS,
     );
-    let days = format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({listed})");
+    let days = format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({day_list})");
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7, if(seq != 0, toUInt8(31), {KNOWN_FIELDS}) {rows} AND {days}"
     );
-    let what = "looking for the fixes that devices sent";
-    let mut cursor =
-        clickhouse.client().query_raw(&sql).fetch::<(String, i64, i32, i32, u8)>().context(what)?;
+    let context = "looking for the fixes that devices sent";
+    let mut cursor = clickhouse
+        .client()
+        .query_raw(&sql)
+        .fetch::<(String, i64, i32, i32, u8)>()
+        .context(context)?;
     // If the batch has a fix twice, the stored row must have the fields of both.
-    let mut wanted: HashMap<(&str, i64, i32, i32), u8> = HashMap::new();
+    let mut batch_fields: HashMap<(&str, i64, i32, i32), u8> = HashMap::new();
     for fix in without_seq() {
         let fix_key = (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
-        *wanted.entry(fix_key).or_default() |= known_fields(fix);
+        *batch_fields.entry(fix_key).or_default() |= known_fields(fix);
     }
     let mut known = HashSet::new();
     while let Some((driver, ts, lat, lng, stored)) =
-        within(timeout, cursor.next()).await.context(what)?
+        within(timeout, cursor.next()).await.context(context)?
     {
-        let fields = wanted.get(&(driver.as_str(), ts, lat, lng));
+        let fields = batch_fields.get(&(driver.as_str(), ts, lat, lng));
         if fields.is_some_and(|fields| fields & !stored == 0) {
             known.insert((driver, ts, lat, lng));
         }

@@ -6,39 +6,39 @@
 //!                                               batches ─▶ the writer that all commands share
 //! ```
 //!
-//! Guarantee: idempotent. A fix is the same row however often it is imported, even if a device sent
-//! it over MQTT before: its identity is its content. Its `received_at` is its `ts`, so of two equal
-//! fixes `last_positions` keeps the one that a device sent. One insert of a whole batch is in
-//! flight at a time, and none while ClickHouse has many parts to merge. At most three batches are
-//! in memory.
+//! Guarantee: an import is idempotent. A fix is the same row however often it is imported, even if
+//! a device sent it over MQTT before: its identity is its content. Its `received_at` is its `ts`,
+//! so of two equal fixes `last_positions` keeps the one that a device sent. One insert of a whole
+//! batch is in flight at a time, and none while ClickHouse has many parts to merge. At most three
+//! batches are in memory.
 //!
-//! Refuses: a file in which it cannot find a required field, or whose unread columns change what the
-//! others mean (`row_checks.rs`), before it stores anything.
+//! Before it stores anything, `import` refuses a file in which it cannot find a required field, or
+//! whose unread columns change the meaning of the others (`row_checks.rs`).
 
+mod args;
 mod columns;
 mod command;
 mod described;
 mod features;
+mod files;
 mod hemispheres;
 mod import;
 mod kml;
 mod known;
 mod names;
 mod numbers;
-mod orders;
 mod plan;
 mod progress;
 mod read;
 mod record;
 mod row_checks;
+mod summary;
 mod text;
 mod timeline;
-mod understood;
 mod values;
-mod work;
 mod xml;
 mod zones;
 
+pub use self::args::ImportArgs;
 pub use self::command::COMMANDS;
 pub use self::import::{Imported, Opened, import, open};
-pub use self::orders::ImportArgs;

@@ -1,12 +1,13 @@
-//! The usual names of the columns of a CSV file.
+//! Lists the usual names of the columns of a CSV file.
 
 use milepost_decode::Quantity;
 
 /// A field, its quantity, and its names in lower case without spaces, `_`, `-`, `.`, `/` and
 /// brackets, the preferred one first.
-pub(super) type Known = (&'static str, Option<Quantity>, &'static [&'static str]);
+pub(super) type FieldNames = (&'static str, Option<Quantity>, &'static [&'static str]);
 
-pub(super) const KNOWN: [Known; 11] = [
+/// The fields that a column can hold.
+pub(super) const FIELD_NAMES: [FieldNames; 11] = [
     (
         "lat",
         Some(Quantity::Angle),
@@ -91,5 +92,7 @@ pub(super) fn is_latitude(name: &str) -> bool {
 
 /// Returns whether a column has one of the usual names of a field.
 pub(super) fn is_name_of(field: &str, name: &str) -> bool {
-    KNOWN.iter().any(|(known, _, names)| *known == field && names.contains(&&*normalised(name)))
+    FIELD_NAMES
+        .iter()
+        .any(|(known, _, names)| *known == field && names.contains(&&*normalised(name)))
 }

@@ -1,10 +1,10 @@
-//! Reads the numbers of a CSV row with decimal commas and separators of thousands.
+//! Parses numbers of a CSV row that have decimal commas or thousands separators.
 
 use std::borrow::Cow;
 
 use milepost_decode::Quantity;
 
-/// How the numbers of a row are written.
+/// The notation of the numbers of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decimals {
     /// Decimal points, or another notation that this module does not change.
@@ -13,14 +13,14 @@ pub(super) enum Decimals {
     Commas,
 }
 
-/// Returns how the numbers of a row are written: with commas if one has a comma, and no other has
-/// a point that may be a decimal point.
+/// Returns the notation of the numbers of a row: decimal commas if a number has a comma and no
+/// number has a point that may be a decimal point.
 pub(super) fn decimals<'v>(values: impl Iterator<Item = &'v [u8]>) -> Decimals {
     let mut decimals = Decimals::Points;
     for value in values {
         let value = without_unit(value);
         let last = value.iter().rposition(|byte| matches!(byte, b'.' | b','));
-        let count = |wanted: u8| value.iter().filter(|byte| **byte == wanted).count();
+        let count = |mark: u8| value.iter().filter(|byte| **byte == mark).count();
         match (last.map(|at| value[at]), count(b','), count(b'.')) {
             (Some(b','), 1, points) if points == 0 || is_grouped(value, b'.') => {
                 decimals = Decimals::Commas;
@@ -34,8 +34,8 @@ pub(super) fn decimals<'v>(values: impl Iterator<Item = &'v [u8]>) -> Decimals {
     decimals
 }
 
-/// Returns a number with a decimal point and without separators of thousands; other values as they
-/// are.
+/// Returns a number with a decimal point and without thousands separators; returns other values
+/// unchanged.
 pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     // The common case.
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
@@ -47,8 +47,8 @@ pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
         Decimals::Points => (b',', '.'),
         Decimals::Commas => (b'.', ','),
     };
-    let spaces = |c: char| matches!(c, ' ' | '\u{a0}' | '\u{202f}' | '\'' | '’');
-    let spaced = value.replace(spaces, " ");
+    let is_space = |c: char| matches!(c, ' ' | '\u{a0}' | '\u{202f}' | '\'' | '’');
+    let spaced = value.replace(is_space, " ");
     let grouped = [(b' ', &*spaced), (thousands, value)];
     let found = grouped.into_iter().find(|(mark, text)| {
         let has_decimals = text.contains(decimal) || text.matches(char::from(*mark)).count() > 1;
@@ -71,7 +71,7 @@ fn without_unit(value: &[u8]) -> &[u8] {
     let Some(at) = value.iter().position(u8::is_ascii_alphabetic) else { return value };
     let (number, unit) = value.split_at(at);
     let is_unit = str::from_utf8(unit).is_ok_and(|unit| {
-        [Quantity::Length, Quantity::Speed].iter().any(|of| of.unit_called(unit).is_some())
+        [Quantity::Length, Quantity::Speed].iter().any(|of| of.unit_named(unit).is_some())
     });
     if is_unit { number.trim_ascii_end() } else { value }
 }
@@ -90,11 +90,11 @@ fn is_grouped(value: &[u8], mark: u8) -> bool {
     };
     let mut groups = whole.split(|byte| *byte == mark);
     let first = groups.next().unwrap_or_default();
-    let others: Vec<&[u8]> = groups.collect();
+    let later_groups: Vec<&[u8]> = groups.collect();
     has_end
         && (1..=3).contains(&first.len())
-        && !others.is_empty()
-        && others.iter().all(|group| group.len() == 3)
+        && !later_groups.is_empty()
+        && later_groups.iter().all(|group| group.len() == 3)
 }
 
 #[cfg(test)]
@@ -118,7 +118,8 @@ mod tests {
             ("52.5|13.4|1,234.5ft", "52.5|13.4|1234.5ft"),
             ("52,5|13,4|36,5 km/h", "52.5|13.4|36.5 km/h"),
             ("52.5|13.4|1,234 m", "52.5|13.4|1,234 m"),
-            // Thousands or decimals: left unchanged, so that the decoder finds it invalid.
+            // Thousands or decimals? The value stays unchanged, so the decoder counts it as
+            // invalid.
             ("52.5|13.4|1,234", "52.5|13.4|1,234"),
             ("52,5|13,4|1.234", "52,5|13,4|1.234"),
             ("52,5|13,4|12.50", "52,5|13,4|12.50"),

@@ -1,16 +1,15 @@
-//! Plans how the fixes of a file are decoded: by the rules for messages, with the names and units
-//! of the file.
+//! Plans the decoding of a file: by the rules for messages, with the names and units of the file.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
+use super::args::{ImportArgs, Kind};
 use super::columns;
-use super::described::described;
+use super::described::describe_fields;
 use super::hemispheres::{LateHemispheres, SignedColumn};
 use super::names::Column;
-use super::orders::{ImportArgs, Kind};
 use super::row_checks::{Meridiems, RowChecks};
 use super::xml::GPX_TIME;
 use super::zones::ZoneCheck;
@@ -36,8 +35,8 @@ const FIELDS: [(&str, &str, &str); 8] = [
     ("seq", "", "/properties/seq"),
 ];
 
-/// The topic filter of a file that has one driver: `+` stands for the driver's id. If each payload
-/// names its driver, the topic is `import`.
+/// The topic filter of a file with one driver: `+` stands for the driver's id. If the file names
+/// the driver of each fix, the topic is `import` instead.
 const TOPIC: &str = "import/+";
 
 /// The sources and columns with which a file is decoded.
@@ -45,9 +44,9 @@ const TOPIC: &str = "import/+";
 pub(super) struct Plan {
     pub(super) sources: Vec<Source>,
     pub(super) topic: String,
-    /// Indexes of the CSV columns that are numbers.
+    /// Indices of the CSV columns that hold numbers.
     pub(super) numbers: Vec<usize>,
-    /// Checks of each row of a CSV file.
+    /// Checks that each row of a CSV file must pass.
     pub(super) checks: RowChecks,
     /// Description of each field that is read: its name, place and unit.
     pub(super) read: Vec<String>,
@@ -67,9 +66,13 @@ pub(super) struct FileInfo<'f> {
     pub(super) rows: &'f [Vec<String>],
 }
 
+/// Returns the plan for a file.
+///
+/// # Errors
+/// The arguments do not fit the file: for example, a required field has no column.
 pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> Result<Plan> {
     let FileInfo { kind, path, columns, .. } = *file;
-    let format_name = args.formats.iter().find(|name| Kind::named(name).is_none());
+    let format_name = args.formats.iter().find(|name| Kind::from_name(name).is_none());
     if kind == Kind::OwnTracks {
         let (has_fields, has_unit) = (!args.fields.is_empty(), args.speed_unit.is_some());
         ensure!(
@@ -101,7 +104,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let own_driver = mapping.as_ref().and_then(|mapping| mapping.driver().cloned());
     let (driver, filter, topic) = driver(file, own_driver, args)?;
     let speed_unit = || {
-        let known = kind.has_names_of_gpx().then_some(1.0);
+        let known = kind.uses_gpx_names().then_some(1.0);
         let missing = "it does not state the unit of its speeds: give --speed-unit";
         args.speed_unit.or(known).context(missing)
     };
@@ -109,38 +112,39 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let (mut read, mut numbers, mut unread) = (Vec::new(), Vec::new(), Vec::new());
     let mut checks = RowChecks::default();
-    let format =
-        match (mapping, kind) {
-            (Some(mapping), _) => Format::Mapped(mapping),
-            (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => {
-                let unit = speed_unit()?;
-                let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
-                let same = units.into_iter().find(|known| known.metres_per_second() == unit);
-                Format::GeoJson(same.context(
+    let format = match (mapping, kind) {
+        (Some(mapping), _) => Format::Mapped(mapping),
+        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => {
+            let unit = speed_unit()?;
+            let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
+            let same = units.into_iter().find(|known| known.metres_per_second() == unit);
+            Format::GeoJson(
+                same.context(
                     "--speed-unit: must be m/s, km/h, mph or knots unless you give --field",
-                )?)
-            }
-            (None, Kind::Csv) => {
-                let (sample, rows) = (file.sample, file.rows);
-                let found = columns::find(columns, sample, rows, &args.fields)?;
-                checks = row_checks(file, &found, args)?;
-                let kept: Vec<String> = args.keep.iter().chain(&computed_from).cloned().collect();
-                unread = columns::unread(columns, sample, &found, &kept, &driver_column(&driver));
-                checks.split_degrees = columns::split_degrees(columns, rows, &found);
-                numbers = found
-                    .iter()
-                    .filter(|(field, _)| !is_text(field))
-                    .map(|(_, column)| column.at)
-                    .collect();
-                let fields = fields_of_columns(&found, columns, args, speed_unit, &mut read)?;
-                Format::Mapped(Arc::new(Mapping::new(fields)))
-            }
-            (None, _) => {
-                let fields = fields_by_names(kind, args, speed_unit)?;
-                read = described(kind, args, fields.speed.as_ref().map(|(_, factor)| *factor));
-                Format::Mapped(Arc::new(Mapping::new(fields)))
-            }
-        };
+                )?,
+            )
+        }
+        (None, Kind::Csv) => {
+            let (sample, rows) = (file.sample, file.rows);
+            let found = columns::find(columns, sample, rows, &args.fields)?;
+            checks = row_checks(file, &found, args)?;
+            let kept: Vec<String> = args.keep.iter().chain(&computed_from).cloned().collect();
+            unread = columns::unread(columns, sample, &found, &kept, &driver_column(&driver));
+            checks.split_degrees = columns::split_degrees(columns, rows, &found);
+            numbers = found
+                .iter()
+                .filter(|(field, _)| !is_text(field))
+                .map(|(_, column)| column.at)
+                .collect();
+            let fields = fields_of_columns(&found, columns, args, speed_unit, &mut read)?;
+            Format::Mapped(Arc::new(Mapping::new(fields)))
+        }
+        (None, _) => {
+            let fields = fields_by_names(kind, args, speed_unit)?;
+            read = describe_fields(kind, args, fields.speed.as_ref().map(|(_, factor)| *factor));
+            Format::Mapped(Arc::new(Mapping::new(fields)))
+        }
+    };
     let keep = Keep::of_names(&args.keep).map_err(|why| anyhow!("--keep: {why}"))?;
     if let (Kind::Csv, Keep::Named(names)) = (kind, &keep) {
         let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
@@ -189,12 +193,14 @@ fn row_checks(
     }
 }
 
-/// Returns whether every field of GeoJSON has its usual name and unit.
+/// Returns whether no argument changes the names or units of GeoJSON's fields.
 fn is_default(args: &ImportArgs) -> bool {
     let ImportArgs { fields, units, unknown, alt_unit, .. } = args;
     fields.is_empty() && units.is_empty() && unknown.is_empty() && alt_unit.is_none()
 }
 
+/// Returns whether the values of a field are strings, so that a comma in them is not a decimal
+/// comma.
 fn is_text(field: &str) -> bool {
     matches!(field, "ts" | "date" | "seq") || field.ends_with("_hemisphere")
 }
@@ -218,6 +224,7 @@ fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
     )
 }
 
+/// Returns the column that holds the driver's id; an empty string if there is none.
 fn driver_column(driver: &Driver) -> String {
     match driver {
         Driver::Payload(pointer) => pointer.as_str().trim_start_matches('/').to_owned(),
@@ -225,6 +232,7 @@ fn driver_column(driver: &Driver) -> String {
     }
 }
 
+/// Returns the JSON pointer to the member of this name.
 fn pointer_to(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
@@ -233,7 +241,7 @@ fn pointer(field: &str, at: &str) -> Result<Pointer> {
     Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
 }
 
-/// Returns the options that do not name fields, and the unit of time, for any kind of file.
+/// Returns the options of the mapping that apply to any kind of file, and the unit of time.
 fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
     const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
     if let Some((field, _)) = args.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
@@ -242,17 +250,17 @@ fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More
             KNOWN.join(", ")
         );
     }
-    let wrong = |why: String| anyhow!("--unit: {why}");
+    let invalid = |why: String| anyhow!("--unit: {why}");
     let (mut more, mut unit) =
         (More { unknown: args.unknown.clone(), ..More::default() }, TimeUnit::BySize);
-    if let Some(lat) = args.unit_of("lat").map(Degrees::new).transpose().map_err(wrong)? {
+    if let Some(lat) = args.unit_of("lat").map(Degrees::new).transpose().map_err(invalid)? {
         more.degrees = [lat, lat.unsigned()];
     }
-    if let Some(lng) = args.unit_of("lng").map(Degrees::new).transpose().map_err(wrong)? {
+    if let Some(lng) = args.unit_of("lng").map(Degrees::new).transpose().map_err(invalid)? {
         more.degrees[1] = lng;
     }
     let factor = |field, quantity: Quantity| {
-        args.unit_of(field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(wrong))
+        args.unit_of(field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(invalid))
     };
     (more.heading, more.acc) =
         (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
@@ -268,11 +276,11 @@ fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More
                 );
             }
             (pattern, unit) =
-                (Some(Local::check_pattern(given).map_err(wrong)?), TimeUnit::Pattern);
+                (Some(Local::check_pattern(given).map_err(invalid)?), TimeUnit::Pattern);
         } else {
             let known = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
             unit = known.map(|(_, unit)| *unit).ok_or_else(|| {
-                wrong(format!("ts={given}: must be s, ms, us, ns, rfc3339, auto or a pattern"))
+                invalid(format!("ts={given}: must be s, ms, us, ns, rfc3339, auto or a pattern"))
             })?;
         }
     }
@@ -308,7 +316,7 @@ fn fields_of_columns(
                      separated by , ; tab or |"
                 );
             }
-            let near = columns::nearest(columns, field).map_or_else(
+            let near = columns::similar_column(columns, field).map_or_else(
                 || format!("give --field {field}=COLUMN"),
                 |name| format!("give --field {field}='{name}'"),
             );
@@ -345,7 +353,7 @@ fn fields_of_columns(
         }
         None => None,
     };
-    more.unknown.extend(columns::not_available(found, columns));
+    more.unknown.extend(columns::ais_unavailable(found, columns));
     for (field, column) in found {
         let name = &columns[column.at];
         let unit = match *field {
@@ -380,27 +388,27 @@ fn fields_of_columns(
     })
 }
 
-/// Returns the mapping of a file other than CSV: its kind determines where the fields are, unless
-/// `--field` says otherwise.
+/// Returns the mapping of a file other than CSV: its kind determines the places of the fields,
+/// unless `--field` overrides them.
 fn fields_by_names(
     kind: Kind,
     args: &ImportArgs,
     speed_unit: impl Fn() -> Result<f64>,
 ) -> Result<Fields> {
     let (mut more, time_unit) = common_options(args, (kind == Kind::Gpx).then(Zone::utc))?;
-    if kind.has_names_of_gpx() && more.local.is_none() {
+    if kind.uses_gpx_names() && more.local.is_none() {
         more.local = Some(Arc::default());
     }
     // TCX and KML files have points without coordinates, for example during a pause.
     more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
     let known = FIELDS.map(|(field, ..)| field);
-    let others = ["lat_hemisphere", "lng_hemisphere"];
+    let hemisphere_fields = ["lat_hemisphere", "lng_hemisphere"];
     if let Some((field, _)) = args
         .fields
         .iter()
-        .find(|(field, _)| !known.contains(&&**field) && !others.contains(&&**field))
+        .find(|(field, _)| !known.contains(&&**field) && !hemisphere_fields.contains(&&**field))
     {
-        let all = [&known[..], &others[..]].concat();
+        let all = [&known[..], &hemisphere_fields[..]].concat();
         bail!("--field {field}: must be one of {}", all.join(", "));
     }
     let given =
@@ -414,7 +422,7 @@ fn fields_by_names(
             *FIELDS.iter().find(|(known, ..)| *known == field).expect("FIELDS has every field");
         let usual = match (field, kind) {
             ("acc", Kind::Timeline) => "/accuracy",
-            _ if kind.has_names_of_gpx() => gpx,
+            _ if kind.uses_gpx_names() => gpx,
             _ => geojson,
         };
         let Some(name) = given(field) else {
@@ -436,7 +444,7 @@ fn fields_by_names(
         at("acc")?,
         at("seq")?,
     ];
-    for (n, field) in others.into_iter().enumerate() {
+    for (n, field) in hemisphere_fields.into_iter().enumerate() {
         more.hemispheres[n] = given(field).map(|at| to(field, at)).transpose()?;
     }
     if more.date.is_some() && more.local.is_none() {
@@ -457,7 +465,7 @@ fn fields_by_names(
     })
 }
 
-/// Returns where the driver's id comes from, the filter of the source, and the topic.
+/// Returns the place of the driver's id, the filter of the source, and the topic.
 fn driver(
     file: &FileInfo<'_>,
     own: Option<Pointer>,
@@ -478,7 +486,7 @@ fn driver(
     };
     if id_or_pointer.starts_with('/') {
         ensure!(
-            !kind.has_names_of_gpx(),
+            !kind.uses_gpx_names(),
             "--driver {id_or_pointer}: a file of this kind names no driver: give an id, or {{file}}"
         );
         let pointer = Pointer::new(&id_or_pointer).map_err(|why| anyhow!("--driver {why}"))?;
@@ -495,8 +503,7 @@ fn driver(
         return Ok((Driver::Payload(pointer), "import", "import".to_owned()));
     }
     ensure!(DriverId::new(&id_or_pointer).is_ok(), "--driver {id_or_pointer:?}: {DRIVER_ID_RULE}");
-    let of_topic = Template::new("{1}", 1).expect("well formed");
-    Ok((Driver::Topic(of_topic), TOPIC, TOPIC.replace('+', &id_or_pointer)))
+    Ok((Driver::Topic(Template::first()), TOPIC, TOPIC.replace('+', &id_or_pointer)))
 }
 
 /// Returns the plan of an OwnTracks Recorder file, `rec/USER/DEVICE/YYYY-MM.rec`. The configuration

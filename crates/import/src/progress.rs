@@ -1,4 +1,4 @@
-//! Progress of an import: a bar on the terminal, and a state file for the next run.
+//! Shows the progress of an import, and records it in a state file for the next run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep};
 use tracing::info;
 use twox_hash::XxHash3_128;
 
-const DRAWN_EVERY: Duration = Duration::from_millis(250);
-const LOGGED_EVERY: Duration = Duration::from_secs(5);
+const DRAW_INTERVAL: Duration = Duration::from_millis(250);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 const BAR_WIDTH: u64 = 24;
 
-/// Counters that the reading thread and the inserts update.
+/// Counters that the reading thread and the inserting task update.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) bytes: AtomicU64,
@@ -30,8 +30,8 @@ pub(super) struct Progress {
     pub(super) waits_for_merges: AtomicBool,
 }
 
-/// Shows the progress until it is dropped: on a terminal as a changing line, otherwise as a log
-/// line every few seconds.
+/// Shows the progress until it is dropped: a line that is redrawn on a terminal, or else a log line
+/// every 5 s.
 pub(super) struct Bar {
     drawing: JoinHandle<()>,
     is_terminal: bool,
@@ -56,7 +56,7 @@ impl Drop for Bar {
 async fn draw(progress: Arc<Progress>, bytes: u64, is_terminal: bool) {
     let began = Instant::now();
     loop {
-        sleep(if is_terminal { DRAWN_EVERY } else { LOGGED_EVERY }).await;
+        sleep(if is_terminal { DRAW_INTERVAL } else { LOG_INTERVAL }).await;
         let (read, fixes, inserted) = (
             progress.bytes.load(Relaxed),
             progress.fixes.load(Relaxed),
@@ -81,13 +81,13 @@ fn bar(read: u64, bytes: u64, fixes: u64, took: Duration, waits: bool) -> String
     format!("[{bar}] {percent:>3} %  {fixes} fixes  {rate:.0}/s{waits}")
 }
 
-/// How much of a file was read: the number and length of its first fixes, and their hash.
+/// The part of a file that was read: the number, length and hash of its first fixes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) fixes: u64,
-    /// Bytes of these fixes as JSON.
+    /// Bytes of these fixes as the reader emitted them.
     bytes: u64,
-    /// Hash of the fixes: each is hashed with the hash of those before it as seed.
+    /// Hash of the fixes: the hash of each fix has that of the fixes before it as seed.
     hash: u64,
 }
 
@@ -105,7 +105,7 @@ impl Mark {
 #[serde(untagged)]
 pub(super) enum Stored {
     Read(Mark),
-    /// Number of fixes, as milepost of 2026-11-25 and earlier wrote it, without a hash.
+    /// The form of versions up to 2026-11-25: the number of fixes, without a hash.
     Fixes(u64),
 }
 
@@ -126,16 +126,18 @@ impl Stored {
     }
 }
 
-/// How much of each file is stored, by its path. Only one import at a time may use it.
+/// The state of `--resume`: the stored part of each file, by path. Only one import can use it at a
+/// time.
 #[derive(Debug)]
 pub(super) struct Resume {
     path: PathBuf,
-    /// The locked state file. Each save replaces it by a file that is locked already.
+    /// The locked state file. Each save replaces it by a file that was locked before.
     file: File,
     files: BTreeMap<PathBuf, Stored>,
 }
 
 impl Resume {
+    /// Opens and locks the state file, and checks that it can be written.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let at = || format!("--resume {}", path.display());
         let file = lock(path).with_context(at)?;
@@ -157,7 +159,8 @@ impl Resume {
         self.files.get(file).copied()
     }
 
-    /// Replaces the file atomically: after a crash it is either the old or the new file.
+    /// Adds the stored parts, and replaces the file atomically: after a crash, it is either the old
+    /// or the new file.
     pub(super) fn save(&mut self, stored: Vec<(PathBuf, Mark)>) -> Result<()> {
         self.files.extend(stored.into_iter().map(|(path, mark)| (path, Stored::Read(mark))));
         let mut new = self.path.clone().into_os_string();
@@ -189,7 +192,8 @@ fn lock(path: &Path) -> Result<File> {
                 "another import uses it: give each import a state file of its own, or name all files in one import"
             );
         }
-        // The process that held the lock may have replaced the file meanwhile.
+        // Another process may have replaced the file before this one locked it: then lock the new
+        // one.
         let is_same = fs::metadata(path).is_ok_and(|current| {
             file.metadata()
                 .is_ok_and(|ours| (current.dev(), current.ino()) == (ours.dev(), ours.ino()))
@@ -205,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_is_used_by_one_import_at_a_time_and_is_a_regular_file() {
+    fn state_file_is_regular_and_has_one_user_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let mut first = Resume::open(&path).unwrap();

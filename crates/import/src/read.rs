@@ -1,5 +1,5 @@
-//! Reads the files: passes each fix as a payload to the decoder before it reads the next one. No
-//! file is held in memory as a whole.
+//! Reads files of lines: CSV, GeoJSON lines and OwnTracks Recorder's. Each reader emits a fix as a
+//! payload for the decoder before it reads the next one, so no file is in memory as a whole.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,12 +16,12 @@ use super::text::windows_1252;
 use milepost_command::lines;
 use milepost_decode::PAYLOAD_BYTES_MAX;
 
-/// A consumer of payloads, their lengths and their lines. The length is larger than the payload if
-/// only its beginning was kept.
-pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8], usize, u64) -> Result<()>;
+/// The consumer of a reader's fixes: receives the payload of each, its length, and its line in the
+/// file. The length is larger than the payload if only the payload's beginning was kept.
+pub(super) type Emit<'t> = &'t mut dyn FnMut(&[u8], usize, u64) -> Result<()>;
 
-/// Skips a byte order mark at the beginning of a UTF-8 text.
-pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
+/// Skips a byte order mark at the beginning of UTF-8.
+pub(super) fn skip_bom(input: &mut impl BufRead) -> io::Result<()> {
     let mark = "\u{feff}".as_bytes();
     if input.fill_buf()?.starts_with(mark) {
         input.consume(mark.len());
@@ -29,12 +29,13 @@ pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
     Ok(())
 }
 
-/// Maximum lines of a CSV row: a quoted value may contain line ends.
+/// Maximum lines of a CSV row; a quoted value may contain line ends.
 const ROW_LINES_MAX: usize = 20;
-/// Rows that are sampled for the columns' values before the file is read.
+/// Number of rows that are sampled for the values of the columns before the file is read.
 const SAMPLED_ROWS: usize = 100;
-/// Fault of the last row of a file, the rest of which may not be written yet.
-pub(super) const OPEN_AT_END: &str = "a quote in this row is not closed before the end of the file";
+/// Error of the last row of a file, if the rest of the row may not be written yet.
+pub(super) const UNCLOSED_AT_END: &str =
+    "a quote in this row is not closed before the end of the file";
 
 /// A CSV file whose first row names its columns. The separator is `,`, `;`, tab or `|`, whichever
 /// is the most frequent in the first row, unless a line `sep=` before it names another.
@@ -47,15 +48,16 @@ pub(super) struct Table<R> {
     pub(super) columns: Vec<String>,
     /// Rows that were not UTF-8 and were read as windows-1252.
     pub(super) windows_1252: u64,
-    /// The search for the end of a quote reached the end of the file.
+    /// The search for a closing quote reached the end of the file.
     is_at_end: bool,
     /// Number of the line that was read last.
     line: u64,
-    /// Lines that were read ahead in search of the end of a quote, with their lengths.
+    /// Lines that were read ahead in search of a closing quote, with their lengths.
     ahead: VecDeque<(Vec<u8>, usize)>,
 }
 
 impl<R: BufRead> Table<R> {
+    /// Reads the names of the columns.
     pub(super) fn open(mut input: R) -> Result<Self> {
         let mut line = Vec::new();
         let (mut given, mut number) = (None, 0);
@@ -132,15 +134,15 @@ impl<R: BufRead> Table<R> {
         rows
     }
 
-    /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma may
-    /// be a decimal comma. A row that cannot be parsed or fails the checks is passed as it is, which
-    /// is not JSON; `fault` then holds the reason.
+    /// Emits each row as JSON. `numbers`: the columns of numbers, in which a comma may be a decimal
+    /// comma. A row that cannot be parsed or fails the checks is emitted unchanged, which is not
+    /// JSON; `fault` then holds the error message.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],
         checks: &RowChecks,
         fault: &RefCell<Cow<'static, str>>,
-        take: Take<'_>,
+        emit: Emit<'_>,
     ) -> Result<()> {
         let (mut line, mut row, mut record) = (Vec::new(), Row::default(), Record::default());
         while let Some(length) = self.next_line(&mut line)? {
@@ -152,14 +154,14 @@ impl<R: BufRead> Table<R> {
             self.is_at_end = false;
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
-            // If a latitude's decimal comma counted as a separator, every value would move to the
-            // next column.
+            // A row with more values than columns is rejected: if a decimal comma of the latitude
+            // counts as a separator, every value after it is in the wrong column.
             let has_more =
                 row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
             fault.replace(Cow::Borrowed(match (is_whole, self.is_at_end) {
-                (true, _) => MORE_VALUES,
+                (true, _) => TOO_MANY_VALUES,
                 (false, false) => "a quote in this row is never closed",
-                (false, true) => OPEN_AT_END,
+                (false, true) => UNCLOSED_AT_END,
             }));
             let mut is_valid = is_whole && !has_more;
             if is_valid && !checks.is_empty() {
@@ -170,7 +172,7 @@ impl<R: BufRead> Table<R> {
                 }
             }
             if !is_valid {
-                take(&line, length, begin)?;
+                emit(&line, length, begin)?;
                 continue;
             }
             let is_utf8 = str::from_utf8(&row.text).is_ok();
@@ -194,11 +196,13 @@ impl<R: BufRead> Table<R> {
                 }
             }
             let payload = record.finish();
-            take(payload, payload.len(), begin)?;
+            emit(payload, payload.len(), begin)?;
         }
         Ok(())
     }
 
+    /// Reads the next line, from the lines that were read ahead if there are any. Returns its
+    /// length.
     fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
         self.line += 1;
         match self.ahead.pop_front() {
@@ -240,7 +244,7 @@ impl<R: BufRead> Table<R> {
     }
 }
 
-const MORE_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";
+const TOO_MANY_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";
 
 /// The values of a row.
 #[derive(Default)]
@@ -304,26 +308,26 @@ impl Row {
     }
 }
 
-/// Passes each line to `take` as a payload.
-pub(super) fn each_line(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
+/// Emits each line as a payload.
+pub(super) fn each_line(mut input: impl BufRead, emit: Emit<'_>) -> Result<()> {
     let (mut line, mut number) = (Vec::new(), 0);
     while let Some(length) = lines::next_line(&mut input, &mut line)? {
         number += 1;
         if length > 0 {
-            take(&line, length, number)?;
+            emit(&line, length, number)?;
         }
     }
     Ok(())
 }
 
-/// Passes each line of GeoJSON to `take`, without the brackets and commas of an array of lines.
-pub(super) fn json_lines(input: impl BufRead, take: Take<'_>) -> Result<()> {
+/// Emits each line of GeoJSON, without the brackets and commas of an array of lines.
+pub(super) fn json_lines(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
     each_line(input, &mut |line, length, number| {
         let bare = without_array(line);
         if bare.is_empty() {
             return Ok(());
         }
-        take(bare, length - line.len() + bare.len(), number)
+        emit(bare, length - line.len() + bare.len(), number)
     })
 }
 
@@ -340,21 +344,21 @@ fn without_array(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads a monthly file of OwnTracks Recorder. A line has a time, the kind of the message, and the
-/// message, separated by tabs.
-pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
+/// Emits the messages in a monthly file of OwnTracks Recorder. A line has a time, the kind of the
+/// message, and the message, separated by tabs.
+pub(super) fn owntracks(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
     each_line(input, &mut |line, length, number| {
         // Tabs become spaces when lines are copied from a terminal, so search for the brace.
         match line.iter().position(|byte| *byte == b'{') {
-            Some(begin) => take(&line[begin..], length - begin, number),
-            None => take(line, length, number),
+            Some(begin) => emit(&line[begin..], length - begin, number),
+            None => emit(line, length, number),
         }
     })
 }
 
-/// Returns all payloads that a reader passes, and its error or an empty text.
+/// Returns all payloads that a reader emits, and its error or an empty string.
 #[cfg(test)]
-pub(super) fn all(read: impl FnOnce(Take<'_>) -> Result<()>) -> (Vec<String>, String) {
+pub(super) fn all(read: impl FnOnce(Emit<'_>) -> Result<()>) -> (Vec<String>, String) {
     let mut payloads = Vec::new();
     let end = read(&mut |payload, _, _| {
         payloads.push(String::from_utf8_lossy(payload).into_owned());
@@ -369,13 +373,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_separator_is_found_and_rows_may_be_short_or_not_utf_8() {
+    fn csv_rows_may_be_short_quoted_or_not_utf_8() {
         let table = |file: &[u8]| {
             let mut table = Table::open(file).unwrap();
             let columns = table.columns.clone();
             (
                 columns,
-                all(|take| table.each(&[0], &RowChecks::default(), &RefCell::default(), take)).0,
+                all(|emit| table.each(&[0], &RowChecks::default(), &RefCell::default(), emit)).0,
             )
         };
         let (columns, rows) =
@@ -410,8 +414,8 @@ mod tests {
     }
 
     #[test]
-    fn lines_may_form_one_array() {
-        let read = |text: &str| all(|take| json_lines(text.as_bytes(), take)).0.join("|");
+    fn geojson_lines_may_form_one_array() {
+        let read = |text: &str| all(|emit| json_lines(text.as_bytes(), emit)).0.join("|");
         assert_eq!(read("[{\"a\":1},\n{\"a\":2},\n{\"a\":3}]\n"), r#"{"a":1}|{"a":2}|{"a":3}"#);
         assert_eq!(read("[\n{\"a\":1},\n {\"a\":[2]}\n]\n"), r#"{"a":1}|{"a":[2]}"#);
         assert_eq!(read("{\"a\":1}\n[{\"a\":2},{\"a\":3}]\n"), r#"{"a":1}|[{"a":2},{"a":3}]"#);
@@ -421,7 +425,7 @@ mod tests {
     fn unclosed_quote_costs_one_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
-            all(|take| table.each(&[], &RowChecks::default(), &RefCell::default(), take)).0
+            all(|emit| table.each(&[], &RowChecks::default(), &RefCell::default(), emit)).0
         };
         let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
         for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)]
@@ -440,19 +444,19 @@ mod tests {
     }
 
     #[test]
-    fn features_and_lines_are_passed_unchanged() {
+    fn features_and_lines_are_emitted_unchanged() {
         let file = br#"{"name":{"features":[1]},"type":"FeatureCollection","features":[{"a" : 1}, {"b":[2]}],"more":0}"#;
-        assert_eq!(all(|take| features(&file[..], take)).0, [r#"{"a":1}"#, r#"{"b":[2]}"#]);
-        let (found, end) = all(|take| features(&file[..80], take));
+        assert_eq!(all(|emit| features(&file[..], emit)).0, [r#"{"a":1}"#, r#"{"b":[2]}"#]);
+        let (found, end) = all(|emit| features(&file[..80], emit));
         assert!(found.len() == 1 && end.contains("EOF"), "{found:?} {end}");
-        assert!(all(|take| features(&b"{}"[..], take)).1.contains("has no features"));
+        assert!(all(|emit| features(&b"{}"[..], emit)).1.contains("has no features"));
         // Two files one after the other, as `cat` joins them, and then something else.
         let two = [&file[..], b"\n \n", &file[..]].concat();
-        let (found, end) = all(|take| features(&two[..], take));
+        let (found, end) = all(|emit| features(&two[..], emit));
         assert!(found.len() == 4 && end.is_empty(), "{found:?} {end}");
         for garbage in ["]", "404", "{\"a\":1}", "{"] {
             let (found, end) =
-                all(|take| features([&file[..], garbage.as_bytes()].concat().as_slice(), take));
+                all(|emit| features([&file[..], garbage.as_bytes()].concat().as_slice(), emit));
             assert!(
                 found.len() == 2 && end.contains("not a FeatureCollection"),
                 "{garbage}: {end}"
@@ -463,7 +467,7 @@ mod tests {
 
         let rec =
             b"2026-01-31T08:00:00Z\t*                 \t{\"_type\":\"location\",\"x\":\"a\\tb\"}\nbroken\n\n";
-        let (messages, end) = all(|take| owntracks(&rec[..], take));
+        let (messages, end) = all(|emit| owntracks(&rec[..], emit));
         assert_eq!(
             (messages, end),
             (

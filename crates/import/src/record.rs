@@ -1,4 +1,4 @@
-//! Builds one fix of a file as a JSON object of strings for the decoder.
+//! Builds the payload of a fix: a JSON object of strings for the decoder.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ impl Record {
         self.json.windows(member.len()).any(|part| part == member)
     }
 
-    /// Returns the whole object.
+    /// Closes the object, and returns it.
     pub(super) fn finish(&mut self) -> &[u8] {
         self.json.extend_from_slice(if self.json.is_empty() { b"{}" } else { b"}" });
         &self.json

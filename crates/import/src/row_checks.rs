@@ -1,8 +1,8 @@
-//! Checks the rows of a CSV file against columns that are not read, but change the meaning of what
-//! is read: zones, halves of the day, hemispheres, minutes of degrees.
+//! Checks the rows of a CSV file for unread columns that change the meaning of the columns that are
+//! read: zones, AM and PM, hemispheres, minutes of degrees.
 //!
-//! Guarantee: a wrong place or time is never stored because of such a column. A file whose first
-//! rows have it is refused; in a later row it rejects the row.
+//! Guarantee: no wrong place or time is stored because of such a column. If one of the first rows
+//! has such a value, the file is refused; a later row is rejected.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,10 @@ use super::names::Column;
 use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 
-const MINUTES_APART: &str = "its minutes or seconds are in a separate column, which is not read: \
+const SEPARATE_MINUTES: &str = "its minutes or seconds are in a separate column, which is not read: \
                              join them with the degrees in one column, such as 52°30'36\"";
 
+/// The checks of the rows of a file.
 #[derive(Debug, Default)]
 pub(super) struct RowChecks {
     /// Pairs of columns: one with degrees, one with their minutes or seconds.
@@ -32,14 +33,15 @@ impl RowChecks {
             && (zones.is_none() && meridiems.is_none() && hemispheres.is_none())
     }
 
-    /// Returns what is wrong with a row.
+    /// Returns an error message if a row fails a check. `value`: returns the row's value in a
+    /// column.
     pub(super) fn fault<'v>(
         &self,
         value: impl Fn(usize) -> Cow<'v, str>,
     ) -> Option<Cow<'static, str>> {
         let is_split = |(whole, part): &(usize, usize)| is_split(&value(*whole), &value(*part));
         if self.split_degrees.iter().any(is_split) {
-            return Some(MINUTES_APART.into());
+            return Some(SEPARATE_MINUTES.into());
         }
         let zone = || self.zones.as_ref()?.fault(&value);
         let meridiem = || self.meridiems.as_ref()?.fault(&value);
@@ -73,8 +75,8 @@ impl Meridiems {
         (!candidates.is_empty()).then_some(Self { ts: ts.at, candidates })
     }
 
-    /// Returns what is wrong with a row: its hour is not the one that AM or PM makes it. Hours of
-    /// 24 agree.
+    /// Returns an error message if the hour of a row would be another one with AM or PM. The hours
+    /// of a 24-hour clock would not change.
     fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let (at, name, is_pm) = self
             .candidates
@@ -82,8 +84,8 @@ impl Meridiems {
             .find_map(|(at, name)| Some((*at, name, is_pm(value(*at).trim())?)))?;
         let time = value(self.ts);
         let hour = hour(time.trim())?;
-        let is_other = if is_pm { (1..12).contains(&hour) } else { hour == 12 };
-        is_other.then(|| {
+        let contradicts = if is_pm { (1..12).contains(&hour) } else { hour == 12 };
+        contradicts.then(|| {
             format!(
                 "its column {name}, which is not read, says {}: join it with the time in one \
                  column, such as 9:00:00 PM",
@@ -95,12 +97,12 @@ impl Meridiems {
 
 /// Returns whether a value is PM; `None` if it is neither AM nor PM.
 fn is_pm(value: &str) -> Option<bool> {
-    // A alone is a status of NMEA.
-    let is = |words: [&str; 2]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
-    if is(["am", "a.m."]) {
+    // A single `A` is no AM: it is the status of NMEA's RMC.
+    let is_one_of = |words: [&str; 2]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+    if is_one_of(["am", "a.m."]) {
         return Some(false);
     }
-    is(["pm", "p.m."]).then_some(true)
+    is_one_of(["pm", "p.m."]).then_some(true)
 }
 
 /// Returns the hour of a time that has no AM or PM of its own.

@@ -5,37 +5,41 @@ use std::io::{self, BufRead, BufReader, Read};
 use anyhow::{Result, bail};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
-/// Bytes that are inspected before a file is read.
+/// Maximum bytes that are inspected before a file is read.
 pub(super) const HEAD_BYTES: usize = 64 * 1024;
 
-/// Reads the first [`HEAD_BYTES`], or all there is.
+/// Reads the first [`HEAD_BYTES`], or the whole input if it is shorter.
 pub(super) fn head(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     input.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
-/// Refuses content that contradicts the file's name, and names the program that converts it.
+/// Checks that the content is of a kind that `import` reads.
+///
+/// # Errors
+/// The content is of another kind; the error names the kind and, if there is one, the program that
+/// converts it.
 pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
-    let packed = [
+    let compressed = [
         (&[0x1f, 0x8b][..], "gzip", "zcat"),
         (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstdcat"),
         (b"BZh", "bzip2", "bzcat"),
         (&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz", "xzcat"),
     ];
-    if let Some((_, what, cat)) = packed.iter().find(|(magic, ..)| head.starts_with(magic)) {
+    if let Some((_, kind, cat)) = compressed.iter().find(|(magic, ..)| head.starts_with(magic)) {
         bail!(
-            "it is {what}: unpack it, or pipe it in: {cat} {name} | milepost import - --format …"
+            "it is {kind}: unpack it, or pipe it in: {cat} {name} | milepost import - --format …"
         );
     }
     if head.starts_with(b"PK\x03\x04") {
         bail!("it is a zip file: unzip {name}, and import what is in it");
     }
     if head.get(8..12) == Some(b".FIT") {
-        bail!("{}", converter("a FIT file", "garmin_fit", name));
+        bail!("{}", conversion_advice("a FIT file", "garmin_fit", name));
     }
     if head.starts_with(b"$GP") || head.starts_with(b"$GN") || head.starts_with(b"$GL") {
-        bail!("{}", converter("NMEA", "nmea", name));
+        bail!("{}", conversion_advice("NMEA", "nmea", name));
     }
     if head.starts_with(&[0xd0, 0xcf, 0x11, 0xe0]) {
         bail!("it is a spreadsheet: save it as CSV, and import that");
@@ -43,13 +47,13 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     if head.starts_with(b"SQLite format 3") {
         bail!("it is a database: export a table of it as CSV, and import that");
     }
-    let text = beginning(head);
+    let text = head_text(head);
     let lower = text.trim_start().to_ascii_lowercase();
     if lower.starts_with("<!doctype html") || lower.starts_with("<html") {
         bail!("it is a web page, perhaps a login page: download the file itself");
     }
     if matches!(root(&text), Some("osm" | "osmChange")) {
-        bail!("{}", converter("OpenStreetMap data", "osm", name));
+        bail!("{}", conversion_advice("OpenStreetMap data", "osm", name));
     }
     Ok(())
 }
@@ -69,8 +73,8 @@ fn root(text: &str) -> Option<&str> {
     }
 }
 
-/// Returns the first 4,096 bytes as text, without a byte order mark and leading whitespace.
-pub(super) fn beginning(head: &[u8]) -> String {
+/// Returns the first 4,096 bytes as a string, without a byte order mark and leading white space.
+pub(super) fn head_text(head: &[u8]) -> String {
     let text = match encoding(head) {
         Some(encoding) => encoding.decode(&head[..head.len().min(4_096)]).0.into_owned(),
         None => String::from_utf8_lossy(&head[..head.len().min(4_096)]).into_owned(),
@@ -78,18 +82,18 @@ pub(super) fn beginning(head: &[u8]) -> String {
     text.trim_start_matches(['\u{feff}', ' ', '\r', '\n', '\t']).to_owned()
 }
 
-/// Returns advice on how to convert a file. `what`: the kind of file; `format`: gpsbabel's name
+/// Returns advice on how to convert a file. `kind`: the kind of file; `format`: gpsbabel's name
 /// for it.
-pub(super) fn converter(what: &str, format: &str, name: &str) -> String {
+pub(super) fn conversion_advice(kind: &str, format: &str, name: &str) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let gpx = if name.ends_with(".gpx") { format!("{stem}-converted") } else { stem.to_owned() };
     format!(
-        "it is {what}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx"
+        "it is {kind}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx"
     )
 }
 
-/// Returns the encoding of a text, by its byte order mark, by zeros between ASCII characters as in
-/// UTF-16, or by the declaration of an XML file. `None`: UTF-8, perhaps with invalid bytes.
+/// Returns the encoding of a file, by its byte order mark, by zeros between ASCII characters as in
+/// UTF-16, or by the XML declaration. `None`: UTF-8, perhaps with invalid bytes.
 pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
     if let Some((encoding, _)) = Encoding::for_bom(head) {
         return Some(encoding).filter(|encoding| *encoding != UTF_8);
@@ -104,26 +108,29 @@ pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
         text.trim_start().strip_prefix("<?xml")?.split_once("?>")?.0.split_once("encoding")?.1;
     let label = declared.trim_start().strip_prefix('=')?.trim_start();
     let label = label.split(['"', '\'']).nth(1)?;
-    // A declaration of UTF-16 is wrong here: in UTF-16 the declaration itself is not ASCII.
+    // A declaration of UTF-16 is wrong here: in UTF-16, the declaration itself would not be ASCII.
     Encoding::for_label(label.as_bytes())
         .filter(|encoding| ![UTF_8, UTF_16LE, UTF_16BE].contains(encoding))
 }
 
-/// Returns a reader of the text as UTF-8. Bytes that are invalid in `encoding` become U+FFFD.
+/// Returns a reader that converts the input to UTF-8. Bytes that are invalid in `encoding` become
+/// U+FFFD.
 pub(super) fn utf8(input: impl Read, encoding: &'static Encoding) -> impl BufRead {
     let decoder = encoding.new_decoder_without_bom_handling();
     let (raw, text) = (vec![0; 32 * 1024], vec![0; 128 * 1024]);
     let decoded =
-        Decoded { input, decoder, raw, left: 0, text, read: 0, written: 0, is_end: false };
+        Decoded { input, decoder, raw, pending: 0, text, read: 0, written: 0, is_end: false };
     BufReader::with_capacity(64 * 1024, decoded)
 }
 
+/// A reader that converts its input to UTF-8.
 struct Decoded<R> {
     input: R,
     decoder: encoding_rs::Decoder,
     raw: Vec<u8>,
-    /// Number of bytes of `raw` that wait for the rest of a character.
-    left: usize,
+    /// Bytes at the beginning of `raw` that wait for the rest of their character.
+    pending: usize,
+    /// Converted text; the unread bytes are `text[read..written]`.
     text: Vec<u8>,
     read: usize,
     written: usize,
@@ -133,13 +140,13 @@ struct Decoded<R> {
 impl<R: Read> Read for Decoded<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         while self.read == self.written && !self.is_end {
-            let new = self.input.read(&mut self.raw[self.left..])?;
+            let new = self.input.read(&mut self.raw[self.pending..])?;
             self.is_end = new == 0;
-            let filled = self.left + new;
+            let filled = self.pending + new;
             let (_, used, written, _) =
                 self.decoder.decode_to_utf8(&self.raw[..filled], &mut self.text, self.is_end);
             self.raw.copy_within(used..filled, 0);
-            (self.left, self.read, self.written) = (filled - used, 0, written);
+            (self.pending, self.read, self.written) = (filled - used, 0, written);
         }
         let bytes = to.len().min(self.written - self.read);
         to[..bytes].copy_from_slice(&self.text[self.read..self.read + bytes]);
@@ -148,7 +155,7 @@ impl<R: Read> Read for Decoded<R> {
     }
 }
 
-/// Decodes a row as windows-1252, which Windows uses in Western Europe and America.
+/// Decodes a row as windows-1252, the Windows encoding of Western Europe and America.
 pub(super) fn windows_1252(row: &[u8]) -> String {
     WINDOWS_1252.decode_without_bom_handling(row).0.into_owned()
 }
@@ -179,7 +186,7 @@ mod tests {
 
     #[test]
     fn foreign_content_is_named_with_its_converter() {
-        for (head, said) in [
+        for (head, message) in [
             (&b"\x1f\x8b\x08\0"[..], "zcat x.gpx"),
             (b"PK\x03\x04", "unzip x.gpx"),
             (b"BZh91", "bzcat"),
@@ -194,7 +201,7 @@ mod tests {
             (b"<!DOCTYPE html>", "web page"),
         ] {
             let why = refuse_foreign(head, "x.gpx").unwrap_err().to_string();
-            assert!(why.contains(said), "{why}");
+            assert!(why.contains(message), "{why}");
         }
         for head in [&b"<gpx>"[..], b"lat,lon\n", b"{\"type\":\"FeatureCollection\"", b""] {
             assert!(refuse_foreign(head, "x").is_ok());

@@ -1,27 +1,29 @@
-//! Recognises what a value of a CSV file is: degrees, a time of day, an instant.
+//! Recognises values of a CSV file: degrees, times of day, instants.
 
 /// Parses plain degrees, with a decimal point or a comma.
 pub(super) fn degrees(value: &str) -> Option<f64> {
     value.replace(',', ".").parse().ok()
 }
 
-/// Returns whether degrees have no fraction and their minutes or seconds are not 0.
+/// Returns whether `whole` is degrees without a fraction and `part`, their minutes or seconds, is
+/// not 0.
 pub(super) fn is_split(whole: &str, part: &str) -> bool {
     let is_whole = degrees(whole).is_some_and(|degrees| degrees.fract() == 0.0);
     is_whole && degrees(part).is_some_and(|part| part != 0.0)
 }
 
-/// Returns whether a value is hh:mm:ss, or hhmmss.
+/// Returns whether a value begins like a time of day: `h:`, `hh:`, or `hhmmss` with or without a
+/// fraction.
 pub(super) fn is_time_of_day(value: &str) -> bool {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let after = value.as_bytes().get(digits).copied();
     matches!((digits, after), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
 }
 
-/// Returns whether a value is one instant: a number of seconds or parts of them, or a time with its
-/// zone.
+/// Returns whether a value is one instant: Unix time in seconds, milliseconds, microseconds or
+/// nanoseconds, or a time with its zone.
 pub(super) fn is_instant(time: &str) -> bool {
-    // Other lengths are figures of a date or of a time of day.
+    // Numbers of other lengths are dates or times of day in digits.
     let digits = time.bytes().take_while(u8::is_ascii_digit).count();
     let is_number = time.parse::<f64>().is_ok();
     if is_number { matches!(digits, 10 | 13 | 16 | 19) } else { has_offset(time) }

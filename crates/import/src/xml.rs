@@ -1,4 +1,5 @@
-//! Reads XML files: passes each point as a payload to the decoder before it reads the next one.
+//! Reads GPX and TCX files, and parses XML in bounded memory: emits each point as a payload for the
+//! decoder before it reads the next one.
 
 use std::io::{self, BufRead, Read};
 
@@ -7,20 +8,20 @@ use quick_xml::XmlVersion;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 
-use super::read::Take;
+use super::read::Emit;
 use super::record::Record;
 
 /// Name of a fix's time in the JSON that the readers of GPX, TCX, KML and Timeline build.
 pub(super) const GPX_TIME: &str = "time";
 
-/// Longest point, and longest tag or text outside points, in bytes: each is in memory as a whole.
+/// Maximum bytes of a point, and of a tag or text outside points: each is in memory as a whole.
 pub(super) const XML_BYTES_MAX: usize = 1 << 20;
 
-/// A reader that fails once `left` bytes were read. `io::Take` would instead end the file there, in
-/// the middle of a text.
+/// A reader that fails once `remaining` bytes were read. `io::Take` would instead end the file
+/// there, in the middle of a text.
 pub(super) struct Bounded<R> {
     input: R,
-    pub(super) left: usize,
+    pub(super) remaining: usize,
     pub(super) line: u64,
 }
 
@@ -34,15 +35,15 @@ impl<R: BufRead> Read for Bounded<R> {
 
 impl<R: BufRead> BufRead for Bounded<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return Err(io::Error::other("a point, tag or text is longer than 1 MiB"));
         }
         let here = self.input.fill_buf()?;
-        Ok(&here[..here.len().min(self.left)])
+        Ok(&here[..here.len().min(self.remaining)])
     }
 
     fn consume(&mut self, bytes: usize) {
-        self.left -= bytes;
+        self.remaining -= bytes;
         if let Ok(here) = self.input.fill_buf() {
             self.line += here[..bytes].iter().filter(|byte| **byte == b'\n').count() as u64;
         }
@@ -50,16 +51,16 @@ impl<R: BufRead> BufRead for Bounded<R> {
     }
 }
 
-/// A kind of XML with an element for each point.
+/// A kind of XML file with an element for each point.
 struct Dialect {
     name: &'static str,
     root: &'static str,
     point: &'static str,
-    /// An element whose points are planned, not recorded.
+    /// Name of the element whose points are planned, not recorded.
     plan: Option<&'static str>,
     /// Names of elements, and their names in GPX.
     names: &'static [(&'static str, &'static str)],
-    /// The text of an element `Value` gets the name of its parent.
+    /// The text of an element `Value` is stored under the name of the parent element.
     has_values: bool,
 }
 
@@ -80,28 +81,29 @@ const TCX: Dialect = Dialect {
     has_values: true,
 };
 
-/// Reads every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
+/// Emits every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
 /// without their prefix. An element of an extension never replaces the point's own element of the
 /// same name.
-pub(super) fn gpx(input: impl BufRead, take: Take<'_>) -> Result<()> {
-    points(input, &GPX, take)
+pub(super) fn gpx(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
+    points(input, &GPX, emit)
 }
 
-/// Reads every `Trackpoint` of the activities of a TCX file, with the names of GPX. The times of a
-/// `Course` are planned ones.
-pub(super) fn tcx(input: impl BufRead, take: Take<'_>) -> Result<()> {
-    points(input, &TCX, take)
+/// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips those of
+/// a `Course`, whose times are planned.
+pub(super) fn tcx(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
+    points(input, &TCX, emit)
 }
 
-/// A tolerant reader in bounded memory. `name`: the kind of file, for errors.
+/// Returns a tolerant reader that uses bounded memory. `name`: the kind of file, for errors.
 pub(super) fn reader<R: BufRead>(
     mut input: R,
     name: &str,
 ) -> Result<quick_xml::Reader<Bounded<R>>> {
-    // Otherwise the reader would buffer the file in search of the first <, however long it is.
+    // Without this check, the reader would buffer a file of any length in search of the first `<`.
     let first = input.fill_buf()?.trim_ascii_start().first().copied();
     ensure!(first.is_none_or(|byte| byte == b'<'), "not {name}: it does not begin with <");
-    let mut xml = quick_xml::Reader::from_reader(Bounded { input, left: XML_BYTES_MAX, line: 1 });
+    let mut xml =
+        quick_xml::Reader::from_reader(Bounded { input, remaining: XML_BYTES_MAX, line: 1 });
     // Accept a bare & in a name.
     xml.config_mut().allow_dangling_amp = true;
     // Accept HTML or a < in a description.
@@ -110,26 +112,31 @@ pub(super) fn reader<R: BufRead>(
     Ok(xml)
 }
 
-/// Checks that the first element of a file is its root, and notes that there is one. `what`: the
-/// kind of file.
+/// Checks that the first element of a file is the expected root, and sets `has_root`. `file_kind`:
+/// the kind of file.
 ///
 /// # Errors
-/// The first element is another one.
+/// The first element is not `root`.
 pub(super) fn check_root(
     element: &BytesStart<'_>,
-    (what, root): (&str, &str),
+    (file_kind, root): (&str, &str),
     has_root: &mut bool,
 ) -> Result<()> {
     let name = element.local_name();
-    ensure!(*has_root || name.as_ref() == root, "not {what}: it begins with <{}>", name.as_ref());
+    ensure!(
+        *has_root || name.as_ref() == root,
+        "not {file_kind}: it begins with <{}>",
+        name.as_ref()
+    );
     *has_root = true;
     Ok(())
 }
 
-fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> {
-    let Dialect { name: what, root, point, plan, names, has_values } = *dialect;
-    let mut xml = reader(input, what)?;
-    let (mut tracks, mut others) = (0_u64, [0_u64; 2]);
+/// Emits every point of a dialect.
+fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> {
+    let Dialect { name: file_kind, root, point, plan, names, has_values } = *dialect;
+    let mut xml = reader(input, file_kind)?;
+    let (mut tracks, mut unread_points) = (0_u64, [0_u64; 2]);
     // Names of the open elements of a point, for values that get the name of their parent.
     let (mut open, mut is_planned) = (Vec::<String>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
@@ -143,11 +150,11 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
         let event = xml.read_event_into(&mut buffer);
         let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
         if let Event::Start(element) | Event::Empty(element) = &event {
-            check_root(element, (what, root), &mut has_root)?;
+            check_root(element, (file_kind, root), &mut has_root)?;
             match element.local_name().as_ref() {
-                "rtept" => others[0] += 1,
-                "wpt" => others[1] += 1,
-                name if name == point && is_planned => others[0] += 1,
+                "rtept" => unread_points[0] += 1,
+                "wpt" => unread_points[1] += 1,
+                name if name == point && is_planned => unread_points[0] += 1,
                 name if name == point => tracks += 1,
                 name if Some(name) == plan && point_depth.is_none() => {
                     is_planned = matches!(event, Event::Start(_));
@@ -167,7 +174,7 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
             }
             Event::Empty(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
-                finish(&mut record, xml.get_ref().line, take)?;
+                finish(&mut record, xml.get_ref().line, emit)?;
             }
             Event::End(element)
                 if element.local_name().as_ref() == point && point_depth.is_some() =>
@@ -179,7 +186,7 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
                         record.put(&name, &value);
                     }
                 }
-                finish(&mut record, line, take)?;
+                finish(&mut record, line, emit)?;
             }
             Event::End(element) if point_depth.is_some() => {
                 let (name, is_own) = (element.local_name(), point_depth == Some(depth));
@@ -193,7 +200,7 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
                 let name = known.map_or(name, |(_, name)| *name);
                 let value = text.trim().to_owned();
                 if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
-                    // Neither is known to be right, so pass a value that the decoder rejects.
+                    // Neither value is known to be right, so emit one that the decoder rejects.
                     if !record.has_value(name, &value) {
                         record.put(name, &format!("{value}, and another one before it"));
                     }
@@ -217,7 +224,7 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
             }
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
-            Event::GeneralRef(name) if point_depth.is_some() => match referred(&name) {
+            Event::GeneralRef(name) if point_depth.is_some() => match entity_char(&name) {
                 Some(c) => text.push(c),
                 None => text.extend(["&", &name, ";"]),
             },
@@ -234,15 +241,15 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
         }
         buffer.clear();
         if point_depth.is_none() {
-            xml.get_mut().left = XML_BYTES_MAX;
+            xml.get_mut().remaining = XML_BYTES_MAX;
         }
     }
-    ensure!(has_root, "not {what}: it has no element at all");
+    ensure!(has_root, "not {file_kind}: it has no element at all");
     ensure!(
         is_ended || depth == 0 && point_depth.is_none(),
         "the file ends before its last element does"
     );
-    let [routes, waypoints] = others;
+    let [routes, waypoints] = unread_points;
     ensure!(
         tracks > 0 || routes + waypoints == 0,
         "it has no track: {routes} points of routes and {waypoints} waypoints are not read"
@@ -250,27 +257,28 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Returns the character of a reference such as `&amp;` or `&#58;`; `None` for one that the file
-/// defines itself.
-pub(super) fn referred(name: &BytesRef<'_>) -> Option<char> {
+/// Returns the character of a reference such as `&amp;` or `&#58;`; `None` for a reference that the
+/// file itself defines.
+pub(super) fn entity_char(name: &BytesRef<'_>) -> Option<char> {
     let named = || resolve_predefined_entity(name).and_then(|text| text.chars().next());
     name.resolve_char_ref().ok().flatten().or_else(named)
 }
 
+/// Begins a record with the attributes of a point.
 fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
     record.clear();
     for attribute in point.attributes() {
-        let of = || format!("an attribute of {}", point.local_name().as_ref());
-        let attribute = attribute.with_context(of)?;
-        let value = attribute.normalized_value(XmlVersion::Implicit1_0).with_context(of)?;
+        let context = || format!("an attribute of {}", point.local_name().as_ref());
+        let attribute = attribute.with_context(context)?;
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0).with_context(context)?;
         record.put(attribute.key.local_name().as_ref(), value.trim());
     }
     Ok(())
 }
 
-fn finish(record: &mut Record, line: u64, take: Take<'_>) -> Result<()> {
+fn finish(record: &mut Record, line: u64, emit: Emit<'_>) -> Result<()> {
     let payload = record.finish();
-    take(payload, payload.len(), line)
+    emit(payload, payload.len(), line)
 }
 
 #[cfg(test)]
@@ -283,7 +291,7 @@ mod tests {
         let file = r#"<?xml version="1.0"?><gpx xmlns:g="x"><wpt lat="9" lon="9"><name>home</name></wpt><trk><name>a &amp; b</name><trkseg>
             <trkpt lat="1.5" lon="-2"><ele>3</ele><time>2026-01-31T08:00:00Z</time><extensions><g:TrackPointExtension><g:speed>4.5</g:speed>
             </g:TrackPointExtension></extensions></trkpt><trkpt lat="1" lon="2"/></trkseg></trk></gpx>"#;
-        let (points, end) = all(|take| gpx(file.as_bytes(), take));
+        let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
         assert_eq!(
             points,
             [
@@ -292,14 +300,14 @@ mod tests {
             ]
         );
         assert_eq!(end, "");
-        let (points, end) = all(|take| gpx(&file.as_bytes()[..file.len() - 40], take));
+        let (points, end) = all(|emit| gpx(&file.as_bytes()[..file.len() - 40], emit));
         assert!(points.len() == 1 && !end.is_empty(), "{points:?} {end}");
-        let (points, end) = all(|take| gpx(&file.as_bytes()[..file.len() - 12], take));
+        let (points, end) = all(|emit| gpx(&file.as_bytes()[..file.len() - 12], emit));
         assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
         // An extension's altitude and time, of a phone's sensors, are not the point's.
         let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
             </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
-        let (points, _) = all(|take| gpx(file.as_bytes(), take));
+        let (points, _) = all(|emit| gpx(file.as_bytes(), emit));
         assert_eq!(
             points,
             [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]
@@ -309,7 +317,7 @@ mod tests {
     #[test]
     fn value_is_named_by_its_parent_in_tcx_only() {
         let file = "<gpx><trkpt lat='1' lon='2'><time>2026-01-31T08:00:00Z</time><Value>7</Value></trkpt></gpx>";
-        let (points, end) = all(|take| gpx(file.as_bytes(), take));
+        let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
         let expected = r#"{"lat":"1","lon":"2","time":"2026-01-31T08:00:00Z","Value":"7"}"#;
         assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
         let file = |inner: &str| {
@@ -327,7 +335,7 @@ mod tests {
                 r#"{"time":"2026-01-31T08:00:00Z","Value":"7"}"#,
             ),
         ] {
-            let (points, end) = all(|take| tcx(file(inner).as_bytes(), take));
+            let (points, end) = all(|emit| tcx(file(inner).as_bytes(), emit));
             assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
         }
     }
@@ -344,7 +352,7 @@ mod tests {
             ("<lon>3</lon>", r#""lon":"3, and another one before it"}"#),
         ] {
             let file = format!("<gpx><trkpt lat='1' lon='2'>{inner}</trkpt></gpx>");
-            let (points, end) = all(|take| gpx(file.as_bytes(), take));
+            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
             assert!(points[0].ends_with(expected) && end.is_empty(), "{points:?} {end}");
         }
     }
@@ -356,7 +364,7 @@ mod tests {
                 "<TrainingCenterDatabase><Trackpoint><Time>1</Time>{course}</Trackpoint>\
                  <Trackpoint><Time>2</Time></Trackpoint></TrainingCenterDatabase>"
             );
-            let (points, end) = all(|take| tcx(file.as_bytes(), take));
+            let (points, end) = all(|emit| tcx(file.as_bytes(), emit));
             assert!(points.len() == 2 && end.is_empty(), "{course}: {points:?} {end}");
         }
     }
@@ -364,9 +372,9 @@ mod tests {
     #[test]
     fn broken_attribute_is_named_with_its_element() {
         let file = "<TrainingCenterDatabase><Trackpoint a=1></Trackpoint></TrainingCenterDatabase>";
-        let (_, end) = all(|take| tcx(file.as_bytes(), take));
+        let (_, end) = all(|emit| tcx(file.as_bytes(), emit));
         assert!(end.contains("an attribute of Trackpoint"), "{end}");
-        let (_, end) = all(|take| gpx("<gpx><trkpt lat=1/></gpx>".as_bytes(), take));
+        let (_, end) = all(|emit| gpx("<gpx><trkpt lat=1/></gpx>".as_bytes(), emit));
         assert!(end.contains("an attribute of trkpt"), "{end}");
     }
 
@@ -380,7 +388,7 @@ mod tests {
             format!("<gpx>{point}{parts}</trkpt></gpx>"),
             format!("<gpx {long}='1'/>"),
         ] {
-            let (points, end) = all(|take| gpx(file.as_bytes(), take));
+            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
             assert!(points.is_empty() && end.contains("longer than 1 MiB"), "{end}");
         }
         // Any number of points is allowed, and any amount of text between them.
@@ -388,22 +396,22 @@ mod tests {
             "<gpx>{}</gpx>",
             format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200)
         );
-        let (points, end) = all(|take| gpx(file.as_bytes(), take));
+        let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
         assert!(points.len() == 200 && end.is_empty(), "{end}");
     }
 
     #[test]
     fn file_without_a_track_is_an_error() {
         let html = "<!DOCTYPE html>\n<html><body><p>Not found</p></body></html>";
-        for (file, said) in [
+        for (file, message) in [
             ("404 page not found\n", "begin with <"),
             (html, "<html>"),
             ("", "no element"),
             ("\n", "no element"),
         ] {
-            let (points, end) = all(|take| gpx(file.as_bytes(), take));
+            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
             assert!(
-                points.is_empty() && end.contains("not GPX") && end.contains(said),
+                points.is_empty() && end.contains("not GPX") && end.contains(message),
                 "{file}: {end}"
             );
         }
@@ -411,7 +419,7 @@ mod tests {
             ["<gpx/>", "<?xml version='1.0'?><!-- x --><g:gpx xmlns:g='g'><g:trk/></g:gpx>\n"]
         {
             assert_eq!(
-                all(|take| gpx(file.as_bytes(), take)),
+                all(|emit| gpx(file.as_bytes(), emit)),
                 (Vec::new(), String::new()),
                 "{file}"
             );

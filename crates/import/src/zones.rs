@@ -1,5 +1,5 @@
-//! Finds out whether a CSV file states, in a way that milepost does not read, that its times are in
-//! a zone other than UTC.
+//! Detects CSV files that state, in a column or name that milepost does not read, that their times
+//! are in a zone other than UTC.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use super::names::{Column, normalised};
 use super::values::is_instant;
 use milepost_decode::{Local, PatternZone};
 
-/// The columns that state a zone, and that of the times.
+/// The check of a file whose columns state a zone.
 #[derive(Debug)]
 pub(super) struct ZoneCheck {
     ts: usize,
-    /// A column of the time or the date whose name states a zone.
+    /// Name of a column of times or dates that states a zone.
     local: Option<String>,
-    /// Columns of zones.
+    /// Columns that hold zones.
     zones: Vec<(usize, String)>,
-    /// The times are in a pattern without a zone.
+    /// The times are parsed by a pattern that does not state their offset.
     has_pattern: bool,
 }
 
 impl ZoneCheck {
-    /// Returns `None` if the file needs no check. `unit`: that of `--unit ts=…`.
+    /// Returns `None` if the file needs no check. `unit`: the value of `--unit ts=…`.
     pub(super) fn new(
         columns: &[String],
         found: &[(&'static str, Column)],
@@ -35,11 +35,11 @@ impl ZoneCheck {
             None => false,
         };
         let (_, ts) = found.iter().find(|(field, _)| *field == "ts")?;
-        let of_time = || found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
-        let names = of_time().map(|(_, column)| &columns[column.at]);
+        let time_columns = || found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
+        let names = time_columns().map(|(_, column)| &columns[column.at]);
         let local = names.into_iter().find(|name| is_local_time(name)).cloned();
         let is_zone = |(at, name): &(usize, &String)| {
-            of_time().all(|(_, column)| column.at != *at) && is_zone(name)
+            time_columns().all(|(_, column)| column.at != *at) && is_zone(name)
         };
         let zones: Vec<_> = columns
             .iter()
@@ -51,8 +51,8 @@ impl ZoneCheck {
         is_needed.then_some(Self { ts: ts.at, local, zones, has_pattern })
     }
 
-    /// Returns what is wrong with a row: its time has no zone, and the file states one that would
-    /// be ignored.
+    /// Returns an error message if the time of a row has no zone, and the file states a zone that
+    /// would be ignored.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let time = value(self.ts);
         let time = time.trim();
@@ -68,7 +68,7 @@ impl ZoneCheck {
         self.zones.iter().find_map(|(at, name)| {
             let zone = value(*at);
             let zone = zone.trim();
-            // A column `zone` may be one of a place, and `offset` one of a recording.
+            // A column `zone` may hold areas, and `offset` positions in a recording.
             let is_other = match &*normalised(name) {
                 "zone" => is_time_zone(zone),
                 "offset" => is_time_zone(zone) || is_offset(zone),
@@ -84,7 +84,7 @@ impl ZoneCheck {
     }
 }
 
-/// Returns whether a column's name is one of a zone.
+/// Returns whether the name of a column says that it holds time zones.
 fn is_zone(name: &str) -> bool {
     const NAMES: [&str; 6] = ["zone", "offset", "tzname", "tzid", "tzoffset", "tzinfo"];
     const PARTS: [&str; 8] = [
@@ -103,7 +103,7 @@ fn is_zone(name: &str) -> bool {
     is_tz || NAMES.contains(&&*name) || PARTS.iter().any(|part| name.contains(part))
 }
 
-/// Returns whether the value of a column of zones is UTC, or there is none.
+/// Returns whether the value of a column of zones is UTC or empty.
 fn is_utc(zone: &str) -> bool {
     let zone = zone.to_ascii_lowercase();
     let zone = zone.strip_prefix("etc/").unwrap_or(&zone);
@@ -122,16 +122,18 @@ fn is_time_zone(value: &str) -> bool {
 /// Returns whether a number may be the offset of a zone, in hours, minutes or seconds.
 fn is_offset(value: &str) -> bool {
     let number: Option<f64> = value.replace(',', ".").parse().ok();
-    let is_multiple = |number: f64, of: f64, max: f64| number % of == 0.0 && number.abs() <= max;
-    let is_one = |number| {
+    let is_multiple =
+        |number: f64, step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
+    let is_offset = |number| {
         is_multiple(number, 0.25, 14.0)
             || is_multiple(number, 15.0, 840.0)
             || is_multiple(number, 900.0, 50_400.0)
     };
-    number.map_or_else(|| value.len() == 5 && value.as_bytes()[2] == b':', is_one)
+    number.map_or_else(|| value.len() == 5 && value.as_bytes()[2] == b':', is_offset)
 }
 
-/// Returns whether a column's name states that its times are local, or in a zone other than UTC.
+/// Returns whether the name of a column states that its times are local or in a zone other than
+/// UTC.
 fn is_local_time(name: &str) -> bool {
     let lower = name.to_lowercase();
     let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn columns_with_other_zones_are_refused() {
-        for (names, row, said) in [
+        for (names, row, message) in [
             ("Local Time,lat", "2026-11-24 10:00:00,1", "the column Local Time says"),
             ("Lcl Date,Lcl Time", "2026-11-24,10:00:00", "the column Lcl"),
             ("time (UTC+2),lat", "2026-11-24 10:00:00,1", "time (UTC+2) says"),
@@ -191,7 +193,10 @@ mod tests {
             let check = ZoneCheck::new(&columns, &[ts], None);
             let why = check.and_then(|check| check.fault(|at| sample[at].as_str().into()));
             let why = why.unwrap_or_default();
-            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{names}: {why}");
+            assert!(
+                why.contains(message) && why.is_empty() == message.is_empty(),
+                "{names}: {why}"
+            );
         }
     }
 }

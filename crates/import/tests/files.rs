@@ -1,4 +1,4 @@
-//! Tests files as devices and people have them with a dry run of `milepost import`: each is read
+//! Tests `milepost import --dry-run` with files as devices and people have them: each is read
 //! correctly, or refused with its line or value, the cause and a remedy. `tests/pure/data_kinds.rs`
 //! does the same with payloads.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
@@ -13,10 +13,10 @@ use milepost_import as import;
 use milepost_import::ImportArgs;
 use serde_json::Value;
 
-/// Text in an encoding.
+/// Encodes a string.
 type Encode = fn(&str) -> Vec<u8>;
-/// A moment of a day, as a file writes it.
-type ToText = fn(&str) -> String;
+/// Formats 10:12:47 UTC of a day.
+type FormatTime = fn(&str) -> String;
 
 #[derive(Parser)]
 struct Line {
@@ -24,7 +24,7 @@ struct Line {
     args: ImportArgs,
 }
 
-/// Returns a time of yesterday, which is within the retention.
+/// Returns a time of yesterday, which is within the retention. `clock`: the time of day.
 fn yesterday(clock: &str) -> String {
     let now = jiff::Timestamp::from_millisecond(milepost_observe::now_ms()).unwrap();
     let today = jiff::tz::TimeZone::UTC.to_datetime(now).date();
@@ -50,44 +50,45 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
     })
 }
 
-/// Returns `lat lng speed heading alt acc` of the first fix; `-` for unknown.
+/// Returns `lat lng speed heading alt acc` of the first fix, with `-` for unknown.
 fn fix(result: &Value) -> String {
     let example = &result["understood"][0]["example"];
-    let mut shown = String::new();
+    let mut output = String::new();
     for field in ["lat", "lng", "speed", "heading", "alt", "acc"] {
-        write!(shown, "{} ", example[field]).unwrap();
+        write!(output, "{} ", example[field]).unwrap();
     }
-    shown.trim_end().replace("null", "-").replace(".0 ", " ").trim_end_matches(".0").to_owned()
+    output.trim_end().replace("null", "-").replace(".0 ", " ").trim_end_matches(".0").to_owned()
 }
 
+/// Checks that a file has one fix, of yesterday 10:12:47 UTC, with the values `expected`.
 #[track_caller]
 fn check(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, expected: &str) {
     let result = import("", &[&["--driver", "d7"], arguments].concat(), name, bytes.as_ref());
-    let shown = String::from_utf8_lossy(bytes.as_ref()).into_owned();
-    let result = result.unwrap_or_else(|error| panic!("{name} {shown}: {error}"));
-    assert_eq!(fix(&result), expected, "{arguments:?}\n{shown}\n{result}");
-    assert_eq!(result["positions"], 1, "{shown}\n{result}");
+    let content = String::from_utf8_lossy(bytes.as_ref()).into_owned();
+    let result = result.unwrap_or_else(|error| panic!("{name} {content}: {error}"));
+    assert_eq!(fix(&result), expected, "{arguments:?}\n{content}\n{result}");
+    assert_eq!(result["positions"], 1, "{content}\n{result}");
     let utc = format!("{}.000Z", yesterday("10:12:47"));
-    assert_eq!(result["understood"][0]["example"]["ts"], utc, "{arguments:?}\n{shown}");
+    assert_eq!(result["understood"][0]["example"]["ts"], utc, "{arguments:?}\n{content}");
 }
 
 /// Checks that a file is refused, rejected or not read to its end, and that the reason contains
-/// `said`.
+/// `message`.
 #[track_caller]
-fn check_refused(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, said: &str) {
-    let shown = String::from_utf8_lossy(bytes.as_ref()).into_owned();
+fn check_refused(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, message: &str) {
+    let content = String::from_utf8_lossy(bytes.as_ref()).into_owned();
     let why = match import("", &[&["--driver", "d7"], arguments].concat(), name, bytes.as_ref()) {
         Err(why) => why,
         Ok(result) => {
-            assert_eq!(result["positions"], 0, "{shown}\n{result}");
+            assert_eq!(result["positions"], 0, "{content}\n{result}");
             format!("{} {} {}", result["failures"], result["details"], result["understood"])
         }
     };
-    assert!(why.contains(said), "{name} {shown}: {why}");
+    assert!(why.contains(message), "{name} {content}: {why}");
 }
 
-/// Some programs write the unit after each value. Such a value must not become NULL, nor be read in
-/// another unit.
+/// Some programs write the unit after each value. Such a value must neither become NULL nor be read
+/// in another unit.
 #[test]
 fn unit_after_a_value_is_read() {
     let ts = yesterday("10:12:47Z");
@@ -115,9 +116,9 @@ fn unit_after_a_value_is_read() {
     check(&[], "a.gpx", gpx, "1 2 10 - 304.8 -");
 }
 
-/// A file whose first lines are unusual is read, or the refusal says how to convert it.
+/// A file with unusual first lines is read, or the error says how to convert it.
 #[test]
-fn names_may_stand_in_a_comment_and_lines_in_an_array() {
+fn unusual_first_lines_are_read_or_explained() {
     let ts = yesterday("10:12:47Z");
     let ais = format!("# Timestamp,Type of mobile,MMSI,Latitude,Longitude\n{ts},Class A,7,1,2\n");
     check(&[], "a.csv", &ais, "1 2 - - - -");
@@ -151,15 +152,15 @@ fn first_unusable_value_is_shown_with_its_line() {
     let arguments = ["import", "--dry-run", "--driver", "d7", path.to_str().unwrap()];
     let config = Config::parse("").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let shown = runtime.block_on(async {
+    let output = runtime.block_on(async {
         let opened = import::open(&config, Line::try_parse_from(arguments).unwrap().args);
         import::import(&config, opened.unwrap()).await.unwrap().shown(false)
     });
-    assert!(shown.contains("   2   could not be used, and is NULL: "), "{shown}");
-    assert!(shown.contains("a.csv:3\n"), "{shown}");
+    assert!(output.contains("   2   could not be used, and is NULL: "), "{output}");
+    assert!(output.contains("a.csv:3\n"), "{output}");
 }
 
-/// The columns are found by the first hundred rows. Later rows are checked as well.
+/// The first hundred rows determine the columns; later rows are checked as well.
 #[test]
 fn minutes_in_their_own_column_reject_every_row() {
     let ts = yesterday("10:12:47Z");
@@ -178,9 +179,9 @@ fn minutes_in_their_own_column_reject_every_row() {
         let file = format!("{begin}{row},{ts}\n");
         let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
         assert_eq!(result["positions"], 151 - rejected, "{row}: {result}");
-        let said = result["details"].to_string();
-        let is_said = said.contains("a.csv:152: ") && said.contains("52°30'36");
-        assert_eq!(is_said, rejected == 1, "{row}: {said}");
+        let details = result["details"].to_string();
+        let has_message = details.contains("a.csv:152: ") && details.contains("52°30'36");
+        assert_eq!(has_message, rejected == 1, "{row}: {details}");
     }
 }
 
@@ -188,7 +189,7 @@ fn minutes_in_their_own_column_reject_every_row() {
 fn columns_state_hemispheres_units_and_dates() {
     let ts = yesterday("10:12:47Z");
     let (day, clock) = (&ts[..10], "10:12:47");
-    let of = |names: &str, row: &str| {
+    let file = |names: &str, row: &str| {
         let row = row.replace("TS", &ts).replace("DAY", day).replace("CLOCK", clock);
         format!("{names}\n{}\n", row.replace("FIGURES", &day.replace('-', "")))
     };
@@ -286,9 +287,9 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time;lat;lon", "TS;1°30,0'S;2,25", "-1.5 2.25 - - - -"),
         (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,0130.0S,00215.0E", "-1.5 2.25 - - - -"),
     ] {
-        check(arguments, "log.csv", of(names, row), expected);
+        check(arguments, "log.csv", file(names, row), expected);
     }
-    for (arguments, names, row, said) in [
+    for (arguments, names, row, message) in [
         (&[][..], "time,lat,n/s,lon,e/w", "TS,33.5,,70.25,W", "not N or S"),
         (&[], "time,lat,n/s,lon,e/w", "TS,-33.5,N,70.25,W", "which is right"),
         (&[], "time,Latitude (N),Longitude (W)", "TS,33.5,70.25", "says west, and 70.25 has"),
@@ -366,12 +367,12 @@ fn columns_state_hemispheres_units_and_dates() {
             "raise clickhouse.retention.positions_days",
         ),
     ] {
-        check_refused(arguments, "log.csv", of(names, row), said);
+        check_refused(arguments, "log.csv", file(names, row), message);
     }
 }
 
 #[test]
-fn one_description_reads_csv_and_geojson() {
+fn one_configured_format_reads_csv_and_geojson() {
     let ts = yesterday("10:12:47");
     let toml = "[formats.acme]\nimport = true\nlat = '/y'\nlng = '/x'\nlat_unit = '1e-6 deg'\nts = '/when'\nts_unit = 'rfc3339'\n\
                 ts_zone = 'Z'\nspeed = '/v'\nspeed_unit = 'km/h'\nunknown = ['speed=-1']\ndriver = '/who'";
@@ -410,7 +411,7 @@ fn unread_columns_and_implausible_fixes_are_reported() {
             .contains("1 pairs of consecutive fixes would need more than 1,200 km/h"),
         "{result}"
     );
-    for (rows, said) in [
+    for (rows, message) in [
         (
             "DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:00Z,52.6,13.4,\n",
             "1 pairs of consecutive fixes have the same time",
@@ -424,7 +425,7 @@ fn unread_columns_and_implausible_fixes_are_reported() {
         let result =
             import("", &["--driver", "d7", "--speed-unit", "m/s"], "a.csv", track(rows).as_bytes());
         let warnings = result.unwrap()["understood"][0]["warnings"].to_string();
-        assert!(warnings.contains(said), "{warnings}");
+        assert!(warnings.contains(message), "{warnings}");
     }
     // 100 m in ten seconds, 36 km/h.
     let rows: String = (0..40).fold(String::new(), |mut rows, n| {
@@ -525,17 +526,17 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
     }
     check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "has no features");
     // GeoJSON from before RFC 7946 may name its reference system.
-    let of_system = |name: &str| {
+    let with_crs = |name: &str| {
         format!(
             r#"{{"type":"FeatureCollection","crs":{{"type":"name","properties":{{"name":"{name}"}}}},"features":[{}]}}"#,
             feature("")
         )
     };
     for name in ["urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326"] {
-        check(&unit, "a.geojson", of_system(name), "1.5 -2.25 - - - -");
+        check(&unit, "a.geojson", with_crs(name), "1.5 -2.25 - - - -");
     }
     for name in ["urn:ogc:def:crs:EPSG::3857", "EPSG:31467"] {
-        check_refused(&unit, "a.geojson", of_system(name), "not degrees of WGS 84; convert it");
+        check_refused(&unit, "a.geojson", with_crs(name), "not degrees of WGS 84; convert it");
     }
     // NUL, Ctrl-Z and line ends after the text.
     for end in ["\0\0\0", "\n\0\0\n", "\n\x1a", "\r\n\x1a\0"] {
@@ -552,10 +553,10 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
     );
 }
 
-/// Returns `time lat lng speed heading alt acc` of the first fix, and the result of the import.
-/// Checks the number of fixes in the file.
+/// Imports a file, and checks its number of fixes. Returns `time lat lng speed heading alt acc` of
+/// the first fix, and the result.
 #[track_caller]
-fn first_of(name: &str, text: &str, fixes: u64) -> (String, Value) {
+fn first_fix(name: &str, text: &str, fixes: u64) -> (String, Value) {
     let result = import("", &["--driver", "d7"], name, text.as_bytes()).unwrap();
     assert_eq!(result["positions"], fixes, "{text}\n{result}");
     assert_eq!(result["failures"], serde_json::json!([]), "{text}\n{result}");
@@ -564,7 +565,7 @@ fn first_of(name: &str, text: &str, fixes: u64) -> (String, Value) {
 }
 
 #[test]
-fn tcx_has_the_track_of_its_activities() {
+fn tcx_activities_are_read_and_courses_are_not() {
     let day = &yesterday("")[..10];
     let point = |clock: &str, inner: &str| {
         format!("<Trackpoint><Time>{day}T{clock}Z</Time>{inner}</Trackpoint>")
@@ -580,14 +581,14 @@ fn tcx_has_the_track_of_its_activities() {
     };
     // The second point has no place: the receiver had no fix.
     let track = point("08:00:00", &[place, rest].concat()) + &point("08:00:01", rest);
-    let (first, result) = first_of("t.tcx", &file(&track), 1);
+    let (first, result) = first_fix("t.tcx", &file(&track), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -");
     assert_eq!((&result["ignored"], &result["rejected"]), (&1.into(), &serde_json::json!({})));
     let understood = result["understood"][0].to_string();
-    for said in ["alt = AltitudeMeters", "HeartRateBpm", "Watts"] {
-        assert!(understood.contains(said), "{understood}");
+    for message in ["alt = AltitudeMeters", "HeartRateBpm", "Watts"] {
+        assert!(understood.contains(message), "{understood}");
     }
-    let (first, _) = first_of("t.gpx", &file(&track), 1);
+    let (first, _) = first_fix("t.gpx", &file(&track), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -", "by its content");
     let kept =
         import("", &["--driver", "d7", "--keep", "HeartRateBpm"], "t.tcx", file(&track).as_bytes());
@@ -612,18 +613,18 @@ fn tcx_has_the_track_of_its_activities() {
     ] {
         let arguments = [&["--driver", "d7"], arguments].concat();
         let result = import("", &arguments, "t.tcx", file(&track).as_bytes()).unwrap();
-        let shown = result["understood"][0]["read"].as_array().unwrap();
-        let shown: Vec<&str> = shown.iter().filter_map(Value::as_str).collect();
-        assert_eq!(shown.join("; "), read, "{arguments:?}");
+        let output = result["understood"][0]["read"].as_array().unwrap();
+        let output: Vec<&str> = output.iter().filter_map(Value::as_str).collect();
+        assert_eq!(output.join("; "), read, "{arguments:?}");
     }
-    // The times of a course are planned ones.
+    // The times of a course are planned.
     let course = file(&track).replace("Activities", "Courses").replace("Activity", "Course");
     check_refused(&[], "t.tcx", course, "it has no track");
     let whole = file(&track);
     check_refused(&[], "t.tcx", &whole[..300], "not read to its end");
 }
 
-/// Properties and elements that are not read may state the hemisphere of a place.
+/// Unread properties and elements may state the hemisphere of a position.
 #[test]
 fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
     let ts = yesterday("10:12:47Z");
@@ -633,7 +634,7 @@ fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
         )
     };
     let unit = &["--speed-unit", "m/s"][..];
-    for (properties, said) in [
+    for (properties, message) in [
         (r#","lat_ref":"S""#, "--field lat_hemisphere=/properties/lat_ref"),
         (
             r#","gps":{"LongitudeRef":"West"}"#,
@@ -641,9 +642,9 @@ fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
         ),
         (r#","N/S":"s""#, "lat is 33.5"),
     ] {
-        check_refused(unit, "a.geojson", feature(properties), said);
+        check_refused(unit, "a.geojson", feature(properties), message);
         let kept = [unit, &["--keep", "*"]].concat();
-        check_refused(&kept, "a.geojson", feature(properties), said);
+        check_refused(&kept, "a.geojson", feature(properties), message);
     }
     for properties in [r#","lat_ref":"N","EW":"E""#, r#","direction":"S""#, r#","state":"WA""#] {
         check(unit, "a.geojson", feature(properties), "33.5 70.25 - - - -");
@@ -676,7 +677,7 @@ fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
     check(&["--field", "lat_hemisphere=/ns"], "a.gpx", point("<ns>S</ns>"), "-33.5 70.25 - - - -");
 }
 
-/// One of three fixes is rejected, with the line on which it begins.
+/// One of three fixes is rejected. The detail names the line on which that fix begins.
 #[test]
 fn reject_names_its_file_and_line() {
     let ts = yesterday("10:12:47Z");
@@ -733,7 +734,7 @@ fn reject_names_its_file_and_line() {
 }
 
 #[test]
-fn kml_has_tracks_and_points_with_times() {
+fn kml_tracks_and_timed_points_are_read() {
     let day = &yesterday("")[..10];
     let file = |inner: &str| {
         format!(
@@ -747,7 +748,7 @@ fn kml_has_tracks_and_points_with_times() {
     );
     for inner in [format!("{whens}{coords}"), format!("{coords}{whens}"), between] {
         let track = file(&format!("<gx:Track>{inner}</gx:Track>"));
-        let (first, _) = first_of("t.kml", &track, 2);
+        let (first, _) = first_fix("t.kml", &track, 2);
         assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - 520 -");
     }
     // A point without a place, and two tracks.
@@ -757,7 +758,7 @@ fn kml_has_tracks_and_points_with_times() {
          <ExtendedData><SchemaData><gx:SimpleArrayData name=\"speed\"><gx:value>1</gx:value></gx:SimpleArrayData></SchemaData></ExtendedData>\
          </gx:Track></gx:MultiTrack>"
     );
-    let (_, result) = first_of("t.kml", &file(&two), 3);
+    let (_, result) = first_fix("t.kml", &file(&two), 3);
     assert_eq!(result["ignored"], 1, "{result}");
     assert!(result["understood"][0]["unread"].to_string().contains("SimpleArrayData"), "{result}");
     let stamped = |height: &str, mode: &str| {
@@ -773,7 +774,7 @@ fn kml_has_tracks_and_points_with_times() {
         (",0", absolute, "07:00:00.000Z 52.5 13.4 - - 0 -"),
         (",34", "<altitudeMode>relativeToGround</altitudeMode>", "07:00:00.000Z 52.5 13.4 - - - -"),
     ] {
-        assert_eq!(first_of("t.kml", &stamped(height, mode), 1).0, expected, "{height} {mode}");
+        assert_eq!(first_fix("t.kml", &stamped(height, mode), 1).0, expected, "{height} {mode}");
     }
     let uneven = file(&format!("<gx:Track>{whens}<gx:coord>1 2 3</gx:coord></gx:Track>"));
     check_refused(&[], "t.kml", uneven, "a track has 2 times and 1 places");
@@ -784,7 +785,7 @@ fn kml_has_tracks_and_points_with_times() {
 }
 
 #[test]
-fn exports_of_googles_timeline_are_read() {
+fn google_timeline_exports_are_read() {
     let day = &yesterday("")[..10];
     let ms = format!("{day}T08:00:00Z").parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let records = format!(
@@ -792,7 +793,7 @@ fn exports_of_googles_timeline_are_read() {
            "source":"GPS","activity":[{{"x":1}}],"timestamp":"{day}T08:00:00.000Z"}},
            {{"latitudeE7":-335000000,"longitudeE7":-702600000,"timestampMs":"{ms}"}}]}}"#
     );
-    let (first, _) = first_of("Records.json", &records, 2);
+    let (first, _) = first_fix("Records.json", &records, 2);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3 90 520 12");
     let android = format!(
         r#"{{"semanticSegments":[{{"startTime":"{day}T09:00:00.000+01:00","endTime":"x","timelinePath":[
@@ -800,34 +801,34 @@ fn exports_of_googles_timeline_are_read() {
            "rawSignals":[{{"position":{{"LatLng":"52.5°, 13.4°","accuracyMeters":7,"altitudeMeters":34.5,"speedMetersPerSecond":1.5,
            "timestamp":"{day}T09:00:00.000+01:00"}}}},{{"wifiScan":{{}}}}],"userLocationProfile":{{}}}}"#
     );
-    let (first, result) = first_of("Timeline.json", &android, 2);
+    let (first, result) = first_fix("Timeline.json", &android, 2);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - -");
     assert!(result["understood"][0]["unread"].to_string().contains("visit"), "{result}");
     let raw = android.replace("-33.5°", "").replace("-70.25°", "");
-    let (first, _) = first_of("x.json", &raw.replace("\"semanticSegments\"", "\"s\""), 1);
+    let (first, _) = first_fix("x.json", &raw.replace("\"semanticSegments\"", "\"s\""), 1);
     assert_eq!(first, "08:00:00.000Z 52.5 13.4 1.5 - 34.5 7");
     let ios = format!(
         r#"[{{"startTime":"{day}T08:30:00.000+01:00","endTime":"x","visit":{{"topCandidate":{{"placeLocation":"geo:1,2"}}}}}},
            {{"startTime":"{day}T08:30:00.000+01:00","endTime":"x","timelinePath":[{{"point":"geo:-33.5,-70.25","durationMinutesOffsetFromStartTime":"30"}}]}}]"#
     );
-    let (first, _) = first_of("location-history.json", &ios, 1);
+    let (first, _) = first_fix("location-history.json", &ios, 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - -");
     let semantic = format!(
         r#"{{"timelineObjects":[{{"placeVisit":{{"location":{{"latitudeE7":1}}}}}},{{"activitySegment":{{"simplifiedRawPath":{{"points":[
            {{"latE7":-335000000,"lngE7":-702500000,"accuracyMeters":5,"timestamp":"{day}T08:00:00Z"}}]}}}}}}]}}"#
     );
-    let (first, _) = first_of("2026_NOVEMBER.json", &semantic, 1);
+    let (first, _) = first_fix("2026_NOVEMBER.json", &semantic, 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - 5");
     let geo = "geo:-33.5,-70.25";
     let uri = ios.replace(geo, "geo:-33.5,-70.25,520;u=10");
-    let (first, _) = first_of("location-history.json", &uri, 1);
+    let (first, _) = first_fix("location-history.json", &uri, 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - 520 -");
     for commas in ["-33,5°, -70,25°", "geo:-33,5,-70,25"] {
         check_refused(&[], "location-history.json", ios.replace(geo, commas), "not a number");
     }
     // A western longitude as an unsigned 32-bit integer.
-    let passed = records.replace(":-702500000", ":3592467296");
-    let (first, _) = first_of("Records.json", &passed, 2);
+    let unsigned = records.replace(":-702500000", ":3592467296");
+    let (first, _) = first_fix("Records.json", &unsigned, 2);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3 90 520 12");
     let endless = ios.replace("\"30\"", "\"9223372036854775807\"");
     check_refused(&[], "location-history.json", endless, "no time");
@@ -835,8 +836,8 @@ fn exports_of_googles_timeline_are_read() {
     check_refused(&[], "Records.json", records.replace("timestamp", "t"), "no time");
 }
 
-/// All combinations of encodings, separators, line ends, decimal signs and zones: more than 200
-/// files.
+/// Tests all combinations of encodings, separators, line ends, decimal signs and zones: at least
+/// 200 files.
 #[test]
 fn every_combination_of_csv_notations_is_read_correctly() {
     let mut files = 0;
@@ -852,7 +853,7 @@ fn every_combination_of_csv_notations_is_read_correctly() {
         }),
         ("utf-16be", |text| text.encode_utf16().flat_map(u16::to_be_bytes).collect()),
     ];
-    let times: [(&[&str], ToText); 4] = [
+    let times: [(&[&str], FormatTime); 4] = [
         (&[], |day| format!("{day}T10:12:47Z")),
         (&["--zone", "-03:30"], |day| format!("{day} 06:42:47")),
         (&["--zone", "Asia/Kolkata"], |day| format!("{} 15:42:47", day.replace('-', "/"))),
@@ -900,7 +901,8 @@ fn every_combination_of_csv_notations_is_read_correctly() {
     assert!(files >= 200, "{files}");
 }
 
-/// Returns `columns`, a line end and `row` with the date and the time of yesterday.
+/// Returns a file of `columns` and `rows`, in which yesterday's date replaces `DAY`, `M/D/Y` and
+/// `DMY`.
 fn rows_of(columns: &str, rows: &str) -> String {
     let day = &yesterday("")[..10];
     let [year, month, day_of_month] = [&day[..4], &day[5..7], &day[8..]];
@@ -909,11 +911,11 @@ fn rows_of(columns: &str, rows: &str) -> String {
         .replace("DAY", day)
 }
 
-/// A pattern says in which order the parts of a time are, not in which zone it is.
+/// A pattern states the order of a time's parts, but not its zone.
 #[test]
 fn pattern_without_a_zone_does_not_hide_a_stated_zone() {
     let us = "ts=%m/%d/%Y %I:%M:%S %p";
-    for (arguments, columns, row, said) in [
+    for (arguments, columns, row, message) in [
         (
             &["--field", "ts=Time (EST)", "--unit", us][..],
             "Time (EST),lat,lon",
@@ -958,7 +960,7 @@ fn pattern_without_a_zone_does_not_hide_a_stated_zone() {
             "%I:%M:%S %p EST\\\", with a --zone",
         ),
     ] {
-        check_refused(arguments, "a.csv", rows_of(columns, row), said);
+        check_refused(arguments, "a.csv", rows_of(columns, row), message);
     }
     for (arguments, columns, row) in [
         (&["--unit", us][..], "Time,lat,lon", "M/D/Y 10:12:47 AM,1,2"),
@@ -988,9 +990,9 @@ fn pattern_without_a_zone_does_not_hide_a_stated_zone() {
     }
 }
 
-/// Other programs' namespaces may begin with `osm`.
+/// Namespaces of other programs may begin with `osm`.
 #[test]
-fn gpx_of_osmand_is_no_openstreetmap_data() {
+fn osmand_gpx_is_not_openstreetmap_data() {
     let ts = yesterday("10:12:47Z");
     let gpx = format!(
         "<?xml version='1.0'?>\n<!-- <osm> --><gpx xmlns:osmand='https://osmand.net'><trk><trkseg>\
@@ -1003,7 +1005,7 @@ fn gpx_of_osmand_is_no_openstreetmap_data() {
     }
 }
 
-/// Only in GPX and CSV is a time without an offset UTC.
+/// A time without an offset is UTC only in GPX and CSV.
 #[test]
 fn times_without_an_offset_are_refused_in_tcx_kml_and_timeline() {
     let ts = yesterday("10:12:47");
@@ -1037,7 +1039,7 @@ fn times_without_an_offset_are_refused_in_tcx_kml_and_timeline() {
     assert!(read.contains("ts = time (without an offset: Z)"), "{read}");
 }
 
-/// Returns the number of positions, and the details of the rejects or the reason of the refusal.
+/// Returns the number of positions, and the details of the rejects or the error.
 fn outcome(arguments: &[&str], file: &str) -> (u64, String) {
     match import("", &[&["--driver", "d7"], arguments].concat(), "a.csv", file.as_bytes()) {
         Ok(result) => (result["positions"].as_u64().unwrap(), result["details"].to_string()),
@@ -1045,11 +1047,11 @@ fn outcome(arguments: &[&str], file: &str) -> (u64, String) {
     }
 }
 
-/// A zone, a half of the day or a hemisphere in a column that is not read is checked in each row:
-/// in the first ones the file is refused, later ones are rejected.
+/// A zone, AM or PM, or a hemisphere in an unread column is checked in each row: one of the first
+/// rows makes `import` refuse the file; a later row is rejected.
 #[test]
 fn unread_columns_that_change_a_value_are_checked_in_each_row() {
-    for (arguments, columns, usual, other, said) in [
+    for (arguments, columns, usual, other, message) in [
         (
             &[][..],
             "time,tz,lat,lon",
@@ -1112,12 +1114,12 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
             }
             assert_eq!(positions, expected, "{columns}: {why}");
             let why = if before == 150 { why.replace("another row", "its row") } else { why };
-            assert!(why.contains(said), "{columns}, {before}: {why}");
+            assert!(why.contains(message), "{columns}, {before}: {why}");
         }
     }
     for (columns, rows, expected) in [
         ("time,tz,lat,lon", "DAY 09:00:00Z,UTC,1,2\nDAY 10:00:00+01:00,Europe/Berlin,1,2", 2),
-        // A 24-hour clock; a shift is no half of the day.
+        // A 24-hour clock: PM does not change its hours.
         ("Date,Time,AM/PM,lat,lon", "DAY,09:00:00,AM,1,2\nDAY,21:00:10,PM,1,2", 2),
         ("time,shift,lat,lon", "DAY 09:00:00,AM,1,2\nDAY 12:30:00,PM,1,2", 2),
         ("time,status,lat,lon", "DAY 12:00:00,A,1,2", 1),
@@ -1143,7 +1145,7 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
 
 #[test]
 fn column_that_says_west_needs_a_sign_in_any_notation() {
-    for (arguments, columns, row, said) in [
+    for (arguments, columns, row, message) in [
         (&[][..], "time,Latitude (N),Longitude (W)", "33.5°,70.4°", "says west, and 70.4° has"),
         (&[], "time,Latitude (N),Longitude (W)", "33°30',70°24'", "says west, and 70°24' has"),
         (&["--field", "lng=LonW"], "time,lat,LonW", "33.5,70.4", "LonW says west"),
@@ -1157,19 +1159,19 @@ fn column_that_says_west_needs_a_sign_in_any_notation() {
             "33.5,70.4",
             "says west",
         ),
-        // A row of units may say it, too.
+        // A row of units may state the hemisphere, too.
         (&[], "time,lat,lon", "deg S,deg W\nDAY 10:12:47,33.5,70.4", "says south, and 33.5 has"),
         (&[], "time,lat,Longitude (W)", "33.5,7024.0", "give --unit lng='-ddmm.mmmm' to make"),
     ] {
         let time = if row.starts_with("deg") { "" } else { "DAY 10:12:47" };
         let file = rows_of(columns, &format!("{time},{row}"));
-        check_refused(arguments, "a.csv", file, said);
+        check_refused(arguments, "a.csv", file, message);
     }
 }
 
 #[test]
 fn minutes_in_another_column_are_refused_under_any_name() {
-    for (arguments, columns, row, said) in [
+    for (arguments, columns, row, message) in [
         (&[][..], "time,lat,lat m,lon,lon m", "52,30,13,24", "lat m has its minutes"),
         (
             &["--field", "lat=Breite Grad", "--field", "lng=Länge Grad"],
@@ -1179,7 +1181,12 @@ fn minutes_in_another_column_are_refused_under_any_name() {
         ),
         (&[], "time,lat,lat ',lon,lon '", "52,30,13,24", "lat ' has its minutes"),
     ] {
-        check_refused(arguments, "a.csv", rows_of(columns, &format!("DAY 10:12:47,{row}")), said);
+        check_refused(
+            arguments,
+            "a.csv",
+            rows_of(columns, &format!("DAY 10:12:47,{row}")),
+            message,
+        );
     }
     for row in ["1.5,2.5,7", "1,2,5820000"] {
         let metres = rows_of("time,lat,lon,lat m", &format!("DAY 10:12:47,{row}"));
@@ -1188,7 +1195,7 @@ fn minutes_in_another_column_are_refused_under_any_name() {
     }
 }
 
-/// If a file has two times, the one whose columns say UTC is read.
+/// If a file has two times, `import` reads the one whose columns say UTC.
 #[test]
 fn date_and_time_in_utc_are_preferred_to_local_ones() {
     let row = "DAY,DAY,10:12:47,1,2".replacen("DAY", "2001-01-01", 1);

@@ -1,4 +1,4 @@
-//! Degrees in the notations and units in which devices and files write them.
+//! Parses degrees in the notations and units of devices and files.
 
 use crate::exponent;
 use crate::json::{Scalar, number, resolution};
@@ -6,8 +6,10 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::Quantity;
 
+/// The unit of a coordinate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Degrees {
+    /// Size of the unit in degrees; negative if a number without a sign is south or west.
     Factor(f64),
     /// `ddmm.mmmm`, as NMEA writes degrees and minutes.
     Minutes,
@@ -19,7 +21,7 @@ impl Degrees {
     /// Parses a unit of degrees.
     ///
     /// # Errors
-    /// The list of valid units.
+    /// The unit is unknown; the error lists the valid ones.
     pub fn new(unit: &str) -> Result<Self, String> {
         // `-1 deg`: a number without a sign is south or west.
         let size = unit.strip_prefix('-').or_else(|| unit.strip_prefix('+')).unwrap_or(unit);
@@ -54,7 +56,7 @@ impl Degrees {
     /// Checks the minutes of `ddmm.mmmm`.
     ///
     /// # Errors
-    /// There are 60 or more: the number is in another unit.
+    /// The minutes are 60 or more, so the number is in another unit.
     pub(super) fn check_minutes(self, value: &Scalar<'_>, slot: usize) -> Result<(), Refusal> {
         match value.as_f64().filter(|number| self.has_minutes() && number.abs() % 100.0 >= 60.0) {
             Some(number) => {
@@ -78,7 +80,8 @@ impl Degrees {
         }
     }
 
-    pub(super) fn read(self, value: Scalar<'_>) -> Scalar<'_> {
+    /// Converts a number in this unit to degrees; returns other values unchanged.
+    pub(super) fn to_degrees(self, value: Scalar<'_>) -> Scalar<'_> {
         match self {
             Self::Factor(1.0) => value,
             Self::Factor(factor) => value.times(factor),
@@ -103,7 +106,7 @@ pub(super) const HEMISPHERE_LETTERS: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
 /// hemisphere.
 pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refusal> {
     let has_letter = |text: &&str| {
-        written(text, HEMISPHERE_LETTERS[slot]).is_some_and(|written| written.has_letter)
+        parse_notation(text, HEMISPHERE_LETTERS[slot]).is_some_and(|notation| notation.has_letter)
     };
     match value.as_text().filter(has_letter) {
         Some(text) => refuse(
@@ -119,10 +122,10 @@ pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refus
 
 /// Parses degrees in the usual notations, `33.9°S`, `W 70 39.25`, `52°31'12"N`, `-33.9°`; returns
 /// other values unchanged. A number with only a letter, such as `3330.0S`, stays in `unit`. `slot`:
-/// that of lat or lng.
+/// 0 for lat, 1 for lng.
 ///
 /// # Errors
-/// A number lost its last digits, or states degrees where `unit` is another one.
+/// A number lost its last digits, or the text states degrees although `unit` is another unit.
 pub(super) fn coordinate(
     value: Scalar<'_>,
     slot: usize,
@@ -136,8 +139,8 @@ pub(super) fn coordinate(
     if resolution(text).is_some() && number(text).is_some() {
         return exponent::check_degrees(text, NAMES[slot], unit.factor()).map(|()| value);
     }
-    let Some(written) = written(text, HEMISPHERE_LETTERS[slot]) else { return Ok(value) };
-    if written.has_marks && unit.unsigned() != Degrees::Factor(1.0) {
+    let Some(notation) = parse_notation(text, HEMISPHERE_LETTERS[slot]) else { return Ok(value) };
+    if notation.has_marks && unit.unsigned() != Degrees::Factor(1.0) {
         let field = NAMES[slot];
         return refuse(
             Reason::WrongType,
@@ -146,10 +149,11 @@ pub(super) fn coordinate(
             ),
         );
     }
-    Ok(Scalar::Number(written.degrees.into()))
+    Ok(Scalar::Number(notation.degrees.into()))
 }
 
-struct Written {
+/// A coordinate that was parsed from a notation with marks or a letter.
+struct Notation {
     /// Degrees; without marks, the number in the unit of its field.
     degrees: f64,
     /// Marks or spaces separate degrees and minutes, or state degrees.
@@ -157,8 +161,8 @@ struct Written {
     has_letter: bool,
 }
 
-/// Parses degrees with a letter, or with a degree sign.
-fn written(text: &str, [positive, negative]: [char; 2]) -> Option<Written> {
+/// Parses degrees with a letter or a degree sign; `None` if the text is anything else.
+fn parse_notation(text: &str, [positive, negative]: [char; 2]) -> Option<Notation> {
     let text = text.trim().to_uppercase();
     let is_letter = |c: char| c == positive || c == negative;
     let letter = text.chars().find(|c| is_letter(*c));
@@ -193,7 +197,7 @@ fn written(text: &str, [positive, negative]: [char; 2]) -> Option<Written> {
         degrees += number / unit;
     }
     let degrees = if is_negative { -degrees } else { degrees };
-    Some(Written { degrees, has_marks, has_letter: letter.is_some() })
+    Some(Notation { degrees, has_marks, has_letter: letter.is_some() })
 }
 
 #[cfg(test)]
@@ -217,7 +221,8 @@ mod tests {
             ("E", 1, None),
             ("", 0, None),
         ] {
-            let read = written(text, HEMISPHERE_LETTERS[slot]).map(|written| written.degrees);
+            let read =
+                parse_notation(text, HEMISPHERE_LETTERS[slot]).map(|notation| notation.degrees);
             assert_eq!(read, expected, "{text}");
         }
     }
@@ -227,7 +232,7 @@ mod tests {
         let read = |text: &str, unit: &str| {
             let unit = Degrees::new(unit).unwrap();
             let value = coordinate(Scalar::Text(text.into()), 0, unit);
-            value.map(|value| unit.read(value.or_number_in_text()).as_f64())
+            value.map(|value| unit.to_degrees(value.or_number_in_text()).as_f64())
         };
         for (text, unit, expected) in [
             ("52.5°", "deg", Some(52.5)),

@@ -1,7 +1,7 @@
-//! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of them. Longitude comes
-//! first, then latitude, then metres above the ellipsoid. GeoJSON itself has no time and no speed:
-//! `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in milepost's own format,
-//! except that the source defines the unit of `speed`.
+//! Reads GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of such Features.
+//! Longitude comes first, then latitude, then metres above the ellipsoid. GeoJSON itself has no
+//! time and no speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in
+//! milepost's own format, except that the source defines the unit of `speed`.
 
 use std::sync::LazyLock;
 
@@ -16,6 +16,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{SpeedUnit, TimeUnit};
 
+/// Paths of the values, by slot.
 pub(super) const FIELDS: &[&str] = &[
     "type",
     "geometry/type",
@@ -29,11 +30,11 @@ pub(super) const FIELDS: &[&str] = &[
     "properties/acc",
     "properties/seq",
     "geometry",
-    // Other common names of the time.
+    // Common names of the time, besides `ts`.
     "properties/timestamp",
     "properties/time",
 ];
-/// Other names of a property, and the index of its own name in [`FIELDS`].
+/// Other names of a property, each with the slot of the property in [`FIELDS`].
 pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/velocity", 6),
     ("properties/course", 7),
@@ -49,22 +50,22 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
-/// The names of the time, in the order in which they are preferred.
+/// Pointers of the time, the preferred one first.
 static TIMES: LazyLock<Vec<Pointer>> = LazyLock::new(|| {
     let aliases = ALIASES.iter().filter(|(_, slot)| *slot == 13).map(|(name, _)| *name);
     let names = [5, 12, 13].into_iter().map(|slot| FIELDS[slot]).chain(aliases);
     names.map(|name| Pointer::new(&format!("/{name}")).expect("well formed")).collect()
 });
 
-/// Reads a Feature or a FeatureCollection. `within`: the FeatureCollection around a Feature, or
+/// Reads a Feature or a FeatureCollection. `enclosing`: the FeatureCollection around a Feature, or
 /// `json` itself.
 pub(super) fn read(
     points: &mut Points<'_>,
     json: &str,
-    within: &str,
+    enclosing: &str,
     unit: SpeedUnit,
 ) -> Result<(), Refusal> {
-    let found = points.reading.find(json)?;
+    let found = points.schema.find(json)?;
     let [
         kind,
         shape,
@@ -87,12 +88,12 @@ pub(super) fn read(
     ] = found;
     match kind.as_text() {
         Some("Feature") => {}
-        Some("FeatureCollection") if std::ptr::eq(json, within) => {
+        Some("FeatureCollection") if std::ptr::eq(json, enclosing) => {
             let Some(features) = FEATURES.raw(json)? else {
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
             return points.elements(features.get(), Some(json), |points, feature| {
-                read(points, feature, within, unit)
+                read(points, feature, enclosing, unit)
             });
         }
         Some(_) | None => {
@@ -112,11 +113,11 @@ pub(super) fn read(
             format!("geometry/type is {shape}, not \"Point\""),
         );
     }
-    if !points.reading.checks_hemispheres {
+    if !points.schema.checks_hemispheres {
         names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
     }
     let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();
-    if exponent::may_have_one(&ts) {
+    if exponent::may_have_exponent(&ts) {
         check_exponent(json)?;
     }
     let point = Point {
@@ -132,7 +133,12 @@ pub(super) fn read(
     };
     points.add(
         &point,
-        &Origin { driver, within: within.as_bytes(), root: &["properties"], raw: json.as_bytes() },
+        &Origin {
+            driver,
+            enclosing: enclosing.as_bytes(),
+            root: &["properties"],
+            raw: json.as_bytes(),
+        },
     )
 }
 

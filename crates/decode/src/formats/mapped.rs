@@ -1,4 +1,5 @@
-//! A format as a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with milepost.
+//! Reads payloads by a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with
+//! milepost.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::{Quantity, TimeUnit};
 
-/// Slots after the eight of [`Fields::pointers`]: the object with the fields, and the values of
-/// [`Habits::extra`].
+/// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
 pub(super) const ROOT: usize = 8;
+/// First slot of the values at [`Quirks::extra`].
 pub(super) const EXTRA: usize = 9;
 
 /// The pointers to the fields of a point.
@@ -42,9 +43,9 @@ pub struct Fields {
     pub more: Option<Box<More>>,
 }
 
-/// Peculiarities of the devices of a shipped format.
+/// Quirks of the devices of a shipped format.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Habits {
+pub(super) struct Quirks {
     pub(super) numbers_may_be_strings: bool,
     /// A negative speed, heading or accuracy counts as unknown.
     pub(super) negative_is_unknown: bool,
@@ -54,6 +55,7 @@ pub(super) struct Habits {
     pub(super) root: &'static [&'static str],
     /// The fields are in the object at `root`, or in the point itself.
     pub(super) root_is_optional: bool,
+    /// The time is next to the object at `root`, not in it.
     pub(super) ts_is_beside_root: bool,
     /// Paths of the values that `ignored_kind` reads.
     pub(super) extra: &'static [&'static str],
@@ -61,7 +63,7 @@ pub(super) struct Habits {
     pub(super) ignored_kind: fn(&Found<'_>, &str) -> Result<Option<Ignored>, Refusal>,
 }
 
-impl Habits {
+impl Quirks {
     pub(super) const NONE: Self = Self {
         numbers_may_be_strings: false,
         negative_is_unknown: false,
@@ -73,6 +75,7 @@ impl Habits {
         ignored_kind: |_, _| Ok(None),
     };
 
+    /// Parses a number in a string, if the devices send such strings.
     pub(super) fn number<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
         if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
     }
@@ -101,6 +104,7 @@ impl Habits {
         if has_factor { number.times(factor) } else { number }
     }
 
+    /// Like [`measured`](Self::measured), for a quantity that is never negative.
     #[inline]
     fn magnitude<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
         let number = self.measured(value, quantity, factor);
@@ -108,56 +112,61 @@ impl Habits {
     }
 }
 
+/// A format that consists of pointers, units and the quirks of its devices.
 #[derive(Debug, Clone)]
 pub struct Mapping {
     fields: Fields,
-    habits: Habits,
+    quirks: Quirks,
 }
 
 impl Mapping {
+    /// Creates the mapping of `[formats.NAME]` or a file; its numbers may be strings.
     pub fn new(fields: Fields) -> Self {
-        Self { fields, habits: Habits { numbers_may_be_strings: true, ..Habits::NONE } }
+        Self { fields, quirks: Quirks { numbers_may_be_strings: true, ..Quirks::NONE } }
     }
 
-    pub(super) fn shipped(fields: Fields, habits: Habits) -> Self {
-        Self { fields, habits }
+    pub(super) fn shipped(fields: Fields, quirks: Quirks) -> Self {
+        Self { fields, quirks }
     }
 
-    pub(super) fn reading(&self) -> (Paths, Vec<String>, [String; 2], TimeUnit) {
-        let Self { fields, habits } = self;
+    /// Returns the paths to extract, the paths that `keep` skips, the names of lat and lng for
+    /// errors, and the unit of time.
+    pub(super) fn schema_parts(&self) -> (Paths, Vec<String>, [String; 2], TimeUnit) {
+        let Self { fields, quirks } = self;
         let Fields { lat, lng, ts, driver, .. } = fields;
         let mut paths = Paths::default();
         for (slot, pointer) in fields.pointers().into_iter().enumerate() {
-            let Some(pointer) = pointer.filter(|_| slot != 1 || !habits.lat_lng_is_one_string)
+            let Some(pointer) = pointer.filter(|_| slot != 1 || !quirks.lat_lng_is_one_string)
             else {
                 continue;
             };
             paths.add(pointer.steps(), slot);
-            if habits.root_is_optional && !(slot == 2 && habits.ts_is_beside_root) {
-                paths.add(habits.root.iter().copied().chain(pointer.steps()), slot);
+            if quirks.root_is_optional && !(slot == 2 && quirks.ts_is_beside_root) {
+                paths.add(quirks.root.iter().copied().chain(pointer.steps()), slot);
             }
         }
-        if !habits.root.is_empty() {
-            paths.add(habits.root.iter().copied(), ROOT);
+        if !quirks.root.is_empty() {
+            paths.add(quirks.root.iter().copied(), ROOT);
         }
         for (slot, pointer) in fields.more.iter().flat_map(|more| more.pointers()) {
             paths.add(pointer.steps(), slot);
         }
-        for (n, path) in habits.extra.iter().enumerate() {
+        for (n, path) in quirks.extra.iter().enumerate() {
             paths.add([*path], EXTRA + n);
         }
-        let root = habits.root.join("/") + "/";
+        let root = quirks.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
         let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
         let pointers =
             fields.pointers().into_iter().flatten().chain(driver).chain(more).map(Pointer::path);
         let used =
-            pointers.chain(habits.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
+            pointers.chain(quirks.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
         let ts_unit = ts.as_ref().map_or(TimeUnit::BySize, |(_, unit)| *unit);
         (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
     }
 
-    pub(super) fn ts_called(&self) -> Option<String> {
+    /// Returns the pointer of the time, for errors.
+    pub(super) fn ts_name(&self) -> Option<String> {
         self.fields.ts.as_ref().map(|(pointer, _)| pointer.as_str().to_owned())
     }
 
@@ -172,7 +181,7 @@ impl Mapping {
 
     pub(super) fn read(&self, points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
-        let may_stand_alone = self.habits.root_is_optional;
+        let may_stand_alone = self.quirks.root_is_optional;
         match pointer.raw(json)? {
             Some(array) if !may_stand_alone || array.get().starts_with('[') => {
                 points.elements(array.get(), Some(json), |points, point| {
@@ -180,7 +189,7 @@ impl Mapping {
                 })
             }
             Some(_) => self.read_one(points, json, json),
-            // A rejected point is replayed without its array.
+            // A rejected point is stored without its array, so a replay reads it alone.
             None => self.read_one(points, json, json).map_err(|refusal| {
                 if refusal.reason == Reason::MissingField && !may_stand_alone {
                     Refusal::new(Reason::MissingField, format!("{} is missing", pointer.as_str()))
@@ -191,63 +200,70 @@ impl Mapping {
         }
     }
 
-    fn read_one(&self, points: &mut Points<'_>, json: &str, within: &str) -> Result<(), Refusal> {
-        let Self { fields, habits } = self;
-        let mut found = points.reading.find(json)?;
-        if let Some(kind) = (habits.ignored_kind)(&found, json)? {
+    fn read_one(
+        &self,
+        points: &mut Points<'_>,
+        json: &str,
+        enclosing: &str,
+    ) -> Result<(), Refusal> {
+        let Self { fields, quirks } = self;
+        let mut found = points.schema.find(json)?;
+        if let Some(kind) = (quirks.ignored_kind)(&found, json)? {
             points.ignore(kind);
             return Ok(());
         }
-        let read_unknown = |value| habits.number(value);
+        let read_number = |value| quirks.number(value);
         if let Some(more) = &fields.more
-            && let Some(kind) = more.apply(&mut found, read_unknown)?
+            && let Some(kind) = more.apply(&mut found, read_number)?
         {
             points.ignore(kind);
             return Ok(());
         }
         let root =
-            if habits.root_is_optional && found[ROOT].is_missing() { &[] } else { habits.root };
+            if quirks.root_is_optional && found[ROOT].is_missing() { &[] } else { quirks.root };
         let [lat, lng, ts, speed, heading, alt, acc, seq, .., south, west, driver] = found;
-        let (lat, lng) = if habits.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
+        let (lat, lng) = if quirks.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
         let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, factor)| *factor);
         let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, factor)| *factor);
-        let ts_unit = points.reading.ts_unit;
+        let ts_unit = points.schema.ts_unit;
         if let Scalar::Text(text) = &ts
             && !ts_unit.is_text()
         {
             exponent::check_time(text, ts_unit)?;
         }
-        let is_in_figures =
-            ts_unit == TimeUnit::BySize && ts.as_text().is_some_and(crate::time::is_in_figures);
-        let is_text = ts_unit.is_text() || is_in_figures;
-        // Numbers within a `"LAT,LNG"` string have no exponent.
+        let is_date_in_digits =
+            ts_unit == TimeUnit::BySize && ts.as_text().is_some_and(crate::time::is_date_in_digits);
+        let is_text = ts_unit.is_text() || is_date_in_digits;
+        // `"LAT,LNG"` is not checked: `check_exponents` looks for one number per pointer.
         let may_have_exponent =
-            |value| exponent::may_have_one(value) && !habits.lat_lng_is_one_string;
-        if may_have_exponent(&lat) || may_have_exponent(&lng) || exponent::may_have_one(&ts) {
+            |value| exponent::may_have_exponent(value) && !quirks.lat_lng_is_one_string;
+        if may_have_exponent(&lat) || may_have_exponent(&lng) || exponent::may_have_exponent(&ts) {
             self.check_exponents(json, ts_unit)?;
         }
         let (lat, lng) = if lat.as_text().is_some() || lng.as_text().is_some() {
-            (habits.degrees(lat, LAT)?, habits.degrees(lng, LNG)?)
+            (quirks.degrees(lat, LAT)?, quirks.degrees(lng, LNG)?)
         } else {
             (lat, lng)
         };
-        // Import checks more members itself, and suggests another remedy.
-        if !points.reading.checks_hemispheres {
+        // `milepost import` checks more members, and suggests a remedy of its own.
+        if !points.schema.checks_hemispheres {
             names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
         }
         let point = Point {
             lat,
             lng,
-            ts: if is_text { ts } else { habits.number(ts) },
-            seq: habits.number(seq),
-            speed: habits.magnitude(speed, Quantity::Speed, speed_factor),
-            heading: habits.magnitude(heading, Quantity::Angle, 1.0),
-            alt: habits.measured(alt, Quantity::Length, alt_factor),
-            acc: habits.magnitude(acc, Quantity::Length, 1.0),
+            ts: if is_text { ts } else { quirks.number(ts) },
+            seq: quirks.number(seq),
+            speed: quirks.magnitude(speed, Quantity::Speed, speed_factor),
+            heading: quirks.magnitude(heading, Quantity::Angle, 1.0),
+            alt: quirks.measured(alt, Quantity::Length, alt_factor),
+            acc: quirks.magnitude(acc, Quantity::Length, 1.0),
             ..Point::default()
         };
-        points
-            .add(&point, &Origin { driver, within: within.as_bytes(), root, raw: json.as_bytes() })
+        points.add(
+            &point,
+            &Origin { driver, enclosing: enclosing.as_bytes(), root, raw: json.as_bytes() },
+        )
     }
 }
 
@@ -296,13 +312,13 @@ impl Fields {
     }
 }
 
-/// Reads a string with a unit after its number; leaves other strings unchanged.
+/// Parses a string with a unit after its number; returns other strings unchanged.
 #[cold]
 fn with_unit(text: Cow<'_, str>, quantity: Quantity) -> Scalar<'_> {
-    quantity.read(&text).map_or(Scalar::Text(text), |number| Scalar::Number(number.into()))
+    quantity.parse(&text).map_or(Scalar::Text(text), |number| Scalar::Number(number.into()))
 }
 
-/// Parses `"LAT,LNG"`, also with degree signs, as in Google's Timeline.
+/// Parses `"LAT,LNG"`, also with degree signs: `"52.5°, 13.4°"`.
 fn lat_and_lng(value: &Scalar<'_>) -> Result<(Scalar<'static>, Scalar<'static>), Refusal> {
     let degrees = |text: &str| number(text.trim().trim_end_matches('°'));
     if let Some((lat, lng)) = value.as_text().and_then(|text| text.split_once(','))

@@ -1,4 +1,4 @@
-//! milepost's own format: the keys of the table in docs/reference.md, SI units.
+//! Reads milepost's own format: the keys of the table in docs/drivers.md, in SI units and degrees.
 
 use std::sync::LazyLock;
 
@@ -23,7 +23,7 @@ pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
 fn read_one(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     let mut point = Point::default();
     point.fill(json)?;
-    if exponent::may_have_one(&point.ts) {
+    if exponent::may_have_exponent(&point.ts) {
         check_exponents(json)?;
     }
     points.add(&point, &Origin::whole(json.as_bytes()))

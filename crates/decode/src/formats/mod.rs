@@ -1,5 +1,5 @@
-//! The formats. Most are mappings; milepost's own, GeoJSON and NMEA are code, because a mapping
-//! cannot describe them.
+//! Reads payloads in their formats. Most formats are mappings; milepost's own, GeoJSON and NMEA are
+//! code, because a mapping cannot describe them.
 
 mod degrees;
 mod geojson;
@@ -19,11 +19,12 @@ use crate::driver::Driver;
 use crate::extract::Paths;
 use crate::keep::Keep;
 use crate::points::Points;
-use crate::reading::Reading;
 use crate::refusal::Refusal;
 use crate::reject::Reason;
+use crate::schema::Schema;
 use crate::unit::{SpeedUnit, TimeUnit};
 
+/// The format of a source's payloads.
 #[derive(Debug, Clone)]
 pub enum Format {
     Milepost,
@@ -51,8 +52,9 @@ impl Format {
         !matches!(self, Self::Nmea)
     }
 
-    pub(super) fn reading(&self, driver: Driver, keep: Keep) -> Reading {
-        let of = |root: &str, fields: &[&str], lat_lng: [&str; 2], ts_unit| {
+    /// Returns the schema of a source with this format.
+    pub(super) fn schema(&self, driver: Driver, keep: Keep) -> Schema {
+        let parts = |root: &str, fields: &[&str], lat_lng: [&str; 2], ts_unit| {
             let used = fields
                 .iter()
                 .map(|path| path.strip_prefix(root).unwrap_or(path).to_owned())
@@ -64,18 +66,18 @@ impl Format {
             };
             (paths, used, lat_lng.map(str::to_owned), ts_unit)
         };
-        let (mut paths, used, called, ts_unit) = match self {
-            Self::Milepost => of("", &milepost::fields(), ["lat", "lng"], TimeUnit::BySize),
+        let (mut paths, used, lat_lng_names, ts_unit) = match self {
+            Self::Milepost => parts("", &milepost::fields(), ["lat", "lng"], TimeUnit::BySize),
             Self::GeoJson(_) => {
                 let lat_lng = ["geometry/coordinates/1", "geometry/coordinates/0"];
                 let aliases = geojson::ALIASES.iter().map(|(path, _)| *path);
                 let fields: Vec<&str> = geojson::FIELDS.iter().copied().chain(aliases).collect();
-                let (_, used, called, ts_unit) =
-                    of("properties/", &fields, lat_lng, TimeUnit::BySize);
-                (Paths::new(geojson::FIELDS), used, called, ts_unit)
+                let (_, used, lat_lng_names, ts_unit) =
+                    parts("properties/", &fields, lat_lng, TimeUnit::BySize);
+                (Paths::new(geojson::FIELDS), used, lat_lng_names, ts_unit)
             }
-            Self::Nmea => of("", &[], ["lat", "lng"], TimeUnit::Milliseconds),
-            Self::Mapped(mapping) => mapping.reading(),
+            Self::Nmea => parts("", &[], ["lat", "lng"], TimeUnit::Milliseconds),
+            Self::Mapped(mapping) => mapping.schema_parts(),
         };
         if let Self::GeoJson(_) = self {
             geojson::ALIASES.iter().for_each(|(path, slot)| paths.add_alias(path, *slot));
@@ -83,21 +85,21 @@ impl Format {
         if let Driver::Payload(pointer) = &driver {
             paths.add_driver(pointer);
         }
-        let ts_called = match self {
+        let ts_name = match self {
             Self::Milepost => Some("ts".to_owned()),
             Self::GeoJson(_) => Some("properties/ts".to_owned()),
             Self::Nmea => None,
-            Self::Mapped(mapping) => mapping.ts_called(),
+            Self::Mapped(mapping) => mapping.ts_name(),
         };
         let local = if let Self::Mapped(mapping) = self { mapping.local() } else { None };
         let is_own = matches!(self, Self::Milepost);
-        Reading {
+        Schema {
             driver,
             keep,
             paths,
             used,
-            called,
-            ts_called,
+            lat_lng_names,
+            ts_name,
             ts_unit,
             local,
             is_own,
@@ -108,7 +110,7 @@ impl Format {
     }
 }
 
-/// Passes every point of a payload to `points`.
+/// Adds every point of a payload to `points`.
 pub(super) fn read(
     format: &Format,
     points: &mut Points<'_>,

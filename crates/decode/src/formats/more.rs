@@ -1,5 +1,5 @@
-//! Options of a configured mapping besides pointers and units: hemispheres, the date of a time,
-//! values that mean "unknown", and the treatment of a message without a position.
+//! Applies the options of a configured mapping besides pointers and units: hemispheres, the date of
+//! a time, values that mean "unknown", and the treatment of a message without a position.
 
 use std::sync::Arc;
 
@@ -15,8 +15,9 @@ use crate::unit::number_and_unit;
 /// Names of a mapping's own fields by slot, in the order of
 /// [`Fields::pointers`](super::mapped::Fields::pointers).
 pub const FIELDS: [&str; 8] = ["lat", "lng", "ts", "speed", "heading", "alt", "acc", "seq"];
-/// Slots after those of [`mapped`](super::mapped): the hemispheres of lat and lng, and the date.
+/// Slots of the hemispheres of lat and lng, after those of [`mapped`](super::mapped).
 const HEMISPHERES: [usize; 2] = [12, 13];
+/// Slot of the date.
 const DATE: usize = 14;
 pub(super) const LAT: usize = 0;
 pub(super) const LNG: usize = 1;
@@ -24,6 +25,7 @@ const TS: usize = 2;
 const HEADING: usize = 4;
 const ACC: usize = 6;
 
+/// Options of a mapping that most formats do not need.
 #[derive(Debug, Clone, PartialEq)]
 pub struct More {
     /// Notation of lat and lng.
@@ -32,10 +34,11 @@ pub struct More {
     pub hemispheres: [Option<Pointer>; 2],
     /// The date of a `ts` that is a time of day.
     pub date: Option<Pointer>,
-    /// How a string in `ts` is parsed.
+    /// Zone and pattern of a string in `ts`.
     pub local: Option<Arc<Local>>,
-    /// Factors of heading and acc.
+    /// Size of the heading's unit in degrees.
     pub heading: f64,
+    /// Size of the accuracy's unit in metres.
     pub acc: f64,
     /// Values as sent, before any unit, that mean "not available", by slot.
     pub unknown: Vec<(usize, f64)>,
@@ -76,6 +79,7 @@ pub fn unknown(text: &str) -> Result<(usize, f64), String> {
 }
 
 impl More {
+    /// Returns the pointers of these options, each with its slot.
     pub fn pointers(&self) -> impl Iterator<Item = (usize, &Pointer)> {
         let slots = [HEMISPHERES[0], HEMISPHERES[1], DATE];
         let pointers = [&self.hemispheres[0], &self.hemispheres[1], &self.date];
@@ -85,8 +89,9 @@ impl More {
             .filter_map(|(slot, pointer)| Some((slot, pointer.as_ref()?)))
     }
 
-    /// Converts the found values to milepost's units. Returns `Some` if the message holds no fix.
-    /// `read` parses a number sent as a string, if the format allows that.
+    /// Applies the options to the found values, and converts the coordinates to degrees. Returns
+    /// `Some` if the message holds no fix. `read` parses a number that was sent as a string, if the
+    /// format allows that.
     pub(super) fn apply<'a>(
         &self,
         found: &mut Found<'a>,
@@ -97,8 +102,8 @@ impl More {
         }
         for (slot, unknown) in &self.unknown {
             let value = read(std::mem::take(&mut found[*slot]));
-            let written = || number_and_unit(value.as_text()?).map(|(number, _)| number);
-            if value.as_f64().or_else(written) != Some(*unknown) {
+            let before_unit = || number_and_unit(value.as_text()?).map(|(number, _)| number);
+            if value.as_f64().or_else(before_unit) != Some(*unknown) {
                 found[*slot] = value;
             } else if matches!(*slot, LAT | LNG) {
                 return Ok(Some(Ignored::NoFix));
@@ -112,7 +117,7 @@ impl More {
             }
             let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit)?);
             unit.check_minutes(&value, slot)?;
-            let value = unit.read(value);
+            let value = unit.to_degrees(value);
             found[slot] = match &self.hemispheres[slot] {
                 Some(pointer) => signed(value, &found[HEMISPHERES[slot]], slot, pointer)?,
                 None => value,
@@ -144,8 +149,8 @@ impl More {
 }
 
 impl More {
-    /// Rejects degrees that were read in a unit for large integers, such as 1e-7 deg, or as degrees
-    /// and minutes: they would lie next to 0, 0.
+    /// Rejects plain degrees if the unit is one of large integers, such as 1e-7 deg, or
+    /// `ddmm.mmmm`: the fix would lie next to 0, 0.
     fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
         let is_scaled = |unit: &Degrees| unit.factor() <= 1e-5 || unit.has_minutes();
         if !self.degrees.iter().all(is_scaled) {
@@ -190,10 +195,10 @@ fn signed<'a>(
             format!("{field} is {number}, and {at} says {c}: which is right?"),
         ),
         Some(_) | None => {
-            let wanted = format!("not {positive} or {negative}");
+            let expected = format!("not {positive} or {negative}");
             refuse(
                 Reason::WrongType,
-                format!("{at}, the hemisphere of {field}, is {hemisphere}, {wanted}"),
+                format!("{at}, the hemisphere of {field}, is {hemisphere}, {expected}"),
             )
         }
     }

@@ -1,10 +1,11 @@
-//! NMEA 0183: RMC and GGA sentences of any talker, one or several lines a message. Knots,
-//! ddmm.mmmm, UTC.
+//! Reads NMEA 0183: RMC and GGA sentences of any talker, one or several lines per message. Speeds
+//! are in knots, coordinates in ddmm.mmmm, times in UTC.
 //!
-//! All sentences of a message with the same time are one fix, in any order: RMC gives place, speed
-//! and course, GGA adds the altitude. A sentence with a time of day and no date gets the day
-//! that fits: next to the nearest RMC or ZDA of the message, else next to the time of receipt. GGA
-//! gives metres above the sea and the sea's height above the ellipsoid: the altitude is their sum.
+//! All sentences of a message with the same time are one fix, in any order: RMC gives position,
+//! speed and course; GGA adds the altitude. A sentence without a date gets the day on which its
+//! time is closest to that of the nearest RMC or ZDA of the message, or else to the time of
+//! receipt. The altitude is above the ellipsoid: the sum of GGA's altitude above mean sea level and
+//! its geoid separation.
 
 use std::collections::HashMap;
 
@@ -22,8 +23,8 @@ use crate::unit::SpeedUnit;
 /// Longest line that is read as a sentence, in bytes. The standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
 const DAY_MS: i64 = 86_400_000;
-/// Number of sentences up to which each is compared with all others. Above it, a hash table finds
-/// those with the same time.
+/// Maximum number of sentences that are compared with each other one by one. For more, a hash table
+/// finds those with the same time.
 const COMPARED_MAX: usize = 32;
 
 /// A valid RMC or GGA sentence.
@@ -31,7 +32,7 @@ struct Fix<'a> {
     line: &'a str,
     /// Milliseconds since midnight.
     time_ms: i64,
-    /// Midnight of its date in Unix milliseconds; RMC only.
+    /// Midnight of the sentence's date in Unix milliseconds; RMC only.
     day_ms: Option<i64>,
     lat: f64,
     lng: f64,
@@ -52,12 +53,14 @@ enum Sentence<'a> {
     Ignored(Ignored),
 }
 
-/// A sentence with a place or a clock, and its position in the message.
+/// A sentence with a fix or a clock, and its place in the message.
 struct Entry<'a> {
+    /// Index of the line in the message.
     line: usize,
-    /// Unix milliseconds: its own time, or its time of day on the nearest day.
+    /// Unix milliseconds: the sentence's own time, or its time of day on the nearest day.
     at: Option<i64>,
-    /// `None`: a ZDA sentence, or a fix that was joined to another sentence with the same time.
+    /// `None`: a ZDA sentence, or a fix that was merged into an earlier sentence with the same
+    /// time.
     fix: Option<Fix<'a>>,
 }
 
@@ -90,23 +93,23 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
     let Some(last) = last else {
         return refuse(Reason::InvalidSentence, "the payload contains no sentence");
     };
-    date(&mut entries, points.received_at.unix_ms());
-    join(&mut entries);
+    assign_days(&mut entries, points.received_at.unix_ms());
+    merge_same_time(&mut entries);
     let without_rmc = edge_lines_without_rmc(&entries, last);
     for entry in &entries {
         match (entry.at, &entry.fix) {
             (_, Some(fix)) if fix.motion.is_none() && without_rmc.contains(&Some(entry.line)) => {
                 points.ignore(Ignored::Sentence);
             }
-            (Some(unix_ms), Some(fix)) => add(points, unix_ms, fix),
+            (Some(unix_ms), Some(fix)) => add_fix(points, unix_ms, fix),
             (None, _) | (_, None) => {}
         }
     }
     Ok(())
 }
 
-/// Returns the non-empty lines. Devices end them with CR LF, LF, CR or NUL, and some not at all: a
-/// checksum that another sentence follows ends a line as well.
+/// Returns the non-empty lines. Devices end them with CR LF, LF, CR or NUL. Some do not end them at
+/// all, so a checksum that another sentence follows ends a line as well.
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
     let begins = |at: &usize| matches!(payload.get(*at), Some(b'$' | b'!'));
@@ -127,7 +130,7 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
 /// Sets the day of each fix without a date: the day on which its time is closest to that of the
 /// nearest dated sentence, or to the time of receipt if there is none. Of two equally near
 /// sentences, the earlier one is used.
-fn date(entries: &mut [Entry<'_>], receipt: i64) {
+fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
     for n in 0..entries.len() {
         let Entry { line, at, fix } = &entries[n];
@@ -143,41 +146,43 @@ fn date(entries: &mut [Entry<'_>], receipt: i64) {
         }
         let after = entries.get(next).and_then(|entry| Some((entry.line, entry.at?)));
         let clocks = before.into_iter().chain(after);
-        let clock = clocks.min_by_key(|(at, _)| at.abs_diff(line)).map_or(receipt, |(_, ms)| ms);
+        let clock =
+            clocks.min_by_key(|(at, _)| at.abs_diff(line)).map_or(received_at_ms, |(_, ms)| ms);
         entries[n].at = Some(on_the_nearest_day(time_ms, clock));
     }
 }
 
-/// Joins all sentences with the same time into one fix, in the place of the first of them.
-fn join(entries: &mut [Entry<'_>]) {
+/// Merges all sentences with the same time into one fix, at the place of the first one in the
+/// message.
+fn merge_same_time(entries: &mut [Entry<'_>]) {
     let mut known: HashMap<i64, usize> = HashMap::new();
     for n in 0..entries.len() {
         let (Some(unix_ms), true) = (entries[n].at, entries[n].fix.is_some()) else { continue };
-        let same = if entries.len() > COMPARED_MAX {
+        let earlier = if entries.len() > COMPARED_MAX {
             Some(*known.entry(unix_ms).or_insert(n)).filter(|at| *at < n)
         } else {
             let same = |entry: &Entry<'_>| entry.at == Some(unix_ms) && entry.fix.is_some();
             entries[..n].iter().position(same)
         };
-        if let Some(at) = same
+        if let Some(at) = earlier
             && let Some(fix) = entries[n].fix.take()
             && let Some(first) = &mut entries[at].fix
         {
-            first.join(fix);
+            first.merge(fix);
         }
     }
 }
 
-/// Returns the lines of GGA sentences at the beginning or end of a message whose RMC sentence is in
-/// the message before or after. Stored as fixes of their own, they would replace the fixes of the
-/// RMC sentences, which have more fields.
+/// Returns the first line, the last line, both or none: those that hold a GGA sentence whose RMC
+/// sentence is in the previous or next message. Stored as fixes of their own, such sentences would
+/// replace the fixes of the RMC sentences, which have more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let alone = || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
     let edges = [0, last].map(|edge| alone().find(|line| *line == edge));
     let at_edges = edges.iter().flatten().count();
-    let is_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
-    if at_edges > 0 && alone().count() <= at_edges && is_pairs() { edges } else { [None, None] }
+    let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
+    if at_edges > 0 && alone().count() <= at_edges && has_pairs() { edges } else { [None, None] }
 }
 
 /// Returns a time of day on the day on which it is nearest to `unix_ms`.
@@ -188,8 +193,9 @@ fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
 }
 
 impl Fix<'_> {
-    /// Adds the fields of another sentence with the same time. The place is that of the first RMC.
-    fn join(&mut self, mut other: Self) {
+    /// Adds the fields of another sentence with the same time. The position is that of the first
+    /// RMC.
+    fn merge(&mut self, mut other: Self) {
         if self.motion.is_none() && other.motion.is_some() {
             std::mem::swap(self, &mut other);
         }
@@ -197,7 +203,7 @@ impl Fix<'_> {
     }
 }
 
-fn add(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
+fn add_fix(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
     let Fix { line, lat, lng, motion, alt, .. } = fix;
     let optional = |text: &str| {
         if text.is_empty() {
@@ -222,8 +228,12 @@ fn add(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
     }
 }
 
+/// Parses a sentence.
+///
+/// # Errors
+/// The line is not a sentence, its checksum is wrong, or one of its fields cannot be read.
 fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
-    let fields = checked(line)?;
+    let fields = verify_checksum(line)?;
     let mut fields = fields.split(',');
     let address = fields.next().unwrap_or_default();
     let fields: arrayvec::ArrayVec<&str, 20> = fields.take(20).collect();
@@ -268,7 +278,7 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
 }
 
 /// Returns the text between `$` and `*`, if the checksum after it is correct.
-fn checked(line: &str) -> Result<&str, Refusal> {
+fn verify_checksum(line: &str) -> Result<&str, Refusal> {
     let invalid =
         || Refusal::new(Reason::InvalidSentence, "the line is not a sentence such as $GPRMC,…*hh");
     let body = line
@@ -291,7 +301,7 @@ fn checked(line: &str) -> Result<&str, Refusal> {
 
 /// Parses `ddmm.mmmm` or `dddmm.mmmm` with its hemisphere.
 fn degrees([text, letter]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f64, Refusal> {
-    let wanted = || {
+    let invalid = || {
         Refusal::new(
             Reason::InvalidSentence,
             format!("\"{text},{letter}\": must be ddmm.mmmm,{positive} or ddmm.mmmm,{negative}"),
@@ -300,7 +310,7 @@ fn degrees([text, letter]: [&str; 2], [positive, negative]: [&str; 2]) -> Result
     let point = text.find('.').unwrap_or(text.len());
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if !(3..=5).contains(&point) || !plain {
-        return Err(wanted());
+        return Err(invalid());
     }
     let (whole, minutes) = text.split_at(point - 2);
     let (whole, minutes): (f64, f64) = whole
@@ -308,19 +318,19 @@ fn degrees([text, letter]: [&str; 2], [positive, negative]: [&str; 2]) -> Result
         .ok()
         .zip(minutes.parse().ok())
         .filter(|(_, minutes)| *minutes < 60.0)
-        .ok_or_else(wanted)?;
+        .ok_or_else(invalid)?;
     let degrees = whole + minutes / 60.0;
     if letter == positive {
         Ok(degrees)
     } else if letter == negative {
         Ok(-degrees)
     } else {
-        Err(wanted())
+        Err(invalid())
     }
 }
 
-/// Parses `ddmmyy` into its midnight in Unix milliseconds. GPS begins in 1980, so the years 80 to
-/// 99 are 1980 to 1999.
+/// Parses `ddmmyy`; returns midnight of that day in Unix milliseconds. GPS began in 1980, so the
+/// years 80 to 99 are 1980 to 1999.
 fn day_ms(date: &str) -> Result<i64, Refusal> {
     let read = || {
         let [day, month, year] = pairs(date.as_bytes()).filter(|_| date.len() == 6)?;
@@ -334,7 +344,7 @@ fn midnight(year: u32, month: u32, day: u32) -> Option<i64> {
     Some(i64::from(day.to_epoch_days()) * DAY_MS)
 }
 
-/// Parses `hhmmss.sss` into milliseconds. A leap second becomes the second after it.
+/// Parses `hhmmss.sss` into milliseconds since midnight. A leap second becomes the second after it.
 fn time_ms(time: &str) -> Result<i64, Refusal> {
     let read = || {
         let [hour, minute, second] = pairs(time.as_bytes())?;
@@ -362,6 +372,7 @@ fn digits(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| is_number)
 }
 
+/// Parses the decimals of a second; digits after the third are dropped.
 fn milliseconds(digits: &[u8]) -> Option<u32> {
     let digit = |at: usize| digits.get(at).map_or(0, |digit| u32::from(digit.wrapping_sub(b'0')));
     let is_number = digits.iter().all(u8::is_ascii_digit);

@@ -1,7 +1,8 @@
 //! Third-party formats that milepost ships as mappings: the pointers and units of their values, and
-//! the peculiarities of their devices. All numbers are metres, degrees and the units named here.
+//! the quirks of their devices. Lengths are in metres, angles in degrees, other numbers in the
+//! units named here.
 
-use super::mapped::{EXTRA, Fields, Habits, Mapping, ROOT};
+use super::mapped::{EXTRA, Fields, Mapping, Quirks, ROOT};
 use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
 use crate::json::Scalar;
@@ -11,14 +12,15 @@ use crate::unit::{SpeedUnit, TimeUnit};
 
 struct Shipped {
     name: &'static str,
-    /// Pointers of lat, lng, speed, heading, alt, acc; empty if the format has no such field.
+    /// Pointers of lat, lng, speed, heading, alt, acc; an empty string if the format has no such
+    /// field.
     at: [&'static str; 6],
     ts: (&'static str, TimeUnit),
-    /// `None`: the source defines it.
+    /// `None`: the source defines the unit.
     speed_unit: Option<SpeedUnit>,
     /// Pointer of an array of points, if a message can hold several.
     points: Option<&'static str>,
-    habits: Habits,
+    quirks: Quirks,
 }
 
 const COORDS: [&str; 6] = [
@@ -40,12 +42,12 @@ static SHIPPED: [Shipped; 6] = [
         speed_unit: Some(SpeedUnit::KilometresPerHour),
         points: None,
         // Greenwich devices, and apps before 2015, send numbers as strings.
-        habits: Habits {
+        quirks: Quirks {
             numbers_may_be_strings: true,
             negative_is_unknown: true,
             extra: &["_type"],
             ignored_kind: owntracks,
-            ..Habits::NONE
+            ..Quirks::NONE
         },
     },
     // The JSON that a Traccar server forwards. https://www.traccar.org/forward/
@@ -62,11 +64,11 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/position/fixTime", TimeUnit::Rfc3339),
         speed_unit: Some(SpeedUnit::Knots),
         points: None,
-        habits: Habits {
+        quirks: Quirks {
             root: &["position"],
             extra: &["event"],
             ignored_kind: traccar,
-            ..Habits::NONE
+            ..Quirks::NONE
         },
     },
     // Traccar Client from version 9 on, and other apps on the same background-geolocation SDK:
@@ -78,11 +80,11 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/timestamp", TimeUnit::Rfc3339),
         speed_unit: Some(SpeedUnit::MetresPerSecond),
         points: Some("/location"),
-        habits: Habits {
+        quirks: Quirks {
             negative_is_unknown: true,
             root: &["location"],
             root_is_optional: true,
-            ..Habits::NONE
+            ..Quirks::NONE
         },
     },
     // Codec JSON over MQTT: `latlng` is one string; everything else is named by its AVL id.
@@ -100,13 +102,13 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/state/reported/ts", TimeUnit::Milliseconds),
         speed_unit: Some(SpeedUnit::KilometresPerHour),
         points: None,
-        habits: Habits {
+        quirks: Quirks {
             numbers_may_be_strings: true,
             lat_lng_is_one_string: true,
             root: &["state", "reported"],
             extra: &["CMD", "RSP"],
             ignored_kind: teltonika,
-            ..Habits::NONE
+            ..Quirks::NONE
         },
     },
     // Device telemetry: `{"ts": …, "values": {…}}`, or the values alone, which have no time.
@@ -117,13 +119,13 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/ts", TimeUnit::Milliseconds),
         speed_unit: None,
         points: None,
-        habits: Habits {
+        quirks: Quirks {
             numbers_may_be_strings: true,
             root: &["values"],
             root_is_optional: true,
             ts_is_beside_root: true,
             ignored_kind: thingsboard,
-            ..Habits::NONE
+            ..Quirks::NONE
         },
     },
     // A browser's GeolocationPosition; null means unknown.
@@ -134,13 +136,14 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/timestamp", TimeUnit::Milliseconds),
         speed_unit: Some(SpeedUnit::MetresPerSecond),
         points: None,
-        habits: Habits::NONE,
+        quirks: Quirks::NONE,
     },
 ];
 
-/// Returns a shipped mapping. `speed_unit`: the source's, for a format without a unit of its own.
+/// Returns the shipped mapping of this name. `speed_unit`: the unit that the source states, for a
+/// format that defines none.
 pub fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mapping> {
-    let Shipped { at, ts, speed_unit: own, points, habits, .. } =
+    let Shipped { at, ts, speed_unit: own, points, quirks, .. } =
         SHIPPED.iter().find(|shipped| shipped.name == name)?;
     let pointer = |text: &str| Pointer::new(text).expect("the table is well formed");
     let [lat, lng, speed, heading, alt, acc] =
@@ -159,7 +162,7 @@ pub fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mapping> {
         driver: None,
         more: None,
     };
-    Some(Mapping::shipped(fields, *habits))
+    Some(Mapping::shipped(fields, *quirks))
 }
 
 fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
@@ -183,7 +186,8 @@ fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     }))
 }
 
-/// Ignores an event: it repeats a position that Traccar forwards in a message of its own.
+/// Ignores an event: it repeats a position that the Traccar server forwards in a message of its
+/// own.
 fn traccar(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     Ok((!found[EXTRA].is_missing()).then_some(Ignored::Event))
 }

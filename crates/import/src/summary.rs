@@ -1,23 +1,24 @@
-//! Summary of a file: where each field is, which names are not read, and whether the fixes are
-//! plausible.
+//! Summarises a file: the place of each field, the names that are not read, and warnings about
+//! implausible fixes.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::json;
 
-use milepost_command::rows::{fix as fix_shown, rfc3339};
+use milepost_command::rows::{fix as fix_json, rfc3339};
 use milepost_decode::metres as metres_between;
 use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Distance in metres between two fixes with the same time, above which neither the noise of two
-/// receivers nor a second of driving explains it.
+/// Distance in metres between two fixes with the same time that neither the noise of two receivers
+/// nor a second of driving explains.
 const SAME_TIME_METRES: f64 = 1_000.0;
 /// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
 
+/// The summary of a file, in `understood` of the result.
 #[derive(Debug, Default)]
 pub(super) struct FileSummary {
     file: String,
@@ -31,20 +32,23 @@ pub(super) struct FileSummary {
     /// South, north, west, east in 1e-7 degrees.
     area: Option<[i32; 4]>,
     fastest_cms: Option<u16>,
-    /// Highest speed between consecutive fixes of the file.
+    /// Highest speed in m/s between consecutive fixes of the file.
     highest_mps: f64,
+    /// Number of pairs of consecutive fixes that would need more than [`IMPOSSIBLE_MPS`].
     impossible: u64,
     /// Number of pairs of consecutive fixes that have the same time and are far apart.
     same_time: u64,
-    /// Number of fixes with a fraction in their degrees.
-    in_fractions: u64,
-    /// Metres between consecutive fixes while moving; `moved_by_speed` holds the metres that their
-    /// speeds imply.
-    moved: f64,
-    moved_by_speed: f64,
+    /// Number of fixes whose degrees have a fraction.
+    with_fraction: u64,
+    /// Metres between consecutive fixes while moving.
+    metres_moved: f64,
+    /// Metres that the speeds of these fixes imply.
+    metres_by_speed: f64,
+    /// Driver, time, latitude and longitude of the previous fix.
     last: Option<(DriverId, Timestamp, f64, f64)>,
-    rows_in_1252: u64,
-    is_shown: bool,
+    /// Rows that are not UTF-8.
+    windows_1252_rows: u64,
+    is_logged: bool,
     /// The first fix, as `milepost decode` shows it.
     example: Option<serde_json::Value>,
 }
@@ -54,23 +58,24 @@ impl FileSummary {
         Self { file, read, unread: unread.into_iter().collect(), ..Self::default() }
     }
 
+    /// Adds unread names, up to about 64.
     pub(super) fn add_unread(&mut self, names: &BTreeSet<String>) {
         if !names.is_empty() && self.unread.len() < 64 {
             self.unread.extend(names.iter().cloned());
         }
     }
 
-    pub(super) fn set_rows_in_1252(&mut self, rows: u64) {
-        self.rows_in_1252 = rows;
+    pub(super) fn set_windows_1252_rows(&mut self, rows: u64) {
+        self.windows_1252_rows = rows;
     }
 
     pub(super) fn set_payloads(&mut self, payloads: u64) {
         self.payloads = payloads;
     }
 
-    /// Returns the detail of a reject with its place, `FILE:LINE`.
+    /// Returns the detail of a reject with the place of the fix, `FILE:LINE`.
     pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
-        // A file has no source, and perhaps no format, that could state the zone.
+        // A file has no source, and perhaps no format, in which the zone could be set.
         let detail =
             detail.replace("`zone` of the source or `ts_zone` of the format", "--zone").replace(
                 "`zone` of the source, `ts_zone` of the format, or --zone of import",
@@ -79,6 +84,7 @@ impl FileSummary {
         format!("{}: {detail}", self.place(line))
     }
 
+    /// Returns the place of a fix, `FILE:LINE`.
     pub(super) fn place(&self, line: u64) -> String {
         format!("{}:{line}", self.file)
     }
@@ -87,19 +93,19 @@ impl FileSummary {
         self.rejects += 1;
     }
 
-    pub(super) fn mark_shown(&mut self) {
-        self.is_shown = true;
+    pub(super) fn mark_logged(&mut self) {
+        self.is_logged = true;
     }
 
-    /// Returns whether the summary has positions and was not shown yet.
-    pub(super) fn is_unshown(&self) -> bool {
-        !self.is_shown && self.positions > 0
+    /// Returns whether the summary has positions and was not logged yet.
+    pub(super) fn needs_log(&self) -> bool {
+        !self.is_logged && self.positions > 0
     }
 
     pub(super) fn add_position(&mut self, fix: &Position) {
         self.positions += 1;
         if self.example.is_none() {
-            self.example = Some(fix_shown(fix));
+            self.example = Some(fix_json(fix));
         }
         let (lat, lng) = (fix.lat.e7(), fix.lng.e7());
         let [south, north, west, east] = self.area.unwrap_or([lat, lat, lng, lng]);
@@ -110,7 +116,7 @@ impl FileSummary {
         if is_known {
             self.fastest_cms = self.fastest_cms.max(Some(fix.speed.cms()));
         }
-        self.in_fractions += u64::from(lat % 10_000_000 != 0 || lng % 10_000_000 != 0);
+        self.with_fraction += u64::from(lat % 10_000_000 != 0 || lng % 10_000_000 != 0);
         let (lat, lng) = (f64::from(lat) / 1e7, f64::from(lng) / 1e7);
         if let Some((driver, ts, before_lat, before_lng)) = self.last
             && driver == fix.driver_id
@@ -118,14 +124,14 @@ impl FileSummary {
             let seconds = (fix.ts.unix_ms() - ts.unix_ms()).abs() as f64 / 1e3;
             let metres = metres_between([before_lat, before_lng], [lat, lng]);
             self.same_time += u64::from(seconds == 0.0 && metres > SAME_TIME_METRES);
-            // In less than a second, a receiver's noise would look like a speed.
+            // Within less than a second, a receiver's noise would look like a speed.
             if seconds >= 1.0 {
                 let mps = metres / seconds;
                 self.highest_mps = self.highest_mps.max(mps);
                 self.impossible += u64::from(mps > IMPOSSIBLE_MPS);
                 if is_known && mps > 2.0 && seconds <= 60.0 {
-                    self.moved += metres;
-                    self.moved_by_speed += f64::from(fix.speed.cms()) / 100.0 * seconds;
+                    self.metres_moved += metres;
+                    self.metres_by_speed += f64::from(fix.speed.cms()) / 100.0 * seconds;
                 }
             }
         }
@@ -150,7 +156,7 @@ impl FileSummary {
                 self.same_time
             ));
         }
-        if self.positions > 1 && self.in_fractions == 0 {
+        if self.positions > 1 && self.with_fraction == 0 {
             warnings.push(
                 "all places are whole degrees: are decimal commas taken for separators?".to_owned(),
             );
@@ -164,8 +170,8 @@ impl FileSummary {
                     .to_owned(),
             );
         }
-        // Judge the unit only after enough driving to tell it from noise.
-        let ratio = self.moved_by_speed / self.moved.max(1.0);
+        // Judge the unit of speed only after enough driving to tell it from noise.
+        let ratio = self.metres_by_speed / self.metres_moved.max(1.0);
         let units = [
             (3.6, "km/h read as m/s"),
             (1.944, "knots read as m/s"),
@@ -174,18 +180,18 @@ impl FileSummary {
             (0.514, "m/s read as knots"),
             (0.447, "m/s read as mph"),
         ];
-        if self.moved > 2_000.0
-            && let Some((_, what)) =
+        if self.metres_moved > 2_000.0
+            && let Some((_, mix_up)) =
                 units.iter().find(|(factor, _)| (ratio / factor - 1.0).abs() < 0.08)
         {
             warnings.push(format!(
-                "the speeds are {ratio:.2} times those between the places: were {what}?"
+                "the speeds are {ratio:.2} times those between the places: were {mix_up}?"
             ));
         }
-        if self.rows_in_1252 > 0 {
+        if self.windows_1252_rows > 0 {
             warnings.push(format!(
                 "{} rows are not UTF-8 and were read as windows-1252",
-                self.rows_in_1252
+                self.windows_1252_rows
             ));
         }
         warnings
@@ -201,8 +207,8 @@ impl FileSummary {
     }
 }
 
-/// Returns whether all degrees could be radians: at most π / 2 and π. Almost all of that area is
-/// sea.
+/// Returns whether all degrees may be radians: latitudes up to π / 2, longitudes up to π. As
+/// degrees, almost all of that area is sea.
 fn may_be_radians([south, north, west, east]: [i32; 4]) -> bool {
     let is_within = |e7: [i32; 2], max: f64| e7.iter().all(|e7| f64::from(*e7).abs() / 1e7 <= max);
     is_within([south, north], std::f64::consts::FRAC_PI_2)
@@ -227,9 +233,9 @@ impl fmt::Display for FileSummary {
         }
         if !unread.is_empty() {
             let names: Vec<&str> = unread.iter().take(NAMES_MAX).map(String::as_str).collect();
-            let rest = unread.len() - names.len();
-            let rest = if rest > 0 { format!(", and {rest} more") } else { String::new() };
-            write!(f, "\n  not read   {}{rest}", names.join(", "))?;
+            let count = unread.len() - names.len();
+            let more = if count > 0 { format!(", and {count} more") } else { String::new() };
+            write!(f, "\n  not read   {}{more}", names.join(", "))?;
         }
         if let Some((first, last)) = self.times {
             let [first, last] = [first, last].map(|time| rfc3339(time).to_string());

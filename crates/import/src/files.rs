@@ -1,5 +1,5 @@
-//! The thread that reads the files: it decodes payloads into positions and rejects, and collects
-//! them in batches.
+//! Opens the files and, on a thread of its own, reads them: decodes their fixes into positions and
+//! rejects, and collects these in batches.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,15 +16,15 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::args::{ImportArgs, Kind};
 use super::features::features;
 use super::kml::kml;
-use super::orders::{ImportArgs, Kind};
 use super::plan::{FileInfo, Plan, plan};
 use super::progress::{Mark, Progress, Resume, Stored};
 use super::read::{self, Table};
+use super::summary::FileSummary;
 use super::text;
 use super::timeline::timeline;
-use super::understood::FileSummary;
 use super::xml;
 use milepost_command::lines;
 use milepost_config::{Config, STORED_DAYS_MIN};
@@ -35,15 +35,17 @@ use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Field, Lacking};
 use milepost_observe::now;
 
-/// Rows of a batch. ClickHouse needs few merges for parts of this size.
+/// Maximum rows of a batch. ClickHouse needs few merges for parts of this size.
 const ROWS_MAX: usize = 50_000;
+/// Maximum bytes of a batch.
 const BYTES_MAX: usize = 24 * 1024 * 1024;
 /// Maximum number of spans of 28 days that a batch touches. A partition is a month, and ClickHouse
 /// refuses inserts that touch more than 100.
 const SPANS_MAX: usize = 40;
+/// Length of a span: 28 days, the shortest month.
 const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 
-/// Error for a file that changed since the last run. Nothing more of it is stored.
+/// Error for a file whose beginning changed since the last run. No more of it is stored.
 const CHANGED: &str = "it no longer begins with the fixes that --resume noted as stored: it was changed or replaced, or is read \
                        with other options; import it without --resume, or with another state file";
 
@@ -55,13 +57,15 @@ pub(super) struct Input {
     key: PathBuf,
     kind: Kind,
     plan: Plan,
-    /// The first fixes of the file, which are stored already.
+    /// The part of the file that is stored already.
     stored: Option<Stored>,
+    /// Length of the file; 0 for a pipe.
     pub(super) bytes: u64,
     /// For a pipe: the bytes that were already read, and the pipe.
     piped: Option<Piped>,
 }
 
+/// The bytes that were read from a pipe, and the pipe.
 struct Piped(Vec<u8>, Box<dyn Read + Send>);
 
 impl std::fmt::Debug for Piped {
@@ -70,18 +74,21 @@ impl std::fmt::Debug for Piped {
     }
 }
 
-/// A batch, and how much of each file is stored once the batch is.
+/// A batch, and the part of each file that is stored once the batch is inserted.
 #[derive(Debug)]
 pub(super) struct ClosedBatch {
     pub(super) batch: Batch,
     pub(super) stored: Vec<(PathBuf, Mark)>,
 }
 
+/// Counts and summaries of all files that were read.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) fixes: u64,
+    /// Fixes that `--resume` skipped.
     pub(super) skipped: u64,
     pub(super) positions: u64,
+    /// Payloads, or parts of one, without a fix.
     pub(super) ignored: u64,
     /// Missing and invalid fields of the positions.
     pub(super) lacking: Lacking,
@@ -97,9 +104,9 @@ pub(super) struct Counts {
     pub(super) summaries: Vec<FileSummary>,
 }
 
-/// Opens each file once, so that a wrong name or a missing unit is known before anything is
-/// imported.
-pub(super) fn files(
+/// Opens each file once and plans its decoding, so that a wrong name or a missing unit is an error
+/// before anything is imported.
+pub(super) fn open_all(
     config: &Config,
     args: &ImportArgs,
     resume: Option<&Resume>,
@@ -109,15 +116,15 @@ pub(super) fn files(
         ensure!(!is_stdin || resume.is_none(), "--resume needs a file, not standard input");
         let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };
         ensure!(!metadata.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
-        let given = args.formats.iter().find_map(|name| Kind::named(name));
-        let kind = given.map_or_else(|| Kind::of(path), Ok)?;
+        let given = args.formats.iter().find_map(|name| Kind::from_name(name));
+        let kind = given.map_or_else(|| Kind::from_path(path), Ok)?;
         // Opening a pipe a second time would lose the bytes that were read from it.
         let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
         let mut input: Box<dyn Read + Send> =
             if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
         let head = text::head(&mut input)?;
         text::refuse_foreign(&head, &path.file_name().unwrap_or_default().to_string_lossy())?;
-        let kind = Kind::by_content(&head, kind);
+        let kind = Kind::from_content(&head, kind);
         let (mut columns, mut rows) = (Vec::new(), Vec::new());
         if kind == Kind::Csv {
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
@@ -143,7 +150,7 @@ pub(super) fn files(
     args.files.iter().map(|path| open(path).with_context(|| path.display().to_string())).collect()
 }
 
-/// Returns a reader of the input as UTF-8, by the encoding that its first bytes show.
+/// Returns a reader of the input as UTF-8. `head`: the first bytes, which show the encoding.
 fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
     match text::encoding(head) {
         Some(encoding) => Box::new(text::utf8(input, encoding)),
@@ -151,7 +158,7 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
     }
 }
 
-/// Returns the absolute path. Links are resolved only in a path with `..`.
+/// Returns the absolute path of a file. Resolves symbolic links only in a path with `..`.
 fn absolute(file: &Path) -> io::Result<PathBuf> {
     let goes_up = file.components().any(|part| part == Component::ParentDir);
     let (true, Some(folder), Some(name)) = (goes_up, file.parent(), file.file_name()) else {
@@ -160,8 +167,8 @@ fn absolute(file: &Path) -> io::Result<PathBuf> {
     Ok(folder.canonicalize()?.join(name))
 }
 
-/// Reads all files, unless the receiver of the batches closes.
-pub(super) fn read(
+/// Reads all files; stops early if the receiver of the batches closes.
+pub(super) fn read_all(
     files: Vec<Input>,
     config: &Config,
     args: &ImportArgs,
@@ -199,7 +206,7 @@ pub(super) fn read(
             reader.counts.failures.push(format!("{name}: not read to its end: {error:#}"));
         }
     }
-    // If the batch is not accepted, the insert before it has failed and reports the error.
+    // If the receiver is closed, an insert has failed, and its error is reported instead.
     let _ = reader.close_batch();
     reader.counts
 }
@@ -219,18 +226,19 @@ fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Number of points at the beginning of a file whose fields are searched for names that are not
-/// read.
+/// Number of fixes at the beginning of a file that are searched for unread names.
 const EXPLAINED_POINTS: u64 = 1_000;
 /// Maximum number of files with a summary in the result.
 const SUMMARIES_MAX: usize = 20;
 
+/// The reader of all files, one after the other.
 struct FileReader<'s> {
     is_dry_run: bool,
     /// Summary of the file that is being read.
     summary: FileSummary,
     batcher: Batcher,
     decoded: Decoded,
+    /// Spans of 28 days that the open batch touches.
     spans: HashSet<i64>,
     decode: decode::Limits,
     received_at: Timestamp,
@@ -238,7 +246,7 @@ struct FileReader<'s> {
     /// same rows of `rejects`, however fast they are read.
     instant: Instant,
     counts: Counts,
-    /// How much of each file was read, for the files since the last batch was closed.
+    /// The part of each file that was read, for the files since the last batch was closed.
     marks: Vec<(PathBuf, Mark)>,
     progress: &'s Progress,
     to_insert: mpsc::Sender<ClosedBatch>,
@@ -251,16 +259,16 @@ impl FileReader<'_> {
             Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
             None => {
                 let mut file = File::open(&path)?;
-                // A file that still grows may end in half a line: leave that to the next run.
+                // A file that still grows may end in half a line, which the next run will read.
                 let length = file.metadata()?.len();
-                let end = if args.resume.is_some() && kind.has_lines() {
+                let end = if args.resume.is_some() && kind.is_line_based() {
                     end_of_lines(&file, length)?
                 } else {
                     u64::MAX
                 };
                 if end < length {
                     warn!(
-                        "{}: its last line has no end yet, and is left to the next run",
+                        "{}: its last line has no end yet; the next run will read it",
                         path.display()
                     );
                 }
@@ -275,22 +283,23 @@ impl FileReader<'_> {
             (kind, None) if kind.is_xml() => Box::new(text::utf8(input, encoding_rs::UTF_8)),
             _ => as_text(input, &head),
         };
-        read::skip_mark(&mut input)?;
+        read::skip_bom(&mut input)?;
         self.summary = FileSummary::new(path.display().to_string(), plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
-            .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
+            .with_age_key("clickhouse.retention.positions_days and rollups_days");
         let explaining =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let fault = RefCell::<Cow<'static, str>>::default();
-        let (mut rows_in_1252, mut unread) = (0, BTreeSet::new());
+        let (mut windows_1252_rows, mut unread) = (0, BTreeSet::new());
         let (mut mark, mut leaves_rest, mut has_hemisphere) = (Mark::default(), false, false);
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
-        let mut take = |payload: &[u8], length: usize, line: u64| {
-            // The rest of the row may not be written yet, so leave it to the next run.
-            leaves_rest =
-                args.resume.is_some() && kind == Kind::Csv && *fault.borrow() == read::OPEN_AT_END;
-            ensure!(!leaves_rest, "the rest is left to the next run");
+        let mut emit = |payload: &[u8], length: usize, line: u64| {
+            // The rest of the row may not be written yet. The next run will read it.
+            leaves_rest = args.resume.is_some()
+                && kind == Kind::Csv
+                && *fault.borrow() == read::UNCLOSED_AT_END;
+            ensure!(!leaves_rest, "the next run will read the rest");
             mark.add(payload);
             self.counts.fixes += 1;
             if mark.fixes <= skipped {
@@ -300,8 +309,8 @@ impl FileReader<'_> {
                 return Ok(());
             }
             self.decoded.clear();
-            // The first points show which names of the file are not read. A hemisphere among
-            // them is checked in every point.
+            // The first fixes show which names of the file are not read. If a hemisphere is among
+            // these names, every fix is checked for it.
             let is_explained = mark.fixes <= EXPLAINED_POINTS || has_hemisphere;
             let decoder = explaining.as_ref().filter(|_| is_explained).unwrap_or(&decoder);
             decoder.decode(
@@ -314,8 +323,8 @@ impl FileReader<'_> {
                 self.summary.add_unread(&self.decoded.unread);
             }
             if kind == Kind::Csv {
-                // Every row that could be parsed is passed as JSON, so a reject as invalid JSON is
-                // a row that could not be parsed.
+                // A valid row is emitted as JSON, so a reject as invalid JSON is a row that could
+                // not be parsed or failed a check.
                 let rejects = self.decoded.rejects.iter_mut();
                 rejects
                     .filter(|reject| reject.reason == Reason::InvalidJson)
@@ -328,29 +337,29 @@ impl FileReader<'_> {
             Ok(())
         };
         let read = match kind {
-            Kind::Gpx => xml::gpx(input, &mut take),
-            Kind::Tcx => xml::tcx(input, &mut take),
-            Kind::Kml => kml(input, &mut take).map(|names| unread = names),
-            Kind::Timeline => timeline(input, &mut take).map(|names| unread = names),
-            Kind::GeoJson => features(input, &mut take),
-            Kind::GeoJsonLines => read::json_lines(input, &mut take),
+            Kind::Gpx => xml::gpx(input, &mut emit),
+            Kind::Tcx => xml::tcx(input, &mut emit),
+            Kind::Kml => kml(input, &mut emit).map(|names| unread = names),
+            Kind::Timeline => timeline(input, &mut emit).map(|names| unread = names),
+            Kind::GeoJson => features(input, &mut emit),
+            Kind::GeoJsonLines => read::json_lines(input, &mut emit),
             Kind::Csv => Table::open(input).and_then(|mut table| {
-                table.each(&plan.numbers, &plan.checks, &fault, &mut take)?;
-                rows_in_1252 = table.windows_1252;
+                table.each(&plan.numbers, &plan.checks, &fault, &mut emit)?;
+                windows_1252_rows = table.windows_1252;
                 Ok(())
             }),
-            Kind::OwnTracks => read::owntracks(input, &mut take),
+            Kind::OwnTracks => read::owntracks(input, &mut emit),
         };
         self.summary.add_unread(&unread);
-        self.summary.set_rows_in_1252(rows_in_1252);
+        self.summary.set_windows_1252_rows(windows_1252_rows);
         self.summary.set_payloads(mark.fixes);
-        self.show_summary();
+        self.log_summary();
         if mark.fixes <= skipped {
             self.marks.pop();
         }
         if leaves_rest {
             warn!(
-                "{}: a quote in its last rows has no end yet: they are left to the next run",
+                "{}: a quote in its last rows has no end yet; the next run will read these rows",
                 path.display()
             );
             return Ok(());
@@ -360,10 +369,11 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// Shows the summary of the file once it is read, unless it was shown before the first insert.
-    fn show_summary(&mut self) {
+    /// Logs the summary of a file that was read, unless it was logged before the first insert, and
+    /// adds it to the result.
+    fn log_summary(&mut self) {
         let summary = &self.summary;
-        if !self.is_dry_run && summary.is_unshown() {
+        if !self.is_dry_run && summary.needs_log() {
             info!("{summary}");
         }
         if self.counts.summaries.len() < SUMMARIES_MAX {
@@ -371,7 +381,7 @@ impl FileReader<'_> {
         }
     }
 
-    /// Notes the first place of each field that cannot be used.
+    /// Records the first place of each field that cannot be used.
     #[cold]
     fn note_unusable(&mut self, lacking: Lacking, line: u64) {
         for (field, _) in Field::ALL.iter().zip(lacking.fields).filter(|(_, count)| *count > 0) {
@@ -439,11 +449,11 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// Closes the batch and sends it to be inserted. Fails if the inserts have ended.
+    /// Closes the batch and sends it to the inserting task. Fails if that task has ended.
     fn close_batch(&mut self) -> Result<()> {
-        if !self.is_dry_run && self.summary.is_unshown() {
+        if !self.is_dry_run && self.summary.needs_log() {
             info!("{}", self.summary);
-            self.summary.mark_shown();
+            self.summary.mark_logged();
         }
         self.spans.clear();
         self.instant += Duration::from_secs(1);
@@ -453,7 +463,7 @@ impl FileReader<'_> {
     }
 }
 
-/// A reader that counts its bytes for the progress bar.
+/// A reader that counts the bytes read, for the progress bar.
 struct Counted<'s, R>(R, &'s Progress);
 
 impl<R: Read> Read for Counted<'_, R> {

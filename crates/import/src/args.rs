@@ -1,13 +1,14 @@
-//! The arguments of `milepost import`.
+//! Defines the arguments of `milepost import`, and recognises kinds of files.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 
-use super::text::{beginning, converter};
+use super::text::{conversion_advice, head_text};
 use milepost_decode::formats::unknown;
 use milepost_decode::{Quantity, Zone};
 
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Gpx,
@@ -26,15 +27,15 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns whether programs append lines to a file of this kind.
-    pub(super) fn has_lines(self) -> bool {
+    pub(super) fn is_line_based(self) -> bool {
         match self {
             Self::Csv | Self::GeoJsonLines | Self::OwnTracks => true,
             Self::Gpx | Self::GeoJson | Self::Tcx | Self::Kml | Self::Timeline => false,
         }
     }
 
-    /// Returns whether the reader of this kind passes fixes with the names of GPX.
-    pub(super) fn has_names_of_gpx(self) -> bool {
+    /// Returns whether the reader of this kind emits fixes with the names of GPX.
+    pub(super) fn uses_gpx_names(self) -> bool {
         matches!(self, Self::Gpx | Self::Tcx | Self::Kml | Self::Timeline)
     }
 
@@ -55,16 +56,18 @@ impl Kind {
         ("timeline", Self::Timeline),
     ];
 
-    pub(super) fn named(name: &str) -> Option<Self> {
+    /// Returns the kind that `--format` or a file extension names, in any case.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::NAMES
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, kind)| *kind)
     }
 
-    /// Returns the kind of an XML or JSON file by its content, which overrides the file's name.
-    pub(super) fn by_content(head: &[u8], named: Self) -> Self {
-        let text = beginning(head);
+    /// Returns the kind of an XML or JSON file by its content, which overrides `named`, the kind by
+    /// the file's name.
+    pub(super) fn from_content(head: &[u8], named: Self) -> Self {
+        let text = head_text(head);
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         match named {
             Self::Gpx | Self::Tcx | Self::Kml if text.starts_with('<') => {
@@ -76,7 +79,7 @@ impl Kind {
                 roots.into_iter().find(|(root, _)| has(&[root])).map_or(named, |(_, kind)| kind)
             }
             Self::GeoJson if text.starts_with(['{', '[']) => {
-                const OF_TIMELINE: [&str; 6] = [
+                const TIMELINE_KEYS: [&str; 6] = [
                     "\"semanticSegments\"",
                     "\"rawSignals\"",
                     "\"timelineObjects\"",
@@ -84,7 +87,7 @@ impl Kind {
                     "\"placeLocation\"",
                     "\"latitudeE7\"",
                 ];
-                if has(&OF_TIMELINE) { Self::Timeline } else { named }
+                if has(&TIMELINE_KEYS) { Self::Timeline } else { named }
             }
             Self::Gpx
             | Self::Tcx
@@ -97,10 +100,14 @@ impl Kind {
         }
     }
 
-    pub(super) fn of(path: &Path) -> Result<Self> {
+    /// Returns the kind of a file by its extension.
+    ///
+    /// # Errors
+    /// The extension is not one of a file that `import` reads; the error says what to do instead.
+    pub(super) fn from_path(path: &Path) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if let Some((_, cat)) = PACKED.iter().find(|(packed, _)| *packed == ending) {
+        if let Some((_, cat)) = COMPRESSED.iter().find(|(extension, _)| *extension == ending) {
             bail!(
                 "it is compressed: unpack it, or pipe it in: {cat} {name} | milepost import - --format …"
             );
@@ -125,16 +132,16 @@ impl Kind {
             ("plt", "an OziExplorer track", "ozi"),
             ("gdb", "Garmin MapSource data", "gdb"),
         ];
-        if let Some((_, what, format)) = babel.iter().find(|(known, ..)| *known == ending) {
-            bail!("{}", converter(what, format, &name));
+        if let Some((_, kind, format)) = babel.iter().find(|(known, ..)| *known == ending) {
+            bail!("{}", conversion_advice(kind, format, &name));
         }
-        Self::named(&ending)
+        Self::from_name(&ending)
             .ok_or_else(|| anyhow!("the name does not say which kind of file it is: give --format"))
     }
 }
 
-/// Extensions of compressed files, and the program that unpacks each to standard output.
-const PACKED: [(&str, &str); 5] =
+/// Extensions of compressed files, each with the program that unpacks it to standard output.
+const COMPRESSED: [(&str, &str); 5] =
     [("gz", "zcat"), ("zst", "zstdcat"), ("bz2", "bzcat"), ("xz", "xzcat"), ("zip", "unzip -p")];
 
 #[derive(Debug, Default, clap::Args)]
@@ -150,10 +157,10 @@ pub struct ImportArgs {
     /// of owntracks/USER/DEVICE in the configuration]
     #[arg(long)]
     pub driver: Option<String>,
-    /// Where a field is. FIELD: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or
+    /// Place of a field. FIELD: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or
     /// lng_hemisphere; WHERE: a column, an element of trkpt, or a JSON pointer. ts=DATE+TIME joins
     /// two of them
-    #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = field)]
+    #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = parse_field)]
     pub fields: Vec<(String, String)>,
     /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s for GPX, TCX and timeline;
     /// always km/h for rec; for CSV what a column's name states, such as "Speed (km/h)"; none for
@@ -167,7 +174,7 @@ pub struct ImportArgs {
     /// Unit of another field. FIELD: lat (also sets that of lng, without a sign), lng, heading or
     /// acc; UNIT: for example deg, 1e-7 deg, ddmm.mmmm, "-1 deg", m or ft. For ts also a pattern
     /// such as "%d/%m/%Y %H:%M:%S"
-    #[arg(long = "unit", value_name = "FIELD=UNIT", value_parser = field)]
+    #[arg(long = "unit", value_name = "FIELD=UNIT", value_parser = parse_field)]
     pub units: Vec<(String, String)>,
     /// A value that means "not available", before any unit, such as speed=102.3
     #[arg(long, value_name = "FIELD=VALUE", value_parser = unknown)]
@@ -182,7 +189,7 @@ pub struct ImportArgs {
     /// Only read and decode; contacts no server; exit 1 on rejects
     #[arg(long)]
     pub dry_run: bool,
-    /// Note in this file how much of each file is stored, and skip that the next time
+    /// Record in this file how much of each file is stored, and skip that part the next time
     #[arg(long, value_name = "STATE", conflicts_with = "dry_run")]
     pub resume: Option<PathBuf>,
     /// Files, or - for standard input
@@ -191,13 +198,14 @@ pub struct ImportArgs {
 }
 
 impl ImportArgs {
-    /// Returns the unit of `--unit FIELD=…`.
+    /// Returns the UNIT of `--unit FIELD=UNIT`; the last one wins.
     pub(super) fn unit_of(&self, field: &str) -> Option<&str> {
         self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
     }
 }
 
-fn field(text: &str) -> Result<(String, String), String> {
+/// Splits `FIELD=VALUE`.
+fn parse_field(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(field, at)| !field.is_empty() && !at.is_empty());
     let (field, at) =
         parts.ok_or_else(|| "must be FIELD=VALUE, such as speed=velocity".to_owned())?;
@@ -209,9 +217,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_name_gives_the_kind_or_the_advice() {
-        assert!(matches!(Kind::of(Path::new("a/B.GPX")), Ok(Kind::Gpx)));
-        for (name, said) in [
+    fn file_name_determines_the_kind_or_the_advice() {
+        assert!(matches!(Kind::from_path(Path::new("a/B.GPX")), Ok(Kind::Gpx)));
+        for (name, message) in [
             ("a.csv.gz", "zcat"),
             ("a.txt", "--format"),
             ("folder", "--format"),
@@ -223,9 +231,11 @@ mod tests {
             ("t.xlsx", "save it as CSV"),
             ("t.gpkg", "ogr2ogr"),
         ] {
-            let why =
-                Kind::of(Path::new(name)).err().map(|why| why.to_string()).unwrap_or_default();
-            assert!(why.contains(said), "{name}: {why}");
+            let why = Kind::from_path(Path::new(name))
+                .err()
+                .map(|why| why.to_string())
+                .unwrap_or_default();
+            assert!(why.contains(message), "{name}: {why}");
         }
     }
 
@@ -240,7 +250,7 @@ mod tests {
             (b"{\"type\":\"FeatureCollection\"", Kind::GeoJson, Kind::GeoJson),
             (b"lat,lon,\"latitudeE7\"", Kind::Csv, Kind::Csv),
         ] {
-            assert_eq!(Kind::by_content(head, named), kind, "{named:?}");
+            assert_eq!(Kind::from_content(head, named), kind, "{named:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Settings of a source that apply to all of its messages, from its format and configuration.
+//! Defines how the payloads of a source are read.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::keep::Keep;
 use super::time::Local;
 use super::unit::TimeUnit;
 
+/// Rules for reading the payloads of a source, from its format and its configuration.
 #[derive(Debug, Clone)]
-pub(super) struct Reading {
+pub(super) struct Schema {
     pub(super) driver: Driver,
     pub(super) keep: Keep,
     /// Paths of the format's values, and of the driver if the payload names it.
@@ -17,24 +18,24 @@ pub(super) struct Reading {
     /// Paths of the position's own fields: `keep` skips them.
     pub(super) used: Vec<String>,
     /// The format's names of `lat` and `lng`, for errors.
-    pub(super) called: [String; 2],
-    /// The format's name of `ts`; `None` if the format has no time.
-    pub(super) ts_called: Option<String>,
+    pub(super) lat_lng_names: [String; 2],
+    /// The format's name of `ts`, for errors; `None` if the format has no such field.
+    pub(super) ts_name: Option<String>,
     pub(super) ts_unit: TimeUnit,
-    /// How to parse a `ts` string that is not RFC 3339 with an offset; `None`: reject it.
+    /// Zone and pattern of `ts` strings; `None`: a string must state its offset.
     pub(super) local: Option<Arc<Local>>,
     /// The format is milepost's own, whose keys are often misspelt.
     pub(super) is_own: bool,
-    /// The decoder lists the fields that are not read, in
+    /// The decoder lists the unread fields in
     /// [`Decoded::unread`](super::decoded::Decoded::unread).
     pub(super) lists_unread: bool,
-    /// The decoder checks the fields that are not read for hemispheres.
+    /// The decoder checks the unread fields for hemispheres.
     pub(super) checks_hemispheres: bool,
-    /// Reads everything with serde_json, for tests: both readers return the same.
+    /// The decoder parses only with serde_json, for tests: both parsers return the same.
     pub(super) is_serde_json_only: bool,
 }
 
-impl Reading {
+impl Schema {
     /// Returns the values at [`paths`](Self::paths) of a JSON object or array.
     pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
         if self.is_serde_json_only {
