@@ -33,7 +33,7 @@ const LINK_HOURS: u32 = 24;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
-        .route("/api/alerts/seen", post(see_alert))
+        .route("/api/alerts/seen", post(acknowledge_alert))
         .route("/api/links", post(make_link))
         .route("/api/cards", post(put_cards))
 }
@@ -128,7 +128,7 @@ pub(super) async fn put_fence(
     }
 }
 
-async fn see_alert(
+async fn acknowledge_alert(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,

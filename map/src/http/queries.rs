@@ -17,13 +17,13 @@ use serde_json::json;
 use super::answers::{Answer, BINARY, JSON, as_json, away, bad, in_scope, packed, value};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
-use super::written::put_fence;
+use super::writes::put_fence;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
 use crate::{alerts as events, driver, fences as areas, history, list as filtered, tiles};
 
-/// Longest time that a query waits for one of `clickhouse.queries_max` permits.
+/// Maximum time that a query waits for one of `clickhouse.queries_max` permits.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn routes() -> Router<Arc<State>> {
