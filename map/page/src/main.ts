@@ -91,7 +91,7 @@ listen({
 const stageReady = open();
 stageReady.catch((error: unknown) => {
   const webgl = document.createElement('canvas').getContext('webgl2') !== null;
-  warning.broken(webgl ? 'The map could not be loaded. Load this page again.' : 'This browser has no WebGL 2, which the map is drawn with. Its settings may have switched it off. The list has the drivers.');
+  warning.broken(webgl ? 'The map could not be loaded. Load this page again.' : 'This browser has no WebGL 2, which the map needs. Its settings may have turned it off. The list of drivers works without it.');
   if (!driverList.isOpen) driverList.toggle();
   throw error;
 });

@@ -205,7 +205,7 @@ export class Panel {
     if (day === 'hour') this.dayField.value = '';
     this.day = day;
     this.options.shared();
-    setText(this.message, 'Loading its track …');
+    setText(this.message, 'Loading the track …');
     try {
       const track = await fetchTrack(this.id, from, to, metres, controller.signal);
       if (!controller.signal.aborted) this.show(track);
@@ -309,7 +309,7 @@ export class Panel {
     }
     const age = (now - fix.ts) / 1000;
     // After five minutes "moving" would be a guess.
-    setText(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `Not heard of for a while; it was last seen ${ago(age)}.`);
+    setText(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);
