@@ -27,7 +27,7 @@ pub struct Found {
 
 impl Found {
     /// Adds the driver's name and group.
-    pub fn name(&mut self, directory: &Directory) {
+    pub fn add_name(&mut self, directory: &Directory) {
         directory.name(&self.driver_id).clone_into(&mut self.name);
         directory
             .group_name(directory.group(self.driver_id.as_bytes()))
@@ -36,8 +36,8 @@ impl Found {
 }
 
 /// Returns the matching drivers, ordered by id; `true`: more drivers match than [`DRIVERS_MAX`].
-/// `named`: the ids that `filter.find` matches. Conditions on the speed hold only for drivers with
-/// a fix within `ages.silent_s`: a driver silent for months is not "faster than 30".
+/// `matching_ids`: the ids that `filter.find` matches. Conditions on the speed hold only for
+/// drivers with a fix within `ages.silent_s`: a driver silent for months is not "faster than 30".
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
@@ -45,7 +45,7 @@ pub async fn list(
     store: &Store,
     scope: &Scope,
     filter: &Filter,
-    named: Vec<String>,
+    matching_ids: Vec<String>,
     ages: Ages,
 ) -> Result<(Vec<Found>, bool), Error> {
     let sql = format!(
@@ -73,7 +73,7 @@ pub async fn list(
         .query_in_scope(scope, &sql)
         .param("prefix", &filter.prefix)
         .param("silent", filter.silent_s);
-    let query = query.param("find", &filter.find).param("found", named);
+    let query = query.param("find", &filter.find).param("found", matching_ids);
     let query = query.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
     let query = query.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
     let query = query.param("recent", ages.silent_s);

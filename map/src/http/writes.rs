@@ -82,7 +82,7 @@ async fn wait_for_write(
     match tokio::time::timeout(state.config.clickhouse.query_timeout, write).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "nothing was stored");
+            tracing::warn!(%error, "ClickHouse did not store a viewer's change");
             let why = writer.failed(&error).1.unwrap_or_else(|| "it refused the insert".to_owned());
             Err(away(format!("ClickHouse did not store this: {why}")))
         }
