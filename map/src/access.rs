@@ -17,6 +17,7 @@ use crate::params::driver;
 pub const LINK_HOURS_MAX: u32 = 24 * 366;
 /// Maximum number of groups and drivers in one link: the link must fit into a URL.
 const LINK_NAMES_MAX: usize = 50;
+/// Maximum length of a link's content and signature, in bytes before encoding.
 const LINK_BYTES_MAX: usize = 6_000;
 
 /// `[access]`

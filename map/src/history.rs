@@ -17,12 +17,16 @@ use crate::tiles::Cell;
 
 /// Maximum number of fixes in one track: slightly more than a day at one fix per second.
 const POINTS_MAX: usize = 100_000;
-/// Maximum time between two fixes of one trip, in milliseconds.
+/// Maximum time between two fixes over which a tail counts distance, in milliseconds. The stored
+/// episodes have a gap only after 3,600 s.
 const GAP_MS: i64 = 300_000;
+/// Metres per degree of longitude at the equator.
 const METRES_PER_DEGREE: f64 = 111_320.0;
 /// Speed below which a driver counts as standing, in m/s.
 const MOVING_MPS: f64 = 0.5;
+/// Maximum number of episodes in one track.
 const EPISODES_MAX: usize = 10_000;
+/// Maximum number of visits in one response.
 const VISITS_MAX: usize = 500;
 /// Maximum number of fixes in a track file.
 const FILE_ROWS_MAX: usize = 1_000_000;
@@ -139,8 +143,8 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     })
 }
 
-/// Distance and moving time after the last stored episode: ClickHouse computes episodes some
-/// minutes late.
+/// Distance and moving time after the last stored episode, because ClickHouse computes episodes
+/// every five minutes.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Tail {
     from: i64,
@@ -148,8 +152,8 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Sums distance and moving time since `counted_ms`. A gap longer than [`GAP_MS`] is not counted,
-/// because the route is unknown.
+/// Sums distance and moving time since `counted_ms`. Two fixes further apart than [`GAP_MS`] are
+/// not counted, because the route between them is unknown.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));

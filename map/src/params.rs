@@ -13,6 +13,7 @@ const SPAN_MS_MAX: i64 = 31 * 86_400_000;
 const MS_MAX: i64 = 4_102_444_800_000;
 /// Default length of a span.
 const SPAN_MS: i64 = 3_600_000;
+/// Maximum of `limit`.
 const LIMIT_MAX: usize = 100;
 /// Maximum length of an attribute with its value, a group or a fence name, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
@@ -21,7 +22,9 @@ const TEXT_BYTES_MAX: usize = 256;
 pub const TILES_MAX: usize = 128;
 /// Maximum number of drivers in a request for names.
 const NAMES_MAX: usize = 400;
+/// Maximum of `simplify`, in metres.
 const SIMPLIFY_M_MAX: f64 = 10_000.0;
+/// Maximum of `zoom`.
 const ZOOM_MAX: u8 = 20;
 
 /// A box in degrees. It crosses the antimeridian if west is above east.

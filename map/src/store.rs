@@ -29,7 +29,7 @@ pub enum Error {
     Away(String),
 }
 
-/// A row of `last_positions_state`, and the range of inserts in its part.
+/// A row of `last_positions_state`, with the numbers of the first and last insert in its part.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Changed<'a> {
     pub first: u64,
