@@ -73,14 +73,15 @@ pub struct AlertKey {
 pub async fn acknowledge(
     writer: &milepost_clickhouse::Reader,
     database: &str,
-    seen: &AlertKey,
+    alert: &AlertKey,
     by: &str,
 ) -> Result<(), clickhouse::error::Error> {
     let sql = format!(
         "INSERT INTO {database}.alerts_seen (driver_id, ts, seq, kind, fence, seen_by)
         SELECT {{driver:String}}, fromUnixTimestamp64Milli({{ts:Int64}}), {{seq:UInt32}}, {{kind:String}}, {{fence:String}}, {{by:String}}"
     );
-    let query = writer.client().query(&sql).param("driver", &seen.driver_id).param("ts", seen.ts);
-    let query = query.param("seq", seen.seq).param("kind", &seen.kind).param("fence", &seen.fence);
+    let query = writer.client().query(&sql).param("driver", &alert.driver_id).param("ts", alert.ts);
+    let query =
+        query.param("seq", alert.seq).param("kind", &alert.kind).param("fence", &alert.fence);
     query.param("by", by).execute().await
 }

@@ -220,9 +220,9 @@ mod tests {
         tokio::time::advance(COLUMNS_AGE_MAX - Duration::from_secs(1)).await;
         read().await.unwrap();
         assert_eq!(query_count.get(), 1);
-        let away = async { Err(Error::Away("away".to_owned())) };
+        let unavailable = async { Err(Error::Unavailable("unavailable".to_owned())) };
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(columns.read(away).await.is_err());
+        assert!(columns.read(unavailable).await.is_err());
         read().await.unwrap();
         assert_eq!(query_count.get(), 2);
     }

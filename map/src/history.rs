@@ -130,7 +130,7 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     let counted_ms = episodes.iter().map(|episode| episode.to).max();
     let work = move || (simplified_points(&rows, metres), tail(&rows, counted_ms));
     let points = tokio::task::spawn_blocking(work).await;
-    let (points, tail) = points.map_err(|_| Error::Away("simplifying failed".to_owned()))?;
+    let (points, tail) = points.map_err(|_| Error::Unavailable("simplifying failed".to_owned()))?;
     Ok(Track {
         driver_id: driver.to_owned(),
         from: span.from_ms,
@@ -402,7 +402,7 @@ pub async fn file(
     let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
     let rows: Vec<FileRow> = query.fetch_all().await.map_err(|error| failed(store, &error))?;
     if rows.len() > FILE_ROWS_MAX {
-        return Err(Error::TooMuch(format!(
+        return Err(Error::LimitExceeded(format!(
             "a file has at most {FILE_ROWS_MAX} fixes: choose a shorter time"
         )));
     }

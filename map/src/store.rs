@@ -21,12 +21,12 @@ const CHANGES_TIMEOUT: Duration = Duration::from_secs(60);
 /// A failed query, with a message for the viewer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A limit was exceeded.
+    /// The query exceeded a limit of time, memory or rows.
     #[error("{0}")]
-    TooMuch(String),
+    LimitExceeded(String),
     /// ClickHouse does not answer, or rejected the query for another reason.
     #[error("{0}")]
-    Away(String),
+    Unavailable(String),
 }
 
 /// A row of `last_positions_state`, with the numbers of the first and last insert in its part.
@@ -201,16 +201,16 @@ impl Store {
         match code {
             // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED,
             // TOO_MANY_ROWS_OR_BYTES
-            Some(158 | 159 | 160 | 241 | 396) => Error::TooMuch(
+            Some(158 | 159 | 160 | 241 | 396) => Error::LimitExceeded(
                 "this reads more than is allowed at once (clickhouse.query_timeout, query_rows_max, query_memory_bytes_max): \
                  choose a shorter time, or a smaller area"
                     .to_owned(),
             ),
             Some(code) => {
                 let words = advice.unwrap_or_else(|| format!("see the log of milepost-map for code {code}"));
-                Error::Away(format!("ClickHouse refused the query: {words}"))
+                Error::Unavailable(format!("ClickHouse refused the query: {words}"))
             }
-            None => Error::Away("ClickHouse does not answer".to_owned()),
+            None => Error::Unavailable("ClickHouse does not answer".to_owned()),
         }
     }
 }

@@ -141,7 +141,7 @@ pub async fn put(
     let change = change(feature).await?;
     let names = [&change.was, &change.name];
     let (now_ms, stored) =
-        read(writer, database, &names).await.map_err(|error| away(writer, &error))?;
+        read(writer, database, &names).await.map_err(|error| unavailable(writer, &error))?;
     let stored = stored.into_iter().map(Stored::version).collect::<Result<Vec<_>, _>>();
     let stored = stored.map_err(|why| Refused::Invalid(format!("{why}: import it again")))?;
     if let Some(why) = conflict(&change, &stored, now_ms) {
@@ -151,7 +151,7 @@ pub async fn put(
     if rows.is_empty() {
         return Ok(());
     }
-    write(writer, database, &rows).await.map_err(|error| away(writer, &error))?;
+    write(writer, database, &rows).await.map_err(|error| unavailable(writer, &error))?;
     let action = if change.outline == Outline::Ended { "ended" } else { "stored" };
     tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {action}");
     Ok(())
@@ -297,23 +297,26 @@ async fn write(
     query.execute().await
 }
 
-fn away(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
+/// Logs a failure of ClickHouse, and converts it to a message for the viewer.
+fn unavailable(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     tracing::warn!(%error, "a fence was not stored");
     let (code, advice) = writer.failed(error);
     let why = advice.or_else(|| code.map(|code| format!("code {code}")));
-    Refused::Away(format!(
+    Refused::Unavailable(format!(
         "ClickHouse did not store the fence: {}",
         why.unwrap_or_else(|| "no answer".to_owned())
     ))
 }
 
-/// Reason why a fence was not stored.
+/// Reason why a fence was not stored, with a message for the viewer.
 #[derive(Debug)]
 pub enum Refused {
+    /// The request is invalid.
     Invalid(String),
     /// Another viewer changed the outline after this one had read it.
     Conflict(String),
-    Away(String),
+    /// ClickHouse did not store the fence.
+    Unavailable(String),
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(super) fn bad(what: String) -> Refusal {
 }
 
 /// Refuses a request with 503, because ClickHouse cannot answer it now.
-pub(super) fn away(why: String) -> Refusal {
+pub(super) fn unavailable(why: String) -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
 use super::answers::{
-    Answer, BINARY, JSON, answer, away, bad, in_scope, packed, takes_gzip, unknown, value,
+    Answer, BINARY, JSON, answer, bad, in_scope, packed, takes_gzip, unavailable, unknown, value,
 };
 use super::files;
 use super::refusal::Refusal;
@@ -100,7 +100,7 @@ async fn live_tiles(
     let params = Params::new(query.as_deref(), &["of", "states"]).map_err(bad)?;
     let wanted = params.tiles().map_err(bad)?;
     let look = Look { scope: Arc::clone(&viewer.scope), states: params.states().map_err(bad)? };
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &look);
     let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
     let changed: Vec<_> =
@@ -239,7 +239,7 @@ async fn positions(
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["bbox", "since"]).map_err(bad)?;
     let (bbox, since) = (params.bbox().map_err(bad)?, params.time_ms("since", 0).map_err(bad)?);
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     let mut points = Vec::new();
     {
         let fleet = state.live.fleet();
@@ -270,7 +270,7 @@ async fn drivers(
     let (prefix, limit) =
         (params.prefix().map_err(bad)?, params.limit(DRIVERS_DEFAULT).map_err(bad)?);
     let text = params.find().map_err(bad)?;
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     let fleet = state.live.fleet();
     let filter = state.live.filter(&fleet, &Look { scope: viewer.scope, ..Look::default() });
     let drivers = match text {
@@ -296,7 +296,7 @@ async fn driver(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     in_scope(&state, &viewer, id)?;
     let fix = state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))?;
     Ok(answer(&Position::new(id, &fix)))

@@ -19,7 +19,9 @@ const KNOWN_PEERS_MAX: usize = 10_000;
 /// gate, so that an attacker elsewhere does not lock it out.
 #[derive(Debug, Default)]
 pub struct Gates {
-    strangers: Arc<Mutex<()>>,
+    /// The gate that all other addresses share.
+    shared: Arc<Mutex<()>>,
+    /// Gates of addresses that have logged in.
     known: std::sync::Mutex<HashMap<IpAddr, Arc<Mutex<()>>>>,
 }
 
@@ -32,7 +34,7 @@ impl Gates {
     /// address all requests come.
     pub(super) async fn pass(&self, peer: Option<IpAddr>) -> OwnedMutexGuard<()> {
         let own = peer.and_then(|peer| self.lock_known().get(&peer).cloned());
-        own.unwrap_or_else(|| Arc::clone(&self.strangers)).lock_owned().await
+        own.unwrap_or_else(|| Arc::clone(&self.shared)).lock_owned().await
     }
 
     /// Gives the address its own gate, after a successful login.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use milepost_observe::now;
 use serde_json::json;
 
-use super::answers::{Answer, BINARY, JSON, as_json, away, bad, in_scope, packed, value};
+use super::answers::{Answer, BINARY, JSON, as_json, bad, in_scope, packed, unavailable, value};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use super::writes::put_fence;
@@ -233,11 +233,11 @@ pub(super) async fn run_query<T>(
     let within = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
     match tokio::time::timeout(within, query).await {
         Ok(answer) => answer.map_err(|error| match error {
-            Error::TooMuch(words) => bad(words),
-            Error::Away(words) => away(words),
+            Error::LimitExceeded(words) => bad(words),
+            Error::Unavailable(words) => unavailable(words),
         }),
-        Err(_) => {
-            Err(away("ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned()))
-        }
+        Err(_) => Err(unavailable(
+            "ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned(),
+        )),
     }
 }

@@ -425,7 +425,7 @@ impl Live {
             Err(error) => {
                 self.metrics.read_errors.inc();
                 let words = match store.error(&error) {
-                    Error::TooMuch(words) | Error::Away(words) => words,
+                    Error::LimitExceeded(words) | Error::Unavailable(words) => words,
                 };
                 if reading.record_failure() {
                     warn!(%error, "{words}; trying again every second");
