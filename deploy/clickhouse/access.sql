@@ -97,8 +97,8 @@ CREATE SETTINGS PROFILE IF NOT EXISTS milepost_reader SETTINGS
     max_rows_to_read = 20000000000 MIN 1 MAX 20000000000,
     priority = 10 CONST;
 
--- Only readers have a quota, each user a separate one: a writer's refused inserts would pile up. A live map that is open in a browser
--- sends 3,600 queries an hour. So execution_time is the limit that matters, and queries only stops a program out of control.
+-- Only readers have a quota, each user a separate one: a writer's refused inserts would pile up. A live map with an open page
+-- sends up to 4,700 queries an hour. So execution_time is the limit that matters, and queries only stops a program out of control.
 CREATE QUOTA IF NOT EXISTS milepost_readers KEYED BY user_name TO milepost_reader;
 ALTER QUOTA milepost_readers FOR INTERVAL 1 HOUR MAX queries = 100000, execution_time = 3600;
 

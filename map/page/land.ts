@@ -1,5 +1,6 @@
-// Land and borders of a world-atlas file for a flat map, made when the page is built. The atlas joins outlines across 180°, for globes. On
-// a flat map such an edge would run across the whole map and swap land and sea, so the outlines are cut here.
+// Converts land and borders of a world-atlas file for a flat map, when the page is built. The atlas
+// joins outlines across 180°, for globes. On a flat map such an edge would run across the whole map
+// and swap land and sea, so this module cuts the outlines there.
 import { feature, mesh } from 'topojson-client';
 import type { MultiPolygon, Position } from 'geojson';
 import type { GeometryCollection, Topology } from 'topojson-specification';
@@ -30,7 +31,7 @@ export function land(atlas: Atlas): Land {
 /** Cuts a polygon into polygons that do not cross 180°. */
 export function cut([outline, ...holes]: Position[][]): Position[][][] {
   const inside = holes.flatMap(cutRing);
-  return cutRing(outline).map((ring) => [ring, ...inside.filter((hole) => box(ring, hole[0]))]);
+  return cutRing(outline).map((ring) => [ring, ...inside.filter((hole) => isInBox(ring, hole[0]))]);
 }
 
 function cutRing(ring: Position[]): Position[][] {
@@ -47,7 +48,10 @@ function cutRing(ring: Position[]): Position[][] {
   return pieces;
 }
 
-/** Lets longitudes continue beyond 180°. A ring around a pole does not close then, so it is closed over the pole. */
+/**
+ * Returns a ring whose longitudes continue beyond 180°. A ring around a pole does not close then,
+ * so it is closed over the pole.
+ */
 function unrolled(ring: Position[]): Position[] {
   let [[lng]] = ring;
   const flat = ring.map(([next, lat]) => {
@@ -60,7 +64,9 @@ function unrolled(ring: Position[]): Position[] {
   return [...flat, [lng, pole], [(lng + begin[0]) / 2, pole], [begin[0], pole], begin];
 }
 
-/** Sutherland and Hodgman: the part of a closed ring where `inside` is not negative. */
+/**
+ * Returns the part of a closed ring where `inside` is not negative (Sutherland–Hodgman clipping).
+ */
 function clip(ring: Position[], inside: (lng: number) => number): Position[] {
   const kept: Position[] = [];
   for (let i = 1; i < ring.length; i++) {
@@ -74,7 +80,8 @@ function clip(ring: Position[], inside: (lng: number) => number): Position[] {
 
 const extremes = (values: number[]): [number, number] => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
 
-function box(ring: Position[], point: Position): boolean {
+/** Returns whether a point is in the bounding box of a ring. */
+function isInBox(ring: Position[], point: Position): boolean {
   return [0, 1].every((axis) => {
     const [low, high] = extremes(ring.map((corner) => corner[axis]));
     return low <= point[axis] && point[axis] <= high;

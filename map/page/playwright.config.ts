@@ -6,7 +6,8 @@ const chromium = process.env.CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromiu
 
 export default defineConfig({
   testDir: 'browser',
-  // All tests share one stack, and the last one kills the engine: they run in order, in one worker.
+  // All tests share the same servers, and the last one kills the engine, so they run in order, in
+  // one worker.
   workers: 1,
   fullyParallel: false,
   // Long, so that no test fails on a busy machine.
@@ -23,7 +24,8 @@ export default defineConfig({
     actionTimeout: 120_000,
     launchOptions: {
       ...(chromium ? { executablePath: chromium } : {}),
-      // As on a machine without a graphics card: the CPU draws WebGL, and the page itself without WebGL.
+      // Behaves like a machine without a graphics card: the CPU draws WebGL, and the page paints
+      // drivers without WebGL.
       args: ['--disable-gpu', '--enable-unsafe-swiftshader'],
     },
   },

@@ -4,7 +4,8 @@ import { defineConfig, type Plugin } from 'vite';
 import { land, type Atlas } from './land';
 import { dependencies } from './package.json';
 
-// Writes the files that background.ts imports, before anything is resolved, for `npx vite` as well.
+// Writes the files that background.ts imports before vite resolves imports, for `npx vite` as well
+// as for a build.
 const folder = join(import.meta.dirname, 'made');
 mkdirSync(folder, { recursive: true });
 for (const level of ['110m', '50m', '10m']) {
@@ -13,22 +14,25 @@ for (const level of ['110m', '50m', '10m']) {
 }
 
 export default defineConfig({
-  // The page may be below a path of a proxy.
+  // A proxy may serve the page below a path.
   base: './',
   build: {
     target: 'es2022',
     // A data: URL would need a wider CSP for fonts and scripts.
     assetsInlineLimit: 0,
-    // The map's libraries, which load after the page itself.
+    // The chunk of the map's libraries is large, but loads after the page itself.
     chunkSizeWarningLimit: 2000,
     modulePreload: { polyfill: false },
   },
-  // `npx vite` shows changes at once, in front of a running server.
+  // `npx vite` shows changes at once, with the data of a running server.
   server: { proxy: { '/api': { target: process.env.MAP_URL ?? 'http://127.0.0.1:9480', changeOrigin: true } } },
   plugins: [licences()],
 });
 
-/** Writes licences.txt: the licences of the bundled packages require that their texts are distributed, too. */
+/**
+ * Writes licences.txt: the licences of the bundled packages require that their texts are
+ * distributed, too.
+ */
 function licences(): Plugin {
   return {
     name: 'licences',

@@ -1,7 +1,7 @@
-//! Access control: the configured viewers, and read-only links that expire. Pure, except for
-//! reading the secret that signs links.
+//! Access control: the configured viewers, and read-only links that expire. Pure: callers read the
+//! key that signs links.
 //!
-//! Guarantee: without the secret, nobody can change a link or use it after it has expired.
+//! Guarantee: without the key, nobody can create or change a link, or extend its validity.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 use crate::fleet::look::Scope;
 use crate::params::driver;
 
-/// Longest validity of a link, in hours.
+/// Maximum validity of a link, in hours.
 pub const LINK_HOURS_MAX: u32 = 24 * 366;
-/// Most groups and drivers in one link: the link must fit into a URL.
+/// Maximum number of groups and drivers in one link: the link must fit into a URL.
 const LINK_NAMES_MAX: usize = 50;
+/// Maximum length of a link's content and signature, in bytes before encoding.
 const LINK_BYTES_MAX: usize = 6_000;
 
 /// `[access]`
@@ -40,7 +41,7 @@ impl Access {
     }
 }
 
-/// Parses `access.viewers`: `NAME: *` sees all drivers, `NAME: north; south; driver:van-1` two
+/// Parses `access.viewers`. `NAME: *` sees all drivers; `NAME: north; south; driver:van-1` sees two
 /// groups and a driver.
 ///
 /// # Errors
@@ -50,11 +51,11 @@ pub fn viewers(texts: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String> 
 }
 
 fn viewer(text: &str) -> Result<(String, Arc<Scope>), String> {
-    let wanted = || format!("\"{text}\": expected NAME: * or NAME: GROUP; GROUP; driver:ID");
-    let (name, rest) = text.split_once(':').ok_or_else(wanted)?;
+    let invalid = || format!("\"{text}\": expected NAME: * or NAME: GROUP; GROUP; driver:ID");
+    let (name, rest) = text.split_once(':').ok_or_else(invalid)?;
     let name = name.trim().to_owned();
     if name.is_empty() {
-        return Err(wanted());
+        return Err(invalid());
     }
     if rest.trim() == "*" {
         return Ok((name, Arc::default()));
@@ -67,7 +68,7 @@ fn viewer(text: &str) -> Result<(String, Arc<Scope>), String> {
         };
     }
     if groups.is_empty() && drivers.is_empty() {
-        return Err(wanted());
+        return Err(invalid());
     }
     Ok((name, Arc::new(Scope::Only { groups, drivers })))
 }
@@ -81,12 +82,16 @@ pub struct Link {
     pub drivers: BTreeSet<String>,
     /// Expiry, in milliseconds since 1970.
     pub until: i64,
+    /// Name of the viewer who made the link; empty: unknown.
     #[serde(default)]
     pub by: String,
 }
 
 impl Link {
-    /// # Errors The link names no driver or group, too many of them, or an invalid driver id.
+    /// Checks the drivers and groups of a new link.
+    ///
+    /// # Errors
+    /// The link names no driver or group, too many of them, or an invalid driver id.
     pub fn check(&self) -> Result<(), String> {
         let count = self.groups.len() + self.drivers.len();
         if count == 0 || count > LINK_NAMES_MAX {

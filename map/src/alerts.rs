@@ -7,7 +7,7 @@ use crate::fleet::look::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
 
-/// Most alerts in one response; the newest are returned.
+/// Maximum number of alerts in one response; the newest are returned.
 const ALERTS_MAX: usize = 200;
 
 /// An event. `driver_id`, `ts`, `seq`, `kind` and `fence` identify it.
@@ -32,10 +32,11 @@ pub struct Alert {
 
 /// Returns the alerts of the last `hours`, newest first.
 ///
-/// # Errors The reason, in words for the viewer.
+/// # Errors
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Alert>, Error> {
-    // Until `milepost migrate` creates the table of acknowledgements, no alert is acknowledged.
-    let seen =
+    // The newest acknowledgement of each event, because several viewers may acknowledge one.
+    let acknowledgements =
         "SELECT driver_id, ts, seq, kind, fence, argMax(seen_by, seen_at) AS viewer, max(seen_at) AS at
         FROM {db}.alerts_seen GROUP BY driver_id, ts, seq, kind, fence";
     let sql = format!(
@@ -48,10 +49,10 @@ pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Aler
             WHERE {{in_scope}} AND known_at > now64(3) - toIntervalHour({{hours:UInt32}})
             ORDER BY known_at DESC, ts DESC, driver_id LIMIT {ALERTS_MAX}
         ) AS event
-        LEFT JOIN ({seen}) AS seen USING (driver_id, ts, seq, kind, fence)
+        LEFT JOIN ({acknowledgements}) AS seen USING (driver_id, ts, seq, kind, fence)
         ORDER BY event.known_at DESC, event.ts DESC, event.driver_id"
     );
-    let query = store.ask_in(scope, &sql).param("hours", hours);
+    let query = store.query_in_scope(scope, &sql).param("hours", hours);
     query.fetch_all().await.map_err(|error| failed(store, &error))
 }
 
@@ -72,14 +73,15 @@ pub struct AlertKey {
 pub async fn acknowledge(
     writer: &milepost_clickhouse::Reader,
     database: &str,
-    seen: &AlertKey,
+    alert: &AlertKey,
     by: &str,
 ) -> Result<(), clickhouse::error::Error> {
     let sql = format!(
         "INSERT INTO {database}.alerts_seen (driver_id, ts, seq, kind, fence, seen_by)
         SELECT {{driver:String}}, fromUnixTimestamp64Milli({{ts:Int64}}), {{seq:UInt32}}, {{kind:String}}, {{fence:String}}, {{by:String}}"
     );
-    let query = writer.client().query(&sql).param("driver", &seen.driver_id).param("ts", seen.ts);
-    let query = query.param("seq", seen.seq).param("kind", &seen.kind).param("fence", &seen.fence);
+    let query = writer.client().query(&sql).param("driver", &alert.driver_id).param("ts", alert.ts);
+    let query =
+        query.param("seq", alert.seq).param("kind", &alert.kind).param("fence", &alert.fence);
     query.param("by", by).execute().await
 }

@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-/// Longest range of one response: a tile has at most a megabyte, a directory less.
+/// Maximum length of a range in one response, in bytes: a tile has at most a megabyte, a directory
+/// less.
 pub const RANGE_BYTES_MAX: u64 = 4 << 20;
 /// First bytes of a PMTiles file, version 3.
 const MAGIC: &[u8] = b"PMTiles\x03";
@@ -43,7 +44,8 @@ pub fn read(path: &Path, first: u64, last: u64) -> io::Result<Option<Range>> {
 
 /// Checks that the file is a readable PMTiles file.
 ///
-/// # Errors The file cannot be read, or is not a PMTiles file.
+/// # Errors
+/// The file cannot be read, or is not a PMTiles file.
 pub fn check(path: &Path) -> Result<(), String> {
     let begin = read(path, 0, MAGIC.len() as u64 - 1)
         .map_err(|error| format!("{}: {error}", path.display()))?;

@@ -39,13 +39,14 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct ClickHouse {
     pub server: Server,
-    /// Time limit of a query for a track or cells.
+    /// Time limit of every query except those of the query loop.
     pub query_timeout: Duration,
     /// Memory of one query, on the server.
     pub query_memory_bytes_max: u64,
     /// Rows that one query may read.
     pub query_rows_max: u64,
-    /// Concurrent queries for tracks and cells.
+    /// Concurrent requests that query ClickHouse for a viewer: lists, tracks, cells, fences,
+    /// alerts.
     pub queries_max: usize,
 }
 
@@ -63,9 +64,9 @@ pub struct Http {
     pub user_header: Option<HeaderName>,
     /// Bearer token: for programs; with `user_header`, only for the proxy.
     pub token: Option<Secret>,
-    /// Most pages open at the same time.
+    /// Maximum number of open pages.
     pub viewers_max: usize,
-    /// Most connections open at the same time.
+    /// Maximum number of open connections.
     pub connections_max: usize,
 }
 
@@ -92,11 +93,11 @@ pub struct Map {
     pub hidden_after: Duration,
     /// Attributes that hold drivers' names and groups.
     pub names: Names,
-    /// Other servers that the style loads tiles, glyphs and sprites from.
+    /// Further origins from which the style loads tiles, glyphs and sprites.
     pub style_origins: Vec<String>,
-    /// Most drivers kept in memory.
+    /// Maximum number of drivers in memory.
     pub drivers_max: usize,
-    /// Drivers shown one by one on a screen; above, they are grouped.
+    /// Maximum number of drivers in view that are shown one by one; above it, all are grouped.
     pub points_max: usize,
     /// Interval of a full read, which removes erased drivers.
     pub reread: Duration,
@@ -110,8 +111,9 @@ pub struct Names {
 }
 
 impl Names {
+    /// Whether drivers' names or groups come from attributes of their fixes.
     #[must_use]
-    pub fn is_from_attributes(&self) -> bool {
+    pub fn uses_attributes(&self) -> bool {
         self.name_attribute.is_some() || self.group_attribute.is_some()
     }
 
@@ -141,7 +143,8 @@ impl Config {
 
     /// Parses the text of a file, without the environment.
     ///
-    /// # Errors See [`Config::load`].
+    /// # Errors
+    /// See [`Config::load`].
     pub fn parse(toml: &str) -> Result<Self, Error> {
         Self::from_settings(&mut settings_of(toml)?, false)
     }
@@ -159,7 +162,7 @@ impl Config {
                     .to_owned(),
             );
         }
-        if access.links_key.is_some() && !http.wants_login() && !http.behind_proxy {
+        if access.links_key.is_some() && !http.requires_login() && !http.behind_proxy {
             s.violations
                 .push("access.links_key: requires a login or http.behind_proxy, because without one no link is needed".to_owned());
         }
@@ -274,7 +277,7 @@ impl Http {
 
     /// Whether requests need a login.
     #[must_use]
-    pub fn wants_login(&self) -> bool {
+    pub fn requires_login(&self) -> bool {
         self.login.is_some() || self.token.is_some()
     }
 }
@@ -299,8 +302,8 @@ impl Map {
     fn read(s: &mut Settings) -> Self {
         let style_url = s.optional("map.style_url");
         let style_origins = s.checked("map.style_origins", Vec::new(), origins);
-        if let Some(Err(wanted)) = style_url.as_deref().map(origin) {
-            s.violations.push(format!("map.style_url: {wanted}"));
+        if let Some(Err(why)) = style_url.as_deref().map(origin) {
+            s.violations.push(format!("map.style_url: {why}"));
         }
         let silent_after = s.duration("map.silent_after", "5m", "5s", "30d");
         let hidden_after = s.duration("map.hidden_after", "30d", "1m", "36500d");
@@ -328,11 +331,11 @@ impl Map {
         }
     }
 
-    /// Other servers that the page may load from.
+    /// Returns the origins, besides the map's own, that the page may load from.
     #[must_use]
     pub fn origins(&self) -> Vec<String> {
-        let of_style = self.style_url.as_deref().and_then(|url| origin(url).ok());
-        of_style.into_iter().chain(self.style_origins.iter().cloned()).collect()
+        let style_origin = self.style_url.as_deref().and_then(|url| origin(url).ok());
+        style_origin.into_iter().chain(self.style_origins.iter().cloned()).collect()
     }
 }
 
@@ -340,12 +343,12 @@ fn origins(texts: Vec<String>) -> Result<Vec<String>, String> {
     texts.iter().filter(|text| !text.is_empty()).map(|text| origin(text)).collect()
 }
 
-/// `scheme://host:port` of a URL, as in a Content-Security-Policy.
+/// Returns `scheme://host:port` of a URL, the form of a Content-Security-Policy.
 fn origin(text: &str) -> Result<String, String> {
-    let wanted = || format!("\"{text}\": expected https://host/…");
-    let url = url::Url::parse(text).map_err(|_| wanted())?;
+    let invalid = || format!("\"{text}\": expected https://host/…");
+    let url = url::Url::parse(text).map_err(|_| invalid())?;
     let is_good = matches!(url.scheme(), "http" | "https")
         && url.username().is_empty()
         && url.password().is_none();
-    if is_good { Ok(url.origin().ascii_serialization()) } else { Err(wanted()) }
+    if is_good { Ok(url.origin().ascii_serialization()) } else { Err(invalid()) }
 }

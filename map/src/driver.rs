@@ -72,7 +72,7 @@ impl Field {
 /// The answer about one driver.
 #[derive(Debug, Serialize)]
 pub struct Properties {
-    /// Time of the newest fix in milliseconds since 1970; 0: the driver has no fix.
+    /// Time of the newest fix, in milliseconds since 1970; 0: the driver has no fix.
     ts: i64,
     attributes: BTreeMap<String, String>,
     fields: Vec<Field>,
@@ -96,18 +96,18 @@ impl Columns {
         &self,
         query: impl Future<Output = Result<Vec<Field>, Error>>,
     ) -> Result<Vec<Field>, Error> {
-        let mut kept = self.0.lock().await;
-        if let Some((at, fields)) = &*kept
+        let mut cached = self.0.lock().await;
+        if let Some((at, fields)) = &*cached
             && at.elapsed() < COLUMNS_AGE_MAX
         {
             return Ok(fields.clone());
         }
         let fields = query.await?;
-        *kept = Some((Instant::now(), fields.clone()));
+        *cached = Some((Instant::now(), fields.clone()));
         Ok(fields)
     }
 
-    async fn forget(&self) {
+    async fn clear(&self) {
         *self.0.lock().await = None;
     }
 }
@@ -115,7 +115,7 @@ impl Columns {
 /// Returns a driver's attributes, fields and card.
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn properties(
     store: &Store,
     columns: &Columns,
@@ -125,8 +125,8 @@ pub async fn properties(
         tokio::try_join!(columns.read(fields_without_values(store)), card(store, driver))?;
     let newest = match newest(store, driver, &fields).await {
         Err(error) if store.reader().lacks_column(&error) => {
-            // A field was dropped since its column was listed.
-            columns.forget().await;
+            // A field was dropped after its column was listed.
+            columns.clear().await;
             fields = columns.read(fields_without_values(store)).await?;
             newest(store, driver, &fields).await
         }
@@ -155,7 +155,7 @@ async fn newest(
         FROM {{db}}.last_positions WHERE driver_id = {{driver:String}}",
         values.join(", ")
     );
-    store.ask(&sql).param("driver", driver).fetch_optional::<Newest>().await
+    store.query(&sql).param("driver", driver).fetch_optional::<Newest>().await
 }
 
 /// Returns the columns of fields that the view `last_positions` shows, without values.
@@ -165,7 +165,7 @@ async fn fields_without_values(store: &Store) -> Result<Vec<Field>, Error> {
             AND match(name, '^[a-z][a-z0-9_]*$')
         ORDER BY position";
     let query =
-        store.ask(SQL).param("database", store.database()).param("mark", FieldComment::MARK);
+        store.query(SQL).param("database", store.database()).param("mark", FieldComment::MARK);
     let rows = query.fetch_all::<(String, String, String)>().await;
     let rows = rows.map_err(|error| failed(store, &error))?;
     Ok(rows
@@ -178,7 +178,7 @@ async fn card(store: &Store, driver: &str) -> Result<Card, Error> {
     const SQL: &str =
         "SELECT name, toString(`group`) AS `group`, vehicle, phone, note FROM {db}.drivers FINAL
         WHERE driver_id = {driver:String}";
-    match store.ask(SQL).param("driver", driver).fetch_optional::<Card>().await {
+    match store.query(SQL).param("driver", driver).fetch_optional::<Card>().await {
         Err(error) if store.reader().lacks_table(&error) => Ok(Card::default()),
         card => Ok(card.map_err(|error| failed(store, &error))?.unwrap_or_default()),
     }
@@ -208,10 +208,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn columns_are_read_once_a_minute() {
-        let (columns, asked) = (Columns::default(), std::cell::Cell::new(0));
+        let (columns, query_count) = (Columns::default(), std::cell::Cell::new(0));
         let read = async || {
             let query = async {
-                asked.set(asked.get() + 1);
+                query_count.set(query_count.get() + 1);
                 Ok(Vec::new())
             };
             columns.read(query).await.map(drop)
@@ -219,12 +219,12 @@ mod tests {
         read().await.unwrap();
         tokio::time::advance(COLUMNS_AGE_MAX - Duration::from_secs(1)).await;
         read().await.unwrap();
-        assert_eq!(asked.get(), 1);
-        let away = async { Err(Error::Away("away".to_owned())) };
+        assert_eq!(query_count.get(), 1);
+        let unavailable = async { Err(Error::Unavailable("unavailable".to_owned())) };
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(columns.read(away).await.is_err());
+        assert!(columns.read(unavailable).await.is_err());
         read().await.unwrap();
-        assert_eq!(asked.get(), 2);
+        assert_eq!(query_count.get(), 2);
     }
 
     #[test]

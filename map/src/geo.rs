@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-/// Finest division of the square's side: 38 m at the equator.
+/// Bits of a [`key`] per axis. The finest step is 38 m at the equator.
 const BITS: u32 = 20;
 /// Bits of a [`key`].
 pub const KEY_BITS: u32 = 2 * BITS;
@@ -23,13 +23,13 @@ impl Tile {
     /// The finest zoom of tiles.
     pub const Z_MAX: u8 = 14;
 
-    /// `None` if the tile does not exist.
+    /// Creates a tile; `None`: the zoom has no tile with these numbers.
     #[must_use]
     pub fn new(z: u8, x: u32, y: u32) -> Option<Self> {
         (z <= Self::Z_MAX && x < 1 << z && y < 1 << z).then_some(Self { z, x, y })
     }
 
-    /// Range of the keys of its places; the end is exclusive.
+    /// Returns the range of [`key`]s of the places in the tile; the end is exclusive.
     #[must_use]
     pub fn keys(self) -> (u64, u64) {
         let shift = KEY_BITS - 2 * u32::from(self.z);
@@ -59,7 +59,7 @@ fn scaled(share: f64) -> u32 {
     ((share * f64::from(1_u32 << BITS)) as u32).min((1 << BITS) - 1)
 }
 
-/// Interleaves the bits of x and y, y's first.
+/// Interleaves the bits of x and y; of each pair, y's bit is the higher one.
 fn interleave(x: u32, y: u32) -> u64 {
     spread(x) | spread(y) << 1
 }

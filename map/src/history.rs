@@ -15,21 +15,26 @@ use crate::simplify::{Point, eastward, simplify};
 use crate::store::{Error, Store};
 use crate::tiles::Cell;
 
-/// Most fixes of one track: slightly more than a day at one fix per second.
+/// Maximum number of fixes in one track: slightly more than a day at one fix per second.
 const POINTS_MAX: usize = 100_000;
-/// Longest time between two fixes of one trip, in milliseconds.
+/// Maximum time between two fixes over which a tail counts distance, in milliseconds. The stored
+/// episodes have a gap only after 3,600 s.
 const GAP_MS: i64 = 300_000;
+/// Metres per degree of longitude at the equator.
 const METRES_PER_DEGREE: f64 = 111_320.0;
 /// Speed below which a driver counts as standing, in m/s.
 const MOVING_MPS: f64 = 0.5;
+/// Maximum number of episodes in one track.
 const EPISODES_MAX: usize = 10_000;
+/// Maximum number of visits in one response.
 const VISITS_MAX: usize = 500;
-/// Most fixes in a track file.
+/// Maximum number of fixes in a track file.
 const FILE_ROWS_MAX: usize = 1_000_000;
-/// Most cells of one response: about as many as a screen shows.
+/// Maximum number of cells in one response.
 const CELLS_MAX: usize = 50_000;
-/// Most time steps of a playback.
+/// Number of time steps into which a replay divides its span; a step is at least a second.
 const STEPS: i64 = 240;
+/// Maximum number of rows in a replay.
 const PAST_MAX: usize = 100_000;
 /// Condition for the fixes of a span in an area. Columns are qualified, because an alias of the
 /// SELECT may have the name of a column.
@@ -76,9 +81,9 @@ pub struct Track {
     driver_id: String,
     from: i64,
     to: i64,
-    /// SQL that returns the same points in any client.
+    /// SQL that returns the same points, before simplification, in any client.
     sql: String,
-    /// Points were left out at the limit.
+    /// The track has more points or episodes than the limits; the rest is missing.
     truncated: bool,
     points: Points,
     episodes: Vec<Episode>,
@@ -89,7 +94,7 @@ pub struct Track {
 /// Returns a driver's track, simplified to within `metres`.
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Result<Track, Error> {
     const VIEW: &str =
         "(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = 'UTC')";
@@ -97,7 +102,7 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     let query = |select: &str, view: &str, order: &str, limit: usize| {
         let sql =
             format!("SELECT {select} FROM {{db}}_ask.{view}{VIEW} ORDER BY {order} LIMIT {limit}");
-        store.ask(&sql).param("driver", driver).param("from", &from).param("to", &to)
+        store.query(&sql).param("driver", driver).param("from", &from).param("to", &to)
     };
     let points = query(
         "toUnixTimestamp64Milli(ts) AS ms, lat, lng, speed",
@@ -112,9 +117,9 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         "began",
         EPISODES_MAX + 1,
     );
-    let both =
+    let queries =
         async { tokio::try_join!(points.fetch_all::<TrackRow>(), episodes.fetch_all::<Episode>()) };
-    let (mut rows, mut episodes) = both.await.map_err(|error| failed(store, &error))?;
+    let (mut rows, mut episodes) = queries.await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > POINTS_MAX || episodes.len() > EPISODES_MAX;
     rows.truncate(POINTS_MAX);
     episodes.truncate(EPISODES_MAX);
@@ -125,7 +130,7 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     let counted_ms = episodes.iter().map(|episode| episode.to).max();
     let work = move || (simplified_points(&rows, metres), tail(&rows, counted_ms));
     let points = tokio::task::spawn_blocking(work).await;
-    let (points, tail) = points.map_err(|_| Error::Away("simplifying failed".to_owned()))?;
+    let (points, tail) = points.map_err(|_| Error::Unavailable("simplifying failed".to_owned()))?;
     Ok(Track {
         driver_id: driver.to_owned(),
         from: span.from_ms,
@@ -138,8 +143,8 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     })
 }
 
-/// Distance and moving time after the last stored episode: ClickHouse computes episodes some
-/// minutes late.
+/// Distance and moving time after the last stored episode, because ClickHouse computes episodes
+/// every five minutes.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Tail {
     from: i64,
@@ -147,8 +152,8 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Sums distance and moving time since `counted_ms`. A gap longer than [`GAP_MS`] is not counted,
-/// because the route is unknown.
+/// Sums distance and moving time since `counted_ms`. Two fixes further apart than [`GAP_MS`] are
+/// not counted, because the route between them is unknown.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
@@ -197,10 +202,10 @@ struct CellRow {
 }
 
 /// Returns the fixes of an area and a span, grouped into cells of the live tiles' size at this
-/// zoom, fullest first, and whether there are more.
+/// zoom, fullest first; `true`: more cells exist than `CELLS_MAX`.
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn cells(
     store: &Store,
     scope: &Scope,
@@ -220,8 +225,10 @@ pub async fn cells(
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
         CELLS_MAX + 1
     );
-    let query =
-        store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let query = store
+        .query_in_scope(scope, &sql)
+        .param("from", iso(span.from_ms))
+        .param("to", iso(span.to_ms));
     let query = within(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox);
     let mut rows = query.fetch_all::<CellRow>().await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > CELLS_MAX;
@@ -243,7 +250,7 @@ pub struct Past {
     from: i64,
     to: i64,
     step: i64,
-    /// Rows were left out at the limit.
+    /// The replay has more rows than `PAST_MAX`; the rest is missing.
     truncated: bool,
     ids: Vec<String>,
     /// Index in `ids`.
@@ -264,11 +271,11 @@ struct PastRow {
     mps: Option<f32>,
 }
 
-/// Returns each driver's newest fix in the area, for each of at most `STEPS` steps of a span, in
-/// the order of time.
+/// Returns each driver's newest fix in the area, for each step of a span, ordered by step. There
+/// are about `STEPS` steps, each of at least a second.
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
@@ -280,8 +287,10 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         PAST_MAX + 1
     );
     let step = ((span.to_ms - span.from_ms) / STEPS).max(1_000);
-    let query =
-        store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let query = store
+        .query_in_scope(scope, &sql)
+        .param("from", iso(span.from_ms))
+        .param("to", iso(span.to_ms));
     let query = query.param("from_ms", span.from_ms).param("step", step);
     let rows =
         within(query, bbox).fetch_all::<PastRow>().await.map_err(|error| failed(store, &error))?;
@@ -292,10 +301,10 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         truncated: rows.len() > PAST_MAX,
         ..Past::default()
     };
-    let mut known = HashMap::new();
+    let mut indexes = HashMap::new();
     for row in rows.into_iter().take(PAST_MAX) {
         let next = past.ids.len();
-        let driver = *known.entry(row.driver_id).or_insert_with_key(|id| {
+        let driver = *indexes.entry(row.driver_id).or_insert_with_key(|id| {
             past.ids.push(id.clone());
             next
         });
@@ -308,8 +317,8 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
     Ok(past)
 }
 
-/// A visit to a fence, from the driver's first to the last fix inside. An ongoing visit ends at the
-/// newest fix.
+/// A visit to a fence, from the driver's first fix inside to the last. An ongoing visit ends at the
+/// driver's newest fix.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Visit {
     driver_id: String,
@@ -322,7 +331,7 @@ pub struct Visit {
 /// Returns the visits to a fence in a span, newest first.
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn visits(
     store: &Store,
     scope: &Scope,
@@ -337,7 +346,7 @@ pub async fn visits(
         WHERE {{in_scope}}
         ORDER BY visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
     );
-    let query = store.ask_in(scope, &sql).param("fence", fence);
+    let query = store.query_in_scope(scope, &sql).param("fence", fence);
     let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
     query.fetch_all().await.map_err(|error| failed(store, &error))
 }
@@ -345,7 +354,7 @@ pub async fn visits(
 /// Returns the days of a span on which a driver has fixes, in order, such as `2026-11-22`.
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn days(
     store: &Store,
     driver: &str,
@@ -356,7 +365,7 @@ pub async fn days(
         WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64}) AND ts < fromUnixTimestamp64Milli({to:Int64})
             AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC')) AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
         ORDER BY day";
-    let query = store.ask(SQL).param("driver", driver).param("tz", zone);
+    let query = store.query(SQL).param("driver", driver).param("tz", zone);
     let query = query.param("from", span.from_ms).param("to", span.to_ms);
     query.fetch_all().await.map_err(|error| failed(store, &error))
 }
@@ -374,7 +383,8 @@ struct FileRow {
 /// Returns a driver's fixes of a span as a file.
 ///
 /// # Errors
-/// The query failed, or the span has more than `FILE_ROWS_MAX` fixes; in words for the viewer.
+/// The query failed, or the span has more than `FILE_ROWS_MAX` fixes; the message is for the
+/// viewer.
 pub async fn file(
     store: &Store,
     driver: &str,
@@ -388,11 +398,11 @@ pub async fn file(
         ORDER BY fixes.ts, seq LIMIT {}",
         FILE_ROWS_MAX + 1
     );
-    let query = store.ask(&sql).param("driver", driver);
+    let query = store.query(&sql).param("driver", driver);
     let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
     let rows: Vec<FileRow> = query.fetch_all().await.map_err(|error| failed(store, &error))?;
     if rows.len() > FILE_ROWS_MAX {
-        return Err(Error::TooMuch(format!(
+        return Err(Error::LimitExceeded(format!(
             "a file has at most {FILE_ROWS_MAX} fixes: choose a shorter time"
         )));
     }
@@ -437,7 +447,7 @@ fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
     text + "</trkseg></trk>\n</gpx>\n"
 }
 
-/// Logs ClickHouse's error, and explains it to the viewer.
+/// Logs a ClickHouse error, and converts it to an error with a message for the viewer.
 pub fn failed(store: &Store, error: &ClientError) -> Error {
     tracing::warn!(%error, "a viewer's query failed");
     store.error(error)
@@ -448,7 +458,7 @@ fn within(query: Query, bbox: Bbox) -> Query {
     query.param("south", bbox.south).param("north", bbox.north)
 }
 
-/// Formats a time as ClickHouse parses it.
+/// Formats a time as RFC 3339 with milliseconds, which ClickHouse parses.
 fn iso(ms: i64) -> String {
     let since = std::time::Duration::from_millis(ms.unsigned_abs());
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()

@@ -9,25 +9,25 @@
 //!
 //! | module | input → output |
 //! |---|---|
-//! | [`geo`] | a place → its key on the curve through all tiles |
-//! | [`fleet`] | rows of `last_positions_state` → every driver's last position, in the order of the map |
+//! | [`geo`] | a place → its key on the Z-order curve through all tiles |
+//! | [`fleet`] | rows of `last_positions_state` → last positions, sorted along that curve |
 //! | [`tiles`] | a fleet and a tile → bytes |
-//! | [`wire`] | tiles → one answer of many, compressed once for all |
+//! | [`wire`] | tiles → one response body; each tile is compressed once for all viewers |
 //! | [`params`] | a request's parameters → values, or an error that says what is valid |
 //! | [`access`] | who may see which drivers: viewers and signed links |
-//! | [`simplify`] | a track → the same with fewer points |
+//! | [`simplify`] | a track → fewer points, within a tolerance |
 //! | [`basemap`] | ranges of a PMTiles file |
 //! | [`tls`] | files → the server's certificate; `health` over TLS |
 //! | [`config`] | defaults, file, environment → one checked configuration |
 //! | [`metrics`] | counters |
 //! | [`store`] | ClickHouse queries, each with its limits |
-//! | [`live`] | the present: the query loop, ticks, shared tiles |
-//! | [`history`] | the past: tracks, episodes, cells |
-//! | [`list`] | drivers by what they do |
+//! | [`live`] | live positions: the query loop, ticks, shared tiles |
+//! | [`history`] | past positions: tracks, episodes, cells, replays |
+//! | [`list`] | conditions (silent, fast, in a fence, …) → the drivers that meet them |
 //! | [`driver`] | one driver's attributes, fields and card |
-//! | [`fences`] | geofences, read and written |
+//! | [`fences`] | reads and writes geofences |
 //! | [`alerts`] | events of `milepost events`, with their acknowledgements |
-//! | [`names`] | cards of drivers, merged and written |
+//! | [`names`] | merges and writes drivers' cards |
 //! | [`shared`] | equal concurrent queries → one shared answer |
 //! | [`http`] | requests → responses; authentication |
 //!

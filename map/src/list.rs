@@ -10,10 +10,10 @@ use crate::history::failed;
 use crate::params::Filter;
 use crate::store::{Error, Store};
 
-/// Most drivers in one response.
+/// Maximum number of drivers in one response.
 pub const DRIVERS_MAX: usize = 500;
 
-/// A driver that matches.
+/// A driver that meets all conditions of a list.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Found {
     driver_id: String,
@@ -27,7 +27,7 @@ pub struct Found {
 
 impl Found {
     /// Adds the driver's name and group.
-    pub fn name(&mut self, directory: &Directory) {
+    pub fn add_name(&mut self, directory: &Directory) {
         directory.name(&self.driver_id).clone_into(&mut self.name);
         directory
             .group_name(directory.group(self.driver_id.as_bytes()))
@@ -35,17 +35,17 @@ impl Found {
     }
 }
 
-/// Returns the matching drivers in the order of their ids, and whether there are more. `named`: the
-/// ids that `filter.find` matches. A condition on the current state holds only for drivers with a
-/// fix within `ages`: a driver silent for months is not "faster than 30".
+/// Returns the matching drivers, ordered by id; `true`: more drivers match than [`DRIVERS_MAX`].
+/// `matching_ids`: the ids that `filter.find` matches. Conditions on the speed hold only for
+/// drivers with a fix within `ages.silent_s`: a driver silent for months is not "faster than 30".
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn list(
     store: &Store,
     scope: &Scope,
     filter: &Filter,
-    named: Vec<String>,
+    matching_ids: Vec<String>,
     ages: Ages,
 ) -> Result<(Vec<Found>, bool), Error> {
     let sql = format!(
@@ -69,9 +69,11 @@ pub async fn list(
                 OR {group_attribute:String} != '' AND attributes[{group_attribute:String}] = {group:String}",
         limit = DRIVERS_MAX + 1
     );
-    let query =
-        store.ask_in(scope, &sql).param("prefix", &filter.prefix).param("silent", filter.silent_s);
-    let query = query.param("find", &filter.find).param("found", named);
+    let query = store
+        .query_in_scope(scope, &sql)
+        .param("prefix", &filter.prefix)
+        .param("silent", filter.silent_s);
+    let query = query.param("find", &filter.find).param("found", matching_ids);
     let query = query.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
     let query = query.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
     let query = query.param("recent", ages.silent_s);

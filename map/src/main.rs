@@ -101,7 +101,7 @@ async fn run(config: Config) -> Result<()> {
     if let Some(path) = &config.map.basemap {
         milepost_map::basemap::check(path).map_err(|why| anyhow::anyhow!("map.basemap: {why}"))?;
     }
-    let (end, ending) = watch::channel(false);
+    let (shutdown_sender, shutdown) = watch::channel(false);
     let state = Arc::new(State {
         live: Live::new(&config.map, Arc::default()),
         fence_writer: config
@@ -120,7 +120,7 @@ async fn run(config: Config) -> Result<()> {
         answers: Shared::default(),
         query_permits: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
-        ending: ending.clone(),
+        shutdown: shutdown.clone(),
         gates: Gates::default(),
         config,
     });
@@ -132,7 +132,7 @@ async fn run(config: Config) -> Result<()> {
     let router = http::router(Arc::clone(&state));
     let for_server = Arc::clone(&state);
     let mut server = tokio::spawn(async move {
-        http::serve(listener, router, &for_server.config.http, ending).await
+        http::serve(listener, router, &for_server.config.http, shutdown).await
     });
     let scheme = if state.config.http.tls.is_some() { "https" } else { "http" };
     info!("{scheme}://{listen}");
@@ -144,7 +144,7 @@ async fn run(config: Config) -> Result<()> {
         ended = &mut server => anyhow::bail!("the HTTP server ended: {ended:?}"),
     }
     info!("shutting down: finishing the requests in flight");
-    let _ = end.send(true);
+    let _ = shutdown_sender.send(true);
     server.await.context("the HTTP server panicked")?;
     live.abort();
     names.abort();

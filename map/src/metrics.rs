@@ -39,22 +39,25 @@ impl Default for Metrics {
         let this = Self {
             registry,
             requests: IntCounterVec::new(requests, &["route", "status"]).expect("valid names"),
-            viewers: gauge("viewers", "Pages that are open: streams of ticks"),
-            drivers: gauge("drivers", "Drivers held in memory"),
-            memory_bytes: gauge("fleet_bytes", "Memory that the drivers take, in bytes"),
+            viewers: gauge("viewers", "Open pages: streams of ticks"),
+            drivers: gauge("drivers", "Drivers in memory"),
+            memory_bytes: gauge("fleet_bytes", "Memory used by the drivers, in bytes"),
             reads: seconds(
                 "read_seconds",
-                "Duration of the query of every second: changed rows, or all rows",
+                "Duration of the query that runs every second, incremental or full",
             ),
             rows_read: counter(
                 "rows_read_total",
-                "Rows of last_positions_state that this query read",
+                "Rows of last_positions_state that the query of read_seconds read",
             ),
-            read_errors: counter("read_errors_total", "Failures of the query of every second"),
+            read_errors: counter(
+                "read_errors_total",
+                "Failures of the query that runs every second",
+            ),
             tiles_cut: counter("tiles_cut_total", "Tiles cut; viewers share them for a second"),
             viewer_queries: seconds(
                 "question_seconds",
-                "Duration of the queries of viewers: tracks, cells, lists",
+                "Duration of reads for requests: tracks, cells, lists, attributes, …",
             ),
             logins_refused: counter("logins_refused_total", "Requests with a wrong login"),
         };

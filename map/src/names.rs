@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::Store;
 
-/// Most cards in one request.
+/// Maximum number of cards in one request.
 const CARDS_MAX: usize = 20_000;
-/// Most drivers whose stored cards one query reads: their ids are in the query's URL.
+/// Maximum number of drivers whose stored cards one query reads: their ids are in the query's URL.
 const IDS_AT_ONCE: usize = 100;
 
 /// A row of the table `drivers`; an empty string means no value.
@@ -56,8 +56,8 @@ impl CardChange {
     }
 }
 
-/// Returns the cards that result from the changes, one per driver. Changes of one driver apply in
-/// their order.
+/// Applies changes to the stored cards, and returns the resulting cards, one per driver. Several
+/// changes of a driver apply in their order.
 ///
 /// # Errors
 /// The query failed.
@@ -71,12 +71,13 @@ pub async fn merged(
     for ids in ids.chunks(IDS_AT_ONCE) {
         let sql = "SELECT driver_id, name, toString(`group`) AS `group`, vehicle, phone, note
             FROM {db}.drivers FINAL WHERE driver_id IN {ids:Array(String)}";
-        let cards = store.ask(sql).param("ids", ids).fetch_all::<Card>().await?;
+        let cards = store.query(sql).param("ids", ids).fetch_all::<Card>().await?;
         stored.extend(cards.into_iter().map(|card| (card.driver_id.clone(), card)));
     }
     Ok(applied(changes, stored))
 }
 
+/// Applies changes to cards in memory; see [`merged`].
 fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<Card> {
     let mut order = Vec::new();
     for change in changes {
@@ -85,7 +86,7 @@ fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<C
         stored.insert(id.clone(), card);
         order.push(id);
     }
-    // The last card of a driver has all of its changes.
+    // `stored` has the driver's last card, with all changes; `remove` returns it once per driver.
     order.iter().filter_map(|id| stored.remove(id)).collect()
 }
 
@@ -98,11 +99,11 @@ pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     let mut lines = records(text.trim_start_matches('\u{feff}'))?.into_iter();
     let columns = lines.next().unwrap_or_default();
     let known = ["driver_id", "name", "group", "vehicle", "phone", "note"];
-    if let Some(other) = columns.iter().find(|column| !known.contains(&column.as_str())) {
-        return Err(format!("column {other:?}: expected some of {}", known.join(", ")));
+    if let Some(unknown) = columns.iter().find(|column| !known.contains(&column.as_str())) {
+        return Err(format!("column {unknown:?}: expected some of {}", known.join(", ")));
     }
-    let is_twice = |column: &&String| columns.iter().filter(|other| other == column).count() > 1;
-    if let Some(column) = columns.iter().find(is_twice) {
+    let is_repeated = |column: &&String| columns.iter().filter(|other| other == column).count() > 1;
+    if let Some(column) = columns.iter().find(is_repeated) {
         return Err(format!("column {column:?} appears twice"));
     }
     if !columns.iter().any(|column| column == "driver_id") {
@@ -176,7 +177,7 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(records)
 }
 
-/// Inserts cards in one insert.
+/// Stores cards in one insert.
 ///
 /// # Errors
 /// The query failed.

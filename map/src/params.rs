@@ -7,20 +7,24 @@ use crate::fleet::ids::ID_BYTES_MAX;
 use crate::fleet::look::State;
 use crate::geo::Tile;
 
-/// Longest range of a track or of cells.
+/// Maximum length of a span.
 const SPAN_MS_MAX: i64 = 31 * 86_400_000;
-/// Later times, after the year 2100, are rejected.
+/// Latest time that is accepted: 2100-01-01, in milliseconds since 1970.
 const MS_MAX: i64 = 4_102_444_800_000;
-/// Default range of a track.
+/// Default length of a span.
 const SPAN_MS: i64 = 3_600_000;
+/// Maximum of `limit`.
 const LIMIT_MAX: usize = 100;
-/// Longest attribute with its value, group or fence name, in bytes.
+/// Maximum length of an attribute with its value, a group or a fence name, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
-/// Most tiles in one response: twice as many as a screen of 3840 × 2160 shows.
+/// Maximum number of tiles in one response: more than twice as many as a screen of 3840 × 2160
+/// shows.
 pub const TILES_MAX: usize = 128;
-/// Most drivers in a request for names.
+/// Maximum number of drivers in a request for names.
 const NAMES_MAX: usize = 400;
+/// Maximum of `simplify`, in metres.
 const SIMPLIFY_M_MAX: f64 = 10_000.0;
+/// Maximum of `zoom`.
 const ZOOM_MAX: u8 = 20;
 
 /// A box in degrees. It crosses the antimeridian if west is above east.
@@ -35,7 +39,7 @@ pub struct Bbox {
 impl Bbox {
     /// Returns whether the box contains a place, in degrees times 1e7.
     #[must_use]
-    pub fn holds(&self, lat_e7: i32, lng_e7: i32) -> bool {
+    pub fn contains(&self, lat_e7: i32, lng_e7: i32) -> bool {
         let (lat, lng) = (f64::from(lat_e7) / 1e7, f64::from(lng_e7) / 1e7);
         let is_between = if self.west <= self.east {
             (self.west..=self.east).contains(&lng)
@@ -106,15 +110,17 @@ pub struct Params {
 }
 
 impl Params {
+    /// Parses a query string.
+    ///
     /// # Errors
-    /// An unknown or repeated parameter.
+    /// A parameter is repeated, or not in `known`.
     pub fn new(query: Option<&str>, known: &[&str]) -> Result<Self, String> {
         let mut given = BTreeMap::new();
         for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !known.contains(&&*name) {
-                let there_are = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(format!(
-                    "{}: there is no such parameter; there are: {there_are}",
+                    "{}: there is no such parameter; there are: {valid}",
                     shown(&name)
                 ));
             }
@@ -129,11 +135,13 @@ impl Params {
         self.given.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
+    /// Returns the box of `bbox`.
+    ///
     /// # Errors
     /// The box is missing or invalid.
     pub fn bbox(&self) -> Result<Bbox, String> {
         let text = self.text("bbox");
-        let wanted = || {
+        let invalid = || {
             let given = text.map_or_else(
                 || "missing".to_owned(),
                 |text| format!("{} is not a box", shown(text)),
@@ -145,7 +153,7 @@ impl Params {
         let numbers: Option<Vec<f64>> =
             text.unwrap_or_default().split(',').map(|number| number.trim().parse().ok()).collect();
         let Some(&[west, south, east, north]) = numbers.as_deref() else {
-            return Err(wanted());
+            return Err(invalid());
         };
         let (lng, lat) = (-180.0..=180.0, -90.0..=90.0);
         let is_good = lng.contains(&west)
@@ -155,7 +163,7 @@ impl Params {
         if is_good && south <= north {
             Ok(Bbox { west, south, east, north })
         } else {
-            Err(wanted())
+            Err(invalid())
         }
     }
 
@@ -164,17 +172,17 @@ impl Params {
     /// # Errors
     /// No tiles, too many, or an invalid one.
     pub fn tiles(&self) -> Result<Vec<(Tile, Option<u64>)>, String> {
-        let right = format!(
+        let valid = format!(
             "expected z/x/y,z/x/y:version,… with z from 0 to {}, x and y from 0 to 2^z - 1, and optionally the version that you have",
             Tile::Z_MAX
         );
-        let text = self.text("of").ok_or_else(|| format!("of: missing; {right}"))?;
+        let text = self.text("of").ok_or_else(|| format!("of: missing; {valid}"))?;
         let count = text.split(',').count();
         if count > TILES_MAX {
             return Err(format!("of: {count} tiles are too many; expected at most {TILES_MAX}"));
         }
         let each =
-            |text| tile(text).ok_or_else(|| format!("of: {} is not a tile; {right}", shown(text)));
+            |text| tile(text).ok_or_else(|| format!("of: {} is not a tile; {valid}", shown(text)));
         text.split(',').map(each).collect()
     }
 
@@ -215,6 +223,8 @@ impl Params {
         Ok(Span { from_ms, to_ms })
     }
 
+    /// Returns the number of results to return, or `default`.
+    ///
     /// # Errors
     /// The limit is not a whole number from 1 to 100.
     pub fn limit(&self, default: usize) -> Result<usize, String> {
@@ -228,9 +238,10 @@ impl Params {
         })
     }
 
-    /// Prefix of a driver's id; empty matches all.
+    /// Returns a prefix of drivers' ids; empty: every id.
     ///
-    /// # Errors The prefix cannot begin an id.
+    /// # Errors
+    /// The prefix cannot begin an id.
     pub fn prefix(&self) -> Result<&str, String> {
         let prefix = self.text("prefix").unwrap_or_default();
         if prefix.is_empty() {
@@ -240,7 +251,7 @@ impl Params {
         }
     }
 
-    /// Conditions of a list of drivers; a missing condition holds for every driver.
+    /// Returns the conditions of a list of drivers; every driver meets a missing one.
     ///
     /// # Errors
     /// A condition is invalid.
@@ -249,17 +260,17 @@ impl Params {
         Ok(Filter {
             prefix: self.prefix()?.to_owned(),
             find: self.find()?.unwrap_or_default().to_owned(),
-            group: self.short("group")?.to_owned(),
+            group: self.short_text("group")?.to_owned(),
             has_hidden: self.flag("hidden")?,
             silent_s: self.number("silent", f64::from(31 * 86_400), "seconds")?.round() as u32,
             faster_than: self.number("faster", 1_000.0, "metres per second")?,
             is_stopped: self.flag("stopped")?,
             attribute: {
-                let text = self.short("attribute")?;
+                let text = self.short_text("attribute")?;
                 let (name, value) = text.split_once('=').unwrap_or((text, ""));
                 (name.to_owned(), value.to_owned())
             },
-            fence: self.short("fence")?.to_owned(),
+            fence: self.short_text("fence")?.to_owned(),
         })
     }
 
@@ -282,10 +293,10 @@ impl Params {
     /// # Errors
     /// The text is too long.
     pub fn find(&self) -> Result<Option<&str>, String> {
-        Ok(Some(self.short("find")?).filter(|text| !text.is_empty()))
+        Ok(Some(self.short_text("find")?).filter(|text| !text.is_empty()))
     }
 
-    /// States to show, as bits of [`State`]; by default all but hidden.
+    /// Returns the states to show, as bits of [`State`]; by default all but hidden.
     ///
     /// # Errors
     /// A state does not exist.
@@ -301,9 +312,10 @@ impl Params {
         })
     }
 
-    /// Ids of drivers.
+    /// Returns the ids of drivers in `of`.
     ///
-    /// # Errors No ids, too many, or an invalid one.
+    /// # Errors
+    /// No ids, too many, or an invalid one.
     pub fn drivers(&self) -> Result<Vec<&str>, String> {
         let text =
             self.text("of").ok_or("of: missing; expected driver ids, separated by commas")?;
@@ -318,12 +330,12 @@ impl Params {
         Ok(ids)
     }
 
-    /// A fence's name.
+    /// Returns a fence's name.
     ///
     /// # Errors
     /// The name is missing or too long.
     pub fn fence(&self) -> Result<&str, String> {
-        let fence = self.short("fence")?;
+        let fence = self.short_text("fence")?;
         if fence.is_empty() {
             Err("fence: missing; expected the name of a fence".to_owned())
         } else {
@@ -331,9 +343,10 @@ impl Params {
         }
     }
 
-    /// Returns the name of an IANA time zone. Whether it exists is left to ClickHouse.
+    /// Returns the name of an IANA time zone, by default UTC. ClickHouse checks whether it exists.
     ///
-    /// # Errors The name is too long, or has characters that no time zone's name has.
+    /// # Errors
+    /// The name is too long, or has characters that no time zone's name has.
     pub fn zone(&self) -> Result<&str, String> {
         let zone = self.text("tz").unwrap_or("UTC");
         let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
@@ -348,6 +361,8 @@ impl Params {
         }
     }
 
+    /// Returns the number of hours to look back, or `default`.
+    ///
     /// # Errors
     /// The value is not a whole number from 1 to 744, which is 31 days.
     pub fn hours(&self, default: u32) -> Result<u32, String> {
@@ -373,7 +388,7 @@ impl Params {
         }
     }
 
-    fn short(&self, name: &str) -> Result<&str, String> {
+    fn short_text(&self, name: &str) -> Result<&str, String> {
         let text = self.text(name).unwrap_or_default();
         let is_good = text.len() <= TEXT_BYTES_MAX;
         if is_good {
@@ -395,7 +410,7 @@ impl Params {
         })
     }
 
-    /// The zoom of the map.
+    /// Returns the zoom of the map.
     ///
     /// # Errors
     /// The zoom is missing, or not a whole number from 0 to 20.
@@ -426,7 +441,7 @@ pub fn driver(id: &str) -> Result<&str, String> {
     ))
 }
 
-/// A tile, and the version that the client has.
+/// Parses `z/x/y` or `z/x/y:version`; the version is the one that the client has.
 fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
     let (place, version) = match text.split_once(':') {
         Some((place, version)) => (place, Some(version.parse().ok()?)),
@@ -438,7 +453,7 @@ fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
     Some((Tile::new(u8::try_from(z).ok()?, x, y)?, version))
 }
 
-/// The given value in quotes, shortened and without control characters.
+/// Quotes a value for an error, shortened and without control characters.
 fn shown(text: &str) -> String {
     let begin: String =
         text.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();

@@ -1,4 +1,5 @@
-//! Answers that viewers share: pages repeat the same queries.
+//! Caches answers for a few seconds, and lets concurrent requests share a query: open pages repeat
+//! the same requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,16 +8,16 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// Longest age of a shared answer.
+/// Maximum age of a shared answer.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Answers by query. Bounded, because few queries run at the same time and an answer is kept for
 /// [`AGE_MAX`].
 #[derive(Debug)]
-pub struct Shared<T>(Mutex<HashMap<String, Asked<T>>>);
+pub struct Shared<T>(Mutex<HashMap<String, CachedAnswer<T>>>);
 
 /// An answer and the time of its arrival.
-type Asked<T> = Arc<OnceCell<(Instant, T)>>;
+type CachedAnswer<T> = Arc<OnceCell<(Instant, T)>>;
 
 impl<T> Default for Shared<T> {
     fn default() -> Self {
@@ -25,8 +26,8 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns a fresh shared answer, joins a query in flight, or runs `query`. If the caller
-    /// that runs the query leaves, the next waiting caller runs it.
+    /// Returns a cached answer, waits for a query in flight with the same key, or runs `query`. If
+    /// the caller that runs the query is dropped, the next waiting caller runs its own.
     pub async fn answer(&self, key: String, query: impl Future<Output = T>) -> T {
         let cell = {
             let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,24 +56,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn concurrent_callers_share_one_query_even_if_its_caller_leaves() {
+    async fn concurrent_callers_share_a_query_even_if_its_runner_leaves() {
         tokio::time::pause();
-        let (shared, asked) = (Shared::default(), Cell::new(0));
+        let (shared, query_count) = (Shared::default(), Cell::new(0));
         let query = async || {
-            asked.set(asked.get() + 1);
+            query_count.set(query_count.get() + 1);
             sleep(Duration::from_secs(9)).await;
-            asked.get()
+            query_count.get()
         };
         let ask = |key: &str| shared.answer(key.to_owned(), query());
-        // The first caller leaves; one of the other callers asks again.
+        // The first caller leaves; another one runs the query again.
         let second = Duration::from_secs(1);
         let (left, one, two, other) =
             tokio::join!(timeout(second, ask("a")), ask("a"), ask("a"), ask("b"));
         assert!(left.is_err());
-        assert_eq!((one, two, other, asked.get()), (3, 3, 3, 3));
-        assert_eq!((ask("a").await, asked.get()), (3, 3));
+        assert_eq!((one, two, other, query_count.get()), (3, 3, 3, 3));
+        assert_eq!((ask("a").await, query_count.get()), (3, 3));
         sleep(AGE_MAX).await;
-        assert_eq!((ask("a").await, asked.get()), (4, 4));
+        assert_eq!((ask("a").await, query_count.get()), (4, 4));
         // A query that no caller waits for is removed.
         assert!(timeout(second, ask("c")).await.is_err());
         ask("a").await;

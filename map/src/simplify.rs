@@ -1,6 +1,6 @@
-//! Removes points of a track: a straight movement at constant speed needs only two.
+//! Simplifies a track: a straight movement at constant speed needs only its two end points.
 
-/// Points per block. The ends of a block stay; within it, the worst case is quadratic.
+/// Points per block. The ends of a block stay, so the quadratic worst case is limited to a block.
 const BLOCK_POINTS: usize = 2_048;
 /// Metres per degree of latitude.
 const METRES_PER_DEGREE: f64 = 111_195.0;
@@ -15,17 +15,17 @@ pub struct Point {
 
 /// Returns the indexes of the points to keep. A movement at constant speed between them is never
 /// further than `metres` from the original at the same time (Meratnia and de By's TD-TR, which is
-/// Douglas-Peucker with time). Stops and speeds are kept, too.
+/// Douglas-Peucker with time). So stops and speeds survive.
 #[must_use]
 pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     if metres <= 0.0 || points.len() < 3 {
         return (0..points.len()).collect();
     }
     let last = points.len() - 1;
-    let mut stays = vec![false; points.len()];
+    let mut is_kept = vec![false; points.len()];
     let ends = (0..last).step_by(BLOCK_POINTS).chain([last]);
     for end in ends {
-        stays[end] = true;
+        is_kept[end] = true;
     }
     let begins = (0..last).step_by(BLOCK_POINTS);
     let mut open: Vec<(usize, usize)> =
@@ -34,20 +34,20 @@ pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
         let errors = (from + 1..to).map(|at| (at, error_m(points[from], points[to], points[at])));
         let Some((worst, error)) = errors.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
         if error > metres {
-            stays[worst] = true;
+            is_kept[worst] = true;
             open.extend([(from, worst), (worst, to)]);
         }
     }
-    (0..points.len()).filter(|at| stays[*at]).collect()
+    (0..points.len()).filter(|at| is_kept[*at]).collect()
 }
 
-/// Degrees from one longitude to another eastwards, by the shorter way round: -180 to 180.
+/// Returns the degrees from one longitude eastwards to another, the shorter way round: -180 to 180.
 pub fn eastward(from: f64, to: f64) -> f64 {
     (to - from + 540.0).rem_euclid(360.0) - 180.0
 }
 
-/// Distance of a point from a movement at constant speed between the other two, at its time, in
-/// metres.
+/// Returns the distance in metres between `at` and a movement at constant speed from `from` to
+/// `to`, at the time of `at`.
 fn error_m(from: Point, to: Point, at: Point) -> f64 {
     let share =
         if to.ms > from.ms { (at.ms - from.ms) as f64 / (to.ms - from.ms) as f64 } else { 0.0 };

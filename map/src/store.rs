@@ -1,5 +1,5 @@
-//! ClickHouse queries. The server enforces limits of time, memory and rows for each, and cancels it
-//! when the map disconnects.
+//! ClickHouse queries. The server enforces a time and a memory limit on each, and a limit of rows
+//! on those for viewers; it cancels a query when the map disconnects.
 
 use std::time::Duration;
 
@@ -21,15 +21,15 @@ const CHANGES_TIMEOUT: Duration = Duration::from_secs(60);
 /// A failed query, with a message for the viewer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A limit was exceeded.
+    /// The query exceeded a limit of time, memory or rows.
     #[error("{0}")]
-    TooMuch(String),
-    /// ClickHouse does not answer, or answers with another error.
+    LimitExceeded(String),
+    /// ClickHouse does not answer, or rejected the query for another reason.
     #[error("{0}")]
-    Away(String),
+    Unavailable(String),
 }
 
-/// A row of `last_positions_state`, and the range of inserts in its part.
+/// A row of `last_positions_state`, with the numbers of the first and last insert in its part.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Changed<'a> {
     pub first: u64,
@@ -93,8 +93,8 @@ impl Store {
         &self.config.server.database
     }
 
-    /// Builds a query; `{db}` in the SQL stands for the database.
-    pub fn ask(&self, sql: &str) -> Query {
+    /// Builds a query with the limits of `[clickhouse]`; `{db}` in the SQL stands for the database.
+    pub fn query(&self, sql: &str) -> Query {
         self.limited(&self.reader.client(), sql, self.config.query_timeout)
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
     }
@@ -114,21 +114,18 @@ impl Store {
         self.limited(&client, SQL, CHANGES_TIMEOUT).param("firsts", firsts).param("lasts", lasts)
     }
 
-    /// Returns a version that changes when names or groups may have changed.
+    /// Returns a value that changes when names or groups may have changed.
     ///
     /// # Errors
     /// The query failed.
     pub async fn names_stamp(&self) -> Result<(u64, i64, i64), ClientError> {
         // Attributes have no time of change: they are read again every five minutes.
-        let period = if self.names.is_from_attributes() {
-            "intDiv(toUnixTimestamp(now()), 300)"
-        } else {
-            "0"
-        };
+        let period =
+            if self.names.uses_attributes() { "intDiv(toUnixTimestamp(now()), 300)" } else { "0" };
         let sql = format!(
             "SELECT count(), toUnixTimestamp64Milli(max(written_at)), toInt64({period}) FROM {{db}}.drivers"
         );
-        match self.ask(&sql).fetch_one().await {
+        match self.query(&sql).fetch_one().await {
             Err(error) if self.reader.lacks_table(&error) => Ok((0, 0, 0)),
             stamp => stamp,
         }
@@ -145,11 +142,11 @@ impl Store {
             "SELECT driver_id, attributes[{name:String}] AS n, attributes[{group:String}] AS g
             FROM {db}.last_positions WHERE n != '' OR g != ''";
         let mut rows = Rows::new();
-        if self.names.is_from_attributes() {
-            let query = self.ask(ATTRIBUTES).param("name", self.names.name_attribute());
+        if self.names.uses_attributes() {
+            let query = self.query(ATTRIBUTES).param("name", self.names.name_attribute());
             rows = query.param("group", self.names.group_attribute()).fetch_all().await?;
         }
-        match self.ask(TABLE).fetch_all::<(String, String, String)>().await {
+        match self.query(TABLE).fetch_all::<(String, String, String)>().await {
             Err(error) if self.reader.lacks_table(&error) => {}
             table => rows.extend(table?),
         }
@@ -158,9 +155,9 @@ impl Store {
 
     /// Builds a query about the drivers of a scope: `{in_scope}` in the SQL becomes a condition on
     /// `driver_id`.
-    pub fn ask_in(&self, scope: &Scope, sql: &str) -> Query {
+    pub fn query_in_scope(&self, scope: &Scope, sql: &str) -> Query {
         let Scope::Only { groups, drivers } = scope else {
-            let query = self.ask(&sql.replace("{in_scope}", "1"));
+            let query = self.query(&sql.replace("{in_scope}", "1"));
             return query.param("group_attribute", self.names.group_attribute());
         };
         let named = "driver_id IN {scope_drivers:Array(String)}
@@ -174,7 +171,7 @@ impl Store {
                         AND driver_id NOT IN (SELECT driver_id FROM {{db}}.drivers FINAL WHERE `group` != '')))"
             )
         };
-        let query = self.ask(&sql.replace("{in_scope}", &condition));
+        let query = self.query(&sql.replace("{in_scope}", &condition));
         let query = query.param("scope_drivers", drivers.iter().collect::<Vec<_>>());
         let query = query.param("scope_groups", groups.iter().collect::<Vec<_>>());
         query.param("group_attribute", self.names.group_attribute())
@@ -190,7 +187,7 @@ impl Store {
         let sql = sql.replace("{db}", self.database());
         client
             .query_raw(&sql)
-            // Must come first: the server cancels only readonly queries when the client
+            // `readonly` must come first: the server cancels only readonly queries when the client
             // disconnects.
             .with_setting("readonly", "2")
             .with_setting("cancel_http_readonly_queries_on_client_close", "1")
@@ -198,22 +195,22 @@ impl Store {
             .with_setting("max_memory_usage", self.config.query_memory_bytes_max.to_string())
     }
 
-    /// Explains a failed query to the viewer.
+    /// Converts a failure of a query to an error with a message for the viewer.
     pub fn error(&self, error: &ClientError) -> Error {
         let (code, advice) = self.reader.failed(error);
         match code {
             // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED,
             // TOO_MANY_ROWS_OR_BYTES
-            Some(158 | 159 | 160 | 241 | 396) => Error::TooMuch(
+            Some(158 | 159 | 160 | 241 | 396) => Error::LimitExceeded(
                 "this reads more than is allowed at once (clickhouse.query_timeout, query_rows_max, query_memory_bytes_max): \
                  choose a shorter time, or a smaller area"
                     .to_owned(),
             ),
             Some(code) => {
                 let words = advice.unwrap_or_else(|| format!("see the log of milepost-map for code {code}"));
-                Error::Away(format!("ClickHouse refused the query: {words}"))
+                Error::Unavailable(format!("ClickHouse refused the query: {words}"))
             }
-            None => Error::Away("ClickHouse does not answer".to_owned()),
+            None => Error::Unavailable("ClickHouse does not answer".to_owned()),
         }
     }
 }

@@ -33,8 +33,8 @@ pub struct Cell {
     pub speed_cms: u16,
 }
 
-/// Returns one kind for all tiles of a view: otherwise a border between points and cells could run
-/// through the map.
+/// Returns one kind for all tiles of a view, so that no border between points and cells runs
+/// through the map: points if at most `points_max` drivers are in view.
 #[must_use]
 pub fn kind(
     fleet: &Fleet,
@@ -57,7 +57,7 @@ pub fn kind(
     if is_too_many { Kind::Cells } else { Kind::Points }
 }
 
-/// Returns the bytes of a tile, with the drivers that the filter shows, as of `now_ms`.
+/// Encodes a tile with the drivers that the filter shows, as of `now_ms`.
 #[must_use]
 pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i64) -> Vec<u8> {
     let all = fleet.in_tile(tile);
@@ -74,7 +74,7 @@ pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i
 }
 
 fn points(fleet: &Fleet, rows: &[Row], now_ms: i64) -> Vec<u8> {
-    let mut out = begin(Kind::Points, rows.len(), rows.len() * 32, now_ms);
+    let mut out = header(Kind::Points, rows.len(), rows.len() * 32, now_ms);
     let ids = || rows.iter().map(|row| fleet.id(row.number()));
     column(&mut out, rows.iter().map(|row| row.lat_e7.to_le_bytes()));
     column(&mut out, rows.iter().map(|row| row.lng_e7.to_le_bytes()));
@@ -86,10 +86,10 @@ fn points(fleet: &Fleet, rows: &[Row], now_ms: i64) -> Vec<u8> {
     out
 }
 
-/// Returns the bytes of a tile of cells.
+/// Encodes a tile of cells.
 #[must_use]
 pub fn cells(cells: &[Cell], now_ms: i64) -> Vec<u8> {
-    let mut out = begin(Kind::Cells, cells.len(), cells.len() * 20, now_ms);
+    let mut out = header(Kind::Cells, cells.len(), cells.len() * 20, now_ms);
     column(&mut out, cells.iter().map(|cell| cell.lat_e7.to_le_bytes()));
     column(&mut out, cells.iter().map(|cell| cell.lng_e7.to_le_bytes()));
     column(&mut out, cells.iter().map(|cell| cell.ts_s.to_le_bytes()));
@@ -98,7 +98,8 @@ pub fn cells(cells: &[Cell], now_ms: i64) -> Vec<u8> {
     out
 }
 
-fn begin(kind: Kind, n: usize, bytes: usize, now_ms: i64) -> Vec<u8> {
+/// Encodes the header of a tile with `n` rows. `bytes`: length of the columns, to allocate once.
+fn header(kind: Kind, n: usize, bytes: usize, now_ms: i64) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + bytes);
     out.extend([VERSION, kind as u8, 0, 0]);
     out.extend(u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
@@ -112,8 +113,8 @@ fn column<const N: usize>(out: &mut Vec<u8>, values: impl Iterator<Item = [u8; N
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// Groups the rows of a tile into cells. The rows are in curve order, so those of a cell are
-/// contiguous.
+/// Groups the rows of a tile into cells. The rows are sorted along the Z-order curve, so those of a
+/// cell are contiguous.
 fn gather(rows: &[Row], tile: Tile) -> Vec<Cell> {
     let shift = KEY_BITS - 2 * (u32::from(tile.z) + CELL_BITS);
     rows.chunk_by(|a, b| a.place() >> shift == b.place() >> shift).map(cell).collect()

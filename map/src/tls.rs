@@ -1,5 +1,4 @@
-//! The server's certificate, read again every minute so that you can renew it without a restart;
-//! and `milepost-map health` over TLS.
+//! Reads the server's certificate, and requests `/readyz` over TLS for `milepost-map health`.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Tiles on the wire, several in one response. The format is in docs/map.md.
 //!
-//! Guarantee: a tile is compressed once for all viewers, because a gzip stream may consist of
-//! blocks that were compressed separately.
+//! Guarantee: a tile is compressed once for all viewers. That works because a gzip stream may
+//! consist of blocks that were compressed separately.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use twox_hash::XxHash3_64;
 use crate::geo::Tile;
 use crate::tiles::HEADER_BYTES;
 
-/// Smallest part that is compressed, in bytes.
+/// Minimum length of a body that is compressed, in bytes.
 pub const GZIP_BYTES_MIN: usize = 512;
 /// A header without file name, time and operating system (RFC 1952).
 const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
@@ -25,7 +25,7 @@ const DEFLATE_END: [u8; 2] = [3, 0];
 /// A tile as a part of a response: coordinates, length and version, then its bytes.
 #[derive(Debug)]
 pub struct Part {
-    /// Changes if anything but the time in the tile changes.
+    /// Hash of the tile without its time.
     pub version: u64,
     plain: Bytes,
     deflated: Bytes,
@@ -88,17 +88,17 @@ fn deflated(bytes: &[u8]) -> Bytes {
     DEFLATE.with_borrow_mut(|(compress, out)| {
         compress.reset();
         out.clear();
-        let mut rest = bytes;
-        // The flush is complete when space is left in the output.
-        while out.len() == out.capacity() || !rest.is_empty() {
+        let mut remaining = bytes;
+        // The flush is complete once the output has space left.
+        while out.len() == out.capacity() || !remaining.is_empty() {
             out.reserve(bytes.len());
             let before = compress.total_in();
             compress
-                .compress_vec(rest, out, FlushCompress::Sync)
+                .compress_vec(remaining, out, FlushCompress::Sync)
                 .expect("writing to memory does not fail");
-            let taken = usize::try_from(compress.total_in() - before)
+            let consumed = usize::try_from(compress.total_in() - before)
                 .expect("at most the length of a slice");
-            rest = &rest[taken..];
+            remaining = &remaining[consumed..];
         }
         Bytes::copy_from_slice(out)
     })

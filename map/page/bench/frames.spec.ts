@@ -1,4 +1,5 @@
-// Frames a second with many drivers in view, in software rendering. Prints the rates and asserts nothing.
+// Frames a second with many drivers in view, in software rendering. Prints the rates and asserts
+// nothing.
 import { test } from '@playwright/test';
 import type { Stage } from '../src/stage';
 import { serve } from './server';

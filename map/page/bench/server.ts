@@ -1,4 +1,5 @@
-// Serves the page with a simulated fleet of any size, without milepost and ClickHouse: only the page is measured.
+// Serves the page with a simulated fleet of any size, without milepost and ClickHouse, so that only
+// the page is measured.
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { extname, join, resolve, sep } from 'node:path';
@@ -10,7 +11,7 @@ const DIST = resolve(import.meta.dirname, '../dist');
 const TYPES: Record<string, string> = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.json': 'application/json', '.woff2': 'font/woff2', '.svg': 'image/svg+xml' };
 const DEGREES_A_SECOND = 15 / 111_320;
 
-/** `moving` of the drivers have a new fix each second. */
+/** Starts the server. Each second, `moving` of the drivers have a new fix. */
 export async function serve(drivers: number, moving: number): Promise<{ server: Server; url: string }> {
   const fleet: Row[] = Array.from({ length: drivers }, (_, i) => ({
     lat: 25.4 + ((i * 0.618034) % 1) * 0.8,

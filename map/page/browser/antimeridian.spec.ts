@@ -1,4 +1,4 @@
-// A fleet around Taveuni, on both sides of 180°, where the map continues.
+// A fleet around Taveuni (Fiji), on both sides of 180°, where the map continues.
 import type { Page } from '@playwright/test';
 import { publish } from './mqtt';
 import { expect, placeOf, shown, test } from './world';
@@ -10,7 +10,7 @@ const picture = async (page: Page, name: string) => {
   await page.screenshot({ path: `${process.env.PICTURES}/antimeridian-${name}.png` });
 };
 
-test('a fleet on both sides of 180° is in one view, with its track and its fence', async ({ page, stack }) => {
+test('a fleet on both sides of 180° is in one view with its track and fence', async ({ page, stack }) => {
   const now = Date.now();
   const wrap = (lng: number) => (lng > 180 ? lng - 360 : lng);
   // A ferry from the west of 180° to the east of it in half an hour.
@@ -19,8 +19,8 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   for (const [id, lng] of [['west-1', 179.9], ['west-2', 179.8], ['east-1', -179.9], ['east-2', -179.8]] as const) {
     await publish(stack.mqttPort, `drivers/${id}/gps`, { lat: -16.75, lng, speed: 9, heading: 90, ts: now });
   }
-  await stack.ask(`INSERT INTO fleet.drivers (driver_id, name, \`group\`) VALUES ('ferry', 'Lomaiviti', 'fiji'), ('west-1', '', 'fiji'), ('west-2', '', 'fiji'), ('east-1', '', 'fiji'), ('east-2', '', 'fiji')`);
-  const url = await stack.another('fiji', {
+  await stack.query(`INSERT INTO fleet.drivers (driver_id, name, \`group\`) VALUES ('ferry', 'Lomaiviti', 'fiji'), ('west-1', '', 'fiji'), ('west-2', '', 'fiji'), ('east-1', '', 'fiji'), ('east-2', '', 'fiji')`);
+  const url = await stack.startMap('fiji', {
     MILEPOST_MAP__HTTP__USERNAME: 'ada',
     MILEPOST_MAP__HTTP__PASSWORD: 'secret',
     MILEPOST_MAP__ACCESS__VIEWERS: 'ada: fiji',
@@ -111,17 +111,17 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box.getByRole('button', { name: 'Edit Strait' })).toBeVisible();
   await page.keyboard.press('Escape');
-  const places2 = await page.evaluate(async () => {
-    const said = [];
+  const placesInWords = await page.evaluate(async () => {
+    const shownPlaces = [];
     for (const id of ['west-1', 'east-1', 'west-2']) {
       await window.milepost!.find(id);
-      said.push(document.getElementById('fix-place')!.textContent);
+      shownPlaces.push(document.getElementById('fix-place')!.textContent);
     }
-    return said;
+    return shownPlaces;
   });
-  expect(places2[0]).toContain('Strait');
-  expect(places2[1]).toContain('Strait');
-  expect(places2[2]).not.toContain('Strait ·');
+  expect(placesInWords[0]).toContain('Strait');
+  expect(placesInWords[1]).toContain('Strait');
+  expect(placesInWords[2]).not.toContain('Strait ·');
 
   // The view of all drivers, from far away.
   await page.evaluate(() => window.milepost!.map.jumpTo({ center: [10, 50], zoom: 3 }));
@@ -131,7 +131,7 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   expect(await zoom()).toBeGreaterThan(8);
   // The heatmap and a replay have both sides.
   await page.keyboard.press('h');
-  await expect(page.locator('#heat-said')).toContainText(/^6\d fixes in view/);
+  await expect(page.locator('#heat-shownPlaces')).toContainText(/^6\d fixes in view/);
   await picture(page, 'heat');
   await page.keyboard.press('h');
   await page.keyboard.press('r');

@@ -1,10 +1,11 @@
-// Maps of the same fleet with other settings: streets from a file, and a link for a guest without a login.
+// Further maps of the same fleet, with other settings: streets from a file, and a link for a guest
+// without a login.
 import { BUBENEC, pmtiles } from '../test/pmtiles';
 import { publish } from './mqtt';
 import { expect, shown, test } from './world';
 
-test('streets and names come from one file, dark and light, and from no other host', async ({ page, stack }) => {
-  const url = await stack.another('streets', { MILEPOST_MAP__MAP__BASEMAP: stack.file('streets.pmtiles', pmtiles()) });
+test('streets and names come from one file, in both themes', async ({ page, stack }) => {
+  const url = await stack.startMap('streets', { MILEPOST_MAP__MAP__BASEMAP: stack.writeFile('streets.pmtiles', pmtiles()) });
   await publish(stack.mqttPort, 'drivers/in-town/gps', { lat: BUBENEC.lat, lng: BUBENEC.lng, speed: 8, heading: 45, ts: Date.now() });
   const ranges: number[] = [];
   page.on('response', (response) => {
@@ -49,11 +50,11 @@ test('streets and names come from one file, dark and light, and from no other ho
   expect(ranges.every((status) => status === 206)).toBe(true);
 });
 
-test('a guest’s link shows only its driver', async ({ page, stack, faults }) => {
+test('a guest link shows only its driver', async ({ page, stack, faults }) => {
   // The browser itself logs refusals.
   faults.mayFail = true;
   const login = { Authorization: `Basic ${Buffer.from('ada:secret').toString('base64')}` };
-  const url = await stack.another('guests', { MILEPOST_MAP__HTTP__USERNAME: 'ada', MILEPOST_MAP__HTTP__PASSWORD: 'secret', MILEPOST_MAP__ACCESS__LINKS_KEY: 'a key of this test alone' });
+  const url = await stack.startMap('guests', { MILEPOST_MAP__HTTP__USERNAME: 'ada', MILEPOST_MAP__HTTP__PASSWORD: 'secret', MILEPOST_MAP__ACCESS__LINKS_KEY: 'a key of this test alone' });
   for (const name of ['guest-1', 'guest-2']) await publish(stack.mqttPort, `drivers/${name}/gps`, { lat: 47.9, lng: 16.1, speed: 8, ts: Date.now() });
   await expect.poll(async () => (await fetch(`${url}/api/drivers/guest-2`, { headers: login })).status).toBe(200);
   const made = await fetch(`${url}/api/links`, { method: 'POST', headers: { ...login, 'Content-Type': 'application/json' }, body: JSON.stringify({ drivers: ['guest-1'], hours: 1 }) });

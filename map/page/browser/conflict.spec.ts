@@ -1,10 +1,10 @@
 // Two pages edit one fence: the page that saves later is warned before it replaces anything.
 import { expect, open, test } from './world';
 
-test('a page that redraws an outline is warned that another page has changed it meanwhile', async ({ page, stack, faults, browser }) => {
+test('a page is warned before it overwrites the outline of another page', async ({ page, stack, faults, browser }) => {
   // The browser itself logs the refusal.
   faults.mayFail = true;
-  await stack.ask("INSERT INTO fleet.fences (name, polygons) VALUES ('shared yard', [[[(15.40, 47.00), (15.41, 47.00), (15.41, 47.01), (15.40, 47.01)]]])");
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('shared yard', [[[(15.40, 47.00), (15.41, 47.00), (15.41, 47.01), (15.40, 47.01)]]])");
   const other = await (await browser.newContext({ viewport: { width: 1280, height: 800 }, timezoneId: 'UTC' })).newPage();
   for (const one of [page, other]) {
     await open(one, stack, '#at=13.5/47.005/15.405');
@@ -20,11 +20,11 @@ test('a page that redraws an outline is warned that another page has changed it 
     await one.mouse.up();
   };
   await drag(other, 60);
-  // The worst case: changed in place, so that no earlier version is left.
+  // The worst case is a change in place, which leaves no earlier version.
   await other.getByLabel('Change the past too').check();
   await other.getByRole('button', { name: 'Save' }).click();
   await expect(other.locator('.corner')).toHaveCount(0);
-  const stored = () => stack.ask("SELECT polygons FROM fleet.fences FINAL WHERE name = 'shared yard' AND valid_until > now64(3)");
+  const stored = () => stack.query("SELECT polygons FROM fleet.fences FINAL WHERE name = 'shared yard' AND valid_until > now64(3)");
   const theirs = await stored();
 
   await drag(page, 90);

@@ -1,5 +1,6 @@
-// A dispatcher's first morning, as a repeatable trial: `npm run browser -- dispatcher`. It does seven tasks with only mouse and keyboard,
-// counts clicks, keys and seconds, and prints a table. PICTURES=folder keeps a picture of each task, dark and light.
+// A dispatcher's first morning, as a repeatable trial: `npm run browser -- dispatcher`. It does
+// seven tasks with only mouse and keyboard, counts clicks, keys and seconds, and prints a table.
+// PICTURES=folder keeps a picture of each task, dark and light.
 import { join } from 'node:path';
 import type { Page } from '@playwright/test';
 import { BUBENEC, pmtiles } from '../test/pmtiles';
@@ -22,18 +23,24 @@ interface Fix {
 
 const { lat: LAT, lng: LNG } = BUBENEC;
 const EAST_M = 111_320 * Math.cos((LAT * Math.PI) / 180);
-/** A place in metres from the depot. */
+/** Returns a place from its distance to the depot, in metres. */
 const from = (north: number, east: number) => ({ lat: LAT + north / 111_320, lng: LNG + east / EAST_M });
 
-/** Fixes of a driver that stands, one every half minute. */
+/** Returns the fixes of a driver that stands, one every half minute. */
 const stands = (place: { lat: number; lng: number }, begin: number, end: number): Fix[] =>
   Array.from({ length: Math.floor((end - begin) / 30_000) }, (_, i) => ({ ...place, speed: 0, ts: begin + i * 30_000 }));
 
-/** A straight drive north (metres a second), a fix every 5 s. */
+/**
+ * Returns the fixes of a straight drive north, one every 5 s. `north` and `east`: start in metres
+ * from the depot; `speed` in m/s, negative to the south.
+ */
 const drives = (north: number, east: number, speed: number, begin: number, end: number): Fix[] =>
   Array.from({ length: Math.floor((end - begin) / 5_000) }, (_, i) => ({ ...from(north + i * 5 * speed, east), speed: Math.abs(speed), heading: speed < 0 ? 180 : 0, ts: begin + i * 5_000 }));
 
-/** The fleet of a town: Anna stands in the depot, Ben has left it, Dora and Emil had an accident, others drive. */
+/**
+ * Publishes a town's fleet: Anna stands in the depot, Ben has left it, Dora and Emil had an
+ * accident, two buses drive. Returns the time of the accident.
+ */
 async function fleet(stack: Stack, now: number): Promise<number> {
   const accident = Math.floor((now - 50 * MINUTE_MS) / MINUTE_MS) * MINUTE_MS;
   const days: Record<string, Fix[]> = {
@@ -45,17 +52,17 @@ async function fleet(stack: Stack, now: number): Promise<number> {
     'bus-2': drives(450, -420, -5, now - 2 * MINUTE_MS, now),
   };
   for (const [id, fixes] of Object.entries(days)) for (let i = 0; i < fixes.length; i += 200) await publish(stack.mqttPort, `drivers/${id}/gps`, fixes.slice(i, i + 200));
-  await stack.ask(`INSERT INTO fleet.drivers (driver_id, name, \`group\`, vehicle, phone) VALUES
+  await stack.query(`INSERT INTO fleet.drivers (driver_id, name, \`group\`, vehicle, phone) VALUES
     ('van-1', 'Anna Müller', 'north', 'Sprinter', '+49 30 1234'), ('van-2', 'Ben Okafor', 'north', 'Sprinter', ''), ('van-3', 'Dora Lind', 'south', 'Crafter', ''),
     ('van-4', 'Emil Novák', 'south', 'Crafter', ''), ('bus-1', 'Line 131', 'buses', '', ''), ('bus-2', 'Line 907', 'buses', '', '')`);
   const side = (north: number, east: number) => { const { lat, lng } = from(north, east); return `(${lng}, ${lat})`; };
-  await stack.ask(`INSERT INTO fleet.fences (name, polygons) VALUES ('Depot', [[[${side(-90, -120)}, ${side(-90, 120)}, ${side(90, 120)}, ${side(90, -120)}]]])`);
-  for (const id of Object.keys(days)) await expect.poll(async () => stack.ask(`SELECT count() FROM fleet.fixes WHERE driver_id = '${id}'`), id).toBe(String(days[id].length));
+  await stack.query(`INSERT INTO fleet.fences (name, polygons) VALUES ('Depot', [[[${side(-90, -120)}, ${side(-90, 120)}, ${side(90, 120)}, ${side(90, -120)}]]])`);
+  for (const id of Object.keys(days)) await expect.poll(async () => stack.query(`SELECT count() FROM fleet.fixes WHERE driver_id = '${id}'`), id).toBe(String(days[id].length));
   await stack.refresh();
   return accident;
 }
 
-/** Does tasks, and counts clicks, keys and seconds. */
+/** Does tasks in a page, and counts clicks, keys and seconds. */
 class Trial {
   private readonly rows: string[] = [];
   private clicks = 0;
@@ -112,13 +119,13 @@ async function pictures(page: Page, name: string): Promise<void> {
   await page.emulateMedia({ colorScheme: 'dark' });
 }
 
-test('a dispatcher does a morning’s seven tasks, and the first two on a phone', async ({ page, stack, faults, browser }) => {
+test('a dispatcher does the seven tasks of a morning, two also on a phone', async ({ page, stack, faults, browser }) => {
   // The browser itself logs aborted requests.
   faults.mayFail = true;
   const now = Date.now();
   const accident = await fleet(stack, now);
-  const url = await stack.another('dispatcher', {
-    MILEPOST_MAP__MAP__BASEMAP: stack.file('dispatcher.pmtiles', pmtiles()),
+  const url = await stack.startMap('dispatcher', {
+    MILEPOST_MAP__MAP__BASEMAP: stack.writeFile('dispatcher.pmtiles', pmtiles()),
     MILEPOST_MAP__ACCESS__LINKS_KEY: 'a key of this trial alone, 32 letters',
     MILEPOST_MAP__FENCES__USER: 'default',
     MILEPOST_MAP__HTTP__USERNAME: 'ada',
@@ -147,14 +154,14 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
   await trial.task('say who stands in the depot since when', async () => {
     await trial.click(page.getByRole('button', { name: 'Fences', exact: true }));
     await trial.click(fences.getByRole('button', { name: 'Depot', exact: true }));
-    // Drivers of other tests may be inside, too.
+    // Drivers of other tests may be inside as well.
     await expect(fences).toContainText(/Depot: \d+ inside/);
     await expect(fences.getByRole('list', { name: 'Visits' })).toContainText(/Anna Müllerinside since .*\d\d:\d\d · 3 h/);
   }, 'depot');
 
   await trial.task('see who left it today', async () => {
     const left = fences.getByRole('list', { name: 'Visits' }).getByRole('button', { name: /Ben Okafor/ });
-    // Before 00:40 the driver left yesterday.
+    // If the test runs before 00:40 UTC, the driver left yesterday.
     if (new Date(now - 40 * MINUTE_MS).getUTCDate() === new Date(now).getUTCDate()) await expect(left).toContainText(/left at \d\d:\d\d · came at (\d+ \w+, )?\d\d:\d\d, 2 h (39|4\d) min/);
   });
 
@@ -192,7 +199,7 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
     await trial.press('r');
     const box = page.getByRole('region', { name: 'Replay' });
     const minute = (ms: number) => new Date(ms).toISOString().slice(0, 16);
-    // Digit by digit, in the field's own order.
+    // A person types the digits one by one.
     for (const [label, ms] of [['From', accident - 3 * MINUTE_MS], ['To', accident + 2 * MINUTE_MS]] as const) {
       trial.count(1, minute(ms).replace(/\D/g, '').length);
       await box.getByLabel(label, { exact: true }).fill(minute(ms));
@@ -210,7 +217,7 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
       const [a, b] = slots.map((slot) => fleet.lat[slot!]);
       return (b - a) * 111_320;
     });
-    // They meet after three of the five minutes.
+    // The two collide after three of the five minutes.
     await to(0.55);
     await expect.poll(gap).toBeGreaterThan(100);
     await to(0.66);

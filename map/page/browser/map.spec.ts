@@ -1,4 +1,5 @@
-// What the page promises, in a browser, with real servers. The order matters: the last test kills the engine.
+// The page's guarantees, in a browser with real servers. The order matters: the last test kills the
+// engine.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from '@playwright/test';
@@ -9,7 +10,7 @@ import { coloursAt, expect, open, placeOf, shown, test } from './world';
 const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
-/** A place away from the fleet, for a driver that a test publishes. */
+/** A place away from the simulated fleet, for drivers that tests publish. */
 const HERE = { lat: 48.2082, lng: 16.3738 };
 const at = (zoom: number, { lat, lng } = HERE) => `#at=${zoom}/${lat}/${lng}`;
 
@@ -44,7 +45,7 @@ test('a published fix appears without an action of the viewer', async ({ page, s
   await expect.poll(async () => (await coloursAt(page, place!)).size).toBeGreaterThan(3);
 });
 
-test('with only the keyboard: find a driver, read its last fix, play its track, close all', async ({ page, stack }) => {
+test('a driver is found, and its track played, with only the keyboard', async ({ page, stack }) => {
   const now = Date.now();
   const trip = Array.from({ length: 40 }, (_, i) => ({ lat: 48.1 + i * 0.001, lng: 16.2, speed: 12, heading: 0, acc: 8, ts: now - (40 - i) * 10_000 }));
   await publish(stack.mqttPort, 'drivers/by-key/gps', trip);
@@ -125,7 +126,7 @@ test('Enter right after more typing opens the driver that was typed', async ({ p
   await expect(page.locator('#driver-name')).toHaveText('typed-on');
 });
 
-test('an erased driver disappears from the panel, and a copy button without a clipboard says so', async ({ page, stack, faults }) => {
+test('an erased driver disappears from the panel', async ({ page, stack, faults }) => {
   // The browser itself logs the 404.
   faults.mayFail = true;
   await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
@@ -148,12 +149,13 @@ test('an erased driver disappears from the panel, and a copy button without a cl
   await expect(page.locator('#player')).toBeHidden();
 });
 
-test('a day’s track has its stop and its gap, its SQL, and a link that shows the same', async ({ page, stack }) => {
+test('a track of a day has its stop, its gap, its SQL and a link', async ({ page, stack }) => {
   const noon = Math.floor((Date.now() - DAY_MS) / DAY_MS) * DAY_MS + 12 * HOUR_MS;
   const drive = (from: number, minutes: number, lat: number, step: number) =>
     Array.from({ length: minutes * 6 }, (_, i) => ({ lat: lat + i * step, lng: 16.5, speed: step ? 11 : 0, ts: from + i * 10_000 }));
   const minute = 60_000;
-  // 20 minutes of driving, 15 of standing, 10 of driving, no fixes for three hours, then 10 minutes elsewhere: the route between is unknown.
+  // 20 minutes of driving, 15 of standing, 10 of driving, no fixes for three hours, then 10 minutes
+  // elsewhere: the route between is unknown.
   for (const part of [
     drive(noon, 20, 48, 0.001),
     drive(noon + 20 * minute, 15, 48.12, 0),
@@ -191,7 +193,7 @@ test('a day’s track has its stop and its gap, its SQL, and a link that shows t
   expect(await page.evaluate(() => location.hash.split('&').slice(1).join())).toBe(link.split('&').slice(1).join());
 });
 
-test('a click on a dot opens its driver; on an empty place nothing happens', async ({ page, stack }) => {
+test('a click opens a driver only on its dot', async ({ page, stack }) => {
   await publish(stack.mqttPort, 'drivers/clicked/gps', { lat: 47.5, lng: 15.5, speed: 0, ts: Date.now() });
   await open(page, stack, at(15, { lat: 47.5, lng: 15.5 }));
   await expect.poll(() => placeOf(page, 'clicked')).not.toBeNull();
@@ -205,7 +207,7 @@ test('a click on a dot opens its driver; on an empty place nothing happens', asy
   await expect(page.locator('#panel')).toContainText('Standing.');
 });
 
-test('a list has the matching drivers, the map rings them, and follows one of them', async ({ page, stack }) => {
+test('a list has the matching drivers, which the map rings', async ({ page, stack }) => {
   const moved = (lng: number, ignition: string) => publish(stack.mqttPort, 'drivers/listed-1/gps', { lat: 47.5, lng, speed: 0, ts: Date.now(), ignition });
   await moved(15.1, 'off');
   await publish(stack.mqttPort, 'drivers/listed-2/gps', { lat: 47.5, lng: 15.11, speed: 30, ts: Date.now() });
@@ -326,19 +328,19 @@ test('a fence is drawn, edited and removed, with clicks and with keys', async ({
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box.getByRole('button', { name: 'the depot', exact: true })).toBeVisible();
   await expect(box.getByRole('button', { name: 'the yard', exact: true })).toHaveCount(0);
-  expect(await stack.ask("SELECT groupArray((name, valid_until < now64(3))) FROM (SELECT * FROM fleet.fences FINAL WHERE name LIKE 'the %' ORDER BY valid_from)")).toBe("[('the yard',1),('the depot',0)]");
+  expect(await stack.query("SELECT groupArray((name, valid_until < now64(3))) FROM (SELECT * FROM fleet.fences FINAL WHERE name LIKE 'the %' ORDER BY valid_from)")).toBe("[('the yard',1),('the depot',0)]");
   await box.getByRole('button', { name: 'Edit the depot' }).click();
   await box.getByRole('button', { name: 'Remove' }).click();
   await expect(box.getByRole('button', { name: 'the depot', exact: true })).toHaveCount(0);
   await expect.poll(inside).toEqual([]);
 });
 
-test('the rules of a fence are set on the map, shown, and kept when it is renamed', async ({ page, stack, faults }) => {
+test('the rules of a fence are set on the map, and survive a rename', async ({ page, stack, faults }) => {
   // The browser itself logs the refusal.
   faults.mayFail = true;
   await publish(stack.mqttPort, 'drivers/ruled/gps', { lat: 46.9, lng: 15.2, speed: 3, ts: Date.now() });
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/ruled`)).status).toBe(200);
-  await stack.ask("INSERT INTO fleet.fences (name, polygons) VALUES ('ruled-a', [[[(15.19, 46.89), (15.21, 46.89), (15.21, 46.91), (15.19, 46.91)]]])");
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('ruled-a', [[[(15.19, 46.89), (15.21, 46.89), (15.21, 46.91), (15.19, 46.91)]]])");
   await open(page, stack, at(13, { lat: 46.9, lng: 15.2 }));
   await page.keyboard.press('g');
   const box = page.getByRole('region', { name: 'Fences' });
@@ -359,10 +361,10 @@ test('the rules of a fence are set on the map, shown, and kept when it is rename
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box.getByRole('list', { name: 'Fences that are valid now' })).toContainText('50 km/h, at most 30 min, never silent, Mo-Fr 06:00-18:00, 1 driver');
   const rules = 'name, speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers';
-  const stored = () => stack.ask(`SELECT ${rules} FROM fleet.fences FINAL WHERE name LIKE 'ruled-%' AND valid_until > now64(3) FORMAT CSV`);
+  const stored = () => stack.query(`SELECT ${rules} FROM fleet.fences FINAL WHERE name LIKE 'ruled-%' AND valid_until > now64(3) FORMAT CSV`);
   expect(await stored()).toBe(`"ruled-a",50,1800,0,"Mo-Fr 06:00-18:00","Europe/Vienna","['ruled']"`);
   // A change of only the rules does not begin a new version.
-  expect(await stack.ask("SELECT count() FROM fleet.fences FINAL WHERE name LIKE 'ruled-%'")).toBe('1');
+  expect(await stack.query("SELECT count() FROM fleet.fences FINAL WHERE name LIKE 'ruled-%'")).toBe('1');
   await box.getByRole('button', { name: 'Edit ruled-a' }).click();
   await box.getByLabel('Name').fill('ruled-b');
   await box.getByLabel('Longest stay').fill('');
@@ -373,7 +375,7 @@ test('the rules of a fence are set on the map, shown, and kept when it is rename
 
 test('an edit stores what the viewer changed, and nothing else', async ({ page, stack }) => {
   const square = (lng: number) => `[[[(${lng}, 46.7), (${lng + 0.01}, 46.7), (${lng + 0.01}, 46.71), (${lng}, 46.71)]]]`;
-  await stack.ask(`INSERT INTO fleet.fences (name, polygons, silent_for_s, stay_max_s) VALUES ('shared-a ', ${square(15.3)}, 900, 600)`);
+  await stack.query(`INSERT INTO fleet.fences (name, polygons, silent_for_s, stay_max_s) VALUES ('shared-a ', ${square(15.3)}, 900, 600)`);
   await open(page, stack, at(13, { lat: 46.7, lng: 15.3 }));
   await page.keyboard.press('g');
   const box = page.getByRole('region', { name: 'Fences' });
@@ -382,21 +384,21 @@ test('an edit stores what the viewer changed, and nothing else', async ({ page, 
   // The unit changes while the field is open, and another viewer sets another outline and silence.
   await page.evaluate(() => document.querySelector<HTMLButtonElement>('[data-unit-choice="mph"]')!.click());
   await box.getByLabel('Speed limit').fill('50');
-  await stack.ask(`INSERT INTO fleet.fences (name, polygons, silent_for_s, stay_max_s) VALUES ('shared-a ', ${square(15.4)}, 60, 600)`);
+  await stack.query(`INSERT INTO fleet.fences (name, polygons, silent_for_s, stay_max_s) VALUES ('shared-a ', ${square(15.4)}, 60, 600)`);
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box.getByLabel('Name')).toBeHidden();
   await page.evaluate(() => document.querySelector<HTMLButtonElement>('[data-unit-choice="km/h"]')!.click());
-  expect(await stack.ask("SELECT name, speed_limit_kmh, stay_max_s, silent_for_s, polygons[1][1][1].1 FROM fleet.fences FINAL WHERE name LIKE 'shared-%' FORMAT CSV")).toBe('"shared-a ",50,1800,60,15.4');
+  expect(await stack.query("SELECT name, speed_limit_kmh, stay_max_s, silent_for_s, polygons[1][1][1].1 FROM fleet.fences FINAL WHERE name LIKE 'shared-%' FORMAT CSV")).toBe('"shared-a ",50,1800,60,15.4');
 });
 
-test('an open ring, a ring across a tile border and a hole are drawn, and survive an edit that changes nothing', async ({ page, stack }) => {
+test('open rings, rings across tiles and holes survive an edit', async ({ page, stack }) => {
   // 15.46875° is a border of tiles at zoom 8 and above.
   const rings = {
     open: '[[[(15.40, 46.80), (15.41, 46.80), (15.41, 46.81), (15.40, 46.81)]]]',
     border: '[[[(15.46, 46.80), (15.48, 46.80), (15.48, 46.81), (15.46, 46.81), (15.46, 46.80)]]]',
     hole: '[[[(15.43, 46.80), (15.445, 46.80), (15.445, 46.81), (15.43, 46.81)], [(15.434, 46.803), (15.441, 46.803), (15.441, 46.807), (15.434, 46.807)]]]',
   };
-  for (const [name, polygons] of Object.entries(rings)) await stack.ask(`INSERT INTO fleet.fences (name, polygons) VALUES ('ring-${name}', ${polygons})`);
+  for (const [name, polygons] of Object.entries(rings)) await stack.query(`INSERT INTO fleet.fences (name, polygons) VALUES ('ring-${name}', ${polygons})`);
   await open(page, stack, at(13.2, { lat: 46.805, lng: 15.44 }));
   await expect.poll(() => page.evaluate(() => window.milepost!.map.querySourceFeatures('fences').length)).toBeGreaterThan(0);
   await page.waitForFunction(() => window.milepost!.map.loaded());
@@ -422,7 +424,7 @@ test('an open ring, a ring across a tile border and a hole are drawn, and surviv
   await expect(box).toContainText('several rings');
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box.getByLabel('Name')).toBeHidden();
-  expect(await stack.ask("SELECT groupArray((length(polygons[1][1]), length(polygons[1]))) FROM (SELECT * FROM fleet.fences FINAL WHERE name LIKE 'ring-%' ORDER BY name)")).toBe('[(5,1),(4,2),(4,1)]');
+  expect(await stack.query("SELECT groupArray((length(polygons[1][1]), length(polygons[1]))) FROM (SELECT * FROM fleet.fences FINAL WHERE name LIKE 'ring-%' ORDER BY name)")).toBe('[(5,1),(4,2),(4,1)]');
 });
 
 test('axe finds nothing in any card, dark and light', async ({ page, stack }) => {
@@ -479,7 +481,7 @@ test('with a graphics card the drivers are drawn, too', async ({ page, stack }) 
   await expect.poll(async () => (await coloursAt(page, place)).size).toBeGreaterThan(3);
 });
 
-test('from far away drivers are counted in cells; zooming in resolves them', async ({ page, stack }) => {
+test('cells count drivers from far away; zooming in resolves them', async ({ page, stack }) => {
   await open(page, stack, at(3, { lat: 30, lng: -30 }));
   await expect.poll(async () => (await shown(page)).counted).toBeGreaterThanOrEqual(400);
   const far = await shown(page);
@@ -554,7 +556,7 @@ test('colours, theme and place are kept', async ({ page, stack }) => {
 });
 
 for (const [name, viewport] of Object.entries({ 'a small phone': { width: 360, height: 740 }, 'a laptop': { width: 1280, height: 800 }, '4K': { width: 3840, height: 2160 } })) {
-  test(`on ${name} nothing is cut, covered or jumps, and everything has a name`, async ({ page, stack }) => {
+  test(`on ${name} no card is cut off, covered or jumps, and controls have names`, async ({ page, stack }) => {
     await page.setViewportSize(viewport);
     await page.addInitScript(() => {
       Object.assign(window, { jumps: 0 });

@@ -1,4 +1,4 @@
-// Publishes at QoS 0, with the three packets of MQTT 3.1.1 that this needs.
+// Publishes a message at QoS 0 over MQTT 3.1.1: CONNECT, PUBLISH, DISCONNECT.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 

@@ -1,4 +1,5 @@
-// Takes the pictures of the docs, with real servers: PICTURES=../../docs/figures npm run browser -- pictures
+// Takes the pictures of the docs, with real servers: PICTURES=../../docs/figures npm run browser --
+// pictures
 import { join } from 'node:path';
 import { publish } from './mqtt';
 import { expect, open, shown, test } from './world';
@@ -8,7 +9,10 @@ test.skip(!folder, 'PICTURES is not set');
 
 const MINUTE_MS = 60_000;
 
-/** A drive through the town of about an hour: streets and corners, and a stop of nine minutes. */
+/**
+ * Returns the fixes of a drive of 57 minutes through the town, with turns and a stop of nine
+ * minutes.
+ */
 function round(now: number) {
   const turns = [0, 90, 0, 270, 0, 90, 180, 90, 180, 270, 180, 90, 180, 270, 180, 270, 0, 270, 0];
   let [lat, lng, step] = [25.752, -80.226, 0];

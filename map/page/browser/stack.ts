@@ -1,4 +1,5 @@
-// Real servers on free ports: broker, engine, milepost, a fleet, the map. `stop` kills all of them.
+// Starts real servers on free ports: broker, ClickHouse engine, milepost, a fleet, the map. `stop`
+// kills all of them.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,9 +13,9 @@ const READY_MS = 300_000;
 
 export interface Options {
   drivers: number;
-  /** Positions a second. */
+  /** Positions per second, of the whole fleet. */
   rate: number;
-  /** A view of more drivers than this has cells. */
+  /** `map.points_max`: a view with more drivers has cells. */
   pointsMax: number;
 }
 
@@ -64,13 +65,13 @@ export class Stack {
       MILEPOST_MAP__HTTP__LISTEN: `127.0.0.1:${map}`,
       MILEPOST_MAP__MAP__POINTS_MAX: String(pointsMax),
       MILEPOST_MAP__FENCES__USER: 'default',
-      // On a busy machine an answer may take long.
+      // A query may take long on a busy machine.
       MILEPOST_MAP__CLICKHOUSE__QUERY_TIMEOUT: '2m',
     });
-    await answers(`http://127.0.0.1:${metrics}/readyz`, milepost);
+    await waitForAnswer(`http://127.0.0.1:${metrics}/readyz`, milepost);
     const fleet = ['fleet', '--broker', `127.0.0.1:${mqtt}`, '--run', 'test', '--drivers', String(drivers), '--rate', String(rate), '--qos', '0', '--duration', '90m'];
     this.run('fleet', join(BINARIES, 'loadgen'), fleet, {});
-    await answers(`${this.url}/readyz`, server);
+    await waitForAnswer(`${this.url}/readyz`, server);
   }
 
   async startEngine(): Promise<void> {
@@ -80,19 +81,22 @@ export class Stack {
       CLICKHOUSE_PASSWORD: '',
       STATE_DIR: this.folder,
     });
-    await answers(`http://127.0.0.1:${this.enginePort}/ping`, this.engine);
+    await waitForAnswer(`http://127.0.0.1:${this.enginePort}/ping`, this.engine);
   }
 
-  /** Computes trips and stops of everything stored so far, instead of within five minutes. */
+  /**
+   * Computes trips and stops of all stored fixes at once; on its own ClickHouse does it every five
+   * minutes.
+   */
   async refresh(): Promise<void> {
-    // The second view computes the days that the first one has found.
+    // The second view computes the days that the first one lists.
     for (const view of ['touched_mv', 'driver_days_mv']) {
-      for (const what of ['REFRESH', 'WAIT']) await this.ask(`SYSTEM ${what} VIEW fleet.${view}`);
+      for (const what of ['REFRESH', 'WAIT']) await this.query(`SYSTEM ${what} VIEW fleet.${view}`);
     }
   }
 
   /** Runs SQL; returns the result as text. */
-  async ask(sql: string): Promise<string> {
+  async query(sql: string): Promise<string> {
     const answer = await fetch(`http://127.0.0.1:${this.enginePort}/`, { method: 'POST', body: sql });
     const text = await answer.text();
     if (!answer.ok) throw new Error(text);
@@ -100,7 +104,7 @@ export class Stack {
   }
 
   /** Starts another map of the same fleet; returns its URL. */
-  async another(name: string, env: Record<string, string>): Promise<string> {
+  async startMap(name: string, env: Record<string, string>): Promise<string> {
     const port = await freePort();
     const child = this.run(name, join(BINARIES, 'milepost-map'), ['run'], {
       MILEPOST_MAP__CLICKHOUSE__URL: `http://127.0.0.1:${this.enginePort}`,
@@ -109,18 +113,18 @@ export class Stack {
       ...env,
     });
     const url = `http://127.0.0.1:${port}`;
-    await answers(`${url}/livez`, child);
+    await waitForAnswer(`${url}/livez`, child);
     return url;
   }
 
   /** Writes a file for a server, in the folder that is removed with the stack; returns its path. */
-  file(name: string, bytes: Uint8Array): string {
+  writeFile(name: string, bytes: Uint8Array): string {
     const path = join(this.folder, name);
     writeFileSync(path, bytes);
     return path;
   }
 
-  /** kill -9. */
+  /** Kills the engine with SIGKILL. */
   async killEngine(): Promise<void> {
     if (this.engine) await kill(this.engine, 'SIGKILL');
   }
@@ -149,18 +153,18 @@ const ended = ({ pid, exitCode, signalCode }: ChildProcess) => pid === undefined
 
 async function kill(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
   if (ended(child)) return;
-  const gone = once(child, 'exit');
+  const exit = once(child, 'exit');
   child.kill(signal);
-  await gone;
+  await exit;
 }
 
-/** Waits until the URL answers. `from`: the process that serves it; if it ends, this throws. */
-async function answers(url: string, from: ChildProcess): Promise<void> {
+/** Waits until the URL answers with a success. Throws if `server`, which serves it, ends before. */
+async function waitForAnswer(url: string, server: ChildProcess): Promise<void> {
   const begin = Date.now();
   for (;;) {
     const ok = await fetch(url).then((response) => response.ok, () => false);
     if (ok) return;
-    if (ended(from)) throw new Error(`${from.spawnfile} ended`);
+    if (ended(server)) throw new Error(`${server.spawnfile} ended`);
     if (Date.now() - begin > READY_MS) throw new Error(`${url} does not answer`);
     await new Promise((later) => setTimeout(later, 100));
   }

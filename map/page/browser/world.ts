@@ -1,4 +1,5 @@
-// Fixtures of every test: the stack, a page whose errors fail the test, and functions that read what is drawn on a canvas.
+// Fixtures of all tests: the servers, a page whose errors fail the test, and functions that read
+// what a canvas shows.
 import { join } from 'node:path';
 import { expect, test as base, type Page } from '@playwright/test';
 import type { Stage } from '../src/stage';
@@ -6,17 +7,23 @@ import { Stack } from './stack';
 
 declare global {
   interface Window {
-    /** main.ts puts it there, for the console and for these tests. */
+    /** Set by main.ts, for the console and for these tests. */
     milepost?: Stage;
   }
 }
 
 interface Faults {
-  /** Set by a test that makes requests fail: errors that the browser logs about them are expected. */
+  /**
+   * Set by a test that makes requests fail, so that the errors that the browser logs about them are
+   * expected.
+   */
   mayFail: boolean;
 }
 
-/** A folder such as `dist`: the page under test comes from there, so a change needs no build of milepost-map. */
+/**
+ * A folder such as `dist`, from which the page under test is served, so that a change needs no
+ * build of milepost-map.
+ */
 const BUILT = process.env.MAP_PAGE ?? '';
 
 export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
@@ -33,25 +40,25 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
       if (BUILT) await page.route((url) => url.hostname === '127.0.0.1' && !url.pathname.startsWith('/api/') && url.pathname !== '/basemap.pmtiles', async (route) => {
         const { pathname, search } = new URL(route.request().url());
         const path = join(BUILT, pathname.replace(/\/$/, '/index.html'));
-        // A link's page sets a cookie.
+        // The response to a link sets a cookie, so its headers come from the server.
         const headers = search ? (await route.fetch()).headers() : {};
         await route.fulfill({ path, ...(headers['set-cookie'] ? { headers: { 'set-cookie': headers['set-cookie'], 'content-type': 'text/html' } } : {}) });
       });
       const faults: Faults = { mayFail: false };
-      const said: string[] = [];
+      const logged: string[] = [];
       page.on('console', (message) => {
-        if (['error', 'warning'].includes(message.type())) said.push(message.text());
+        if (['error', 'warning'].includes(message.type())) logged.push(message.text());
       });
-      page.on('pageerror', (error) => said.push(String(error.stack ?? error)));
-      const elsewhere: string[] = [];
+      page.on('pageerror', (error) => logged.push(String(error.stack ?? error)));
+      const foreign: string[] = [];
       page.on('request', (request) => {
-        // Another map of the same test is not another host.
-        if (!/^(data:|blob:|http:\/\/127\.0\.0\.1:)/.test(request.url())) elsewhere.push(request.url());
+        // All maps of a test listen on the loopback address.
+        if (!/^(data:|blob:|http:\/\/127\.0\.0\.1:)/.test(request.url())) foreign.push(request.url());
       });
       await use(faults);
-      expect(elsewhere, 'requests to other hosts').toEqual([]);
+      expect(foreign, 'requests to other hosts').toEqual([]);
       expect(
-        said.filter((text) => !IGNORED.test(text) && !(faults.mayFail && /Failed to load resource|ERR_|WebGL/i.test(text))),
+        logged.filter((text) => !IGNORED.test(text) && !(faults.mayFail && /Failed to load resource|ERR_|WebGL/i.test(text))),
         'errors and warnings in the console',
       ).toEqual([]);
     },
@@ -75,7 +82,7 @@ export const shown = (page: Page): Promise<{ dots: number; discs: number; counte
     return { dots: fleet.n, discs: discs.length, counted: discs.reduce((sum, { count }) => sum + count, 0) };
   });
 
-/** Where a driver is on the page, in pixels; null if it is not drawn. */
+/** Returns the place of a driver on the page, in pixels; null: it is not drawn. */
 export const placeOf = (page: Page, id: string): Promise<{ x: number; y: number } | null> =>
   page.evaluate((name) => {
     const { scene, map } = window.milepost!;
@@ -86,7 +93,7 @@ export const placeOf = (page: Page, id: string): Promise<{ x: number; y: number 
     return { x, y };
   }, id);
 
-/** The colours around a point, as they are on the screen. */
+/** Returns the colours around a point, as they are on the screen. */
 export async function coloursAt(page: Page, { x, y }: { x: number; y: number }, reach = 10): Promise<Set<string>> {
   const clip = { x: Math.round(x) - reach, y: Math.round(y) - reach, width: 2 * reach, height: 2 * reach };
   const png = (await page.screenshot({ clip })).toString('base64');

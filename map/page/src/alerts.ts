@@ -1,34 +1,38 @@
-// Alerts: the events that `milepost events` detected, newest first. Each has a mark on the map until a viewer acknowledges it.
+// Alerts: the events that `milepost events` detected, newest first. Each has a mark on the map
+// until a viewer acknowledges it.
 import { Marker, type Map as MapLibre } from 'maplibre-gl';
-import { alerts as ask, ApiError, seeAlert, type Alert } from './api';
+import { alerts as fetchAlerts, ApiError, acknowledgeAlert, type Alert } from './api';
 import { serverNow } from './clock';
 import { byId, make, setPressed, setText } from './dom';
-import { moment, pace } from './words';
+import { moment, formatSpeed } from './words';
 
-const EVERY_MS = 5_000;
+/** Interval of requests for alerts. */
+const REFRESH_MS = 5_000;
+/** Maximum number of marks on the map: those of the newest alerts. */
 const MARKS_MAX = 50;
 
-const WHAT: Record<Alert['kind'], (alert: Alert) => string> = {
+const DESCRIPTIONS: Record<Alert['kind'], (alert: Alert) => string> = {
   entered: ({ fence }) => `entered ${fence}`,
   left: ({ fence }) => `left ${fence}`,
   silent: () => 'fell silent',
   heard: () => 'is heard again',
   overstayed: ({ fence }) => `stays too long in ${fence}`,
   off_hours: ({ fence }) => `crossed the border of ${fence} while it is closed`,
-  fast: ({ fence, speed }) => `is too fast${fence && ` in ${fence}`}${speed === null ? '' : `, ${pace(speed)}`}`,
+  fast: ({ fence, speed }) => `is too fast${fence && ` in ${fence}`}${speed === null ? '' : `, ${formatSpeed(speed)}`}`,
   slow: ({ fence }) => `is slower again${fence && ` in ${fence}`}`,
   jump: () => 'jumped',
 };
 
-/** "Anna entered Depot" */
-export const words = (alert: Alert, name: string): string => `${name} ${WHAT[alert.kind]?.(alert) ?? alert.kind}`;
+/** Describes an alert: "Anna entered Depot". */
+export const alertText = (alert: Alert, name: string): string => `${name} ${DESCRIPTIONS[alert.kind]?.(alert) ?? alert.kind}`;
 
+/** Identifies an event. */
 export const key = ({ driver_id, ts, seq, kind, fence }: Alert): string => [driver_id, ts, seq, kind, fence].join('|');
 
 interface Options {
   writes: boolean;
   name(id: string): string;
-  /** Shows the place of an alert, and its driver. */
+  /** Moves the map to the place of an alert, and opens its driver. */
   go(alert: Alert): void;
 }
 
@@ -68,13 +72,15 @@ export class Alerts {
     this.draw();
   }
 
-  /** Called once a second; requests the alerts every `EVERY_MS`. */
+  /**
+   * Called once a second; requests the alerts if `REFRESH_MS` have passed since the last request.
+   */
   async tick(): Promise<void> {
-    if (this.isRequesting || performance.now() - this.requestedAt < EVERY_MS) return;
+    if (this.isRequesting || performance.now() - this.requestedAt < REFRESH_MS) return;
     this.isRequesting = true;
     this.requestedAt = performance.now();
     try {
-      this.all = await ask();
+      this.all = await fetchAlerts();
       this.draw();
     } catch (error) {
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -84,10 +90,10 @@ export class Alerts {
   }
 
   private draw(): void {
-    const open = this.all.filter(({ seen_at }) => seen_at === 0);
-    setText(this.badge, open.length === 0 ? '' : open.length > 99 ? '99+' : String(open.length));
-    this.button.setAttribute('aria-label', open.length === 0 ? 'Alerts' : `Alerts, ${open.length} not seen`);
-    this.mark(open.slice(0, MARKS_MAX));
+    const unseen = this.all.filter(({ seen_at }) => seen_at === 0);
+    setText(this.badge, unseen.length === 0 ? '' : unseen.length > 99 ? '99+' : String(unseen.length));
+    this.button.setAttribute('aria-label', unseen.length === 0 ? 'Alerts' : `Alerts, ${unseen.length} not seen`);
+    this.drawMarks(unseen.slice(0, MARKS_MAX));
     if (!this.isOpen) return;
     setText(this.message, this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '');
     const focused = document.activeElement?.closest<HTMLElement>('#alerts-list [data-key]')?.dataset.key;
@@ -102,22 +108,22 @@ export class Alerts {
     go.type = 'button';
     go.dataset.key = key(alert);
     const seen = alert.seen_at > 0 ? ` · seen${alert.seen_by ? ` by ${alert.seen_by}` : ''}` : '';
-    go.append(make('span', words(alert, this.options.name(alert.driver_id))), make('small', `${moment(alert.ts, serverNow())}${seen}`));
+    go.append(make('span', alertText(alert, this.options.name(alert.driver_id))), make('small', `${moment(alert.ts, serverNow())}${seen}`));
     go.addEventListener('click', () => this.options.go(alert));
     item.append(go);
     if (this.options.writes && alert.seen_at === 0) {
-      const see = make('button', 'Seen');
-      see.type = 'button';
-      see.setAttribute('aria-label', `Seen: ${words(alert, this.options.name(alert.driver_id))}`);
-      see.addEventListener('click', () => void this.see(alert));
-      item.append(see);
+      const seenButton = make('button', 'Seen');
+      seenButton.type = 'button';
+      seenButton.setAttribute('aria-label', `Seen: ${alertText(alert, this.options.name(alert.driver_id))}`);
+      seenButton.addEventListener('click', () => void this.acknowledge(alert));
+      item.append(seenButton);
     }
     return item;
   }
 
-  private async see(alert: Alert): Promise<void> {
+  private async acknowledge(alert: Alert): Promise<void> {
     try {
-      await seeAlert(alert);
+      await acknowledgeAlert(alert);
       this.requestedAt = -Infinity;
       await this.tick();
     } catch (error) {
@@ -126,8 +132,8 @@ export class Alerts {
   }
 
   /** Marks the place of each alert that no viewer has acknowledged. */
-  private mark(open: readonly Alert[]): void {
-    const wanted = new Map(open.map((alert) => [key(alert), alert]));
+  private drawMarks(unseen: readonly Alert[]): void {
+    const wanted = new Map(unseen.map((alert) => [key(alert), alert]));
     for (const [name, marker] of this.marks) {
       if (wanted.has(name)) continue;
       marker.remove();
@@ -137,7 +143,7 @@ export class Alerts {
       if (this.marks.has(name)) continue;
       const element = make('div', '!', 'alert-mark');
       element.ariaHidden = 'true';
-      element.title = words(alert, this.options.name(alert.driver_id));
+      element.title = alertText(alert, this.options.name(alert.driver_id));
       this.marks.set(name, new Marker({ element, anchor: 'bottom' }).setLngLat([alert.lng, alert.lat]).addTo(this.map));
     }
   }

@@ -1,11 +1,15 @@
-// Outlines that cross 180°. On this page their longitudes continue beyond it; on the server, as in GeoJSON (RFC 7946, 3.1.9), outlines are cut there. Pure.
+// Cuts and joins outlines that cross 180°. On this page their longitudes continue beyond 180°; on
+// the server they are cut there, as GeoJSON requires (RFC 7946, 3.1.9). Pure.
 import type { MultiPolygon, Position } from 'geojson';
 
 const EDGE = 180;
-/** Degrees. A corner this close to the line between its neighbours does not change the outline. */
+/** Degrees. A corner this close to the line between its neighbours is not needed. */
 const STRAIGHT = 1e-9;
 
-/** Cuts a closed ring at 180° into outlines on the map. A ring that does not cross 180° gives one outline. */
+/**
+ * Cuts a closed ring at 180° into outlines on the map. A ring that does not cross 180° gives one
+ * outline.
+ */
 export function cutRing(ring: Position[]): MultiPolygon['coordinates'] {
   const west = Math.min(...ring.map(([lng]) => lng));
   const away = 360 * Math.floor((west + EDGE) / 360);
@@ -30,13 +34,17 @@ function side(ring: Position[], isEast: boolean): Position[][] {
     }
     if (isHere(corner)) add(chains.at(-1)!, corner);
   }
-  // Along 180° the area lies between the first and the second crossing, the third and the fourth, and so on.
+  // Along 180° the area lies between the first and the second crossing, the third and the fourth,
+  // and so on.
   const order = chains.flatMap((chain) => [chain[0][1], chain.at(-1)![1]]).sort((a, b) => a - b);
   const partner = (lat: number) => order[order.indexOf(lat) ^ 1];
   return joinChains(chains, (end) => chains.findIndex((chain) => chain[0][1] === partner(end[1])));
 }
 
-/** Joins outlines that were cut at 180°, if their ends match; otherwise returns the geometry unchanged. */
+/**
+ * Joins outlines that were cut at 180°, if their ends match; otherwise returns the geometry
+ * unchanged.
+ */
 export function joinRings(geometry: MultiPolygon): MultiPolygon {
   const { coordinates } = geometry;
   const touches = (edge: number) => coordinates.some(([ring]) => ring.some(([lng]) => lng === edge));
@@ -71,11 +79,11 @@ export function joinRings(geometry: MultiPolygon): MultiPolygon {
 /** Joins chains to closed rings. `next` returns the index of the chain that follows. */
 function joinChains(chains: Position[][], next: (end: Position, i: number) => number): Position[][] {
   const rings: Position[][] = [];
-  const left = new Set(chains.keys());
+  const remaining = new Set(chains.keys());
   for (const first of chains.keys()) {
-    if (!left.has(first)) continue;
+    if (!remaining.has(first)) continue;
     const ring: Position[] = [];
-    for (let i = first; left.delete(i); i = next(chains[i].at(-1)!, i)) for (const corner of chains[i]) add(ring, corner);
+    for (let i = first; remaining.delete(i); i = next(chains[i].at(-1)!, i)) for (const corner of chains[i]) add(ring, corner);
     rings.push(closed(ring));
   }
   return rings;
@@ -92,11 +100,11 @@ const closed = (ring: Position[]): Position[] => (isSame(ring[0], ring.at(-1)!) 
 /** Removes the corners at 180° that the cut has added. */
 function straightened(ring: Position[]): Position[] {
   const corners = ring.slice(0, -1);
-  const isMade = ([lng, lat]: Position, i: number) => {
+  const isFromCut = ([lng, lat]: Position, i: number) => {
     if (lng !== EDGE) return false;
     const [[ax, ay], [bx, by]] = [corners.at(i - 1)!, corners[(i + 1) % corners.length]];
     const length = Math.hypot(bx - ax, by - ay);
     return Math.abs((bx - ax) * (lat - ay) - (by - ay) * (lng - ax)) <= STRAIGHT * length && (ax - lng) * (bx - lng) < 0;
   };
-  return closed(corners.filter((corner, i) => !isMade(corner, i)));
+  return closed(corners.filter((corner, i) => !isFromCut(corner, i)));
 }

@@ -87,7 +87,7 @@ export class ApiError extends Error {
   }
 }
 
-async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+async function request(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await fetch(`api/${path}`, { cache: 'no-store', ...init });
   if (response.ok) return response;
   const body: unknown = await response.json().catch(() => null);
@@ -96,7 +96,7 @@ async function ask(path: string, init: RequestInit = {}): Promise<Response> {
 }
 
 async function json<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return (await ask(path, signal ? { signal } : {})).json() as Promise<T>;
+  return (await request(path, signal ? { signal } : {})).json() as Promise<T>;
 }
 
 export const config = (): Promise<Config> => json('config');
@@ -188,23 +188,28 @@ export interface Alert {
 export const alerts = async (): Promise<Alert[]> => (await json<{ alerts: Alert[] }>('alerts')).alerts;
 
 async function post(path: string, body: unknown): Promise<Response> {
-  return ask(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+  return request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
 }
 
-export async function seeAlert({ driver_id, ts, seq, kind, fence }: Alert): Promise<void> {
+export async function acknowledgeAlert({ driver_id, ts, seq, kind, fence }: Alert): Promise<void> {
   await post('alerts/seen', { driver_id, ts, seq, kind, fence });
 }
 
-/** Makes a read-only link to drivers or groups; returns the part of the URL after `?link=`. */
-export async function makeLink(whom: { drivers?: string[]; groups?: string[] }, hours: number): Promise<string> {
-  return ((await (await post('links', { ...whom, hours })).json()) as { link: string }).link;
+/**
+ * Makes a read-only link that shows drivers or groups; returns the part of the URL after `?link=`.
+ */
+export async function makeLink(shown: { drivers?: string[]; groups?: string[] }, hours: number): Promise<string> {
+  return ((await (await post('links', { ...shown, hours })).json()) as { link: string }).link;
 }
 
 export type Found = Pick<Fix, 'driver_id' | 'ts' | 'lat' | 'lng' | 'speed'> & { name?: string; in_group?: string };
 
 export const list = (filter: URLSearchParams, signal: AbortSignal): Promise<{ drivers: Found[]; truncated: boolean }> => json(`list?${filter}`, signal);
 
-/** The fleet's past, column by column, in the order of steps: a row for each driver and step. Times in Unix ms. */
+/**
+ * The fleet's past, column by column: a row for each driver and step in which it has a fix, ordered
+ * by step. Times in Unix ms.
+ */
 export interface Past {
   from: number;
   to: number;
@@ -219,7 +224,7 @@ export interface Past {
   speed: (number | null)[];
 }
 
-/** A box crosses the antimeridian if west is above east. */
+/** Formats a box for the server: west above east crosses the antimeridian. */
 const box = ({ west, south, east, north }: Bounds): string => [west, south, wrap(east), north].map((degrees) => degrees.toFixed(5)).join(',');
 
 export const past = (bounds: Bounds, from: number, to: number, signal: AbortSignal): Promise<Past> =>
@@ -227,9 +232,12 @@ export const past = (bounds: Bounds, from: number, to: number, signal: AbortSign
 
 export const fences = (): Promise<{ features: Fence[] }> => json('fences');
 
-/** Stores a fence; a change of more than its rules begins a new version. Without a geometry its outline stays; with null the fence ends. */
+/**
+ * Stores a fence. A change of more than its rules begins a new version. Without `geometry` the
+ * outline stays; with null the fence ends.
+ */
 export async function putFence(feature: Omit<Feature, 'geometry'> & { geometry?: MultiPolygon | null }): Promise<void> {
-  await ask('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
+  await request('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
 }
 
 /** A tile as the server last sent it. */
@@ -242,13 +250,16 @@ export interface Loaded extends Tile {
 /** Most tiles in one request. */
 const TILES_MAX = 128;
 
-/** Returns the tiles that have changed since they were loaded. `states`: only drivers in these states; empty: in all but `hidden`. */
-export async function liveTiles(wanted: readonly Tile[], here: ReadonlyMap<string, Loaded>, signal: AbortSignal, states = ''): Promise<Loaded[]> {
+/**
+ * Returns the tiles whose versions differ from those in `known`. `states`: only drivers in these
+ * states; empty: in all but `hidden`.
+ */
+export async function liveTiles(wanted: readonly Tile[], known: ReadonlyMap<string, Loaded>, signal: AbortSignal, states = ''): Promise<Loaded[]> {
   const changed: Loaded[] = [];
   for (let from = 0; from < wanted.length; from += TILES_MAX) {
     const names = wanted.slice(from, from + TILES_MAX).map(key);
-    const of = names.map((name) => (here.has(name) ? `${name}:${here.get(name)!.version}` : name)).join(',');
-    const response = await ask(`tiles?of=${of}${states && `&states=${states}`}`, { signal });
+    const of = names.map((name) => (known.has(name) ? `${name}:${known.get(name)!.version}` : name)).join(',');
+    const response = await request(`tiles?of=${of}${states && `&states=${states}`}`, { signal });
     changed.push(...parts(await response.arrayBuffer()).map(({ body, ...part }) => ({ ...part, data: decode(body) })));
   }
   return changed;
@@ -256,7 +267,7 @@ export async function liveTiles(wanted: readonly Tile[], here: ReadonlyMap<strin
 
 export async function history(bounds: Bounds, zoom: number, from: number, to: number, signal: AbortSignal): Promise<{ cells: Cells; truncated: boolean }> {
   const query = new URLSearchParams({ bbox: box(bounds), zoom: String(zoom), from: String(from), to: String(to) });
-  const response = await ask(`cells?${query}`, { signal });
+  const response = await request(`cells?${query}`, { signal });
   const cells = decode(await response.arrayBuffer());
   if (cells.kind !== 'cells') throw new Error('the server sent points for a heatmap');
   return { cells, truncated: response.headers.has('X-Truncated') };

@@ -3,32 +3,33 @@ import type { Tick } from './api';
 import { byId, setText } from './dom';
 import { moment, span } from './words';
 
-const BACK_MS = 4000;
-const NOBODY =
+/** How long "Live again." is shown. */
+const RECOVERED_MS = 4000;
+const NO_DRIVER_HINT =
   'No driver yet. Let a device publish {"lat":52.52,"lng":13.4,"ts":…} to drivers/van-1/gps: it appears here within a second. If it does not, run milepost check.';
 
 export function banner() {
   const element = byId('banner', HTMLElement);
-  let over = 0;
+  let hideTimer = 0;
 
   let broken = false;
 
   function show(text: string, kind: 'bad' | 'good' | 'hint' | ''): void {
     if (broken) return;
-    clearTimeout(over);
+    clearTimeout(hideTimer);
     setText(element, text);
     element.dataset.kind = kind;
   }
 
   return {
     tick(tick: Tick): void {
-      const text = trouble(tick);
+      const text = problem(tick);
       if (text) show(text, 'bad');
-      else if (tick.drivers === 0) show(NOBODY, 'hint');
+      else if (tick.drivers === 0) show(NO_DRIVER_HINT, 'hint');
       else if (element.dataset.kind === 'hint') show('', '');
       else if (element.dataset.kind === 'bad') {
         show('Live again.', 'good');
-        over = window.setTimeout(() => show('', ''), BACK_MS);
+        hideTimer = window.setTimeout(() => show('', ''), RECOVERED_MS);
       }
     },
     /** Shows the text permanently: only the viewer can solve the problem. */
@@ -42,8 +43,11 @@ export function banner() {
   };
 }
 
-/** Returns a sentence, or an empty string. It changes only with the state or the minute, because a screen reader speaks each change. */
-export function trouble({ state, since, now }: Pick<Tick, 'state' | 'since' | 'now'>): string {
+/**
+ * Describes the problem; empty: there is none. The text changes at most once a minute and with the
+ * state, because a screen reader speaks each change.
+ */
+export function problem({ state, since, now }: Pick<Tick, 'state' | 'since' | 'now'>): string {
   const minutes = (now - since) / 1000 >= 60 ? `, for ${span((now - since) / 1000)}` : '';
   switch (state) {
     case 'ok':

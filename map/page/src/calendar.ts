@@ -1,5 +1,6 @@
-// A month of days; those with fixes can be chosen. Days are in the viewer's zone.
-import { days as ask } from './api';
+// The calendar of a driver: a month whose days with fixes can be chosen. Days are in the viewer's
+// zone.
+import { days as fetchDays } from './api';
 import { serverNow } from './clock';
 import { byId, make, setText } from './dom';
 import { daySpan, isoDay } from './words';
@@ -7,7 +8,10 @@ import { zone } from './zone';
 
 const DAY_MS = 86_400_000;
 
-/** `2026-11` → its days, and the number of empty places before the first one in a week that begins on Monday. */
+/**
+ * Returns the days of a month such as `2026-11`, and the number of empty cells before the first one
+ * in weeks that begin on Monday.
+ */
 export function month(name: string): { days: string[]; before: number } {
   const first = new Date(`${name}-01T12:00Z`);
   const days: string[] = [];
@@ -52,15 +56,15 @@ export function calendar(choose: (day: string) => void) {
     const to = Math.min(daySpan(days[days.length - 1])!.to, Math.ceil(serverNow()));
     later.disabled = name >= isoDay(serverNow()).slice(0, 7);
     setText(title, new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(new Date(`${name}-01T12:00Z`)));
-    let filled = new Set<string>();
+    let daysWithFixes = new Set<string>();
     const draw = (isKnown: boolean) =>
       grid.replaceChildren(
         ...days.map((day, i) => {
           const button = make('button', String(Number(day.slice(8))));
           button.type = 'button';
           button.dataset.day = day;
-          button.disabled = isKnown ? !filled.has(day) : true;
-          button.setAttribute('aria-label', `${day}${filled.has(day) ? '' : ', no fixes'}`);
+          button.disabled = isKnown ? !daysWithFixes.has(day) : true;
+          button.setAttribute('aria-label', `${day}${daysWithFixes.has(day) ? '' : ', no fixes'}`);
           if (i === 0) button.style.gridColumnStart = String(before + 1);
           button.addEventListener('click', () => {
             toggle();
@@ -71,7 +75,7 @@ export function calendar(choose: (day: string) => void) {
       );
     draw(false);
     try {
-      filled = new Set(await ask(driver, from, Math.max(to, from + 1), zone(), controller.signal));
+      daysWithFixes = new Set(await fetchDays(driver, from, Math.max(to, from + 1), zone(), controller.signal));
       if (!controller.signal.aborted) draw(true);
     } catch {
       // The server does not answer: the days stay disabled, and the date field can still be used.
@@ -79,7 +83,7 @@ export function calendar(choose: (day: string) => void) {
   }
 
   return {
-    of(id: string): void {
+    setDriver(id: string): void {
       driver = id;
       request?.abort();
       box.hidden = true;

@@ -1,5 +1,6 @@
-// The server's clock: ages on the screen are right even if the viewer's clock is wrong.
+// The server's clock, so that ages on the screen are right even if the viewer's clock is wrong.
 
+/** Milliseconds by which the server's clock is ahead of the browser's. */
 let ahead = 0;
 
 /** Sets the clock, from the server's time in Unix ms. */

@@ -1,4 +1,5 @@
-// A driver's colour, by its state, its speed or the age of its fix. Both ramps also differ in lightness, for colour-blind viewers.
+// Computes a driver's colour from its state, its speed or the age of its fix. The stops of both
+// ramps also differ in lightness, for colour-blind viewers.
 import { stateOf, STATE_COLOURS } from './states';
 
 export type Theme = 'dark' | 'light';
@@ -46,7 +47,7 @@ export function paint(out: Uint8ClampedArray, at: number, by: ColourBy, theme: T
   while (i < ramp.length - 1 && value > ramp[i].at) i++;
   const below = ramp[i - 1];
   const above = ramp[i];
-  // Ages span five powers of ten: between two stops a logarithm makes even steps.
+  // Ages span five powers of ten, so they are interpolated on a logarithmic scale.
   const scale = by === 'speed' ? (x: number) => x : Math.log1p;
   const part = (scale(Math.max(0, value)) - scale(below.at)) / (scale(above.at) - scale(below.at));
   const t = Math.min(1, Math.max(0, part));

@@ -1,4 +1,5 @@
-// The binary tiles of /api/tiles and /api/cells: a header of 16 bytes, then columns, little endian. docs/map.md has the format.
+// Decodes the binary tiles of /api/tiles and /api/cells: a header of 16 bytes, then columns, little
+// endian. docs/map.md has the format.
 import type { Tile } from './tiles';
 
 export interface Points {
@@ -80,7 +81,10 @@ export function decode(body: ArrayBuffer): Points | Cells {
 
 type Ints = typeof Int32Array | typeof Uint32Array | typeof Uint16Array | typeof Uint8Array;
 
-/** Reads one column after the other; each begins at a multiple of 4 bytes. Requires a little-endian machine, as the page's WebGL code does. */
+/**
+ * Reads one column after the other; each begins at a multiple of 4 bytes. Requires a little-endian
+ * machine, as the page's WebGL code does.
+ */
 class Columns {
   private at = HEADER;
 
@@ -91,7 +95,7 @@ class Columns {
 
   scaled(type: Ints, unit: number): Float64Array {
     const raw = this.raw(type);
-    // Divided, not multiplied: 257617000 / 1e7 is the double 25.7617, 257617000 * 1e-7 is not.
+    // Divides, because 257617000 / 1e7 is the double 25.7617, and 257617000 * 1e-7 is not.
     const divisor = Math.round(1 / unit);
     return Float64Array.from(raw, (value) => value / divisor);
   }

@@ -1,6 +1,9 @@
 // Finds the page's elements, which are in index.html, and makes small new ones.
 
-/** Throws if index.html has no such element or one of another kind, which is a bug. */
+/**
+ * Returns an element of index.html. Throws if there is none, or one of another kind, which is a
+ * bug.
+ */
 export function byId<T extends Element>(id: string, kind: abstract new () => T): T {
   const found = document.getElementById(id);
   if (!(found instanceof kind)) throw new Error(`index.html has no ${kind.name} #${id}`);
@@ -20,7 +23,10 @@ export function svg(tag: string, attributes: Record<string, string | number>): S
   return element;
 }
 
-/** Writes the text only if it differs: each write makes a live region speak, and drops a selection. */
+/**
+ * Writes the text only if it differs, because each write makes a live region speak and drops a
+ * selection.
+ */
 export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -29,19 +35,19 @@ export function setPressed(button: Element, pressed: boolean): void {
   button.setAttribute('aria-pressed', String(pressed));
 }
 
-/** Makes the button copy a text, and show the outcome for two seconds. */
+/** Makes the button copy a text when clicked, and show the outcome for two seconds. */
 export function copyOnClick(button: HTMLButtonElement, text: () => string | Promise<string>): void {
   const name = button.textContent ?? '';
   button.addEventListener('click', async () => {
     try {
       await navigator.clipboard.writeText(await text());
-      answer('Copied');
+      showOutcome('Copied');
     } catch {
-      // Without permission the clipboard rejects; without TLS there is none.
-      answer('Not allowed');
+      // The viewer has denied permission, or the page has no TLS and therefore no clipboard.
+      showOutcome('Not allowed');
     }
   });
-  function answer(word: string): void {
+  function showOutcome(word: string): void {
     button.textContent = word;
     setTimeout(() => (button.textContent = name), 2000);
   }

@@ -1,5 +1,6 @@
-// The drivers on a machine without a graphics card: the same discs and noses as in driver-layer.ts, painted by the CPU into an image.
-// WebGL in software takes about 100 ms for 50,000 points, during which the whole page waits; this takes 6 ms.
+// Paints the drivers with the CPU, on a machine without a graphics card: the same discs and noses
+// as in driver-layer.ts, in an image. WebGL in software takes about 100 ms for 50,000 points,
+// during which the whole page waits; this takes 6 ms.
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { DriverData, DriverLook } from './driver-layer';
 import { remaining } from './fleet';
@@ -9,11 +10,11 @@ import { mercator, shorterX } from './tiles';
 /** Number of headings with their own stamp. */
 const HEADINGS = 32;
 
-/** A driver's picture. Pixels are given by their offset from the driver's middle in the image. */
+/** A driver's picture. A pixel is given by its offset in the image from the driver's middle. */
 interface Stamp {
-  /** Pixels of the driver's colour only. */
+  /** Pixels that have the driver's colour only. */
   plain: Int32Array;
-  /** The other pixels: how much of each is covered, and how much of that is rim, in 256ths. */
+  /** Pixels at the edge: how much of each is covered, and how much of that is rim, in 256ths. */
   mixed: Int32Array;
   cover: Uint16Array;
   rim: Uint16Array;
@@ -26,14 +27,20 @@ export interface Image {
   pixels: Uint32Array;
 }
 
-/** Maps a Mercator place, 0..1, to pixels of the image: the place times `world`, plus `left` and `top`. */
+/**
+ * Maps a Mercator place, 0..1, to pixels of the image: the place times `world`, plus `left` and
+ * `top`.
+ */
 export interface Projection {
   world: number;
   left: number;
   top: number;
 }
 
-/** Whether the CPU draws WebGL. Browsers do not report it, so the name of the renderer decides. */
+/**
+ * Returns whether the CPU draws WebGL. Browsers do not report that, so the name of the renderer
+ * decides.
+ */
 export function isSoftwareRendered(): boolean {
   const gl = document.createElement('canvas').getContext('webgl2');
   const unmasked = gl?.getExtension('WEBGL_debug_renderer_info');
@@ -42,10 +49,16 @@ export function isSoftwareRendered(): boolean {
   return /swiftshader|llvmpipe|softpipe|basic render|software/i.test(name);
 }
 
-// 1080p: what a CPU draws in a tenth of a second. At 4K a frame takes seconds, and the page waits for each.
+/**
+ * Pixels of 1080p, which a CPU draws in a tenth of a second. At 4K a frame takes seconds, and the
+ * page waits for each.
+ */
 const SOFTWARE_PIXELS = 1920 * 1080;
 
-/** Pixel ratio if the CPU draws: the screen's, or less if that would take too long. */
+/**
+ * Returns the pixel ratio at which the CPU draws: the screen's, or less if that has more than
+ * `SOFTWARE_PIXELS`.
+ */
 export const drawnRatio = (width: number, height: number, screen: number): number => Math.min(screen, Math.sqrt(SOFTWARE_PIXELS / Math.max(1, width * height)));
 
 export class Dots {
@@ -120,7 +133,10 @@ export class Brush {
     this.stamps = [...headings.map((heading) => stamp(r, heading, SHAPES.disc, rimStrength, this.reach, stride)), ...shapes.map((shape) => stamp(r, null, shape, rimStrength, this.reach, stride))];
   }
 
-  /** Leaves out drivers whose picture would be cut off: the image has a margin for them. */
+  /**
+   * Paints all drivers except those whose picture would be cut off at the edge of the image, which
+   * has a margin for them.
+   */
   paint(image: Image, { length, attributes }: DriverData, { now, rim }: Pick<DriverLook, 'now' | 'rim'>, { world, left, top }: Projection): void {
     const { stamps, reach, noses } = this;
     const { pixels, width } = image;
@@ -139,7 +155,7 @@ export class Brush {
     for (let i = 0; i < length; i++) {
       const part = remaining(times[2 * i], times[2 * i + 1], now);
       const place = (places[2 * i] + moves[2 * i] * part) * world + left;
-      // On the copy of the world that is nearest to the middle of the image.
+      // Moves the driver to the copy of the world that is nearest to the middle of the image.
       const x = Math.floor(place > middleX + world / 2 ? place - world : place < middleX - world / 2 ? place + world : place);
       const y = Math.floor((places[2 * i + 1] + moves[2 * i + 1] * part) * world + top);
       if (x < reach || y < reach || x >= right || y >= bottom) continue;
@@ -153,7 +169,7 @@ export class Brush {
         const at = middle + mixed[j];
         const k = cover[j];
         const q = rims[j];
-        // Red and blue at once: 8 bits lie between them.
+        // Mixes red and blue in one multiplication: 8 free bits lie between them.
         const sourceRb = q > 0 ? ((Math.imul(rb, 256 - q) + Math.imul(rimRb, q)) >>> 8) & 0xff00ff : rb;
         const sourceG = q > 0 ? ((g * (256 - q) + rimG * q) >>> 8) & 0xff00 : g;
         const below = pixels[at];
@@ -170,12 +186,16 @@ export class Brush {
   }
 }
 
-/** Computes once what the fragment shader of driver-layer.ts computes for each pixel. `heading` in radians, null: none. */
+/**
+ * Draws a stamp, with the formulas of the fragment shader of driver-layer.ts. `heading` in radians;
+ * null: the shape has no nose.
+ */
 function stamp(r: number, heading: number | null, shape: number, rimStrength: number, reach: number, stride: number): Stamp {
   const plain: number[] = [];
   const mixed: [at: number, cover: number, rim: number][] = [];
   for (let y = -reach; y <= reach; y++) {
     for (let x = -reach; x <= reach; x++) {
+      // Signed distance to the outline, in pixels; negative inside.
       let far = Math.hypot(x, y) - r;
       if (heading !== null) {
         const [ahead, down] = [Math.sin(heading), -Math.cos(heading)];

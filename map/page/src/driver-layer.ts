@@ -1,5 +1,7 @@
-// Draws all drivers as points in one call: a disc with a nose towards the heading, or the shape of the state (states.ts). The GPU moves them between fixes, so a frame uploads no data.
-// Places on the Web Mercator map are computed once, not for each frame: without a graphics card that would be most of the cost of a frame.
+// Draws all drivers as points in one call: a disc with a nose towards the heading, or the shape of
+// the state (states.ts). The GPU moves them between fixes, so a frame uploads no data. Places on
+// the Web Mercator map are computed when the drivers change. Computing them for each frame would be
+// most of its cost without a graphics card.
 import { Layer, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
 import { Model } from '@luma.gl/engine';
 import { mercator, shorterX } from './tiles';
@@ -36,14 +38,14 @@ out vec2 vAhead;
 flat out float vShape;
 
 void main(void) {
-  // remaining() in fleet.ts.
+  // The formula of remaining() in fleet.ts.
   float left = times.y > 0.0 ? clamp(1.0 - (drivers.now - times.x) / times.y, 0.0, 1.0) : 0.0;
   vec2 at = (places + moves * left) * drivers.scale + drivers.shift;
-  // On the copy of the world that is nearest to the middle of the view.
+  // Moves the driver to the copy of the world that is nearest to the middle of the view.
   at.x -= drivers.scale.x * round(at.x / drivers.scale.x);
   gl_Position = vec4(at, 0.0, 1.0);
   bool nose = drivers.noses > 0.5 && headings >= 0.0;
-  // A nose reaches to less than twice the radius.
+  // The square has room for the rim; a nose reaches 1.75 times the radius.
   gl_PointSize = 2.0 * ((nose ? 1.8 : 1.2) * drivers.radius + 1.0);
   vAhead = nose ? vec2(sin(radians(headings)), -cos(radians(headings))) : vec2(0.0);
   vColour = colours;
@@ -64,6 +66,7 @@ void main(void) {
   float r = drivers.radius;
   bool nose = dot(vAhead, vAhead) > 0.5;
   vec2 pixel = (gl_PointCoord - 0.5) * 2.0 * ((nose ? 1.8 : 1.2) * r + 1.0);
+  // Signed distance to the outline, in pixels; negative inside.
   float far = length(pixel) - r;
   if (nose) {
     // The two tangents from the tip, at 1.75 r, to the disc.
@@ -71,7 +74,7 @@ void main(void) {
     float aside = abs(pixel.x * vAhead.y - pixel.y * vAhead.x);
     if (along > 0.5714 * r) far = 0.5714 * (along - 1.75 * r) + 0.8207 * aside;
   } else if (r >= 3.0) {
-    // Roughly the same area as the disc.
+    // Diamond, ring and square have roughly the same area as the disc.
     if (vShape < -3.5) far = (abs(pixel.x) + abs(pixel.y) - 1.2 * r) * 0.7071;
     else if (vShape < -2.5) far = abs(length(pixel) - 0.72 * r) - 0.28 * r;
     else if (vShape < -1.5) far = max(abs(pixel.x), abs(pixel.y)) - 0.86 * r;
@@ -84,10 +87,12 @@ void main(void) {
 }
 `;
 
-/** Made by `driverData`; each new object is uploaded. */
+/** Attributes of the drivers, from `driverData`; the layer uploads each new object. */
 export interface DriverData {
   length: number;
-  /** Mercator, 0..1; places are offsets from it, so that 32 bits are enough at every zoom. */
+  /**
+   * Mercator, 0..1. Places are offsets from this point, so that 32 bits are enough at every zoom.
+   */
   anchor: readonly [number, number];
   attributes: Record<string, { value: Float32Array | Uint8ClampedArray; size: number }>;
 }
@@ -193,9 +198,11 @@ export class DriverLayer extends Layer<Props> {
     if (length === 0) return;
     const { viewport } = this.context;
     const { width, height, zoom, longitude, latitude } = viewport as unknown as Record<'width' | 'height' | 'zoom' | 'longitude' | 'latitude', number>;
-    // deck.gl calls this for each copy of the world in view; the one in the middle draws all drivers.
+    // deck.gl calls this for each copy of the world in view; the one in the middle draws all
+    // drivers.
     if (Math.abs(viewport.project([longitude, latitude])[0] - width / 2) > 1) return;
-    // Flat and north up (view.ts): clip space is Mercator, moved and scaled. Computed in doubles: these are small differences of large numbers.
+    // The map is flat with north up (view.ts), so clip space is Mercator, moved and scaled. The
+    // shift is computed in doubles, because it is a small difference of large numbers.
     const world = 512 * 2 ** zoom;
     const [x, y] = mercator(latitude, longitude);
     const scale: [number, number] = [(2 * world) / width, (-2 * world) / height];

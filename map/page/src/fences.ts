@@ -1,9 +1,9 @@
-// Fences: named areas, on the map and in a list. Viewers who may edit them set corners by clicks or at the middle of the map, and drag
-// them; ClickHouse stores the fences.
+// Fences: named areas, on the map and in a list. Viewers who may edit fences set corners by clicks
+// or at the middle of the map, and drag them. The server stores fences in ClickHouse.
 import type { FeatureCollection, Position } from 'geojson';
 import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
-import { ApiError, fences as ask, putFence, visits as askVisits, type Visit } from './api';
+import { ApiError, fences as fetchFences, putFence, visits as fetchVisits, type Visit } from './api';
 import { serverNow } from './clock';
 import { byId, make, setPressed, setText } from './dom';
 import { middle } from './places';
@@ -22,7 +22,10 @@ const ZOOM_MOST = 19;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
-/** A fence wider than a screen would colour the whole map, so it is fainter. */
+/**
+ * Returns the opacity of a fence's area. A fence wider than a screen is fainter, because it would
+ * colour the whole map.
+ */
 function opacity(): ExpressionSpecification {
   const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['coalesce', ['get', 'width'], 0], (WIDE_PX * 360) / (512 * 2 ** zoom)], 0.03, 0.12];
   return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MOST }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
@@ -38,11 +41,17 @@ export class Fences {
   private visits: { now: number; all: Visit[] } = { now: 0, all: [] };
   private readonly visitsTitle = byId('visits-title', HTMLElement);
   private readonly visitRows = byId('visits', HTMLUListElement);
-  /** Corners with their places, which stay exact: a marker moves to the copy of the world in view. */
-  private placed: { marker: Marker; place: Position }[] = [];
-  /** A corner was set, moved or removed. */
+  /**
+   * Corners of the outline that is edited. `place` is exact, while a marker moves to the copy of
+   * the world in view.
+   */
+  private draft: { marker: Marker; place: Position }[] = [];
+  /** The viewer has set, moved or removed a corner. */
   private isMoved = false;
-  /** The name as the field shows it, without line breaks: if the field still has it, the viewer has not changed the name. */
+  /**
+   * The name as the field shows it, without line breaks. If the field still has it, the viewer has
+   * not changed the name.
+   */
   private shownName = '';
   /** The fence that is edited; null: a new one. */
   private edited: Fence | null = null;
@@ -66,14 +75,14 @@ export class Fences {
     this.rules = new RulesForm(options.name);
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
-    byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.draw(null));
+    byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.edit(null));
     byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.add(map.getCenter().toArray()));
     byId('fence-undo', HTMLButtonElement).addEventListener('click', () => this.undo());
-    byId('fence-cancel', HTMLButtonElement).addEventListener('click', () => this.end());
-    this.remove.addEventListener('click', () => void this.store(true));
+    byId('fence-cancel', HTMLButtonElement).addEventListener('click', () => this.stopEditing());
+    this.remove.addEventListener('click', () => void this.save(true));
     this.form.addEventListener('submit', (event) => {
       event.preventDefault();
-      void this.store(false);
+      void this.save(false);
     });
     map.on('click', ({ lngLat }) => {
       if (this.isDrawing) this.add(lngLat.toArray());
@@ -86,7 +95,7 @@ export class Fences {
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
-    this.end();
+    this.stopEditing();
     if (this.isOpen) {
       void this.load();
       this.box.querySelector<HTMLElement>('button')?.focus();
@@ -95,52 +104,56 @@ export class Fences {
 
   async load(): Promise<void> {
     try {
-      this.all = (await ask()).features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
+      this.all = (await fetchFences()).features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
       return setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
     if (!this.isDrawing) setText(this.message, this.all.length > 0 ? '' : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
-    this.show('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
+    this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
     this.options.changed();
   }
 
   private row(fence: Fence): HTMLLIElement {
     const item = make('li');
-    const look = make('button');
-    look.type = 'button';
-    look.append(make('span', fence.properties.name));
+    const button = make('button');
+    button.type = 'button';
+    button.append(make('span', fence.properties.name));
     const rules = rulesInWords(fence.properties);
-    if (rules) look.append(make('small', rules));
-    look.addEventListener('click', () => {
+    if (rules) button.append(make('small', rules));
+    button.addEventListener('click', () => {
       const box = new LngLatBounds();
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
-      // On a phone the card covers the upper half, and grows with its visits; otherwise it is at the left.
-      const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.beside();
+      // On a phone the card covers the upper half and grows with its visits; on a larger screen it
+      // is at the left.
+      const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
       this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
-      void this.visitors(fence.properties.name);
+      void this.showVisits(fence.properties.name);
     });
-    item.append(look);
+    item.append(button);
     if (this.edits) {
       const edit = make('button', 'Edit');
       edit.type = 'button';
       edit.setAttribute('aria-label', `Edit ${fence.properties.name}`);
-      edit.addEventListener('click', () => this.draw(fence));
+      edit.addEventListener('click', () => this.edit(fence));
       item.append(edit);
     }
     return item;
   }
 
-  /** Padding that leaves the map beside the card: a corner under the card cannot be dragged. */
-  private beside(): { top: number; bottom: number; left: number; right: number } {
+  /**
+   * Returns padding that keeps the outline beside the card, because a corner under the card cannot
+   * be dragged.
+   */
+  private paddingBesideCard(): { top: number; bottom: number; left: number; right: number } {
     const { right, top } = this.box.getBoundingClientRect();
     const edge = Math.min(80, innerWidth / 16);
     return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge };
   }
 
   /** Lists the drivers in a fence, and those that left it today. */
-  private async visitors(name: string): Promise<void> {
+  private async showVisits(name: string): Promise<void> {
     this.visitsRequest?.abort();
     const controller = (this.visitsRequest = new AbortController());
     setText(this.visitsTitle, `${name}, today …`);
@@ -148,8 +161,9 @@ export class Fences {
     this.visitRows.replaceChildren();
     const now = Math.floor(serverNow());
     try {
-      // A driver may have been inside for days. The view looks twelve hours beyond both ends.
-      const found = await askVisits(name, daySpan(isoDay(now))!.from - DAYS_BEFORE * DAY_MS, now, controller.signal);
+      // A driver may have been inside for days. The view `fence_visits` also reads twelve hours
+      // beyond both ends.
+      const found = await fetchVisits(name, daySpan(isoDay(now))!.from - DAYS_BEFORE * DAY_MS, now, controller.signal);
       if (controller.signal.aborted) return;
       const today = daySpan(isoDay(now))!.from;
       const [inside, left] = [found.filter(({ is_inside }) => is_inside), found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today)];
@@ -180,10 +194,11 @@ export class Fences {
     return item;
   }
 
-  private draw(fence: Fence | null): void {
-    this.end();
+  private edit(fence: Fence | null): void {
+    this.stopEditing();
     this.edited = fence;
-    // An outline of several rings is edited in a file; here the fence can be renamed and removed.
+    // An outline of several rings can be changed only in a file; here the fence can be renamed and
+    // removed.
     this.isDrawing = fence === null || hasOneRing(fence.geometry);
     this.form.hidden = false;
     this.box.dataset.drawing = String(this.isDrawing);
@@ -201,7 +216,7 @@ export class Fences {
   }
 
   /** Adds a corner, on the copy of the world that is nearest to the longitude `near`. */
-  private add(corner: Position, near = (this.placed[0]?.place ?? [0])[0]): void {
+  private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0]): void {
     const element = make('div', '', 'corner');
     // A click on a corner does not set another one.
     element.addEventListener('click', (event) => event.stopPropagation());
@@ -211,32 +226,32 @@ export class Fences {
       const { lng, lat } = marker.getLngLat();
       added.place = [nearestCopy(lng, added.place[0]), lat];
       this.isMoved = true;
-      this.outline();
+      this.drawDraft();
     });
-    this.placed.push(added);
+    this.draft.push(added);
     this.isMoved = true;
-    this.outline();
+    this.drawDraft();
   }
 
   private undo(): void {
-    this.placed.pop()?.marker.remove();
+    this.draft.pop()?.marker.remove();
     this.isMoved = true;
-    this.outline();
+    this.drawDraft();
   }
 
   private ring(): Position[] {
-    const places = this.placed.map(({ place }) => place);
+    const places = this.draft.map(({ place }) => place);
     return places.length > 0 ? [...places, places[0]] : [];
   }
 
-  private outline(): void {
-    const geometry = { type: 'MultiPolygon' as const, coordinates: this.placed.length > 1 ? [[this.ring()]] : [] };
-    this.show('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
+  private drawDraft(): void {
+    const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
+    this.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }
 
-  private end(): void {
-    for (const { marker } of this.placed) marker.remove();
-    this.placed = [];
+  private stopEditing(): void {
+    for (const { marker } of this.draft) marker.remove();
+    this.draft = [];
     this.isDrawing = false;
     this.edited = null;
     delete this.box.dataset.drawing;
@@ -246,10 +261,10 @@ export class Fences {
     this.visits.all = [];
     this.visitRows.replaceChildren();
     setText(this.message, '');
-    this.outline();
+    this.drawDraft();
   }
 
-  private async store(isRemoved: boolean): Promise<void> {
+  private async save(isRemoved: boolean): Promise<void> {
     const was = this.edited?.properties.name;
     const isUntouched = was !== undefined && this.name.value === this.shownName;
     const name = was !== undefined && (isRemoved || isUntouched) ? was : this.name.value.trim();
@@ -267,32 +282,35 @@ export class Fences {
     const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
-      this.end();
+      this.stopEditing();
       await this.load();
     } catch (error) {
-      if (error instanceof ApiError && error.status === CONFLICT) return this.warn(error.message, was!);
+      if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
 
-  /** Another user has changed the fence meanwhile: shows both outlines; the next save replaces the other user's. */
-  private async warn(why: string, name: string): Promise<void> {
+  /**
+   * Warns that another user has changed the fence meanwhile, and shows both outlines. The next save
+   * replaces the other user's.
+   */
+  private async showConflict(why: string, name: string): Promise<void> {
     await this.load();
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     this.remove.hidden = this.edited === null;
-    const then = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
-    setText(this.message, `${why[0].toUpperCase()}${why.slice(1)}. ${then}`);
+    const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
+    setText(this.message, `${why[0].toUpperCase()}${why.slice(1)}. ${advice}`);
   }
 
-  /** Copies the page's own sources and layers into a new style. */
-  keep(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
+  /** Copies the page's own sources and layers from the previous style into a new one. */
+  keepOwnLayers(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
     const own = (name: string) => /^(fence|heat)/.test(name);
-    // The land is in both styles, but only the previous one has its points.
+    // Both styles have the sources of the land, but only the previous one has their data.
     const sources = Object.entries(before?.sources ?? {}).filter(([name]) => own(name) || /^(land|coast|borders)$/.test(name));
     return { ...after, sources: { ...after.sources, ...Object.fromEntries(sources) }, layers: [...after.layers, ...(before?.layers ?? []).filter(({ id }) => own(id))] };
   }
 
-  private show(id: string, data: FeatureCollection): void {
+  private setData(id: string, data: FeatureCollection): void {
     const source: GeoJSONSource | undefined = this.map.getSource(id);
     if (source) return void source.setData(data);
     this.map.addSource(id, { type: 'geojson', data });

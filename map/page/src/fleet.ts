@@ -1,11 +1,17 @@
-// The drivers on screen: where each was drawn, where it is going, and when it gets there. `now`, in seconds, is always a parameter.
+// The drivers on the screen: where each is drawn, where it moves to, and when it arrives. `now`, in
+// seconds, is always a parameter.
 import type { Points } from './decode';
 import { shorter } from './tiles';
 
-/** The move to a new fix takes as long as the driver took from the previous one, within these bounds, in seconds. */
+/**
+ * The move to a new fix takes as long as the driver took from the previous one, within these
+ * bounds, in seconds.
+ */
 const MOVE_MIN = 0.8;
 const MOVE_MAX = 2;
-/** m/s. Anything faster is a jump, or another device with the same id, and is not drawn as a move. */
+/**
+ * m/s. A faster move is a jump or another device with the same id, so it is not drawn as a move.
+ */
 const DRIVEN_MPS = 100;
 
 const METRES_PER_DEGREE = 111_320;
@@ -15,7 +21,7 @@ export class Fleet {
   ids: string[] = [];
   lat = new Float64Array(0);
   lng = new Float64Array(0);
-  /** Where the move to (lat, lng) began: degrees from there. */
+  /** Offset in degrees from (lat, lng) to the place where the move began. */
   dLat = new Float32Array(0);
   dLng = new Float32Array(0);
   start = new Float32Array(0);
@@ -29,11 +35,13 @@ export class Fleet {
   fastest = 0;
   private index = new Map<string, number>();
 
-  /** Replaces the drivers with those of the tiles. For a driver in two tiles the newer fix counts. */
+  /**
+   * Replaces the drivers with those of the tiles. If two tiles have a driver, the newer fix wins.
+   */
   replace(tiles: readonly Points[], now: number): void {
     const before = this.snapshot();
-    const room = tiles.reduce((sum, tile) => sum + tile.n, 0);
-    this.allocate(room);
+    const capacity = tiles.reduce((sum, tile) => sum + tile.n, 0);
+    this.allocate(capacity);
     for (const tile of tiles) {
       for (let i = 0; i < tile.n; i++) {
         const id = tile.ids[i];
@@ -64,20 +72,23 @@ export class Fleet {
     return this.index.get(id);
   }
 
-  /** Where a driver is drawn. */
+  /** Returns the place where a driver is drawn. */
   at(slot: number, now: number): [lng: number, lat: number] {
-    const left = remaining(this.start[slot], this.duration[slot], now);
-    return [this.lng[slot] + this.dLng[slot] * left, this.lat[slot] + this.dLat[slot] * left];
+    const share = remaining(this.start[slot], this.duration[slot], now);
+    return [this.lng[slot] + this.dLng[slot] * share, this.lat[slot] + this.dLat[slot] * share];
   }
 
-  /** The driver drawn nearest to a point, within an ellipse of degrees (a circle of pixels). */
+  /**
+   * Returns the driver drawn nearest to a point. `reachLng` and `reachLat`: semi-axes in degrees of
+   * the ellipse to search, which is a circle on the screen.
+   */
   nearest(lng: number, lat: number, reachLng: number, reachLat: number, now: number): number | undefined {
     let best: number | undefined;
     let least = 1;
     for (let slot = 0; slot < this.n; slot++) {
       const [x, y] = this.at(slot, now);
-      const far = (shorter(x - lng) / reachLng) ** 2 + ((y - lat) / reachLat) ** 2;
-      if (far <= least) [best, least] = [slot, far];
+      const distance = (shorter(x - lng) / reachLng) ** 2 + ((y - lat) / reachLat) ** 2;
+      if (distance <= least) [best, least] = [slot, distance];
     }
     return best;
   }
@@ -86,24 +97,24 @@ export class Fleet {
     return Object.assign(Object.create(Fleet.prototype) as Fleet, this);
   }
 
-  private allocate(room: number): void {
+  private allocate(capacity: number): void {
     this.n = 0;
     this.ids = [];
     this.index = new Map();
-    this.lat = new Float64Array(room);
-    this.lng = new Float64Array(room);
-    this.dLat = new Float32Array(room);
-    this.dLng = new Float32Array(room);
-    this.start = new Float32Array(room);
-    this.duration = new Float32Array(room);
-    this.ts = new Float64Array(room);
-    this.speed = new Float32Array(room);
-    this.heading = new Float32Array(room);
+    this.lat = new Float64Array(capacity);
+    this.lng = new Float64Array(capacity);
+    this.dLat = new Float32Array(capacity);
+    this.dLng = new Float32Array(capacity);
+    this.start = new Float32Array(capacity);
+    this.duration = new Float32Array(capacity);
+    this.ts = new Float64Array(capacity);
+    this.speed = new Float32Array(capacity);
+    this.heading = new Float32Array(capacity);
   }
 
   private move(slot: number, before: Fleet, old: number, now: number): void {
     if (this.lat[slot] === before.lat[old] && this.lng[slot] === before.lng[old]) {
-      // No new place: the move goes on.
+      // The place is the same: the move continues.
       this.dLat[slot] = before.dLat[old];
       this.dLng[slot] = before.dLng[old];
       this.start[slot] = before.start[old];
@@ -127,7 +138,10 @@ export class Fleet {
   }
 }
 
-/** The part of a move that remains, 1..0. The shader of driver-layer.ts has the same line. */
+/**
+ * Returns the share of a move that remains, 1 to 0. The shader of driver-layer.ts has the same
+ * formula.
+ */
 export function remaining(start: number, duration: number, now: number): number {
   return duration > 0 ? Math.min(1, Math.max(0, 1 - (now - start) / duration)) : 0;
 }

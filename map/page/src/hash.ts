@@ -1,4 +1,5 @@
-// The part of the address after '#': place, driver, day, so that a link shows another viewer the same.
+// The part of the URL after '#': place, driver and day, so that a link shows another viewer the
+// same view.
 
 export interface Place {
   zoom: number;
@@ -43,7 +44,10 @@ function parsePlace(text: string | null): Place | null {
   return { zoom, lat, lng };
 }
 
-/** Returns the URL that admits a guest. It has no place, so that the map opens where the guest's drivers are. */
+/**
+ * Returns the URL with which a guest opens the page. It has no place, so that the map opens where
+ * the guest's drivers are.
+ */
 export function guestLink(href: string, link: string): string {
   const url = new URL(href);
   url.search = new URLSearchParams({ link }).toString();
@@ -51,7 +55,10 @@ export function guestLink(href: string, link: string): string {
   return url.href;
 }
 
-/** What a link to a list shows: the group, if it is the only filter, so that later members are included; otherwise the drivers. Null: none or too many. */
+/**
+ * Returns what a link to a list shows: the group, if it is the only filter, so that later members
+ * are included; otherwise the listed drivers. Null: there are none, or more than `most`.
+ */
 export function linkTo(filter: URLSearchParams, drivers: readonly string[], most: number): { drivers?: string[]; groups?: string[] } | null {
   const set = [...filter].filter(([, value]) => value !== '');
   if (set.length === 1 && set[0][0] === 'group') return { groups: [set[0][1]] };

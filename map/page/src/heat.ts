@@ -1,11 +1,12 @@
-// The heatmap: where the fixes of a span of time are, in the area in view. The server counts, MapLibre draws.
+// The heatmap of the fixes of a span of time in the area in view. The server counts fixes in cells,
+// and MapLibre draws them.
 import type { FeatureCollection, Point } from 'geojson';
 import type { GeoJSONSource, HeatmapLayerSpecification, Map as MapLibre } from 'maplibre-gl';
 import { ApiError, history } from './api';
 import { serverNow } from './clock';
 import type { Cells } from './decode';
 import { byId, make, setPressed, setText } from './dom';
-import { whole } from './words';
+import { formatCount } from './words';
 import { bounds } from './view';
 import { instant, local } from './zone';
 
@@ -15,7 +16,7 @@ const PAUSE_MS = 250;
 const PAINT: NonNullable<HeatmapLayerSpecification['paint']> = {
   'heatmap-weight': ['get', 'weight'],
   'heatmap-intensity': 0.5,
-  // A cell is 8 to 16 pixels wide (see ask): its disc reaches over its neighbours and theirs.
+  // A cell is 8 to 16 pixels wide (see load), so its disc reaches across about two neighbours.
   'heatmap-radius': 26,
   'heatmap-color': [
     'interpolate', ['linear'], ['heatmap-density'],
@@ -45,7 +46,7 @@ export class Heat {
     byId('heat-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
     for (const span of this.spans) span.addEventListener('click', () => this.choose(Number(span.dataset.hours)));
     for (const field of [this.from, this.to]) field.addEventListener('change', () => this.choose(null));
-    map.on('moveend', () => this.askSoon());
+    map.on('moveend', () => this.loadSoon());
   }
 
   toggle(): void {
@@ -66,12 +67,12 @@ export class Heat {
   private choose(hours: number | null): void {
     this.hours = hours;
     for (const span of this.spans) setPressed(span, Number(span.dataset.hours) === hours);
-    void this.ask();
+    void this.load();
   }
 
-  private askSoon(): void {
+  private loadSoon(): void {
     clearTimeout(this.timer);
-    if (this.on) this.timer = window.setTimeout(() => void this.ask(), PAUSE_MS);
+    if (this.on) this.timer = window.setTimeout(() => void this.load(), PAUSE_MS);
   }
 
   /** Returns the span in Unix ms; null: the fields do not have a valid one. */
@@ -87,7 +88,7 @@ export class Heat {
     return from < to ? [from, to] : null;
   }
 
-  private async ask(): Promise<void> {
+  private async load(): Promise<void> {
     this.request?.abort();
     const span = this.span();
     if (!span) return setText(this.message, 'The span must begin before it ends.');
@@ -99,8 +100,8 @@ export class Heat {
       if (controller.signal.aborted) return;
       this.draw(cells);
       const fixes = cells.count.reduce((sum, count) => sum + count, 0);
-      this.scale.replaceChildren(...scale(cells).map((count) => make('li', whole(count))));
-      setText(this.message, `${whole(fixes)} fixes in view.${truncated ? ' More than the server counts at once: zoom in, or choose a shorter span.' : ''}`);
+      this.scale.replaceChildren(...scale(cells).map((count) => make('li', formatCount(count))));
+      setText(this.message, `${formatCount(fixes)} fixes in view.${truncated ? ' More than the server counts at once: zoom in, or choose a shorter span.' : ''}`);
     } catch (error) {
       if (controller.signal.aborted) return;
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -119,13 +120,16 @@ export class Heat {
   }
 }
 
-/** Fixes in a cell, at the beginning, the middle and the end of the scale. */
+/** Returns the numbers of fixes in a cell at the beginning, the middle and the end of the scale. */
 export function scale(cells: Cells): number[] {
   const most = cells.count.reduce((max, count) => Math.max(max, count), 1);
   return [...new Set([1, Math.round(Math.expm1(Math.log1p(most) / 2)), most])].filter((count) => count > 0);
 }
 
-/** Weights by logarithm: a depot where all stand at night does not outshine the roads. */
+/**
+ * Returns the cells as weighted points. Weights are logarithmic, so that a depot where all drivers
+ * stand at night does not outshine the roads.
+ */
 export function features(cells: Cells): FeatureCollection<Point> {
   const most = Math.log1p(cells.count.reduce((max, count) => Math.max(max, count), 1));
   return {

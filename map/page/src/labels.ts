@@ -1,4 +1,4 @@
-// Names beside drivers and fences, drawn without overlap on their own canvas: close up all names, from far away none.
+// Names beside drivers and fences, drawn without overlap on their own canvas.
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { Theme } from './colours';
 
@@ -20,9 +20,12 @@ export interface Placed extends Label {
 }
 
 const HEIGHT = 15;
-/** Pixels by which a fence's name is moved up or down if a driver is at its middle. */
+/** Pixels by which a fence's name moves up or down if a driver is at the middle of the fence. */
 const NEXT_LINE = 26;
-/** A card that opens covers names for at most this long. */
+/**
+ * Interval at which the places of cards are measured: a card that opens covers names for at most
+ * this long.
+ */
 const CARDS_MS = 300;
 /** Half the size of a dot, in pixels. */
 const DOT = 5;
@@ -31,15 +34,19 @@ const COLOURS = {
   light: { driver: '#1a2434', chosen: '#000000', fence: '#6a2db4', rim: 'rgba(255,255,255,0.95)' },
 } as const;
 
-/** A part of the page that a card covers, so that names there cannot be read. Pixels. */
+/** An area that a card covers, where names cannot be read. Pixels. */
 export type Covered = Pick<DOMRect, 'left' | 'top' | 'right' | 'bottom'>;
 
-/** Puts each label where no earlier one and no card is: right of its place, left, above, below; a fence's name in its middle, above, below. A label without room is left out. */
+/**
+ * Places each label where no driver, no card and no earlier label is: right of its place, else
+ * left, above or below. A fence's name is at its middle, else above or below. A label without room
+ * is left out.
+ */
 export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number, covered: readonly Covered[] = []): Placed[] {
   const placed: Placed[] = [];
   // Names do not cover drivers.
   const dots = labels.filter(({ gap }) => gap > 0);
-  const hits = (label: Label, left: number, middle: number, wide: number) =>
+  const coversDriver = (label: Label, left: number, middle: number, wide: number) =>
     dots.some((dot) => dot !== label && dot.x > left - DOT && dot.x < left + wide + DOT && Math.abs(dot.y - middle) < HEIGHT / 2 + DOT);
   const isFree = (left: number, middle: number, wide: number) =>
     left >= 2 && left + wide <= width - 2 && middle >= HEIGHT / 2 && middle <= height - HEIGHT / 2 &&
@@ -49,7 +56,7 @@ export function place(labels: readonly Label[], measure: (text: string) => numbe
     const { x, y, gap } = label;
     const wide = measure(label.text);
     const spots: [left: number, middle: number][] = gap === 0 ? [0, -NEXT_LINE, NEXT_LINE].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
-    const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !hits(label, left, middle, wide));
+    const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !coversDriver(label, left, middle, wide));
     if (spot) placed.push({ ...label, left: spot[0], middle: spot[1], width: wide });
   }
   return placed;
@@ -62,7 +69,7 @@ export class Labels {
   placed: Placed[] = [];
   theme: Theme;
   private covered: Covered[] = [];
-  private lookedAt = -Infinity;
+  private measuredAt = -Infinity;
 
   constructor(
     private readonly map: MapLibre,
@@ -87,8 +94,8 @@ export class Labels {
       canvas.style.height = `${height}px`;
     }
     const labels = this.wanted();
-    const nothing = labels.length === 0;
-    if (nothing && this.placed.length === 0) return;
+    const isEmpty = labels.length === 0;
+    if (isEmpty && this.placed.length === 0) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     context.font = '600 12px "Inter Variable", system-ui, sans-serif';
@@ -105,11 +112,14 @@ export class Labels {
     }
   }
 
-  /** Where the cards are. Not measured for every frame, because that costs a layout of the page. */
+  /**
+   * Returns the areas of the cards. They are not measured for every frame, because that costs a
+   * layout of the page.
+   */
   private cards(): readonly Covered[] {
     const now = performance.now();
-    if (now - this.lookedAt > CARDS_MS) {
-      this.lookedAt = now;
+    if (now - this.measuredAt > CARDS_MS) {
+      this.measuredAt = now;
       this.covered = [...document.querySelectorAll<HTMLElement>('.card:not([hidden], #tip), .maplibregl-ctrl-bottom-right > *')].map((card) => card.getBoundingClientRect());
     }
     return this.covered;

@@ -1,13 +1,14 @@
-// The colours' meaning, the switch between state, speed and age, and how many drivers are in each state: a click shows or hides them.
+// The legend: the meaning of colours, the switch between state, speed and age, and the number of
+// drivers in each state. A click on a state shows or hides its drivers.
 import type { Tick } from './api';
 import { css, stops, type ColourBy, type Theme } from './colours';
 import { byId, make, setPressed, setText, svg } from './dom';
 import { LABELS, SHOWN, STATE_COLOURS, STATES, type DriverState } from './states';
-import { SPEEDS, speedUnit, whole } from './words';
+import { SPEEDS, speedUnit, formatCount } from './words';
 
 const ORDER: readonly ColourBy[] = ['state', 'speed', 'age'];
 
-/** The shapes of driver-layer.ts, in a square of 14. */
+/** SVG paths of the shapes of driver-layer.ts, in a square of 14 by 14. */
 const SHAPE: Record<DriverState, string> = {
   moving: 'M7 1 10 4.600A4.200 4.200 0 1 1 4 4.600Z',
   standing: 'M3 3h8v8H3Z',
@@ -78,8 +79,8 @@ export function legend(changed: (by: ColourBy) => void, filtered: (shown: readon
     tick({ states, state: health }: Tick): void {
       for (const [state, { item, count, button }] of rows) {
         const n = states?.[state] ?? 0;
-        setText(count, health === 'away' ? '–' : whole(n));
-        // Rare states take no space while no driver is in them.
+        setText(count, health === 'away' ? '–' : formatCount(n));
+        // A rare state takes no space while no driver is in it, unless the viewer has clicked it.
         item.hidden = n === 0 && (state === 'unknown' || state === 'hidden') && shown.has(state) === SHOWN.includes(state);
         button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${LABELS[state].toLowerCase()}`;
       }

@@ -1,12 +1,14 @@
-// The list of drivers that match a filter: by state, name, attribute or fence. The map draws rings around them; without WebGL there is only the list.
-import { ApiError, list as ask, makeLink, type Found } from './api';
+// The list of drivers that match a filter: by state, name, attribute or fence. The map draws rings
+// around them; without WebGL there is only the list.
+import { ApiError, list as fetchList, makeLink, type Found } from './api';
 import { serverNow } from './clock';
 import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { guestLink, linkTo } from './hash';
-import { ago, mps, pace, speedUnit } from './words';
+import { ago, mps, formatSpeed, speedUnit } from './words';
 
 /** Interval of requests while the list is open. */
-const EVERY_MS = 10_000;
+const REFRESH_MS = 10_000;
+/** Delay of a request after the last input. */
 const PAUSE_MS = 300;
 /** Drivers and groups that one link may name. */
 const LINK_NAMES_MAX = 50;
@@ -18,10 +20,10 @@ export interface List {
   /** Sets the groups that can be chosen. */
   groups(names: readonly string[]): void;
   /** Allows the viewer to make links to the listed drivers. */
-  shares(): void;
+  allowSharing(): void;
 }
 
-export function list(choose: (id: string) => void, found: (drivers: Found[]) => void): List {
+export function list(choose: (id: string) => void, onFound: (drivers: Found[]) => void): List {
   const box = byId('list', HTMLElement);
   const button = byId('list-open', HTMLButtonElement);
   const form = byId('filter', HTMLFormElement);
@@ -31,8 +33,8 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
   const share = byId('list-share', HTMLElement);
   let request: AbortController | null = null;
   let timer = 0;
-  let canShare = false;
-  /** What a link to the list shows; null: no drivers or too many. */
+  let mayShare = false;
+  /** Drivers or groups that a link to the list shows; null: none or too many. */
   let shared: { drivers?: string[]; groups?: string[] } | null = null;
 
   button.addEventListener('click', toggle);
@@ -42,9 +44,9 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
   });
   byId('list-close', HTMLButtonElement).addEventListener('click', toggle);
   form.addEventListener('submit', (event) => event.preventDefault());
-  form.addEventListener('input', () => later(PAUSE_MS));
+  form.addEventListener('input', () => refreshIn(PAUSE_MS));
 
-  function later(ms: number): void {
+  function refreshIn(ms: number): void {
     clearTimeout(timer);
     timer = window.setTimeout(() => void refresh(), ms);
   }
@@ -55,7 +57,7 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
     clearTimeout(timer);
     request?.abort();
     if (box.hidden) {
-      found([]);
+      onFound([]);
       if (box.contains(document.activeElement)) button.focus();
       return;
     }
@@ -78,20 +80,20 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
       fence: field('fence').value.trim(),
     });
     try {
-      const { drivers, truncated } = await ask(filter, controller.signal);
+      const { drivers, truncated } = await fetchList(filter, controller.signal);
       if (controller.signal.aborted) return;
       show(drivers, truncated);
-      // Without a filter all drivers would be marked.
+      // Without a filter the map would ring every driver.
       const isFiltered = [...filter.values()].some((value) => value !== '');
-      found(isFiltered ? drivers : []);
+      onFound(isFiltered ? drivers : []);
       shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
-      share.hidden = !canShare || shared === null;
+      share.hidden = !mayShare || shared === null;
     } catch (error) {
       if (controller.signal.aborted) return;
       setText(message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
     // A hidden page sends fewer requests.
-    later(document.hidden ? 6 * EVERY_MS : EVERY_MS);
+    refreshIn(document.hidden ? 6 * REFRESH_MS : REFRESH_MS);
   }
 
   function show(drivers: Found[], truncated: boolean): void {
@@ -107,7 +109,7 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
     const button = make('button');
     button.type = 'button';
     button.dataset.id = driver_id;
-    const what = [ago((now - ts) / 1000), ...(speed === null ? [] : [pace(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
+    const what = [ago((now - ts) / 1000), ...(speed === null ? [] : [formatSpeed(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
     if (in_group) what.unshift(in_group);
     if (name) what.unshift(driver_id);
     button.append(make('span', name || driver_id), make('small', what.join(' · ')));
@@ -130,7 +132,7 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
       byId('filter-group', HTMLSelectElement).replaceChildren(Object.assign(make('option', 'any'), { value: '' }), ...names.map((name) => Object.assign(make('option', name), { value: name })));
       byId('filter-group-label', HTMLElement).hidden = names.length === 0;
     },
-    shares: () => void (canShare = true),
+    allowSharing: () => void (mayShare = true),
     toggle,
     get isOpen() {
       return !box.hidden;

@@ -15,8 +15,8 @@ import { current, themes } from './theme';
 import type { Tick } from './api';
 import type { Stage } from './stage';
 
-// The map's libraries are large: numbers, search and banner appear before they have loaded.
-const coming = import('./stage');
+// The map's libraries are large, so numbers, search and banner appear before they have loaded.
+const stageModule = import('./stage');
 
 const numbers = status();
 const warning = banner();
@@ -30,17 +30,17 @@ const colours = legend(
 );
 settings(() => {
   colours.draw();
-  listed.redraw();
+  driverList.redraw();
   stage?.panel.redraw();
 });
 colours.setTheme(current());
-const look = themes((theme) => {
+const themeSwitch = themes((theme) => {
   colours.setTheme(theme);
   stage?.setTheme(theme);
 });
-const choose = (id: string) => void opened.then((there) => there.find(id));
-const find = search(choose);
-const listed = list(choose, (found) => stage?.mark(found));
+const openDriver = (id: string) => void stageReady.then((ready) => ready.find(id));
+const searchField = search(openDriver);
+const driverList = list(openDriver, (found) => stage?.mark(found));
 
 const help = byId('help', HTMLDialogElement);
 byId('help-open', HTMLButtonElement).addEventListener('click', () => help.showModal());
@@ -50,13 +50,13 @@ help.addEventListener('click', (event) => {
 });
 
 keys({
-  '/': () => find.focus(),
+  '/': () => searchField.focus(),
   '?': () => help.showModal(),
   c: () => colours.toggle(),
-  d: () => look.toggle(),
+  d: () => themeSwitch.toggle(),
   a: () => void stage?.fit(),
   h: () => stage?.heat.toggle(),
-  l: () => listed.toggle(),
+  l: () => driverList.toggle(),
   g: () => stage?.fences.toggle(),
   e: () => stage?.alerts.toggle(),
   r: () => stage?.replay.toggle(),
@@ -70,7 +70,7 @@ keys({
   ArrowRight: () => stage?.pan(1, 0),
   ArrowUp: () => stage?.pan(0, -1),
   ArrowDown: () => stage?.pan(0, 1),
-  Escape: () => (help.open ? help.close() : listed.isOpen ? listed.toggle() : stage?.escape()),
+  Escape: () => (help.open ? help.close() : driverList.isOpen ? driverList.toggle() : stage?.escape()),
 });
 
 listen({
@@ -88,19 +88,19 @@ listen({
   },
 });
 
-const opened = open();
-opened.catch((error: unknown) => {
+const stageReady = open();
+stageReady.catch((error: unknown) => {
   const webgl = document.createElement('canvas').getContext('webgl2') !== null;
-  warning.broken(webgl ? 'The map could not be loaded. Load this page again.' : 'This browser has no WebGL 2, which the map is drawn with. Its settings may have switched it off. The list has the drivers.');
-  if (!listed.isOpen) listed.toggle();
+  warning.broken(webgl ? 'The map could not be loaded. Load this page again.' : 'This browser has no WebGL 2, which the map needs. Its settings may have turned it off. The list of drivers works without it.');
+  if (!driverList.isOpen) driverList.toggle();
   throw error;
 });
 
 async function open(): Promise<Stage> {
-  const [{ makeStage }, configuration] = await Promise.all([coming, configured()]);
+  const [{ makeStage }, configuration] = await Promise.all([stageModule, configured()]);
   setText(byId('version', HTMLElement), configuration.version ? `milepost ${configuration.version}` : '');
-  listed.groups(configuration.groups ?? []);
-  if (configuration.makes_links) listed.shares();
+  driverList.groups(configuration.groups ?? []);
+  if (configuration.makes_links) driverList.allowSharing();
   document.body.dataset.link = String(configuration.is_link);
   const made = await makeStage(configuration, current(), shared);
   stage = made;
@@ -110,7 +110,10 @@ async function open(): Promise<Stage> {
   return made;
 }
 
-/** Requests the configuration until the server answers: the page may come from a cache, or the server may still be starting. */
+/**
+ * Requests the configuration until the server answers: the page may come from a cache, or the
+ * server may still be starting.
+ */
 async function configured() {
   for (;;) {
     try {

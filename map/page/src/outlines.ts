@@ -1,4 +1,5 @@
-// Unpacks the land and borders that land.ts packs: whole steps on a grid, each from the previous point.
+// Unpacks the land and borders that land.ts packs: each point is a step from the previous one, on
+// an integer grid.
 import type { MultiLineString, MultiPolygon, Position } from 'geojson';
 
 export interface Land {

@@ -1,19 +1,21 @@
-// One driver: its last fix in words, its track with stops and gaps, and the SQL that returns the track.
-import { ApiError, lastFix, makeLink, properties, track as askTrack, trackFile, type Episode, type Fix, type Track } from './api';
+// The panel of one driver: its last fix in words, its track with stops and gaps, and the SQL that
+// returns the track.
+import { ApiError, lastFix, makeLink, properties, track as fetchTrack, trackFile, type Episode, type Fix, type Track } from './api';
 import { calendar } from './calendar';
 import { serverNow } from './clock';
 import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
 import { shownProperties, type Property } from './properties';
 import { episodeAt, summary } from './track';
-import { ago, daySpan, distance, duration, isoDay, minuteOf, pace, moment, motion, wind } from './words';
+import { ago, daySpan, distance, duration, isoDay, minuteOf, formatSpeed, moment, motion, compassPoint } from './words';
 import { zoneShort } from './zone';
 
 const HOUR_MS = 3_600_000;
-const KEPT_EVERY_MS = 5_000;
+/** Minimum interval between requests for attributes. */
+const ATTRIBUTES_MS = 5_000;
 /** Validity of a guest's link. */
 const LINK_HOURS = 24;
-/** Fixes that are not counted yet are mentioned only if they span more than this. */
+/** The panel mentions fixes without computed stops only if they span more than this. */
 const UNCOUNTED_MS = 60_000;
 
 interface Options {
@@ -45,9 +47,9 @@ export class Panel {
   /** The map keeps the driver in the middle. */
   isFollowed = false;
   private readonly followButton = byId('follow', HTMLButtonElement);
-  private readonly kept = byId('attributes', HTMLDListElement);
+  private readonly attributes = byId('attributes', HTMLDListElement);
   /** Time of the fix whose attributes are shown, and time of the request for them. */
-  private keptOf = { ts: 0, at: -Infinity };
+  private shownAttributes = { ts: 0, at: -Infinity };
   private readonly month: ReturnType<typeof calendar>;
   private readonly files = byId('track-files', HTMLElement);
   private trackRequest: AbortController | null = null;
@@ -71,7 +73,7 @@ export class Panel {
     copyOnClick(byId('sql-copy', HTMLButtonElement), () => this.track?.sql ?? '');
   }
 
-  /** Shows a driver; true: it exists. */
+  /** Shows a driver, and optionally its track of a day; returns whether the driver has a fix. */
   async open(id: string, day: string | null = null): Promise<boolean> {
     if (this.id !== id) {
       this.closeTrack();
@@ -80,11 +82,11 @@ export class Panel {
       this.id = id;
       this.fix = null;
       this.follow(false);
-      this.kept.replaceChildren();
-      this.keptOf = { ts: 0, at: -Infinity };
-      this.facts();
+      this.attributes.replaceChildren();
+      this.shownAttributes = { ts: 0, at: -Infinity };
+      this.drawFix();
       this.title();
-      this.month.of(id);
+      this.month.setDriver(id);
       setText(byId('driver-moves', HTMLElement), '');
       this.dayField.value = '';
     }
@@ -109,7 +111,7 @@ export class Panel {
     this.box.hidden = true;
     this.options.chosen(null);
     this.options.shared();
-    // The map gets the focus, for arrows and shortcuts; the search field would take these keys as text.
+    // The map gets the focus, for arrow keys and shortcuts; in the search field they would be text.
     byId('map', HTMLElement).querySelector('canvas')?.focus({ preventScroll: true });
   }
 
@@ -143,32 +145,35 @@ export class Panel {
       if (controller.signal.aborted) return;
       this.fix = fix;
       this.options.chosen(fix);
-      if (fix.ts !== this.keptOf.ts && performance.now() - this.keptOf.at >= KEPT_EVERY_MS) void this.showKept(fix, controller.signal).catch(() => (this.keptOf = { ts: 0, at: performance.now() }));
+      if (fix.ts !== this.shownAttributes.ts && performance.now() - this.shownAttributes.at >= ATTRIBUTES_MS) void this.showAttributes(fix, controller.signal).catch(() => (this.shownAttributes = { ts: 0, at: performance.now() }));
     } catch (error) {
       if (controller.signal.aborted) return;
-      if (error instanceof ApiError && error.status === 404) this.unknown();
+      if (error instanceof ApiError && error.status === 404) this.showUnknown();
       else if (!(error instanceof ApiError || error instanceof TypeError)) throw error;
     } finally {
       if (this.fixRequest === controller) {
         this.fixRequest = null;
-        this.facts();
+        this.drawFix();
       }
     }
   }
 
-  /** The driver never existed, or was erased: removes all that is shown of it. */
-  private unknown(): void {
+  /** Removes everything that is shown of a driver that never existed or was erased. */
+  private showUnknown(): void {
     if (this.fix && this.track) this.closeTrack();
     this.fix = null;
-    this.kept.replaceChildren();
-    this.keptOf.ts = 0;
+    this.attributes.replaceChildren();
+    this.shownAttributes.ts = 0;
     this.options.chosen(null);
     setText(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
   }
 
-  /** Shows attributes, fields and card. Unlike the fix they cost a ClickHouse query, so they are requested rarely, and only after a new fix. */
-  private async showKept(fix: Fix, signal: AbortSignal): Promise<void> {
-    this.keptOf = { ts: fix.ts, at: performance.now() };
+  /**
+   * Shows attributes, fields and card. Unlike the fix they cost ClickHouse queries, so they are
+   * requested rarely, and only after a new fix.
+   */
+  private async showAttributes(fix: Fix, signal: AbortSignal): Promise<void> {
+    this.shownAttributes = { ts: fix.ts, at: performance.now() };
     const known = await properties(fix.driver_id, signal);
     if (this.id !== fix.driver_id) return;
     const row = ({ name, value, comment }: Property) => {
@@ -177,7 +182,7 @@ export class Panel {
       if (comment) entry.title = comment;
       return entry;
     };
-    this.kept.replaceChildren(...shownProperties(known, serverNow()).map(row));
+    this.attributes.replaceChildren(...shownProperties(known, serverNow()).map(row));
   }
 
   lastHour(): void {
@@ -200,9 +205,9 @@ export class Panel {
     if (day === 'hour') this.dayField.value = '';
     this.day = day;
     this.options.shared();
-    setText(this.message, 'Loading its track …');
+    setText(this.message, 'Loading the track …');
     try {
-      const track = await askTrack(this.id, from, to, metres, controller.signal);
+      const track = await fetchTrack(this.id, from, to, metres, controller.signal);
       if (!controller.signal.aborted) this.show(track);
     } catch (error) {
       if (controller.signal.aborted) return;
@@ -213,15 +218,16 @@ export class Panel {
   private show(track: Track): void {
     this.track = track;
     const { metres, movingMs, stops, gaps } = summary(track.episodes);
-    // ClickHouse computes trips and stops some minutes after the fixes: the newest minutes are counted from the points.
-    const rest = track.tail;
+    // ClickHouse computes trips and stops some minutes late: the server sums the newest minutes
+    // from the points.
+    const { tail } = track;
     const count = (n: number, word: string) => `${n} ${word}${n === 1 ? '' : 's'}`;
     if (track.points.ts.length === 0) setText(this.message, 'No fixes in this span.');
     else {
       const cut = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
-      const driven = `${distance(metres + (rest?.metres ?? 0))} in ${duration((movingMs + (rest?.moving_ms ?? 0)) / 1000)}`;
+      const driven = `${distance(metres + (tail?.metres ?? 0))} in ${duration((movingMs + (tail?.moving_ms ?? 0)) / 1000)}`;
       const parts = track.episodes.length === 0 ? '' : `, ${count(stops, 'stop')}, ${count(gaps, 'gap')}`;
-      const until = rest && track.to - rest.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(rest.from, this.shownDay())}.`) : '';
+      const until = tail && track.to - tail.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(tail.from, this.shownDay())}.`) : '';
       setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${cut}` : `${driven}${parts}.${until}${cut}`);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
@@ -269,14 +275,14 @@ export class Panel {
   }
 
   /** Called when fences have changed: stops are named after them. */
-  renamed(): void {
+  redrawNames(): void {
     this.title();
     if (this.track) this.list.replaceChildren(...this.track.episodes.map((episode) => this.row(episode)));
   }
 
   /** Called when units or zone have changed. */
   redraw(): void {
-    this.facts();
+    this.drawFix();
     if (this.day && this.day !== 'hour') this.showDay(this.day);
     else if (this.track) this.show(this.track);
   }
@@ -292,7 +298,7 @@ export class Panel {
     });
   }
 
-  private facts(): void {
+  private drawFix(): void {
     const { fix } = this;
     const set = (name: string, text: string) => setText(byId(`fix-${name}`, HTMLElement), text);
     const now = serverNow();
@@ -302,11 +308,11 @@ export class Panel {
       return;
     }
     const age = (now - fix.ts) / 1000;
-    // After five minutes the present tense would be a guess.
-    setText(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `Not heard of for a while; it was last seen ${ago(age)}.`);
+    // After five minutes "moving" would be a guess.
+    setText(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
-    set('speed', fix.speed === null ? 'unknown' : pace(fix.speed));
-    set('heading', fix.heading === null ? 'unknown' : `${wind(fix.heading)}, ${Math.round(fix.heading)}°`);
+    set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
+    set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);
     set('acc', fix.acc === null ? 'unknown' : `within ${distance(fix.acc)}`);
     const near = this.options.place(fix.lng, fix.lat);
     set('place', `${near && `${near} · `}${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);

@@ -1,13 +1,14 @@
-// Which fence a place is in, or near. Pure.
+// Names a place after the fence that it is in or near. Pure.
 import type { Position } from 'geojson';
 import { nearestCopy, type Fence } from './rings';
 import { shorter } from './tiles';
 import { distance } from './words';
 
-/** Metres. A fence farther away does not describe a place. */
+/** A fence farther away than this does not describe a place. */
 const NEAR_M = 1_000;
 const METRES_PER_DEGREE = 111_320;
 
+/** Returns whether a place is inside a ring, open or closed. */
 export function isInside(ring: readonly Position[], placeLng: number, lat: number): boolean {
   let inside = false;
   const lng = nearestCopy(placeLng, (least(ring) + most(ring)) / 2);
@@ -18,7 +19,7 @@ export function isInside(ring: readonly Position[], placeLng: number, lat: numbe
   return inside;
 }
 
-/** "Depot", "300 m from Depot", or an empty string. */
+/** Returns "Depot", "300 m from Depot", or an empty string if no fence is near. */
 export function placeName(fences: readonly Fence[], lng: number, lat: number): string {
   const has = (fence: Fence) => fence.geometry.coordinates.some(([outline, ...holes]) => isInside(outline, lng, lat) && !holes.some((hole) => isInside(hole, lng, lat)));
   const inside = fences.find(has);
@@ -28,8 +29,8 @@ export function placeName(fences: readonly Fence[], lng: number, lat: number): s
   for (const fence of fences) {
     for (const [outline] of fence.geometry.coordinates) {
       for (let i = 0; i < outline.length; i++) {
-        const far = toSide(outline[i], outline[(i + 1) % outline.length], lng, lat);
-        if (far < least) [nearest, least] = [fence.properties.name, far];
+        const metres = metresToSide(outline[i], outline[(i + 1) % outline.length], lng, lat);
+        if (metres < least) [nearest, least] = [fence.properties.name, metres];
       }
     }
   }
@@ -39,8 +40,8 @@ export function placeName(fences: readonly Fence[], lng: number, lat: number): s
 const least = (ring: readonly Position[]): number => Math.min(...ring.map(([lng]) => lng));
 const most = (ring: readonly Position[]): number => Math.max(...ring.map(([lng]) => lng));
 
-/** Metres to the line between two points. */
-function toSide(a: Position, b: Position, lng: number, lat: number): number {
+/** Returns the metres from a place to the line between two points. */
+function metresToSide(a: Position, b: Position, lng: number, lat: number): number {
   const shrink = Math.cos((lat * Math.PI) / 180);
   const ax = shorter(a[0] - lng) * shrink;
   const bx = ax + (b[0] - a[0]) * shrink;
@@ -50,7 +51,7 @@ function toSide(a: Position, b: Position, lng: number, lat: number): number {
   return Math.hypot(ax + t * (bx - ax), ay + t * (by - ay)) * METRES_PER_DEGREE;
 }
 
-/** Where a fence's name is written, and how wide the fence is: degrees. */
+/** Returns the place of a fence's name, and the width of the fence, in degrees. */
 export function middle(fence: Fence): { lng: number; lat: number; width: number } {
   const outline = fence.geometry.coordinates[0][0];
   const lats = outline.map(([, lat]) => lat);

@@ -1,26 +1,31 @@
-// The time slider: plays a track, shows its speed, stops and gaps, and describes the moment in words.
+// The time slider: plays a track, shows its speed, stops and gaps, and describes the moment in
+// words.
 import type { Track } from './api';
 import { byId, setText, svg } from './dom';
 import { speedCurve, spotAt } from './track';
-import { clock, pace } from './words';
+import { clock, formatSpeed } from './words';
 
+/** Playback rates; 10 plays ten seconds per second. */
 const PACES = [10, 60, 300, 1000];
-/** A track plays in about this long, whatever its span. */
+/** The initial rate is the fastest at which playback takes at least this long. */
 const PLAY_S = 60;
+/** Size of the picture behind the slider, in units of its viewBox. */
 const WIDTH = 1000;
 const HEIGHT = 40;
-const PLACES = 250;
+/** Number of bars of the speed curve. */
+const SAMPLES = 250;
 
-/** What is played: a track, or the fleet's past. */
+/** A track or the fleet's past, as the player shows it. */
 export interface Film {
   /** Unix ms. */
   from: number;
   to: number;
-  /** The moment at which the film opens. */
+  /** The moment that is shown first. */
   begin: number;
+  /** Called with the moment that is shown. */
   moved(ms: number): void;
-  /** Returns the time of a moment, and on a second line what is shown. */
-  words(ms: number): string;
+  /** Returns the time of a moment, and on a second line what the map shows. */
+  text(ms: number): string;
   /** Draws the picture behind the slider. */
   draw(width: number, height: number): SVGElement[];
 }
@@ -34,7 +39,7 @@ export interface Player {
   readonly isOpen: boolean;
 }
 
-export function player(closed: () => void): Player {
+export function player(onClose: () => void): Player {
   const box = byId('player', HTMLElement);
   const play = byId('play', HTMLButtonElement);
   const pace = byId('pace', HTMLButtonElement);
@@ -43,7 +48,7 @@ export function player(closed: () => void): Player {
   const moment = byId('moment', HTMLOutputElement);
   let film: Film | null = null;
   let ms = 0;
-  let times = 60;
+  let rate = 60;
   let playing = false;
   let last = 0;
 
@@ -52,13 +57,13 @@ export function player(closed: () => void): Player {
     seek(Number(slider.value));
   });
   play.addEventListener('click', toggle);
-  pace.addEventListener('click', () => setPace(PACES[(PACES.indexOf(times) + 1) % PACES.length]));
-  byId('player-close', HTMLButtonElement).addEventListener('click', () => closed());
+  pace.addEventListener('click', () => setPace(PACES[(PACES.indexOf(rate) + 1) % PACES.length]));
+  byId('player-close', HTMLButtonElement).addEventListener('click', () => onClose());
 
   function setPace(next: number): void {
-    times = next;
-    setText(pace, `${times}×`);
-    pace.setAttribute('aria-label', `Pace: ${times} times as fast`);
+    rate = next;
+    setText(pace, `${rate}×`);
+    pace.setAttribute('aria-label', `Pace: ${rate} times as fast`);
   }
 
   function seek(next: number): void {
@@ -66,7 +71,7 @@ export function player(closed: () => void): Player {
     ms = Math.min(film.to, Math.max(film.from, next));
     slider.value = String(Math.round(ms));
     film.moved(ms);
-    const text = film.words(ms);
+    const text = film.text(ms);
     slider.setAttribute('aria-valuetext', text.replace('\n', ', '));
     setText(moment, text);
   }
@@ -90,7 +95,7 @@ export function player(closed: () => void): Player {
 
   function step(now: number): void {
     if (!playing || !film) return;
-    seek(ms + (now - last) * times);
+    seek(ms + (now - last) * rate);
     last = now;
     if (ms >= film.to) pause();
     else requestAnimationFrame(step);
@@ -105,7 +110,7 @@ export function player(closed: () => void): Player {
       film = next;
       slider.min = String(next.from);
       slider.max = String(next.to);
-      // An arrow key moves by a 200th, a page by a tenth.
+      // An arrow key moves the slider by a 200th of the span.
       slider.step = String(Math.max(1000, Math.round((next.to - next.from) / 200_000) * 1000));
       const wanted = (next.to - next.from) / 1000 / PLAY_S;
       setPace(PACES.findLast((other) => other <= wanted * 1.01) ?? PACES[0]);
@@ -131,17 +136,17 @@ export const trackFilm = (track: Track, moved: (ms: number) => void): Film => ({
   to: track.to,
   begin: track.to,
   moved,
-  words: (ms) => words(track, ms),
+  text: (ms) => momentText(track, ms),
   draw: () => draw(track),
 });
 
 /** "14:03:22", and on a second line what the driver did. */
-export function words(track: Track, ms: number): string {
+export function momentText(track: Track, ms: number): string {
   const spot = spotAt(track, ms);
   if (!spot) return `${clock(ms)}\n–`;
   if (spot.kind === 'gap') return `${clock(ms)}\nno fixes`;
   if (spot.kind === 'stop') return `${clock(ms)}\nstop`;
-  return `${clock(ms)}\n${spot.speed === null ? 'speed unknown' : pace(spot.speed)}`;
+  return `${clock(ms)}\n${spot.speed === null ? 'speed unknown' : formatSpeed(spot.speed)}`;
 }
 
 function draw(track: Track): SVGElement[] {
@@ -155,9 +160,9 @@ function draw(track: Track): SVGElement[] {
 }
 
 function area(track: Track): string {
-  const speeds = speedCurve(track, track.from, track.to, PLACES);
+  const speeds = speedCurve(track, track.from, track.to, SAMPLES);
   const top = Math.max(10, ...speeds.filter((speed) => !Number.isNaN(speed)));
-  const step = WIDTH / PLACES;
+  const step = WIDTH / SAMPLES;
   let path = '';
   speeds.forEach((speed, i) => {
     if (Number.isNaN(speed)) return;

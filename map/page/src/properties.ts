@@ -1,4 +1,5 @@
-// What the panel shows of a driver besides its fix, in order: the card, the fields, the attributes that no field shows. Pure.
+// Lists what the panel shows of a driver besides its fix: the card, then the fields, then the
+// attributes that no field shows. Pure.
 import type { Card, Field, Properties } from './api';
 import { moment } from './words';
 
@@ -17,7 +18,10 @@ function inWords({ type, unit, value }: Field, now: number): string {
   return unit ? `${value} ${unit}` : `${value}`;
 }
 
-/** An attribute stays visible if its field has no value: the device sent something that the field does not read. */
+/**
+ * Returns the rows of the panel. An attribute stays visible if its field has no value, because the
+ * device sent something that the field cannot read.
+ */
 export function shownProperties({ attributes, fields, card }: Pick<Properties, 'attributes' | 'card'> & { fields?: Field[] }, now: number): Property[] {
   const known = (fields ?? []).filter(({ value }) => value !== null);
   const read = new Set(known.flatMap(({ from }) => from));

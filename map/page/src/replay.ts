@@ -1,19 +1,26 @@
-// Replay of the whole fleet: a span of the area in view is loaded once, and played like a track.
-import { ApiError, past as ask, type Past } from './api';
+// Replays the fleet: loads a span of the area in view once, and plays it like a track.
+import { ApiError, past as fetchPast, type Past } from './api';
 import { serverNow } from './clock';
 import type { Points } from './decode';
 import { byId, setPressed, setText, svg } from './dom';
 import type { Film } from './player';
 import { silentAfter } from './states';
-import { moment, STANDING_MPS, whole } from './words';
+import { moment, STANDING_MPS, formatCount } from './words';
 import { instant, local } from './zone';
 import type { Bounds } from './tiles';
 
+/** Initial span. */
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
-/** A driver is shown for this many steps after a fix, and at least until it counts as silent: in a short span steps are shorter than the time between two fixes. */
+/**
+ * A driver is shown for this many steps after a fix, and at least until it counts as silent: in a
+ * short span steps are shorter than the time between two fixes.
+ */
 const STEPS_KEPT = 10;
-/** A moving driver that then has no fix in the area for that long has left it, and is shown for only this many steps. */
+/**
+ * A moving driver without a further fix in the area for that long has left it, and is shown for
+ * only this many steps.
+ */
 const STEPS_LEAVING = 2;
 
 interface Options {
@@ -26,7 +33,7 @@ interface Options {
 
 export class Replay {
   isOpen = false;
-  /** The player has the replay, not a driver's track. */
+  /** The player shows the replay, not a driver's track. */
   isPlaying = false;
   private readonly box = byId('replay-box', HTMLElement);
   private readonly button = byId('replay', HTMLButtonElement);
@@ -72,10 +79,10 @@ export class Replay {
     const controller = (this.request = new AbortController());
     setText(this.message, 'Loading …');
     try {
-      const past = await ask(this.options.bounds(), from, to, controller.signal);
+      const past = await fetchPast(this.options.bounds(), from, to, controller.signal);
       if (controller.signal.aborted) return;
       const cut = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
-      setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${whole(past.ids.length)} drivers.${cut}`);
+      setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${cut}`);
       if (past.ids.length === 0) return;
       this.isPlaying = true;
       this.options.play(film(past, (drivers) => this.options.show(drivers)));
@@ -102,34 +109,37 @@ function film(past: Past, show: (drivers: Points) => void): Film {
       count = drivers.n;
       show(drivers);
     },
-    words: (ms) => `${moment(ms, serverNow())}\n${whole(count)} drivers`,
+    text: (ms) => `${moment(ms, serverNow())}\n${formatCount(count)} drivers`,
     draw(width, height) {
       const steps = Math.ceil((past.to - past.from) / past.step);
       const counts = new Array<number>(steps).fill(0);
       for (const ts of past.ts) counts[Math.min(steps - 1, Math.floor((ts - past.from) / past.step))]++;
-      const most = Math.max(...counts, 1);
-      const wide = width / steps;
-      const bar = (fixes: number, i: number) => (fixes ? `M${i * wide} ${height}v${(-fixes / most) * (height - 4)}h${wide}V${height}Z` : '');
+      const max = Math.max(...counts, 1);
+      const barWidth = width / steps;
+      const bar = (fixes: number, i: number) => (fixes ? `M${i * barWidth} ${height}v${(-fixes / max) * (height - 4)}h${barWidth}V${height}Z` : '');
       return [svg('path', { class: 'speed', d: counts.map(bar).join('') })];
     },
   };
 }
 
-/** Returns each driver's newest fix before `ms`, unless it is too old, or the driver has left the area. */
+/**
+ * Returns each driver's newest fix before `ms`, unless it is too old, or the driver has left the
+ * area.
+ */
 export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, speed }: Past, ms: number): Points {
-  const kept = Math.max(STEPS_KEPT * step, silentAfter() * 1000);
+  const keptMs = Math.max(STEPS_KEPT * step, silentAfter() * 1000);
   const newest = new Map<number, number>();
   const next = new Map<number, number>();
   for (let i = 0; i < ts.length; i++) {
-    if (Math.abs(ts[i] - ms) > kept) continue;
+    if (Math.abs(ts[i] - ms) > keptMs) continue;
     const other = newest.get(driver[i]);
     if (ts[i] >= ms) next.set(driver[i], Math.min(ts[i], next.get(driver[i]) ?? Infinity));
     else if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
   }
-  // What comes after this moment is unknown.
+  // Fixes after this moment are unknown.
   const end = truncated ? ts[ts.length - 1] : to;
   const hasLeft = (row: number) =>
-    (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + kept;
+    (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + keptMs;
   const rows = [...newest.values()].filter((row) => !hasLeft(row));
   const column = <T>(values: readonly T[]) => rows.map((row) => values[row]);
   return {

@@ -1,4 +1,4 @@
-// Rings of a fence's outline. Pure.
+// Rings of a fence's outline, and changes of its rules. Pure.
 import type { Feature, MultiPolygon, Position } from 'geojson';
 
 /** Rules of a fence that `milepost events` applies; null or omitted: no such rule. */
@@ -16,7 +16,10 @@ export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; va
 
 export const hasOneRing = ({ coordinates }: MultiPolygon): boolean => coordinates.length === 1 && coordinates[0].length === 1;
 
-/** Returns the rules that the viewer has changed. A request leaves the others as they are, even if another user changes them meanwhile. */
+/**
+ * Returns the rules that the viewer has changed. A request leaves the others as they are, even if
+ * another user changes them meanwhile.
+ */
 export function changedRules(before: Rules, after: Rules): Rules {
   const isSame = (key: keyof Rules) => JSON.stringify(before[key] ?? null) === JSON.stringify(after[key] ?? null);
   const keys = (Object.keys(after) as (keyof Rules)[]).filter((key) => !isSame(key));
@@ -28,7 +31,10 @@ export function changedRules(before: Rules, after: Rules): Rules {
 /** Returns the longitude on the copy of the world that is nearest to the longitude `to`. */
 export const nearestCopy = (lng: number, to: number): number => lng + 360 * Math.round((to - lng) / 360);
 
-/** Returns the corners of the first ring, each once, whether or not the ring repeats its first point at its end. */
+/**
+ * Returns the corners of the first ring, each once, whether or not the ring repeats its first point
+ * at its end.
+ */
 export function corners({ coordinates }: MultiPolygon): Position[] {
   const ring = coordinates[0][0];
   const [first, last] = [ring[0], ring[ring.length - 1]];

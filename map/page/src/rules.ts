@@ -1,16 +1,18 @@
-// The rules of a fence, in a form and in words.
-import { drivers as find } from './api';
+// The rules of a fence: a form, and a description.
+import { drivers as findDrivers } from './api';
 import { byId, make, setText } from './dom';
 import { changedRules, type Rules } from './rings';
-import { duration, kmhOf, pace, speedUnit, speedOfKmh, type Unit } from './words';
+import { duration, kmhOf, formatSpeed, speedUnit, speedOfKmh, type Unit } from './words';
 import { zone } from './zone';
 
 const MINUTE_S = 60;
 
-/** "50 km/h, at most 30 min, Mo-Fr 06:00-18:00, 2 drivers"; empty: no rules. */
+/**
+ * Describes rules: "50 km/h, at most 30 min, Mo-Fr 06:00-18:00, 2 drivers"; empty: there are none.
+ */
 export function rulesInWords({ speed_limit_kmh, stay_max_s, silent_for_s, hours, drivers }: Rules): string {
   const parts = [
-    speed_limit_kmh ? pace(speed_limit_kmh / 3.6) : '',
+    speed_limit_kmh ? formatSpeed(speed_limit_kmh / 3.6) : '',
     stay_max_s ? `at most ${duration(stay_max_s)}` : '',
     silent_for_s === 0 ? 'never silent' : silent_for_s ? `silent after ${duration(silent_for_s)}` : '',
     hours ?? '',
@@ -21,19 +23,25 @@ export function rulesInWords({ speed_limit_kmh, stay_max_s, silent_for_s, hours,
 
 const number = (text: string): number | null => (text.trim() === '' ? null : Number(text));
 
-/** Rounded as a person would write it. */
-const short = (value: number): string => String(Math.round(value * 10) / 10);
+/** Formats a number with at most one decimal, as a person would write it. */
+const rounded = (value: number): string => String(Math.round(value * 10) / 10);
 
-/** A speed limit in km/h from a field in this unit; an untouched field keeps its exact value. */
+/**
+ * Parses a field in this unit to a speed limit in km/h. An untouched field keeps the exact value
+ * `was`.
+ */
 export function kmhIn(text: string, was: number | null | undefined, unit: Unit): number | null {
-  if (was && short(speedOfKmh(was, unit)) === text) return was;
+  if (was && rounded(speedOfKmh(was, unit)) === text) return was;
   const limit = number(text);
   return limit === null ? null : kmhOf(limit, unit);
 }
 
-/** Seconds from a field of minutes; an untouched field keeps its exact value. Only 0 becomes 0, which means never silent. */
+/**
+ * Parses a field of minutes to seconds. An untouched field keeps the exact value `was`. Only 0
+ * becomes 0, which means never silent.
+ */
 export function secondsIn(text: string, was: number | null | undefined): number | null {
-  if (was != null && short(was / MINUTE_S) === text) return was;
+  if (was != null && rounded(was / MINUTE_S) === text) return was;
   const minutes = number(text);
   return minutes && Math.max(1, Math.round(minutes * MINUTE_S));
 }
@@ -48,9 +56,12 @@ export class RulesForm {
   private readonly driver = byId('fence-driver', HTMLInputElement);
   private readonly names = byId('fence-driver-names', HTMLDataListElement);
   private readonly chosen = byId('fence-drivers', HTMLUListElement);
-  /** The rules as the form was opened: an untouched field keeps its exact value. */
+  /** The rules with which the form was opened, so that an untouched field keeps its exact value. */
   private before: Rules = {};
-  /** Unit of the speed field. It stays if the viewer changes the unit of the page meanwhile. */
+  /**
+   * Unit of the speed field. It stays the same even if the viewer changes the unit of the page
+   * meanwhile.
+   */
   private unit: Unit = 'km/h';
   private drivers: string[] = [];
   private request: AbortController | null = null;
@@ -61,18 +72,18 @@ export class RulesForm {
       if (event.key !== 'Enter') return;
       // Otherwise the form would be submitted.
       event.preventDefault();
-      // Enter may come before the suggestions.
-      if (!this.take(true)) void this.suggest(true);
+      // The viewer may press Enter before the suggestions have arrived.
+      if (!this.addDriver(true)) void this.suggest(true);
     });
-    this.driver.addEventListener('change', () => this.take(true));
+    this.driver.addEventListener('change', () => this.addDriver(true));
   }
 
   open(rules: Rules): void {
     this.before = rules;
     this.unit = speedUnit();
-    this.speed.value = rules.speed_limit_kmh ? short(speedOfKmh(rules.speed_limit_kmh, this.unit)) : '';
-    this.stay.value = rules.stay_max_s ? short(rules.stay_max_s / MINUTE_S) : '';
-    this.silent.value = rules.silent_for_s == null ? '' : short(rules.silent_for_s / MINUTE_S);
+    this.speed.value = rules.speed_limit_kmh ? rounded(speedOfKmh(rules.speed_limit_kmh, this.unit)) : '';
+    this.stay.value = rules.stay_max_s ? rounded(rules.stay_max_s / MINUTE_S) : '';
+    this.silent.value = rules.silent_for_s == null ? '' : rounded(rules.silent_for_s / MINUTE_S);
     this.hours.value = rules.hours ?? '';
     const zones = new Set([rules.hours_zone || (rules.hours ? 'UTC' : zone()), zone(), 'UTC', ...Intl.supportedValuesOf('timeZone')]);
     this.zone.replaceChildren(...[...zones].map((name) => Object.assign(make('option', name), { value: name })));
@@ -87,7 +98,7 @@ export class RulesForm {
 
   /** Returns the rules that were changed. Throws an Error with a message for the viewer. */
   read(): Rules {
-    this.take(false);
+    this.addDriver(false);
     if (this.driver.value.trim()) throw new Error(`There is no driver “${this.driver.value.trim()}”: choose one from the list.`);
     const { before } = this;
     const hours = this.hours.value.trim() || null;
@@ -103,23 +114,29 @@ export class RulesForm {
     });
   }
 
-  /** Suggests drivers. With `takes`, adds the driver that has this id, or is the only suggestion. */
-  private async suggest(takes = false): Promise<void> {
+  /**
+   * Suggests drivers. With `addsDriver`, adds the driver with the id in the field, or the only
+   * suggestion.
+   */
+  private async suggest(addsDriver = false): Promise<void> {
     this.request?.abort();
     const text = this.driver.value.trim();
-    if (this.take(false) || !text) return;
+    if (this.addDriver(false) || !text) return;
     const controller = (this.request = new AbortController());
-    const found = await find(text, controller.signal).catch(() => []);
+    const found = await findDrivers(text, controller.signal).catch(() => []);
     if (controller.signal.aborted) return;
     this.names.replaceChildren(...found.map(({ driver_id, name }) => Object.assign(make('option', name), { value: driver_id })));
-    if (takes) this.take(true);
+    if (addsDriver) this.addDriver(true);
   }
 
-  /** Adds the driver whose id is in the field; with `only`, also a driver that is the only suggestion. */
-  private take(only: boolean): boolean {
+  /**
+   * Adds the driver whose id is in the field or, with `acceptsOnly`, that is the only suggestion.
+   * Returns whether it added one.
+   */
+  private addDriver(acceptsOnly: boolean): boolean {
     const text = this.driver.value.trim();
     const ids = [...this.names.options].map(({ value }) => value);
-    const id = ids.includes(text) ? text : only && text && ids.length === 1 ? ids[0] : '';
+    const id = ids.includes(text) ? text : acceptsOnly && text && ids.length === 1 ? ids[0] : '';
     if (!id) return false;
     if (!this.drivers.includes(id)) this.drivers.push(id);
     this.driver.value = '';

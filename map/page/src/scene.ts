@@ -1,4 +1,5 @@
-// What is drawn above the map: drivers, cells, the chosen driver, its track. Draws a frame only when something changed or moves.
+// Draws what is above the map: drivers, cells, the chosen driver, its track. It draws a frame only
+// when something has changed or moves.
 import type { Layer } from '@deck.gl/core';
 import { ScatterplotLayer, TextLayer } from '@deck.gl/layers';
 import type { MapboxOverlay } from '@deck.gl/mapbox';
@@ -16,22 +17,25 @@ import type { Shown } from './live';
 import { trackLayers, type TrackView } from './track-layers';
 import { shapeOf, stateOf } from './states';
 import { project } from './view';
-import { short } from './words';
+import { shortCount } from './words';
 
 export interface Chosen {
   id: string;
-  /** Place of the last fix, for a driver that is counted in a cell. */
+  /** Place of the last fix, in case the driver is in a disc. */
   lng: number;
   lat: number;
 }
 
-const REST_MS_MAX = 250;
+const PAUSE_MS_MAX = 250;
 /** Below this zoom drivers near each other are one disc. */
 const CLUSTER_ZOOM = 8.5;
 const CLUSTER_PX = 36;
 const TEXT = { dark: [235, 241, 250], light: [24, 34, 48] } as const;
 
-/** Radius of a dot, in pixels. Dots are small if there are many drivers, or from far away. */
+/**
+ * Returns the radius of a dot, in pixels. Dots are small if there are many drivers, or from far
+ * away.
+ */
 export function dotRadius(drivers: number, zoom: number): number {
   const room = Math.min(7, Math.max(2.5, 2.5 + (zoom - 7) * 0.6));
   if (drivers <= 1_000) return room;
@@ -48,12 +52,12 @@ export class Scene {
   private past: Points | null = null;
   theme: Theme;
   colourBy: ColourBy = 'state';
-  /** Called after a frame, to write the names beside the drivers. */
+  /** Called after each frame, to write the names beside the drivers. */
   drawn: () => void = () => {};
   private data: DriverData = { length: 0, anchor: [0, 0], attributes: {} };
   private cellLayers: Layer[] = [];
   /** The fleet is hidden, because the heatmap is shown. */
-  quiet = false;
+  isFleetHidden = false;
   private chosen: Chosen | null = null;
   private marked: Found[] = [];
   private track: TrackView | null = null;
@@ -61,7 +65,7 @@ export class Scene {
   /** The layers on the GPU are out of date. */
   private stale = true;
   private frame = 0;
-  private later = 0;
+  private nextFrame = 0;
   /** Frames drawn, for the bench. */
   frames = 0;
 
@@ -75,8 +79,9 @@ export class Scene {
     private readonly scale: () => number,
   ) {
     this.theme = theme;
-    // In the same frame in which the map moves: otherwise the drivers would lag behind it.
-    if (dots) map.on('render', () => dots.draw(this.quiet ? null : this.data, this.look(seconds())));
+    // Draws in the same frame in which the map moves; otherwise the drivers would lag behind the
+    // map.
+    if (dots) map.on('render', () => dots.draw(this.isFleetHidden ? null : this.data, this.look(seconds())));
   }
 
   /** Shows the fleet at a moment of the past; null: the present again. */
@@ -90,7 +95,8 @@ export class Scene {
     const { points, cells } = this.past ? { points: [this.past], cells: [] } : present;
     this.zoom = zoom;
     const world = 512 * 2 ** Math.floor(zoom);
-    // From afar dots would cover each other, so they are joined, too. A replay keeps its dots, which move.
+    // From afar dots would cover each other, so drivers are joined to discs. A replay keeps its
+    // dots, so that they move.
     const near = zoom < CLUSTER_ZOOM && !this.past ? cluster(points, CLUSTER_PX / world) : { discs: [], singles: points };
     this.fleet.replace(near.singles, seconds());
     // Discs are 48 to 96 pixels apart, so that they and their counts do not cover each other.
@@ -124,13 +130,13 @@ export class Scene {
     this.change();
   }
 
-  setQuiet(quiet: boolean): void {
-    this.quiet = quiet;
+  setFleetHidden(isFleetHidden: boolean): void {
+    this.isFleetHidden = isFleetHidden;
     this.change();
   }
 
   private change(): void {
-    // New objects: deck.gl does not accept a layer again after it has removed it.
+    // Creates new layers, because deck.gl does not accept a layer again after it has removed it.
     this.cellLayers = [...this.discLayers(), this.rings()];
     this.stale = true;
     this.invalidate();
@@ -158,14 +164,14 @@ export class Scene {
     this.frame = 0;
     this.frames++;
     const now = seconds();
-    // A moving map draws the dots with each of its frames.
-    if (this.dots && !this.map.isMoving()) this.dots.draw(this.quiet ? null : this.data, this.look(now));
+    // While the map moves, its `render` event draws the dots.
+    if (this.dots && !this.map.isMoving()) this.dots.draw(this.isFleetHidden ? null : this.data, this.look(now));
     if (!this.dots || this.stale) this.overlay.setProps({ layers: this.layers(now) });
     this.stale = false;
     this.ringChosen(now);
     this.drawn();
-    clearTimeout(this.later);
-    if (now < this.fleet.arrivesAt) this.later = window.setTimeout(() => this.invalidate(), this.restMs());
+    clearTimeout(this.nextFrame);
+    if (now < this.fleet.arrivesAt) this.nextFrame = window.setTimeout(() => this.invalidate(), this.pauseMs());
   }
 
   private look(now: number): DriverLook {
@@ -182,15 +188,18 @@ export class Scene {
 
   private layers(now: number): Layer[] {
     const track = this.track ? trackLayers(this.track, this.theme, this.scale()) : [];
-    if (this.quiet) return track;
+    if (this.isFleetHidden) return track;
     const drivers = this.dots ? [] : [new DriverLayer({ id: 'drivers', data: this.data, ...this.look(now) })];
     return [...(this.track ? [] : this.cellLayers), ...drivers, ...track];
   }
 
-  /** Time until the fastest driver has moved by a third of a pixel. From far away that is long, and frames drain a laptop's battery. */
-  private restMs(): number {
+  /**
+   * Returns the time until the fastest driver has moved by a third of a pixel. From far away that
+   * is long, and needless frames drain a laptop's battery.
+   */
+  private pauseMs(): number {
     const pixelsPerDegree = (512 * 2 ** this.map.getZoom()) / 360;
-    return Math.min(REST_MS_MAX, 333 / (this.fleet.fastest * pixelsPerDegree || 1));
+    return Math.min(PAUSE_MS_MAX, 333 / (this.fleet.fastest * pixelsPerDegree || 1));
   }
 
   private attributes(): DriverData {
@@ -235,7 +244,7 @@ export class Scene {
         data: this.discs.filter(({ count }) => count > 1),
         characterSet: '0123456789.kM',
         getPosition: ({ lng, lat }) => [lng, lat],
-        getText: ({ count }) => short(count),
+        getText: ({ count }) => shortCount(count),
         getSize: 11.5 * scale,
         getColor: [red, green, blue, 255],
         fontFamily: '"Inter Variable", system-ui, sans-serif',
@@ -265,13 +274,16 @@ export class Scene {
     });
   }
 
-  /** Moves the ring around the chosen driver. It is not a layer, so that its moves do not redraw the layers. */
+  /**
+   * Moves the ring around the chosen driver. The ring is an HTML element, so that its moves do not
+   * redraw the layers.
+   */
   private ringChosen(now: number): void {
     if (!this.chosen || this.track) return void this.ring.remove();
     const slot = this.fleet.slot(this.chosen.id);
     const element = this.ring.getElement();
     element.style.setProperty('--size', `${2 * (this.dotSize() * 1.9 + 6)}px`);
-    // Inside a cell nothing else marks the place.
+    // If the driver is in a disc, nothing else marks its place.
     element.classList.toggle('alone', slot === undefined);
     this.ring.setLngLat(slot === undefined ? this.chosen : this.fleet.at(slot, now)).addTo(this.map);
   }

@@ -1,7 +1,9 @@
-// Find a driver by any part of its id or name: a combobox as ARIA describes it, with the focus always in the field.
+// Finds a driver by any part of its id or name: an ARIA combobox, whose focus is always in the
+// field.
 import { drivers, type Named } from './api';
 import { byId, make } from './dom';
 
+/** Delay of a request after the last input. */
 const PAUSE_MS = 120;
 
 export function search(choose: (id: string) => void): { focus(): void } {
@@ -15,29 +17,29 @@ export function search(choose: (id: string) => void): { focus(): void } {
 
   input.addEventListener('input', () => {
     clearTimeout(timer);
-    timer = window.setTimeout(() => void ask(), PAUSE_MS);
+    timer = window.setTimeout(() => void load(), PAUSE_MS);
   });
   input.addEventListener('keydown', (event) => {
     if (event.key === 'ArrowDown') move(1);
     else if (event.key === 'ArrowUp') move(-1);
-    else if (event.key === 'Enter') void take();
-    else if (event.key === 'Escape') leave();
+    else if (event.key === 'Enter') void accept();
+    else if (event.key === 'Escape') clear();
     else return;
     event.preventDefault();
     event.stopPropagation();
   });
   input.addEventListener('focus', () => {
-    if (input.value) void ask();
+    if (input.value) void load();
   });
   input.addEventListener('blur', close);
-  // The field keeps the focus: without it the list would close before the click.
+  // The field keeps the focus, because the list would close before the click otherwise.
   list.addEventListener('pointerdown', (event) => event.preventDefault());
   list.addEventListener('click', (event) => {
     const option = (event.target as Element).closest<HTMLElement>('[role=option]');
     if (option?.dataset.id) pick(option.dataset.id);
   });
 
-  async function ask(): Promise<void> {
+  async function load(): Promise<void> {
     request?.abort();
     const text = input.value.trim();
     if (!text) return close();
@@ -47,13 +49,13 @@ export function search(choose: (id: string) => void): { focus(): void } {
       listed = text;
     } catch (error) {
       if (controller.signal.aborted) return;
-      note(error instanceof TypeError ? 'The server does not answer.' : String((error as Error).message));
+      showNote(error instanceof TypeError ? 'The server does not answer.' : String((error as Error).message));
     }
   }
 
   function show(found: Named[]): void {
     if (document.activeElement !== input) return;
-    if (found.length === 0) return note('No driver has this in its name.');
+    if (found.length === 0) return showNote('No driver has this in its id or name.');
     list.replaceChildren(
       ...found.map(({ driver_id, name, group }, i) => {
         const option = make('li', name || driver_id);
@@ -69,7 +71,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
     mark(0);
   }
 
-  function note(text: string): void {
+  function showNote(text: string): void {
     list.replaceChildren(make('li', text, 'note'));
     open();
     active = -1;
@@ -91,7 +93,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
 
   function move(by: number): void {
     const count = list.querySelectorAll('[role=option]').length;
-    if (list.hidden || count === 0) return void ask();
+    if (list.hidden || count === 0) return void load();
     mark((active + by + count) % count);
   }
 
@@ -104,23 +106,23 @@ export function search(choose: (id: string) => void): { focus(): void } {
     input.setAttribute('aria-activedescendant', `found-${i}`);
   }
 
-  async function take(): Promise<void> {
-    // Enter may come before the results.
+  async function accept(): Promise<void> {
+    // The viewer may press Enter before the results have arrived.
     clearTimeout(timer);
-    if (list.hidden || active < 0 || listed !== input.value.trim()) await ask();
+    if (list.hidden || active < 0 || listed !== input.value.trim()) await load();
     const id = list.querySelector<HTMLElement>(`#found-${Math.max(0, active)}`)?.dataset.id;
     if (id && listed === input.value.trim()) pick(id);
   }
 
   function pick(id: string): void {
-    // Cleared for the next search: the panel shows which driver was found.
+    // The field is cleared for the next search; the panel shows which driver was found.
     input.value = '';
     listed = '';
     close();
     choose(id);
   }
 
-  function leave(): void {
+  function clear(): void {
     if (!list.hidden) return close();
     input.value = '';
     input.blur();

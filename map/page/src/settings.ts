@@ -1,4 +1,4 @@
-// Units and time zone, kept in this browser.
+// The viewer's units and time zone, which this browser stores.
 import { byId, make, setPressed } from './dom';
 import { setUnit, speedUnit } from './words';
 import { setZone, zone } from './zone';
@@ -6,15 +6,15 @@ import { setZone, zone } from './zone';
 export function settings(changed: () => void): void {
   const zones = byId('zone', HTMLSelectElement);
   const units = document.querySelectorAll<HTMLButtonElement>('[data-unit-choice]');
-  setUnit(kept('unit'));
+  setUnit(loadChoice('unit'));
   const own = zone();
-  setZone(kept('zone'));
+  setZone(loadChoice('zone'));
   const named = (name: string, text: string) => Object.assign(make('option', text), { value: name });
   zones.append(named('', `${own} (this browser’s)`), ...[...new Set(['UTC', ...Intl.supportedValuesOf('timeZone')])].filter((name) => name !== own).map((name) => named(name, name)));
   zones.value = zone() === own ? '' : zone();
 
   zones.addEventListener('change', () => {
-    keep('zone', zones.value);
+    saveChoice('zone', zones.value);
     setZone(zones.value);
     changed();
   });
@@ -22,14 +22,14 @@ export function settings(changed: () => void): void {
     setPressed(button, button.dataset.unitChoice === speedUnit());
     button.addEventListener('click', () => {
       setUnit(button.dataset.unitChoice ?? '');
-      keep('unit', speedUnit());
+      saveChoice('unit', speedUnit());
       for (const other of units) setPressed(other, other === button);
       changed();
     });
   }
 }
 
-function kept(name: string): string {
+function loadChoice(name: string): string {
   try {
     return localStorage.getItem(name) ?? '';
   } catch {
@@ -37,7 +37,7 @@ function kept(name: string): string {
   }
 }
 
-function keep(name: string, value: string): void {
+function saveChoice(name: string, value: string): void {
   try {
     localStorage.setItem(name, value);
   } catch {

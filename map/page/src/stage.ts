@@ -1,4 +1,5 @@
-// The map with everything on it. Loaded after the page itself, because it needs the large libraries.
+// The map with everything on it. Loaded after the page itself, because it needs the large
+// libraries.
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { Config, Fix, Found, Tick } from './api';
 import { Alerts } from './alerts';
@@ -19,21 +20,22 @@ import { player, type Player } from './player';
 import { Replay } from './replay';
 import { Scene } from './scene';
 import type { ColourBy, Theme } from './colours';
-import { tip, under } from './tip';
+import { tip, pickAt } from './tip';
 import { area } from './track';
-import { bounds, project, view } from './view';
+import { bounds, createMap, project } from './view';
 import { whereabouts } from './whereabouts';
 
-/** Close enough that every driver is a separate dot. */
+/** Zoom at which a found driver is shown: every driver is a separate dot. */
 const CLOSE_ZOOM = 14.5;
 const PAN_PX = 120;
-/** From this zoom on drivers have names, if there are at most `LABELS_MAX`. */
+/** From this zoom on, drivers have names if at most `LABELS_MAX` are drawn. */
 const LABEL_ZOOM = 9;
 const LABELS_MAX = 300;
-/** A fence at least this wide has its name in it. */
+/** A fence has its name in it if it is at least this wide. */
 const FENCE_LABEL_PX = 40;
+/** Interval at which colours and shapes are updated without new fixes. */
 const RESTYLE_MS = 10_000;
-/** Reach of a tap: a finger is less precise than a mouse. */
+/** Reach of a click or tap: a finger is less precise than a mouse. */
 const TOUCH_PX = 14;
 
 export interface Stage {
@@ -63,17 +65,17 @@ export interface Stage {
 export async function makeStage(config: Config, theme: Theme, shared: Shared): Promise<Stage> {
   const { style_url: styleUrl, edits_fences } = config;
   setLimits(config.silent_after_s, config.hidden_after_s);
-  // Counts are drawn in this font: it must have loaded before.
+  // Counts are drawn in this font, so it must have loaded before.
   const font = document.fonts.load('600 16px "Inter Variable"').catch(() => []);
   const slow = isSoftwareRendered();
   const streets = config.has_basemap && !styleUrl ? await import('./streets') : null;
-  const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, streets?.streets(theme) ?? null, theme, shared.place, slow);
+  const { map, overlay } = await createMap(byId('map', HTMLElement), styleUrl, streets?.streets(theme) ?? null, theme, shared.place, slow);
   streets?.keepIcons(map);
   await font;
 
-  const scene = new Scene(map, overlay, slow ? new Dots(map) : null, theme, rem);
+  const scene = new Scene(map, overlay, slow ? new Dots(map) : null, theme, scale);
   const tiles = new LiveTiles((shown) => scene.show(shown, map.getZoom()));
-  const look = () => tiles.look(bounds(map), map.getZoom());
+  const updateTiles = () => tiles.setView(bounds(map), map.getZoom());
   const names = new Names(() => {
     panel.title();
     fences.redrawNames();
@@ -82,10 +84,10 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   });
   const fences = new Fences(map, edits_fences, {
     seesAll: config.sees_all,
-    name: (id) => names.inList(id),
+    name: (id) => names.getOrRequest(id),
     choose: (id) => void find(id),
     changed() {
-      panel?.renamed();
+      panel?.redrawNames();
       scene.invalidate();
     },
   });
@@ -93,13 +95,13 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   scene.drawn = () => labels.draw();
   const alerts = new Alerts(map, {
     writes: config.writes,
-    name: (id) => names.inList(id),
+    name: (id) => names.getOrRequest(id),
     go(alert) {
       map.easeTo({ center: [alert.lng, alert.lat], zoom: Math.max(map.getZoom(), 13), duration: 700 });
       void panel.open(alert.driver_id);
     },
   });
-  const heat = new Heat(map, (on) => scene.setQuiet(on));
+  const heat = new Heat(map, (on) => scene.setFleetHidden(on));
   const slider = player(() => (replay.isPlaying ? replay.toggle() : panel.closeTrack()));
   const replay = new Replay({
     bounds: () => bounds(map),
@@ -113,7 +115,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   });
   let lastCentred = '';
   const panel: Panel = new Panel({
-    name: (id) => names.of(id),
+    name: (id) => names.get(id),
     place: (lng, lat) => placeName(fences.all, lng, lat),
     makesLinks: config.makes_links,
     player: {
@@ -140,19 +142,22 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
       scene.showTrack({ track, ms });
       panel.played(ms);
     },
-    shared: remember,
+    shared: updateUrl,
   });
 
-  /** Names of what is in view, the chosen driver's first. Other drivers have none if there are many of them, or from far away. */
+  /**
+   * Returns the names of drivers and fences in view, the chosen driver's first. Other drivers have
+   * none from far away, or if there are many.
+   */
   function labelsNow(): Label[] {
     const found: Label[] = [];
     const now = seconds();
     const { fleet } = scene;
-    if (!scene.quiet) {
+    if (!scene.isFleetHidden) {
       const gap = scene.dotSize() + 5;
       const ids: string[] = [];
       const { clientWidth: width, clientHeight: height } = map.getContainer();
-      // Other drivers' names would hide a track.
+      // While a track is shown, names of other drivers would hide it.
       if (map.getZoom() >= LABEL_ZOOM && fleet.n <= LABELS_MAX && !scene.hasTrack) {
         for (let slot = 0; slot < fleet.n; slot++) {
           const at = fleet.at(slot, now);
@@ -160,16 +165,16 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
           if (x < 0 || y < 0 || x > width || y > height) continue;
           const id = fleet.ids[slot];
           ids.push(id);
-          found.push({ text: names.of(id), x, y, gap, kind: id === panel.id ? 'chosen' : 'driver' });
+          found.push({ text: names.get(id), x, y, gap, kind: id === panel.id ? 'chosen' : 'driver' });
         }
       }
       if (panel.id && !ids.includes(panel.id) && panel.fix) {
         const slot = fleet.slot(panel.id);
         const { x, y } = project(map, slot === undefined ? [panel.fix.lng, panel.fix.lat] : fleet.at(slot, now));
         ids.push(panel.id);
-        found.push({ text: names.of(panel.id), x, y, gap: gap + 8, kind: 'chosen' });
+        found.push({ text: names.get(panel.id), x, y, gap: gap + 8, kind: 'chosen' });
       }
-      void names.want(ids);
+      void names.load(ids);
       found.sort((a, b) => Number(b.kind === 'chosen') - Number(a.kind === 'chosen'));
     }
     const named: Label[] = [];
@@ -201,31 +206,32 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     centre(fix, Math.max(map.getZoom(), CLOSE_ZOOM), 700);
   }
 
-  /** Moves a fix to the middle of the area that no card covers. */
+  /** Moves the map so that a fix is in the middle of the area that no card covers. */
   function centre({ lng, lat }: Fix, zoom: number, duration: number): void {
-    // Not as padding: the map would keep it and add that of `fitTo`, together more than the height of a phone.
+    // An offset instead of padding, because the map keeps padding and adds that of `fitTo`:
+    // together more than the height of a phone.
     const { top, bottom, left, right } = padding();
     map.easeTo({ center: [lng, lat], zoom, offset: [(left - right) / 2, (top - bottom) / 2], duration });
   }
 
-  function remember(): void {
+  function updateUrl(): void {
     const { lng, lat } = map.getCenter().wrap();
     const hash = format({ place: { zoom: map.getZoom(), lat, lng }, driver: panel.id, day: panel.day });
-    // Not a new entry of the history: moving the map would fill it.
+    // Replaces the history entry, because moving the map would fill the history.
     if (hash !== location.hash) history.replaceState(null, '', hash);
   }
 
   map.on('click', (event) => {
-    if (scene.quiet || fences.isDrawing) return;
-    const found = under(map, scene, event, TOUCH_PX);
+    if (scene.isFleetHidden || fences.isDrawing) return;
+    const found = pickAt(map, scene, event, TOUCH_PX);
     if (!found) return;
     if ('driver' in found) void panel.open(scene.fleet.ids[found.driver]);
     else map.easeTo({ center: [found.disc.lng, found.disc.lat], zoom: map.getZoom() + 2, duration: 500 });
   });
   map.on('dragstart', () => panel.follow(false));
   map.on('moveend', () => {
-    look();
-    remember();
+    updateTiles();
+    updateUrl();
   });
   addEventListener('hashchange', () => {
     const { place, driver, day } = parse(location.hash);
@@ -234,22 +240,22 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     else panel.close();
   });
   byId('fit', HTMLButtonElement).addEventListener('click', () => void fit());
-  tip(map, scene, (id) => names.of(id));
+  tip(map, scene, (id) => names.get(id));
 
   let restyled = 0;
   let wasAway = false;
-  /** The page was opened before there were drivers: the map will move to the first ones. */
-  let waiting = false;
+  /** There were no drivers when the page was opened; the map moves to the first ones. */
+  let isWaitingForDrivers = false;
   if (!shared.place) {
     const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
     if (box) map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 15, duration: 0 });
-    waiting = !box;
-    map.once('dragstart', () => (waiting = false));
+    isWaitingForDrivers = !box;
+    map.once('dragstart', () => (isWaitingForDrivers = false));
   }
-  look();
+  updateTiles();
   if (shared.driver) {
     const { driver, day } = shared;
-    // A link without a place opens where the driver is.
+    // A link without a place opens at the driver.
     void (shared.place ? panel.open(driver, day) : find(driver).then(() => panel.open(driver, day)));
   }
 
@@ -271,19 +277,20 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     mark: (found) => scene.mark(found),
     fit,
     tick(tick, isFirst) {
-      const asks = tiles.tick(tick.generation, isFirst);
+      const isRequesting = tiles.tick(tick.generation, isFirst);
       // Ages, and so states, change without a new fix.
-      if (!asks && (scene.colourBy === 'age' || tick.now - restyled > RESTYLE_MS)) {
+      if (!isRequesting && (scene.colourBy === 'age' || tick.now - restyled > RESTYLE_MS)) {
         restyled = tick.now;
         scene.restyle();
       }
       names.tick(tick.names ?? 0);
       void alerts.tick();
-      // Other users may have changed fences meanwhile, or the last request failed.
+      // Other users may have changed fences while the page was disconnected, or the last request
+      // failed.
       if (isFirst || (wasAway && tick.state !== 'away')) void fences.load();
       wasAway = tick.state === 'away';
-      if (waiting && tick.drivers > 0) {
-        waiting = false;
+      if (isWaitingForDrivers && tick.drivers > 0) {
+        isWaitingForDrivers = false;
         void fit();
       }
       void panel.refresh();
@@ -295,7 +302,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     setTheme(next) {
       scene.theme = next;
       labels.theme = next;
-      if (streets) map.setStyle(streets.streets(next), { transformStyle: (before, after) => fences.keep(before, after) });
+      if (streets) map.setStyle(streets.streets(next), { transformStyle: (before, after) => fences.keepOwnLayers(before, after) });
       else if (!styleUrl) repaint(map, next);
       scene.restyle();
     },
@@ -311,12 +318,12 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   };
 }
 
-/** Factor by which everything is larger than on a laptop. */
-const rem = (): number => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+/** Returns the factor by which everything is larger than on a laptop (style.css). */
+const scale = (): number => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
-/** Pixels at each edge that cards cover. */
+/** Returns the pixels at each edge that cards cover. */
 function padding(): { top: number; bottom: number; left: number; right: number } {
-  const unit = 16 * rem();
+  const unit = 16 * scale();
   const panelBox = byId('panel', HTMLElement);
   const narrow = innerWidth <= 640;
   const open = !panelBox.hidden;

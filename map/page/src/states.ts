@@ -1,16 +1,17 @@
-// A driver's state as a colour and a shape, so that it can be recognised without colours. The server filters by the same rule (fleet/look.rs).
+// A driver's state, with its colour and its shape, so that it can be recognised without colours.
+// The server computes states by the same rule (fleet/look.rs).
 import type { Rgb, Theme } from './colours';
 import { STANDING_MPS } from './words';
 
 export type DriverState = 'moving' | 'standing' | 'silent' | 'unknown' | 'hidden';
 
-/** In the order of the legend. The last one is shown only on request. */
+/** All states, in the order of the legend. The last one is shown only on request. */
 export const STATES: readonly DriverState[] = ['moving', 'standing', 'silent', 'unknown', 'hidden'];
 export const SHOWN: readonly DriverState[] = STATES.slice(0, -1);
 
 export const LABELS: Record<DriverState, string> = { moving: 'Moving', standing: 'Standing', silent: 'Silent', unknown: 'Speed unknown', hidden: 'Long silent' };
 
-/** Codes in the column of headings. A value from 0 on is a heading, drawn as a nose. */
+/** Codes of shapes in the column of headings. A value from 0 on is a heading, drawn as a nose. */
 export const SHAPES = { disc: -1, square: -2, ring: -3, diamond: -4 } as const;
 
 const SHAPE: Record<DriverState, number> = { moving: SHAPES.disc, standing: SHAPES.square, silent: SHAPES.ring, unknown: SHAPES.diamond, hidden: SHAPES.ring };
@@ -23,7 +24,7 @@ export const STATE_COLOURS: Record<DriverState, Record<Theme, Rgb>> = {
   hidden: { dark: [124, 132, 152], light: [140, 148, 164] },
 };
 
-/** Seconds; the server's configuration. */
+/** `map.silent_after` and `map.hidden_after`, in seconds. */
 let limits = { silent: 300, hidden: 30 * 86_400 };
 
 export function setLimits(silent: number, hidden: number): void {
@@ -32,7 +33,7 @@ export function setLimits(silent: number, hidden: number): void {
 
 export const silentAfter = (): number => limits.silent;
 
-/** Speed in m/s, NaN if unknown; seconds since the fix. */
+/** Returns a driver's state. `speed` in m/s, NaN if unknown; `age` in seconds since the fix. */
 export function stateOf(speed: number, age: number): DriverState {
   if (age >= limits.hidden) return 'hidden';
   if (age >= limits.silent) return 'silent';
@@ -40,7 +41,7 @@ export function stateOf(speed: number, age: number): DriverState {
   return speed < STANDING_MPS ? 'standing' : 'moving';
 }
 
-/** The heading of a driver that moves, else the code of its shape. */
+/** Returns the heading of a driver that moves, or else the code of its shape. */
 export function shapeOf(state: DriverState, heading: number): number {
   return state === 'moving' && !Number.isNaN(heading) ? heading : SHAPE[state];
 }

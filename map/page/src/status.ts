@@ -1,7 +1,8 @@
-// The numbers at the top. Their boxes keep their width, so that nothing jumps when a number gets another digit.
+// The numbers at the top. Their boxes keep their width, so that nothing jumps when a number gets
+// another digit.
 import type { Tick } from './api';
 import { byId, setText } from './dom';
-import { span, whole } from './words';
+import { span, formatCount } from './words';
 
 export function status() {
   const newest = byId('newest', HTMLElement);
@@ -16,9 +17,9 @@ export function status() {
       pulse.dataset.state = tick.newest === null && tick.state === 'ok' ? 'none' : tick.state;
       // These numbers are unknown while ClickHouse does not answer.
       const isKnown = tick.state !== 'away';
-      setText(seen, isKnown ? whole(tick.seen_1m) : '–');
-      setText(drivers, ` of ${whole(tick.drivers)}`);
-      setText(rate, isKnown && tick.rate !== null ? whole(tick.rate) : '–');
+      setText(seen, isKnown ? formatCount(tick.seen_1m) : '–');
+      setText(drivers, ` of ${formatCount(tick.drivers)}`);
+      setText(rate, isKnown && tick.rate !== null ? formatCount(tick.rate) : '–');
     },
     lost(): void {
       pulse.dataset.state = 'away';

@@ -1,27 +1,34 @@
-// Receives the server's tick, once a second, as a server-sent event. Reconnects by itself.
+// Receives the server's tick once a second, as a server-sent event, and reconnects after a failure.
 import type { Tick } from './api';
 
-/** The server ticks every second: after this long without one the connection is dead, whatever the socket says. */
+/**
+ * The connection counts as dead after this long without a tick, because the server sends one every
+ * second.
+ */
 const SILENCE_MS = 6_000;
-const HEARD_MS = 1_000;
+/** Grace period in which a busy page handles ticks that have already arrived. */
+const GRACE_MS = 1_000;
 const RETRY_MIN_MS = 1_000;
 const RETRY_MAX_MS = 8_000;
-/** A hidden page disconnects after this. */
+/** A hidden page disconnects after this long. */
 const HIDDEN_MS = 30_000;
 
 export interface Listener {
-  /** `isFirst`: the first tick of a connection, which may come from another server than the tick before. */
+  /**
+   * `isFirst`: the first tick of a connection, which may come from another server than the tick
+   * before.
+   */
   tick(tick: Tick, isFirst: boolean): void;
-  /** The server cannot be reached; `retryMs` until the next attempt. */
+  /** Called when the server cannot be reached; the next attempt follows after `retryMs`. */
   lost(retryMs: number): void;
 }
 
 export function listen({ tick, lost }: Listener): void {
   let source: EventSource | null = null;
   let retryMs = RETRY_MIN_MS;
-  let silence = 0;
-  let retry = 0;
-  let hidden = 0;
+  let silenceTimer = 0;
+  let retryTimer = 0;
+  let hiddenTimer = 0;
 
   function open(): void {
     close();
@@ -38,28 +45,29 @@ export function listen({ tick, lost }: Listener): void {
   }
 
   function expectMore(): void {
-    clearTimeout(silence);
-    // A second timer: a page that was busy drawing first handles the ticks that have arrived meanwhile.
-    silence = window.setTimeout(() => (silence = window.setTimeout(failed, HEARD_MS)), SILENCE_MS);
+    clearTimeout(silenceTimer);
+    // Two timers: after the first one, a page that was busy drawing handles the ticks that have
+    // arrived meanwhile.
+    silenceTimer = window.setTimeout(() => (silenceTimer = window.setTimeout(failed, GRACE_MS)), SILENCE_MS);
   }
 
   function failed(): void {
     close();
     lost(retryMs);
-    retry = window.setTimeout(open, retryMs);
+    retryTimer = window.setTimeout(open, retryMs);
     retryMs = Math.min(RETRY_MAX_MS, retryMs * 2);
   }
 
   function close(): void {
     source?.close();
     source = null;
-    clearTimeout(silence);
-    clearTimeout(retry);
+    clearTimeout(silenceTimer);
+    clearTimeout(retryTimer);
   }
 
   document.addEventListener('visibilitychange', () => {
-    clearTimeout(hidden);
-    if (document.hidden) hidden = window.setTimeout(close, HIDDEN_MS);
+    clearTimeout(hiddenTimer);
+    if (document.hidden) hiddenTimer = window.setTimeout(close, HIDDEN_MS);
     else if (!source) open();
   });
   open();

@@ -1,4 +1,5 @@
-// Streets and names from one PMTiles file in Protomaps' schema, which milepost-map serves in ranges. This module is loaded only if there is a file.
+// The style of a basemap from one PMTiles file in Protomaps' schema, which milepost-map serves in
+// ranges. This module is loaded only if `map.basemap` is set.
 import { layers, namedFlavor, type Flavor } from '@protomaps/basemaps';
 import { addProtocol, type LayerSpecification, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
 import { Protocol } from 'pmtiles';
@@ -9,7 +10,10 @@ import type { Theme } from './colours';
 
 let isRegistered = false;
 
-/** Returns the style of a theme, without glyphs and sprite: MapLibre draws letters in the page's own font, and `icon` draws the icons. */
+/**
+ * Returns the style of a theme. It has no glyphs and no sprite: MapLibre draws letters in the
+ * page's own font, and `icon` draws the icons.
+ */
 export function streets(theme: Theme): StyleSpecification {
   if (!isRegistered) {
     addProtocol('pmtiles', new Protocol({ metadata: true }).tile);
@@ -28,14 +32,20 @@ export function streets(theme: Theme): StyleSpecification {
   };
 }
 
-/** Adds the coasts and borders of the world below the tiles, because the file may have only one region. */
+/**
+ * Adds the coasts and borders of the world below the tiles, because the file may have only one
+ * region.
+ */
 function withLand(streets: LayerSpecification[], land: LayerSpecification[], flavor: Flavor): LayerSpecification[] {
   const sea: LayerSpecification = { id: 'background', type: 'background', paint: { 'background-color': flavor.water } };
   const coloured = land.filter(({ id }) => id !== 'graticule').map((layer) => (layer.type === 'fill' ? { ...layer, paint: { ...layer.paint, 'fill-color': flavor.earth } } : layer));
   return [sea, ...coloured, ...streets.filter(({ type }) => type !== 'background')];
 }
 
-/** Draws the few icons that the style names: a dot for places, an arrow for one-way streets, a plate for road numbers. */
+/**
+ * Makes the map draw the few icons that the style names: a dot for places, an arrow for one-way
+ * streets, a plate for road numbers.
+ */
 export function keepIcons(map: MapLibre): void {
   map.setMissingStyleImageResolver((id) => {
     if (!map.hasImage(id)) map.addImage(id, icon(id), { pixelRatio: 2 });

@@ -1,4 +1,5 @@
-// Dark or light: the system's, until the viewer chooses. public/theme.js applies the choice before the first paint.
+// Switches between the dark and the light theme. The system's theme applies until the viewer
+// chooses one; public/theme.js applies the choice before the first paint.
 import type { Theme } from './colours';
 import { byId } from './dom';
 

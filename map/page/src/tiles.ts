@@ -1,4 +1,5 @@
-// Which tiles a view needs, and which loaded ones stand in for those that have not arrived yet.
+// Computes the tiles that a view needs, and the loaded ones that stand in for those that have not
+// arrived yet.
 
 export const ZOOM_MAX = 14;
 
@@ -12,14 +13,14 @@ export interface Bounds {
   /** -180 to 180. */
   west: number;
   south: number;
-  /** Above 180 where the area crosses it. */
+  /** Above 180 if the area crosses 180°. */
   east: number;
   north: number;
 }
 
 export const key = ({ z, x, y }: Tile): string => `${z}/${x}/${y}`;
 
-/** Web mercator, 0..1 from the north-west corner of the world. */
+/** Projects a place to Web Mercator, 0..1 from the north-west corner of the world. */
 export function mercator(lat: number, lng: number): [x: number, y: number] {
   const sine = Math.min(0.9999, Math.max(-0.9999, Math.sin((lat * Math.PI) / 180)));
   return [lng / 360 + 0.5, 0.5 - (0.25 * Math.log((1 + sine) / (1 - sine))) / Math.PI];
@@ -29,10 +30,10 @@ export function unmercator(x: number, y: number): { lat: number; lng: number } {
   return { lat: (Math.atan(Math.sinh(Math.PI * (1 - 2 * y))) * 180) / Math.PI, lng: (x - 0.5) * 360 };
 }
 
-/** Difference of two longitudes by the shorter way round, in degrees. */
+/** Normalises a difference of longitudes to the shorter way round: -180 to 180. */
 export const shorter = (degrees: number): number => degrees - 360 * Math.round(degrees / 360);
 
-/** Like `shorter`, on the map of `mercator`, whose world is 1 wide. */
+/** Like `shorter`, for x of `mercator`, whose world is 1 wide. */
 export const shorterX = (x: number): number => x - Math.round(x);
 
 /** Normalises `west` and `east` of an area as in `Bounds`. */
@@ -42,7 +43,10 @@ export function around(west: number, east: number): Pick<Bounds, 'west' | 'east'
   return { west: west - away, east: east - away };
 }
 
-/** Returns the tiles in view, of 512 pixels each, on a map of this zoom. */
+/**
+ * Returns the tiles that cover an area at this zoom of the map, where a tile is 512 to 1024 pixels
+ * wide.
+ */
 export function inView(bounds: Bounds, zoom: number): Tile[] {
   const z = Math.min(ZOOM_MAX, Math.max(0, Math.floor(zoom)));
   const side = 2 ** z;
@@ -59,14 +63,17 @@ export function inView(bounds: Bounds, zoom: number): Tile[] {
   return tiles;
 }
 
-/** Whether one of the two lies within the other. */
+/** Returns whether one tile lies within the other. */
 export function overlap(a: Tile, b: Tile): boolean {
   const [low, high] = a.z <= b.z ? [a, b] : [b, a];
   const up = high.z - low.z;
   return high.x >> up === low.x && high.y >> up === low.y;
 }
 
-/** Returns the tiles to show: the wanted ones that are loaded, and in place of the others, overlapping tiles that were shown before. */
+/**
+ * Returns the tiles to show: the wanted ones that are loaded, and in place of each missing one the
+ * overlapping tiles that were shown before.
+ */
 export function covering<T extends Tile>(wanted: Tile[], here: ReadonlyMap<string, T>, before: readonly T[]): T[] {
   const shown = new Set<T>();
   for (const tile of wanted) {

@@ -1,14 +1,16 @@
-// A tooltip that names what is under the pointer. Not for screen readers: the panel has the same information.
+// A tooltip that names the driver or disc under the pointer. It is hidden from screen readers: the
+// panel has the same information.
 import type { Map as MapLibre, MapMouseEvent } from 'maplibre-gl';
 import type { Disc } from './cells';
 import { seconds } from './clock';
 import { byId, setText } from './dom';
 import type { Scene } from './scene';
-import { pace, whole } from './words';
+import { formatSpeed, formatCount } from './words';
 
-export type Under = { driver: number } | { disc: Disc } | null;
+export type Picked = { driver: number } | { disc: Disc } | null;
 
-export function under(map: MapLibre, scene: Scene, event: MapMouseEvent, reach: number): Under {
+/** Returns the driver or disc that is drawn within `reach` pixels of the pointer. */
+export function pickAt(map: MapLibre, scene: Scene, event: MapMouseEvent, reach: number): Picked {
   const { lng, lat } = event.lngLat;
   const corner = map.unproject([event.point.x + reach, event.point.y + reach]);
   const driver = scene.fleet.nearest(lng, lat, Math.abs(corner.lng - lng) || 1e-9, Math.abs(corner.lat - lat) || 1e-9, seconds());
@@ -24,9 +26,9 @@ export function tip(map: MapLibre, scene: Scene, name: (id: string) => string): 
     map.getCanvas().style.cursor = '';
   };
   map.on('mousemove', (event) => {
-    const found = scene.quiet ? null : under(map, scene, event, scene.dotSize() + 4);
+    const found = scene.isFleetHidden ? null : pickAt(map, scene, event, scene.dotSize() + 4);
     if (!found) return hide();
-    setText(box, 'driver' in found ? describe(scene, found.driver, name) : `${found.disc.count === 1 ? '1 driver' : `${whole(found.disc.count)} drivers`}: click to zoom in`);
+    setText(box, 'driver' in found ? describe(scene, found.driver, name) : `${found.disc.count === 1 ? '1 driver' : `${formatCount(found.disc.count)} drivers`}: click to zoom in`);
     box.hidden = false;
     map.getCanvas().style.cursor = 'pointer';
     const left = Math.min(event.point.x + 14, innerWidth - box.offsetWidth - 8);
@@ -38,5 +40,5 @@ export function tip(map: MapLibre, scene: Scene, name: (id: string) => string): 
 
 function describe(scene: Scene, slot: number, name: (id: string) => string): string {
   const speed = scene.fleet.speed[slot];
-  return `${name(scene.fleet.ids[slot])}${Number.isNaN(speed) ? '' : `, ${pace(speed)}`}`;
+  return `${name(scene.fleet.ids[slot])}${Number.isNaN(speed) ? '' : `, ${formatSpeed(speed)}`}`;
 }

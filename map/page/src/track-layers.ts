@@ -1,4 +1,5 @@
-// A track as deck.gl layers: the route coloured by speed, stops, gaps, and the driver at the moment that is played.
+// The deck.gl layers of a track: the route coloured by speed, stops, gaps, and the driver at the
+// moment that is played.
 import type { Layer } from '@deck.gl/core';
 import { LineLayer, PathLayer, ScatterplotLayer } from '@deck.gl/layers';
 import type { Episode, Track } from './api';
@@ -86,16 +87,19 @@ export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: numbe
 
 interface Parts {
   theme: Theme;
-  /** Point by point; longitudes may continue beyond ±180°. */
+  /** A line per piece of the track; longitudes may continue beyond ±180°. */
   whole: Piece[];
-  /** The same, cut at ±180°. */
+  /** `whole`, cut at ±180°. */
   cuts: Piece[];
   gaps: Line<null>[];
 }
 
 const cache = new WeakMap<Track, Parts>();
 
-/** Returns the same arrays for the same track, because deck.gl uploads each new array. */
+/**
+ * Returns the lines of a track: the same arrays for the same track, because deck.gl uploads each
+ * new array.
+ */
 function parts(track: Track, theme: Theme): Parts {
   const known = cache.get(track);
   if (known?.theme === theme) return known;

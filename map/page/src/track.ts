@@ -1,25 +1,28 @@
-// A driver's track, as drawn and played. Pure.
+// Computations on a driver's track, for drawing and playback. Pure.
 import type { Episode, Track } from './api';
 import { around, type Bounds } from './tiles';
 
 export interface Spot {
-  /** Continues beyond ±180° as the track does. */
+  /** May be beyond ±180°, as in the track. */
   lng: number;
   lat: number;
   /** m/s, null if unknown. */
   speed: number | null;
-  /** Degrees, null where the driver does not move. */
+  /** Degrees clockwise from north; null: the driver does not move. */
   heading: number | null;
   kind: Episode['kind'] | null;
 }
 
-/** A part of a route, as it is drawn. */
+/** A part of a route with a colour for each point. */
 export interface Line<Colour> {
   path: [lng: number, lat: number][];
   colours: Colour[];
 }
 
-/** Returns longitudes that continue beyond ±180°, so that each two neighbours are joined by the shorter way round. */
+/**
+ * Returns longitudes that continue beyond ±180°, so that each point is reached from the previous
+ * one by the shorter way round.
+ */
 export function unwrap(lng: readonly number[]): number[] {
   let turns = 0;
   return lng.map((here, i) => {
@@ -29,10 +32,10 @@ export function unwrap(lng: readonly number[]): number[] {
   });
 }
 
-/** Number of whole turns around the world before this longitude. */
+/** Returns the number of the world's copy that has this longitude; 0: -180 up to 180. */
 const turnsOf = (lng: number): number => Math.floor((lng + 180) / 360);
 
-/** Returns the longitude on the map, -180 to 180. */
+/** Returns the same longitude between -180 and 180. */
 export const wrap = (lng: number): number => (Math.abs(lng) <= 180 ? lng : lng - 360 * turnsOf(lng));
 
 /** Cuts a line at ±180°, where the map ends: the next part begins at the opposite edge. */
@@ -88,7 +91,10 @@ export function episodeAt(episodes: readonly Episode[], ms: number): Episode | n
   return episodes.find(({ from, to }) => from <= ms && ms < to) ?? null;
 }
 
-/** Returns where the driver was. In a gap the driver stays at the last known place, because the route is unknown. */
+/**
+ * Returns where the driver was at a moment. In a gap the driver stays at the last known place,
+ * because the route is unknown.
+ */
 export function spotAt(track: Track, ms: number): Spot | null {
   const { ts, lat, lng, speed } = track.points;
   if (ts.length === 0) return null;
@@ -122,7 +128,10 @@ export function pieces({ points: { ts }, episodes }: Track): [first: number, las
   return found;
 }
 
-/** Speed at each of `n` places over the span, for the curve behind the slider; NaN where it is unknown. */
+/**
+ * Returns the speed at each of `n` moments of the span, for the curve behind the slider; NaN:
+ * unknown.
+ */
 export function speedCurve(track: Track, from: number, to: number, n: number): Float32Array {
   const { ts, speed } = track.points;
   const curve = new Float32Array(n).fill(NaN);
@@ -132,7 +141,8 @@ export function speedCurve(track: Track, from: number, to: number, n: number): F
     if (place < 0 || place >= n || value === null) continue;
     curve[place] = Number.isNaN(curve[place]) ? value : Math.max(curve[place], value);
   }
-  // A simplified track has few points on a straight road: interpolate between two points of one piece.
+  // A simplified track has few points on a straight road: interpolate between two points of one
+  // piece.
   for (const [first, last] of pieces(track)) {
     for (let i = first; i < last; i++) fill(curve, track, i, from, to);
   }

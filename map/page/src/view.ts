@@ -1,4 +1,5 @@
-// MapLibre, set up: flat, north up, keyboard on, and deck.gl's canvas above it. The map continues at 180°, and shows each place only once.
+// Sets up MapLibre: flat, north up, with keyboard control, and deck.gl's canvas above it. The map
+// continues at 180°, and shows each place only once.
 import { MapboxOverlay } from '@deck.gl/mapbox';
 import { Map as MapLibre, NavigationControl, ScaleControl, setWorkerUrl, type StyleSpecification } from 'maplibre-gl';
 // A separate file instead of a blob: script-src of the CSP is only 'self'.
@@ -10,17 +11,21 @@ import type { Place } from './hash';
 import { nearestCopy } from './rings';
 import { around, type Bounds } from './tiles';
 
-export async function view(container: HTMLElement, styleUrl: string | null, own: StyleSpecification | null, theme: Theme, place: Place | null, software: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
+/**
+ * Creates the map, and waits until its style has loaded. `ownStyle`: the style of `map.basemap`.
+ * `isSoftware`: the CPU draws WebGL.
+ */
+export async function createMap(container: HTMLElement, styleUrl: string | null, ownStyle: StyleSpecification | null, theme: Theme, place: Place | null, isSoftware: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
   setWorkerUrl(workerUrl);
   const ratio = () => drawnRatio(container.clientWidth, container.clientHeight, devicePixelRatio);
   const map = new MapLibre({
     container,
-    style: styleUrl ?? own ?? style(theme),
+    style: styleUrl ?? ownStyle ?? style(theme),
     // Tiles from other providers require an attribution.
-    attributionControl: styleUrl || own ? { compact: true } : false,
+    attributionControl: styleUrl || ownStyle ? { compact: true } : false,
     center: place ? [place.lng, place.lat] : [0, 25],
     zoom: place?.zoom ?? 1.2,
-    minZoom: onceZoom(container.clientWidth),
+    minZoom: minZoomOf(container.clientWidth),
     maxZoom: 19,
     maxPitch: 0,
     dragRotate: false,
@@ -28,7 +33,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
     touchPitch: false,
     renderWorldCopies: true,
     fadeDuration: 0,
-    ...(software ? { pixelRatio: ratio() } : {}),
+    ...(isSoftware ? { pixelRatio: ratio() } : {}),
     locale: { 'Map.Title': 'Map of the drivers' },
   });
   map.touchZoomRotate.disableRotation();
@@ -36,20 +41,21 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   map.addControl(new NavigationControl({ showCompass: false }), 'bottom-right');
   map.addControl(new ScaleControl({ maxWidth: 90 }), 'bottom-right');
   // deck.gl's defaults cost a copy of every frame, and without a graphics card four times the work.
-  const overlay = new MapboxOverlay({ interleaved: false, layers: [], useDevicePixels: software ? ratio() : true, deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
+  const overlay = new MapboxOverlay({ interleaved: false, layers: [], useDevicePixels: isSoftware ? ratio() : true, deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !isSoftware } } });
   map.addControl(overlay);
-  if (software) {
+  if (isSoftware) {
     map.on('resize', () => {
       if (map.getPixelRatio() === ratio()) return;
       map.setPixelRatio(ratio());
       overlay.setProps({ useDevicePixels: ratio() });
     });
   }
-  map.on('resize', () => map.setMinZoom(onceZoom(container.clientWidth)));
+  map.on('resize', () => map.setMinZoom(minZoomOf(container.clientWidth)));
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
   if (!styleUrl) keepLand(map);
-  if (!styleUrl && !own) keepGraticule(map);
-  // The map's own canvas handles keys and has a name; the canvases above it are hidden from keyboard and screen reader.
+  if (!styleUrl && !ownStyle) keepGraticule(map);
+  // The map's own canvas handles keys and has a name; the canvases above it are hidden from
+  // keyboard and screen reader.
   for (const canvas of container.querySelectorAll('canvas')) {
     if (canvas === map.getCanvas()) continue;
     canvas.tabIndex = -1;
@@ -58,8 +64,8 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   return { map, overlay };
 }
 
-/** The lowest zoom at which a view of this width shows no place twice. */
-const onceZoom = (width: number): number => Math.max(0, Math.log2(width / 512));
+/** Returns the lowest zoom at which a view of this width shows no place twice. */
+const minZoomOf = (width: number): number => Math.max(0, Math.log2(width / 512));
 
 /** Returns the area in view. If it contains 180°, `east` is above 180. */
 export function bounds(map: MapLibre): Bounds {

@@ -1,13 +1,21 @@
-// Where the fleet is: the area that the map shows first, and on request for all drivers.
+// Finds the area of the fleet, which the map shows first, and whenever the viewer wants to see all
+// drivers.
 import { liveTiles } from './api';
 import type { Cells, Points } from './decode';
 import { around, inView, ZOOM_MAX, type Bounds } from './tiles';
 
-/** Share of the drivers that may lie outside on each side: one device at 0°, 0° must not zoom the map out. */
+/**
+ * Share of the drivers that may lie outside the area on each side, so that one device at 0°, 0°
+ * does not zoom the map out.
+ */
 const OUTSIDE = 0.005;
+/** Maximum number of requests. */
 const ROUNDS = 4;
 
-/** Returns the area of the fleet; null: there are no drivers. A cell has only one place, so finer cells are requested until they are small compared with the area. */
+/**
+ * Returns the area of the fleet; null: there are no drivers. A cell has only one place, so finer
+ * cells are requested until they are small compared with the area.
+ */
 export async function whereabouts(signal: AbortSignal): Promise<Bounds | null> {
   let found: Bounds | null = null;
   let zoom = 0;
@@ -26,17 +34,19 @@ export async function whereabouts(signal: AbortSignal): Promise<Bounds | null> {
   return found;
 }
 
+/** Returns the area of the drivers in tiles, without the outermost ones; null: there are none. */
 export function extent(tiles: readonly (Points | Cells)[]): Bounds | null {
   const places = tiles.flatMap((tile) => Array.from(tile.lat, (lat, i) => ({ lat, lng: tile.lng[i], count: tile.kind === 'cells' ? tile.count[i] : 1 })));
   if (places.length === 0) return null;
-  const [south, north] = middle(places.map(({ lat, count }) => [lat, count]));
-  // A fleet on both sides of 180° is close together if longitudes continue beyond 180°, and a world apart otherwise.
-  const [[west, east], [beyond, end]] = [(lng: number) => lng, (lng: number) => (lng < 0 ? lng + 360 : lng)].map((on) => middle(places.map(({ lng, count }) => [on(lng), count])));
+  const [south, north] = trimmedRange(places.map(({ lat, count }) => [lat, count]));
+  // Computes the range of longitudes from -180 to 180 and from 0 to 360. For a fleet on both sides
+  // of 180° the second one is narrow.
+  const [[west, east], [beyond, end]] = [(lng: number) => lng, (lng: number) => (lng < 0 ? lng + 360 : lng)].map((unwrap) => trimmedRange(places.map(({ lng, count }) => [unwrap(lng), count])));
   return end - beyond < east - west ? { west: beyond, south, east: end, north } : { west, south, east, north };
 }
 
-/** Returns the least and the greatest value, without the outermost ones. */
-function middle(weighted: [value: number, count: number][]): [number, number] {
+/** Returns the least and the greatest value, without a share of `OUTSIDE` at each end. */
+function trimmedRange(weighted: [value: number, count: number][]): [number, number] {
   weighted.sort(([a], [b]) => a - b);
   const skipped = weighted.reduce((sum, [, count]) => sum + count, 0) * OUTSIDE;
   const first = (order: [number, number][]) => {

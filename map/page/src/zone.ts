@@ -1,4 +1,5 @@
-// Clock times in the zone that the viewer chose, the browser's until then.
+// Converts between Unix ms and local times in the zone that the viewer chose, by default the
+// browser's.
 const DAY_MS = 86_400_000;
 
 let chosen: string | undefined;
@@ -21,10 +22,13 @@ export function setZone(name: string): void {
   }
 }
 
-/** `2026-11-22T14:03:22` */
+/** Formats a time as `2026-11-22T14:03:22`, in the zone. */
 export const local = (ms: number): string => format.format(ms).replace(' ', 'T');
 
-/** Parses such a local time to Unix ms; NaN: it is invalid. A time that occurs twice means the first one; a skipped time, the moment at which it would have been without the change of clocks. */
+/**
+ * Parses a local time as `local` formats it to Unix ms; NaN: it is invalid. Of a time that occurs
+ * twice, the first one counts; a time that the clocks skip counts as if they did not change.
+ */
 export function instant(text: string): number {
   const utc = Date.parse(`${text}Z`);
   if (Number.isNaN(utc)) return NaN;
@@ -33,7 +37,7 @@ export function instant(text: string): number {
   return first + ahead(first) === utc ? first : last;
 }
 
-/** The zone's short name: "CET", "UTC", "GMT+5:30". */
+/** Returns the short name of the zone at a moment: "CET", "UTC", "GMT+5:30". */
 export function zoneShort(ms: number): string {
   const parts = new Intl.DateTimeFormat('en-GB', { timeZone: zone(), timeZoneName: 'short' }).formatToParts(ms);
   return parts.find(({ type }) => type === 'timeZoneName')?.value ?? zone();

@@ -25,8 +25,10 @@ const points = (...lngs: number[]): Points => ({
 });
 const square: Position[] = [[179, 0], [181, 0], [181, 2], [179, 2], [179, 0]];
 const geometry = (coordinates: MultiPolygon['coordinates']): MultiPolygon => ({ type: 'MultiPolygon', coordinates });
-/** The same corners in the same direction, wherever the ring begins. */
-const turned = (ring: Position[]) => {
+/**
+ * Returns the corners of a ring in its direction, from the same corner wherever the ring begins.
+ */
+const normalised = (ring: Position[]) => {
   const corners = ring.slice(0, -1).map(([lng, lat]) => [Number(lng.toFixed(9)), Number(lat.toFixed(9))]);
   const first = corners.map(String).sort()[0];
   const at = corners.findIndex((corner) => String(corner) === first);
@@ -35,7 +37,7 @@ const turned = (ring: Position[]) => {
 
 describe('an outline', () => {
   test('that crosses 180° is cut there into outlines on the map', () => {
-    expect(cutRing(square).map(([ring]) => turned(ring))).toEqual([
+    expect(cutRing(square).map(([ring]) => normalised(ring))).toEqual([
       [[179, 0], [180, 0], [180, 2], [179, 2]],
       [[-179, 0], [-179, 2], [-180, 2], [-180, 0]],
     ]);
@@ -59,7 +61,7 @@ describe('an outline', () => {
     for (const [part] of stored.coordinates) for (const [lng] of part) expect(Math.abs(lng)).toBeLessThanOrEqual(180);
     const read = joinRings(stored);
     expect(read.coordinates).toHaveLength(1);
-    expect(turned(read.coordinates[0][0])).toEqual(turned(ring));
+    expect(normalised(read.coordinates[0][0])).toEqual(normalised(ring));
     for (const [lng, lat] of [[180.5, 0.5], [179.5, 0.5], [179.5, 1.5], [180.5, 1.5], [180.1, -16.2], [179.9, -16.2]]) {
       const wrapped = lng > 180 ? lng - 360 : lng;
       const isStored = stored.coordinates.some(([part]) => isInside(part, wrapped, lat));
@@ -68,7 +70,7 @@ describe('an outline', () => {
     }
   });
 
-  test('whose parts do not match at 180°, or that has a hole, stays as it is', () => {
+  test('with a hole, or with parts that do not match at 180°, is unchanged', () => {
     const west: Position[] = [[179, 0], [180, 0], [180, 2], [179, 2], [179, 0]];
     const east = (from: number): Position[] => [[-180, from], [-179, from], [-179, 2], [-180, 2], [-180, from]];
     for (const parts of [[[west], [east(1)]], [[west, [[179.4, 0.5], [179.5, 0.5], [179.5, 0.6], [179.4, 0.5]]], [east(0)]], [[west]]]) {
@@ -80,7 +82,7 @@ describe('an outline', () => {
   test('keeps a corner at 180° that a viewer has set', () => {
     const bent: Position[] = [[179, 0], [180, 0.5], [181, 0], [181, 2], [179, 2], [179, 0]];
     const read = joinRings(geometry(cutRing(bent)));
-    expect(turned(read.coordinates[0][0])).toEqual(turned(bent));
+    expect(normalised(read.coordinates[0][0])).toEqual(normalised(bent));
   });
 });
 

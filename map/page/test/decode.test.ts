@@ -52,7 +52,7 @@ test('a tile that is cut off anywhere is refused', () => {
   expect(() => decode(newer)).toThrow(/reload/);
 });
 
-test('a response has many tiles or none, and is refused if it is cut off anywhere', () => {
+test('a response of many tiles or none is decoded, and refused if cut off', () => {
   const tiles = [
     { z: 12, x: 2048, y: 1362, version: 2n ** 64n - 1n, body: encode('points', ROWS) },
     { z: 0, x: 0, y: 0, version: 0n, body: encode('cells', []) },

@@ -4,7 +4,10 @@ import { Brush, drawnRatio, type Image } from '../src/dots';
 import type { DriverData } from '../src/driver-layer';
 
 const SIDE = 64;
-/** Pixels. So wide that a driver far outside the image is not on another copy of the world. */
+/**
+ * Width of the world in pixels, so wide that a driver far outside the image is not on another copy
+ * of the world.
+ */
 const WORLD = 1024;
 const GREEN = 0xff00ff00;
 const LOOK = { now: 10, rim: [0, 0, 0, 0] as [number, number, number, number] };
@@ -14,11 +17,11 @@ interface Driver {
   x: number;
   y: number;
   heading?: number;
-  /** It comes from this far to the west. Pixels and seconds. */
+  /** The driver moves here from a place `west` pixels to the west; times in seconds. */
   move?: { west: number; start: number; duration: number };
 }
 
-/** Places are pixels. */
+/** Returns the data of drivers whose places are given in pixels. */
 function data(...drivers: Driver[]): DriverData {
   const floats = (size: number, values: number[]) => ({ size, value: Float32Array.from(values) });
   return {
@@ -71,7 +74,7 @@ test('a driver at an edge does not appear on the opposite side', () => {
   expect(painted(4, true, { x: 10, y: 10, heading: 45 }).count).toBeGreaterThan(0);
 });
 
-test('a rim is darker than the middle, and a later driver covers an earlier one', () => {
+test('a rim is darker than the middle; a later driver covers an earlier one', () => {
   const image = blank();
   new Brush(5, false, 1, SIDE).paint(image, data({ x: 20, y: 20 }, { x: 22, y: 20 }), LOOK, { world: WORLD, left: 0, top: 0 });
   expect(image.pixels[20 * SIDE + 22]).toBe(GREEN);

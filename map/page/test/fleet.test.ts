@@ -62,7 +62,7 @@ test('a driver in two tiles is drawn once, at the newer fix', () => {
   expect([fleet.n, fleet.slot('a')]).toEqual([0, undefined]);
 });
 
-test('the nearest is found within reach only', () => {
+test('the nearest driver is found only within reach', () => {
   const fleet = new Fleet();
   fleet.replace([tile(A, { ...A, id: 'b', lng: -80.01 })], 0);
   expect(fleet.ids[fleet.nearest(-80.008, 25, 0.005, 0.005, 0)!]).toBe('b');

@@ -15,7 +15,7 @@ describe('labels', () => {
     const placed = place([label('aa', 100, 100), label('bb', 104, 113)], measure, 400, 300);
     expect(placed.map(({ left, middle }) => [left, middle])).toEqual([[108, 100], [76, 113]]);
   });
-  test('none overlaps another or the edge of the picture, however many there are', () => {
+  test('none of many overlaps another or the edge of the picture', () => {
     const many = Array.from({ length: 40 }, (_, i) => label(`d${i}`, (i * 137) % 400, (i * 91) % 300));
     const placed = place(many, measure, 400, 300);
     expect(placed.length).toBeGreaterThan(3);

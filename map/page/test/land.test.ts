@@ -1,4 +1,5 @@
-// The base map that is drawn without a tile server: land and sea are right, and no edge runs across the world.
+// The map that the page draws without a tile server: land and sea are right, and no edge runs
+// across the world.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Position } from 'geojson';
@@ -6,10 +7,13 @@ import { describe, expect, test } from 'vitest';
 import { land, type Atlas } from '../land';
 import { outlines } from '../src/outlines';
 
-/** Counts the edges that jump. Those along the pole are half a world long, and do not count. */
+/**
+ * Counts edges that run across the map. Edges along the pole are half a world long, and do not
+ * count.
+ */
 const jumps = (lines: Position[][]) => lines.flatMap((line) => line.slice(1).filter(([lng], i) => Math.abs(lng - line[i][0]) > 181)).length;
 
-/** Whether a point is inside, by the parity of the edges to the east of it. */
+/** Returns whether a point is inside, by the parity of the number of edges to its east. */
 const isIn = (rings: Position[][], lng: number, lat: number) =>
   rings.reduce((odd, ring) => ring.slice(1).reduce((inside, [x, y], i) => {
     const [fromX, fromY] = ring[i];

@@ -1,4 +1,4 @@
-// The requests of the page, to a simulated server.
+// The page's requests for tiles, to a simulated server.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Points } from '../src/decode';
 import { LiveTiles, type Shown } from '../src/live';
@@ -40,21 +40,21 @@ const tile = (name: string, version: bigint, ...ids: string[]) => {
 /** Ids of the drivers that are shown. */
 const ids = () => shown.points.flatMap((points: Points) => points.ids).sort();
 const settled = () => new Promise((resolve) => setTimeout(resolve));
-const asked = async () => {
+const nextRequest = async () => {
   await vi.waitUntil(() => waiting.length > 0, SOON);
   return waiting.shift()!;
 };
 
 test('a view is one request, and later only changed tiles are sent', async () => {
-  tiles.look(MIAMI, 10);
-  const first = await asked();
+  tiles.setView(MIAMI, 10);
+  const first = await nextRequest();
   expect(first.of).toEqual(OF_MIAMI);
   const big = 2n ** 64n - 1n;
   first.answer(answer(tile(OF_MIAMI[0], big, 'a'), tile(OF_MIAMI[1], 7n, 'b'), tile(OF_MIAMI[2], 1n), tile(OF_MIAMI[3], 1n)));
   await vi.waitUntil(() => ids().length === 2, SOON);
 
   tiles.refresh();
-  const second = await asked();
+  const second = await nextRequest();
   expect(second.of).toEqual([`${OF_MIAMI[0]}:${big}`, `${OF_MIAMI[1]}:7`, `${OF_MIAMI[2]}:1`, `${OF_MIAMI[3]}:1`]);
   second.answer(answer(tile(OF_MIAMI[1], 8n, 'c')));
   await vi.waitUntil(() => ids().includes('c'), SOON);
@@ -62,80 +62,80 @@ test('a view is one request, and later only changed tiles are sent', async () =>
 });
 
 test('refreshes during a request lead to one request after it', async () => {
-  tiles.look(MIAMI, 10);
-  const first = await asked();
+  tiles.setView(MIAMI, 10);
+  const first = await nextRequest();
   tiles.refresh();
   tiles.refresh();
   expect(waiting).toEqual([]);
   first.answer(answer(tile(OF_MIAMI[0], 1n, 'a')));
-  const second = await asked();
+  const second = await nextRequest();
   expect(second.of[0]).toBe(`${OF_MIAMI[0]}:1`);
   second.answer(answer());
   tiles.refresh();
-  await asked();
+  await nextRequest();
   expect(waiting).toEqual([]);
 });
 
-test('moving the view aborts a request for tiles that are no longer in view', async () => {
-  tiles.look(MIAMI, 10);
-  const first = await asked();
-  tiles.look({ ...MIAMI, east: -80 }, 10);
+test('moving the view aborts a request for tiles outside it', async () => {
+  tiles.setView(MIAMI, 10);
+  const first = await nextRequest();
+  tiles.setView({ ...MIAMI, east: -80 }, 10);
   expect(first.signal.aborted).toBe(false);
-  tiles.look(PARIS, 10);
+  tiles.setView(PARIS, 10);
   expect(first.signal.aborted).toBe(true);
-  const second = await asked();
+  const second = await nextRequest();
   expect(second.of).toEqual(['10/518/352']);
   second.answer(answer(tile('10/518/352', 1n, 'p'), tile(OF_MIAMI[0], 1n, 'not here')));
   await vi.waitUntil(() => ids().length > 0, SOON);
   expect(ids()).toEqual(['p']);
 });
 
-test('a failed request is repeated at the next tick even without new data, and then no more', async () => {
-  tiles.look(PARIS, 10);
+test('a failed request is repeated once at the next tick', async () => {
+  tiles.setView(PARIS, 10);
   tiles.tick(7, true);
-  (await asked()).answer(answer());
-  (await asked()).answer(answer());
+  (await nextRequest()).answer(answer());
+  (await nextRequest()).answer(answer());
   await settled();
-  tiles.look(MIAMI, 10);
-  (await asked()).fail(new TypeError('fetch failed'));
+  tiles.setView(MIAMI, 10);
+  (await nextRequest()).fail(new TypeError('fetch failed'));
   await settled();
   expect(waiting).toEqual([]);
   tiles.tick(7, false);
-  (await asked()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
+  (await nextRequest()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
   await vi.waitUntil(() => ids().length === 4, SOON);
   tiles.tick(7, false);
   expect(waiting).toEqual([]);
   // A failed request for new data is repeated as well.
   tiles.tick(8, false);
-  (await asked()).fail(new TypeError('fetch failed'));
+  (await nextRequest()).fail(new TypeError('fetch failed'));
   await settled();
   tiles.tick(8, false);
-  (await asked()).answer(answer(tile(OF_MIAMI[0], 2n, 'a')));
+  (await nextRequest()).answer(answer(tile(OF_MIAMI[0], 2n, 'a')));
   await vi.waitUntil(() => ids().includes('a'), SOON);
   tiles.tick(8, false);
   expect(waiting).toEqual([]);
 });
 
-test('the first tick of a stream requests tiles whatever its generation, and aborts the request before', async () => {
-  tiles.look(MIAMI, 10);
-  (await asked()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
+test('the first tick of a stream requests tiles of any generation again', async () => {
+  tiles.setView(MIAMI, 10);
+  (await nextRequest()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
   await vi.waitUntil(() => ids().length === 4, SOON);
   tiles.tick(1, true);
-  const hung = await asked();
+  const hung = await nextRequest();
   tiles.tick(1, false);
   expect([hung.signal.aborted, waiting]).toEqual([false, []]);
   tiles.tick(1, true);
   expect(hung.signal.aborted).toBe(true);
-  (await asked()).answer(answer(tile(OF_MIAMI[0], 2n, 'a')));
+  (await nextRequest()).answer(answer(tile(OF_MIAMI[0], 2n, 'a')));
   await vi.waitUntil(() => ids().includes('a'), SOON);
 });
 
-test('a view of more tiles than one request may have is several requests', async () => {
-  tiles.look({ west: -180, south: -85, east: 180, north: 85 }, 4);
-  const first = await asked();
+test('a view of more tiles than a request may have needs several requests', async () => {
+  tiles.setView({ west: -180, south: -85, east: 180, north: 85 }, 4);
+  const first = await nextRequest();
   expect(first.of.length).toBe(128);
   first.answer(answer(tile('4/0/0', 1n, 'a')));
-  const second = await asked();
+  const second = await nextRequest();
   expect(second.of.length).toBe(128);
   expect(second.of).not.toContain('4/0/0');
   second.answer(answer(tile('4/15/15', 1n, 'b')));

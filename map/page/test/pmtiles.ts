@@ -1,5 +1,6 @@
-// A small PMTiles file in Protomaps' schema, for tests: streets and buildings of Bubeneč in Prague, which the PyPI package momepy 0.11 ships
-// (© OpenStreetMap contributors, ODbL), with made-up names. The format is version 3 of the PMTiles specification, uncompressed.
+// A small PMTiles file in Protomaps' schema, for tests: streets and buildings of Bubeneč in Prague,
+// which the PyPI package momepy 0.11 ships (© OpenStreetMap contributors, ODbL), with made-up
+// names. The format is version 3 of the PMTiles specification, uncompressed.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GeoJSONVT } from '@maplibre/geojson-vt';

@@ -1,4 +1,4 @@
-// Properties in the panel: which ones, in which order and in which words.
+// The properties in the panel: their selection, order and format.
 import { expect, test } from 'vitest';
 import type { Field } from '../src/api';
 import { shownProperties } from '../src/properties';
@@ -8,7 +8,7 @@ const CARD = { name: 'Anna', group: 'north', vehicle: '', phone: '+49 1', note: 
 const field = (name: string, type: string, value: string | null, more: Partial<Field> = {}): Field => ({ name, type, value, comment: '', unit: '', from: [name], ...more });
 const rows = (fields: Field[], attributes: Record<string, string>, card = CARD) => shownProperties({ attributes, fields, card }, NOW).map(({ name, value }) => `${name} ${value}`);
 
-test('the card comes first, then fields, then the attributes that no field shows', () => {
+test('the card comes first, then fields, then other attributes', () => {
   const battery = field('battery', 'UInt8', '80', { unit: 'per cent', comment: 'Charge', from: ['batt', 'io/113'] });
   expect(rows([battery], { batt: '80', ignition: 'on' })).toEqual(['Group north', 'Phone +49 1', 'battery 80 per cent', 'ignition on']);
   expect(shownProperties({ attributes: {}, fields: [battery], card: CARD }, NOW).at(-1)).toEqual({ name: 'battery', value: '80 per cent', comment: 'Charge' });

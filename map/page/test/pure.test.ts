@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import type { Track } from '../src/api';
-import { trouble } from '../src/banner';
+import { problem } from '../src/banner';
 import { join, radius } from '../src/cells';
 import { colour, stops } from '../src/colours';
 import { decode, type Cells } from '../src/decode';
@@ -10,21 +10,21 @@ import { driversAt } from '../src/replay';
 import { covering, inView, key, mercator, overlap, unmercator, type Tile } from '../src/tiles';
 import { indexAt, pieces, speedCurve, spotAt, summary } from '../src/track';
 import { extent } from '../src/whereabouts';
-import { ago, clock, daySpan, distance, duration, isoDay, motion, pace, setUnit, short, wind } from '../src/words';
+import { ago, clock, daySpan, distance, duration, isoDay, motion, formatSpeed, setUnit, shortCount, compassPoint } from '../src/words';
 import { instant, local, setZone, zoneShort } from '../src/zone';
 import { encode } from './tile';
 
 describe('words', () => {
   test('ages', () => expect([0, 12.9, 60, 3599, 7200, 90_000].map(ago)).toEqual(['just now', '12 s ago', '1 minute ago', '59 minutes ago', '2 hours ago', '1 day ago']));
   test('durations', () => expect([42, 90, 3600, 4800].map(duration)).toEqual(['42 s', '2 min', '1 h', '1 h 20 min']));
-  test('winds', () => expect([0, 22, 23, 227, 337, 338, 360, -90].map(wind)).toEqual(['north', 'north', 'north-east', 'south-west', 'north-west', 'north', 'north', 'west']));
+  test('winds', () => expect([0, 22, 23, 227, 337, 338, 360, -90].map(compassPoint)).toEqual(['north', 'north', 'north-east', 'south-west', 'north-west', 'north', 'north', 'west']));
   test('motion', () => {
     expect(motion(12, 227)).toBe('Moving at 43 km/h, heading south-west');
     expect(motion(0.2, 227)).toBe('Standing');
     expect(motion(null, null)).toBe('Speed unknown');
-    expect(pace(0)).toBe('0 km/h');
+    expect(formatSpeed(0)).toBe('0 km/h');
   });
-  test('counts', () => expect([7, 999, 1000, 1250, 12_345, 999_600, 1_234_567].map(short)).toEqual(['7', '999', '1k', '1.3k', '12k', '1M', '1.2M']));
+  test('counts', () => expect([7, 999, 1000, 1250, 12_345, 999_600, 1_234_567].map(shortCount)).toEqual(['7', '999', '1k', '1.3k', '12k', '1M', '1.2M']));
   test('a day lasts from midnight to midnight, and 30 February does not exist', () => {
     const span = daySpan('2026-11-22')!;
     expect(isoDay(span.from)).toBe('2026-11-22');
@@ -40,7 +40,7 @@ describe('units and zones', () => {
     setZone('');
   });
   test('of speed', () => {
-    const said = ['km/h', 'mph', 'knots', 'furlongs'].map((unit) => (setUnit(unit), [pace(20), distance(900), distance(5000)].join(' ')));
+    const said = ['km/h', 'mph', 'knots', 'furlongs'].map((unit) => (setUnit(unit), [formatSpeed(20), distance(900), distance(5000)].join(' ')));
     expect(said).toEqual(['72 km/h 900 m 5.0 km', '45 mph 900 m 3.1 mi', '39 knots 900 m 2.7 nmi', '72 km/h 900 m 5.0 km']);
   });
   test('a day begins at midnight of the zone, even when the clocks change', () => {
@@ -114,7 +114,7 @@ describe('cells', () => {
     const far = join([tile({ lat: 1, lng: 1, ts: 5, count: 3 }, { lat: -40, lng: 90, ts: 9, count: 1 })], 0.1);
     expect(far.map(({ count, speed }) => [count, speed])).toEqual([[3, NaN], [1, NaN]]);
   });
-  test('discs are apart across the border of two tiles, and no driver is lost', () => {
+  test('discs of two tiles stay apart at their border without losing drivers', () => {
     // A town across the border of two tiles, as a row of cells each.
     const rows = Array.from({ length: 400 }, (_, i) => ({ lat: ((i * 0.618034) % 1) - 0.5, lng: ((i * 0.754878) % 1) - 0.5, ts: 1, count: 1 + (i % 3) }));
     const reach = 0.0003;
@@ -167,7 +167,7 @@ describe('a track', () => {
     expect(spotAt(track, 25_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'stop' });
   });
   test('leaves the driver at the last known place in a gap', () => expect(spotAt(track, 45_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'gap' }));
-  test('has its first and last place before and after, and none without points', () => {
+  test('has its first and last place outside its span, none without points', () => {
     expect(spotAt(track, -5)).toMatchObject({ lng: 0 });
     expect(spotAt(track, 99_000)).toMatchObject({ lng: 0.006 });
     expect(spotAt({ ...track, points: { ts: [], lat: [], lng: [], speed: [] } }, 0)).toBeNull();
@@ -198,7 +198,7 @@ test('in a short span no driver vanishes between two fixes', () => {
   for (let ms = 1; ms < 270_000; ms += 1_250) expect(driversAt(past, ms).n, String(ms)).toBe(2);
 });
 
-test('a moving driver without further fixes in the area has left it, and does not stand at its border', () => {
+test('a replay hides a moving driver that has left the area', () => {
   const minute = 60_000;
   const past = (end: number, truncated: boolean, ...at: number[]) => {
     const ts = at.map((one) => one * minute);
@@ -218,8 +218,8 @@ test('the scale of the heatmap has numbers', () => {
   expect([scale(cells(1, 120, 8)), scale(cells(1)), scale(cells())]).toEqual([[1, 10, 120], [1], [1]]);
 });
 
-test('the banner says since when ClickHouse has not answered, and changes only once a minute', () => {
-  const at = (state: 'ok' | 'stale' | 'away', seconds: number) => trouble({ state, since: 1_700_000_000_000, now: 1_700_000_000_000 + seconds * 1000 });
+test('the banner has the start of an outage, and changes once a minute', () => {
+  const at = (state: 'ok' | 'stale' | 'away', seconds: number) => problem({ state, since: 1_700_000_000_000, now: 1_700_000_000_000 + seconds * 1000 });
   expect(at('ok', 5)).toBe('');
   expect(at('away', 5)).toMatch(/^ClickHouse has not answered since \d\d:\d\d:\d\d\. /);
   expect(at('away', 5)).toBe(at('away', 59));

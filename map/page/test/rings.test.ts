@@ -15,7 +15,7 @@ test('a hole and a second outline are more than one ring', () => {
   expect(hasOneRing({ type: 'MultiPolygon', coordinates: [[square], [square]] })).toBe(false);
 });
 
-test('a corner on another copy of the world is moved to that of the outline', () => {
+test('a corner moves to the copy of the world that has the outline', () => {
   expect([13.4, 373.4, -346.6, 179].map((lng) => Math.round(nearestCopy(lng, 13) * 10) / 10)).toEqual([13.4, 13.4, 13.4, 179]);
   // A corner on the same copy keeps its exact place.
   for (const lng of [-180, 180, 13.123456789012345]) expect(nearestCopy(lng, lng)).toBe(lng);

@@ -1,7 +1,7 @@
 // Rules of a fence, and alerts about them, in words.
 import { afterEach, expect, test } from 'vitest';
 import type { Alert } from '../src/api';
-import { words } from '../src/alerts';
+import { alertText } from '../src/alerts';
 import { changedRules } from '../src/rings';
 import { kmhIn, rulesInWords, secondsIn } from '../src/rules';
 import { kmhOf, setUnit, speedOfKmh } from '../src/words';
@@ -31,7 +31,7 @@ test('a field is read in the unit in which it was shown', () => {
   expect(kmhIn('', 50, 'mph')).toBeNull();
 });
 
-test('minutes become seconds, and only 0 becomes never', () => {
+test('minutes become seconds, and only 0 means never silent', () => {
   expect(['', '0', '30', '1.5', '0.004'].map((text) => secondsIn(text, null))).toEqual([null, 0, 1800, 90, 1]);
   expect(secondsIn('1.7', 100)).toBe(100);
 });
@@ -46,7 +46,7 @@ test('only rules that were changed are sent', () => {
 });
 
 test('alerts about rules name the fence', () => {
-  const alert = (kind: Alert['kind'], speed: number | null, fence = 'Depot'): string => words({ driver_id: 'd1', ts: 0, seq: 0, kind, fence, lat: 0, lng: 0, speed, known_at: 0, seen_by: '', seen_at: 0 }, 'Anna');
+  const alert = (kind: Alert['kind'], speed: number | null, fence = 'Depot'): string => alertText({ driver_id: 'd1', ts: 0, seq: 0, kind, fence, lat: 0, lng: 0, speed, known_at: 0, seen_by: '', seen_at: 0 }, 'Anna');
   expect(alert('overstayed', null)).toBe('Anna stays too long in Depot');
   expect(alert('off_hours', null)).toBe('Anna crossed the border of Depot while it is closed');
   expect(alert('fast', 20)).toBe('Anna is too fast in Depot, 72 km/h');

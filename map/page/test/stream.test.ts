@@ -1,4 +1,4 @@
-// Connecting and reconnecting of the stream, to a simulated server.
+// The stream connects and reconnects to a simulated server.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { listen } from '../src/stream';
 
@@ -32,7 +32,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-test('the first tick of each connection is marked, after an error and after the page was hidden', () => {
+test('the first tick of each connection is marked', () => {
   const heard: [number, boolean][] = [];
   listen({ tick: ({ generation }, isFirst) => heard.push([generation, isFirst]), lost: () => {} });
   sources[0].tick(5);

@@ -1,10 +1,10 @@
-// MapLibre accepts the example of a style with streets.
+// deploy/map/style.json, the example of a style with streets, is valid for MapLibre.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { validateStyleMin, type StyleSpecification } from '@maplibre/maplibre-gl-style-spec';
 import { expect, test } from 'vitest';
 
-test('deploy/map/style.json is valid, has an attribution, and names one tile host', () => {
+test('deploy/map/style.json is valid, with an attribution and one tile host', () => {
   const text = readFileSync(join(import.meta.dirname, '../../../deploy/map/style.json'), 'utf8');
   const style = JSON.parse(text) as StyleSpecification;
   expect(validateStyleMin(style)).toEqual([]);

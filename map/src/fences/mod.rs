@@ -1,5 +1,5 @@
-//! Geofences: every viewer sees the ones valid now. Editors write them with a separate ClickHouse
-//! login, which cannot read positions.
+//! Geofences. Every viewer sees those that are valid now; editors write them with a separate
+//! ClickHouse login, which cannot read positions.
 //!
 //! Guarantee: a fence that this module stores passed the rules of `milepost fences import`, and
 //! every ring that it returns is closed.
@@ -21,7 +21,7 @@ use crate::fleet::look::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
 
-/// Most fences in one response.
+/// Maximum number of fences in one response.
 const FENCES_MAX: usize = 5_000;
 
 #[derive(Row, Serialize, Deserialize)]
@@ -38,17 +38,18 @@ impl Stored {
     /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
     ///
     /// # Errors
-    /// The fence cannot be read; the message names it. A part of it is not returned: an edit would
-    /// store that part as the whole fence.
+    /// The stored outline or rules cannot be read; the message names the fence. A partial fence is
+    /// never returned, because an edit would store the part as the whole.
     fn version(self) -> Result<Version, String> {
-        let unread = |what: &str, error: serde_json::Error| {
-            format!("the {what} of the stored fence \"{}\" cannot be read ({error})", self.name)
+        let unreadable = |part: &str, error: serde_json::Error| {
+            format!("the {part} of the stored fence \"{}\" cannot be read ({error})", self.name)
         };
         let polygons: Polygons =
-            serde_json::from_str(&self.polygons).map_err(|error| unread("outline", error))?;
+            serde_json::from_str(&self.polygons).map_err(|error| unreadable("outline", error))?;
         let polygons =
             polygons.into_iter().map(|rings| rings.into_iter().map(closed).collect()).collect();
-        let rules = serde_json::from_str(&self.rules).map_err(|error| unread("rules", error))?;
+        let rules =
+            serde_json::from_str(&self.rules).map_err(|error| unreadable("rules", error))?;
         let (from_ms, until_ms) = (self.valid_from, self.valid_until);
         Ok(Version { name: self.name, from_ms, until_ms, polygons, rules })
     }
@@ -61,7 +62,8 @@ const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_
 const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
     'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32), silent_for_s Nullable(UInt32),
     hours Nullable(String), hours_zone Nullable(String), drivers Array(String))')) AS rules";
-/// Replaces [`RULES`] if an older `milepost migrate` created the table without columns of rules.
+/// Stands in for [`RULES`] if an older `milepost migrate` created the table without columns of
+/// rules.
 const NO_RULES: &str = "'{}' AS rules";
 
 /// Reasons why stored fences were missing from the last response. Each reason is logged once, not
@@ -83,17 +85,17 @@ impl Unreadable {
 /// drivers gets the ids of the drivers to which a fence applies.
 ///
 /// # Errors
-/// The reason, in words for the viewer.
+/// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Result<Value, Error> {
-    let ask = async |rules: &str| {
+    let fetch = async |rules: &str| {
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
             WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
         );
-        store.ask(&sql).fetch_all::<Stored>().await
+        store.query(&sql).fetch_all::<Stored>().await
     };
-    let stored = match ask(RULES).await {
-        Err(error) if store.reader().lacks_column(&error) => ask(NO_RULES).await,
+    let stored = match fetch(RULES).await {
+        Err(error) if store.reader().lacks_column(&error) => fetch(NO_RULES).await,
         stored => stored,
     };
     let stored = stored.map_err(|error| failed(store, &error))?;
@@ -126,10 +128,10 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
 }
 
 /// Stores the rows that [`plan`] derives from a GeoJSON Feature, and logs `user` as the author. The
-/// caller serialises the changes of one process, because the rows are read before they are written.
+/// caller must run one change at a time, because the rows are read before they are written.
 ///
 /// # Errors
-/// The feature is invalid, or ClickHouse refused it.
+/// The feature is invalid, conflicts with another user's change, or ClickHouse did not store it.
 pub async fn put(
     writer: &Reader,
     database: &str,
@@ -139,7 +141,7 @@ pub async fn put(
     let change = change(feature).await?;
     let names = [&change.was, &change.name];
     let (now_ms, stored) =
-        read(writer, database, &names).await.map_err(|error| away(writer, &error))?;
+        read(writer, database, &names).await.map_err(|error| unavailable(writer, &error))?;
     let stored = stored.into_iter().map(Stored::version).collect::<Result<Vec<_>, _>>();
     let stored = stored.map_err(|why| Refused::Invalid(format!("{why}: import it again")))?;
     if let Some(why) = conflict(&change, &stored, now_ms) {
@@ -149,13 +151,13 @@ pub async fn put(
     if rows.is_empty() {
         return Ok(());
     }
-    write(writer, database, &rows).await.map_err(|error| away(writer, &error))?;
-    let what = if change.outline == Outline::Ended { "ended" } else { "stored" };
-    tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {what}");
+    write(writer, database, &rows).await.map_err(|error| unavailable(writer, &error))?;
+    let action = if change.outline == Outline::Ended { "ended" } else { "stored" };
+    tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {action}");
     Ok(())
 }
 
-/// Validates a Feature.
+/// Validates a GeoJSON Feature and converts it to a [`Change`].
 async fn change(feature: &Value) -> Result<Change, Refused> {
     let properties = &feature["properties"];
     let name = properties["name"].as_str().unwrap_or_default().to_owned();
@@ -214,7 +216,8 @@ fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
 async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     let feature =
         json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
-    // Comparing all sides of a polygon takes time: a blocking thread does it, so that ticks go on.
+    // Comparing all sides of a polygon takes long: a blocking thread does it, so that ticks are not
+    // delayed.
     let read =
         tokio::task::spawn_blocking(move || milepost_events::fences::read(&feature.to_string()));
     let mut read =
@@ -227,7 +230,7 @@ async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     Ok(read.fences.swap_remove(0).polygons)
 }
 
-/// Replaces "ring 0", the term of a GeoJSON file, with the term that the map's editor shows.
+/// Rewords a fault of the first ring: a file has "ring 0", the map's editor shows "the outline".
 fn in_editor_terms(fault: &str) -> String {
     let Some(fault) = fault.strip_prefix("ring 0: ") else { return fault.to_owned() };
     if fault.contains("points; a ring has at least 4") || fault == "has no area" {
@@ -236,13 +239,14 @@ fn in_editor_terms(fault: &str) -> String {
     format!("the outline {fault}")
 }
 
+/// Reads all versions of the named fences, and ClickHouse's time in milliseconds since 1970.
 async fn read(
     writer: &Reader,
     database: &str,
     names: &[&String],
 ) -> Result<(i64, Vec<Stored>), clickhouse::error::Error> {
     let client = writer.client();
-    let ask = async |rules: &str| {
+    let fetch = async |rules: &str| {
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
         );
@@ -250,8 +254,8 @@ async fn read(
     };
     let now = client.query("SELECT toUnixTimestamp64Milli(now64(3))").fetch_one::<i64>();
     let stored = async {
-        match ask(RULES).await {
-            Err(error) if writer.lacks_column(&error) => ask(NO_RULES).await,
+        match fetch(RULES).await {
+            Err(error) if writer.lacks_column(&error) => fetch(NO_RULES).await,
             stored => stored,
         }
     };
@@ -264,7 +268,7 @@ async fn write(
     database: &str,
     rows: &[Version],
 ) -> Result<(), clickhouse::error::Error> {
-    // Without rules the row also fits a table that has no columns of them.
+    // Without rules the insert also works on a table that has no columns of rules.
     let (columns, values) = if rows.iter().all(|row| row.rules.is_none()) {
         ("", "")
     } else {
@@ -293,23 +297,26 @@ async fn write(
     query.execute().await
 }
 
-fn away(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
+/// Logs a failure of ClickHouse, and converts it to a message for the viewer.
+fn unavailable(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     tracing::warn!(%error, "a fence was not stored");
     let (code, advice) = writer.failed(error);
     let why = advice.or_else(|| code.map(|code| format!("code {code}")));
-    Refused::Away(format!(
+    Refused::Unavailable(format!(
         "ClickHouse did not store the fence: {}",
         why.unwrap_or_else(|| "no answer".to_owned())
     ))
 }
 
-/// Reason why a fence was not stored.
+/// Reason why a fence was not stored, with a message for the viewer.
 #[derive(Debug)]
 pub enum Refused {
+    /// The request is invalid.
     Invalid(String),
     /// Another viewer changed the outline after this one had read it.
     Conflict(String),
-    Away(String),
+    /// ClickHouse did not store the fence.
+    Unavailable(String),
 }
 
 #[cfg(test)]

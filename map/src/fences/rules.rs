@@ -10,15 +10,15 @@ const KEYS: [&str; 6] =
     ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"];
 
 /// Adds the rules to a feature's properties. `has_drivers` is false for a viewer of a part of the
-/// fleet, who may not learn the ids.
+/// fleet, who may not see the ids of other drivers.
 pub fn show(rules: &FenceRules, properties: &mut Map<String, Value>, has_drivers: bool) {
     if let Ok(Value::Object(rules)) = serde_json::to_value(rules) {
         properties.extend(rules.into_iter().filter(|(key, _)| has_drivers || key != "drivers"));
     }
 }
 
-/// Returns the rules that result if the properties of a request replace those of `before`. A key
-/// that the request leaves out keeps its rule; null removes it.
+/// Returns the rules of `before` with the properties of a request applied. A key that the request
+/// leaves out keeps its rule; null removes it.
 ///
 /// # Errors
 /// A rule is invalid; the message names the property and what is expected.
@@ -28,12 +28,13 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
         if let Some(value) = properties.get(key) {
             let is_removed = key == "drivers" && value.is_null();
             rules[key] = if is_removed { json!([]) } else { value.clone() };
-            // One key at a time, so that the error names the property.
+            // Parsing after each key, so that the error names the property.
             serde_json::from_value::<FenceRules>(rules.clone())
                 .map_err(|error| format!("properties.{key}: {error}"))?;
         }
     }
-    // Without hours, whether removed now or never stored, a stored zone means nothing.
+    // A stored zone has no meaning without hours, whether these are removed now or were never
+    // stored.
     if rules["hours"].is_null() && properties.get("hours_zone").is_none_or(Value::is_null) {
         rules["hours_zone"] = Value::Null;
     }
@@ -41,8 +42,8 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
     serde_json::from_value(rules).map_err(|error| error.to_string())
 }
 
-/// Refuses what [`FenceRules::read`] refuses. Errors about numbers use the words of the page's
-/// form.
+/// Rejects the rules that [`FenceRules::read`] rejects. Errors about numbers use the labels of the
+/// page's form.
 fn check(rules: &Value) -> Result<(), String> {
     let mut faults = Vec::new();
     let _ = FenceRules::read(rules, &mut faults);

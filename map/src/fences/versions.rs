@@ -28,9 +28,10 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outline {
     New(Polygons),
-    /// Omitted: the stored outline stays, even if another viewer has changed it meanwhile.
+    /// The geometry is omitted: the stored outline stays, even if another viewer has changed it
+    /// meanwhile.
     Same,
-    /// The fence ends.
+    /// The geometry is null: the fence ends.
     Ended,
 }
 
@@ -43,7 +44,7 @@ pub struct Change {
     /// The version to change; `None`: the one that is valid now.
     pub from_ms: Option<i64>,
     pub until_ms: Option<i64>,
-    /// Recount earlier visits with the new outline and name.
+    /// The version is replaced instead of ended, so that earlier visits are recounted.
     pub rewrites_past: bool,
     pub outline: Outline,
     /// [`fingerprint`] of the outline that the editor started from; `None`: unknown.
@@ -57,16 +58,19 @@ pub struct Change {
 /// # Errors
 /// The version to change does not exist or has ended, the new name is taken, or a rule is invalid.
 pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Version>, String> {
-    let of = |name: &str| stored.iter().filter(move |row| row.name == name).collect::<Vec<_>>();
+    let versions_of =
+        |name: &str| stored.iter().filter(move |row| row.name == name).collect::<Vec<_>>();
     let is_valid = |row: &&&Version| row.from_ms <= now_ms && now_ms < row.until_ms;
-    let versions = of(&change.was);
+    let versions = versions_of(&change.was);
     let target = match change.from_ms {
         Some(from_ms) => versions.iter().find(|row| row.from_ms == from_ms),
         None => versions.iter().filter(is_valid).max_by_key(|row| row.from_ms),
     };
-    let renamed = change.name != change.was;
-    if renamed
-        && of(&change.name).iter().any(|row| row.until_ms > now_ms && row.until_ms > row.from_ms)
+    let is_renamed = change.name != change.was;
+    if is_renamed
+        && versions_of(&change.name)
+            .iter()
+            .any(|row| row.until_ms > now_ms && row.until_ms > row.from_ms)
     {
         return Err(format!("there is already a fence \"{}\"", change.name));
     }
@@ -77,7 +81,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         return Ok(vec![Version { until_ms: now_ms.max(target.from_ms), ..(**target).clone() }]);
     }
     let Some(target) = target else {
-        if renamed {
+        if is_renamed {
             return Err(format!("there is no fence \"{}\" to rename", change.was));
         }
         let Outline::New(polygons) = &change.outline else {
@@ -111,7 +115,8 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         },
         rules: rules::changed(&target.rules, &change.properties)?,
     };
-    let has_same_span = !renamed && target.polygons == next.polygons && target.until_ms == until_ms;
+    let has_same_span =
+        !is_renamed && target.polygons == next.polygons && target.until_ms == until_ms;
     if has_same_span && next.rules == target.rules {
         return Ok(Vec::new());
     }
@@ -122,13 +127,13 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
                 .to_owned(),
         );
     }
-    // No new version if only rules change, which have no effect on earlier visits, if the request
-    // rewrites the past, or if the version has not begun.
+    // Replaces the version instead of beginning a new one in three cases: only rules change, which
+    // have no effect on earlier visits; the request rewrites the past; the version has not begun.
     if is_in_place || target.from_ms >= now_ms {
         let next = Version { from_ms: target.from_ms, ..next };
         check_span(&next, Some(target), stored)?;
         let mut rows = vec![next];
-        if renamed {
+        if is_renamed {
             rows.push(Version { until_ms: target.from_ms, ..(**target).clone() });
         }
         return Ok(rows);
@@ -137,14 +142,15 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     Ok(vec![Version { until_ms: now_ms, ..(**target).clone() }, next])
 }
 
-/// Identifies an outline: 16 hexadecimal digits.
+/// Returns 16 hexadecimal digits that identify an outline.
 #[must_use]
 pub fn fingerprint(polygons: &Polygons) -> String {
     let hash = digest(&SHA256, json!(polygons).to_string().as_bytes());
     hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the reason if the new outline would overwrite a change that the editor has not seen.
+/// Returns why a new outline conflicts with a change that its editor has not seen; `None`: no
+/// conflict.
 #[must_use]
 pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<String> {
     let (Some(seen), Outline::New(_)) = (&change.seen, &change.outline) else { return None };
@@ -159,9 +165,9 @@ pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<Stri
         .then(|| "another user changed this outline after you opened it".to_owned())
 }
 
-/// Refuses a version that ends before it begins, or that would replace or overlap another version
-/// of its name. `target`: the version that it follows or replaces; it may overlap what `target`
-/// overlaps.
+/// Rejects a version that ends before it begins, or that would replace or overlap another version
+/// of its name. `target`: the version that it follows or replaces; an overlap that `target` already
+/// has is allowed.
 fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> Result<(), String> {
     if next.until_ms <= next.from_ms {
         return Err("properties.valid_until: expected a time in the future".to_owned());
@@ -186,7 +192,8 @@ fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> R
     }
 }
 
-/// Returns the gap between the version that ended last, or 1970, and the next planned one.
+/// Returns the validity of a new fence: from the end of the version that ended last, or 1970, to
+/// the begin of the next planned version, at most `until_ms`.
 fn free_span(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
     let ended = versions.iter().map(|row| row.until_ms).filter(|until_ms| *until_ms <= now_ms);
     let planned = versions.iter().filter(|row| row.until_ms > row.from_ms).map(|row| row.from_ms);
@@ -237,7 +244,8 @@ mod tests {
         let rewritten = version("yard", 0, NO_END_MS, 2.0);
         assert!(why(std::slice::from_ref(&rewritten)).unwrap().contains("changed this outline"));
         assert!(why(&[ended]).unwrap().contains("removed or renamed"));
-        // A request that does not say what it started from, or keeps the outline, has no conflict.
+        // A request without the fingerprint that it started from, or without an outline, never
+        // conflicts.
         for change in [
             Change { seen: None, ..change.clone() },
             Change { outline: Outline::Same, ..change.clone() },
@@ -333,7 +341,7 @@ mod tests {
         let stored = [version("yard", 0, NO_END_MS, 1.0), version("gate", 0, 500, 3.0)];
         let change = Change { rewrites_past: true, ..edit("gate", "yard", Some(0), 1.0) };
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
-        // The other fence may begin later, too: visits at that time would count twice.
+        // A fence that begins later is in the way, too: visits at that time would count twice.
         let stored = [stored[0].clone(), version("gate", 100, 500, 3.0)];
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
     }

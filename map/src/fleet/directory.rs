@@ -4,13 +4,13 @@
 
 use std::collections::HashMap;
 
-/// Group number of a driver without a group.
+/// Number that stands for "no group".
 pub const NO_GROUP: u16 = 0;
 
 #[derive(Debug, Default)]
 struct Card {
     name: String,
-    /// `name` in lower case, for the search.
+    /// `name` in lower case, to search in any case.
     folded: String,
     group: u16,
 }
@@ -31,8 +31,8 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// Takes rows of (driver id, name, group); a later row of the same id overrides the
-    /// values that it has.
+    /// Builds a directory from rows of (driver id, name, group). A later row of an id overrides the
+    /// earlier one's name and group with those that it has.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = (String, String, String)>) -> Self {
         let mut this = Self::default();
@@ -94,7 +94,7 @@ impl Directory {
         groups
     }
 
-    /// Resolves group names to one flag per group number.
+    /// Returns one flag per group number: whether `groups` accepts the group's name.
     #[must_use]
     pub fn flags<'a>(&self, groups: impl Fn(&str) -> bool + 'a) -> Vec<bool> {
         let named = self.groups.iter().enumerate();

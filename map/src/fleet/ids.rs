@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// An id has 1 to 64 bytes.
+/// Maximum length of an id, in bytes; the minimum is 1.
 pub const ID_BYTES_MAX: usize = 64;
 
 /// Assigns a number to each id.
@@ -22,7 +22,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Number of ids.
+    /// Returns the number of ids.
     #[must_use]
     pub fn count(&self) -> usize {
         self.index.len()
@@ -78,6 +78,7 @@ impl Ids {
         }
     }
 
+    /// Moves all ids together, without the bytes of removed ones. Numbers stay.
     fn compact(&mut self) {
         let mut bytes = Vec::with_capacity(self.bytes.len() - self.wasted);
         for kept in &mut self.places {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Fleet, Row, UNKNOWN};
 
-/// Speed below which a driver counts as standing, in cm/s: GPS noise alone reaches it.
+/// Speed below which a driver counts as standing, in cm/s: GPS noise alone can look this fast.
 const STANDING_CMS: u16 = 50;
 
 /// A driver's state; the discriminant is its bit in [`Look::states`].
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// Limits between states, in seconds since a fix.
+/// Ages of a fix, in seconds, from which its driver is silent or hidden.
 #[derive(Debug, Clone, Copy)]
 pub struct Ages {
     pub silent_s: i64,
@@ -103,7 +103,7 @@ impl Scope {
     }
 }
 
-/// A scope, and the states to show. Viewers with an equal look share tiles.
+/// The scope and the states that a viewer sees. Viewers with an equal look share tiles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Look {
     pub scope: Arc<Scope>,
@@ -117,7 +117,7 @@ impl Default for Look {
     }
 }
 
-/// A [`Look`] at a given time, with its groups and drivers resolved to the fleet's numbers.
+/// A [`Look`] as of a given time, with its groups and drivers resolved to the fleet's numbers.
 pub struct Filter<'a> {
     fleet: &'a Fleet,
     ages: Ages,
@@ -153,6 +153,7 @@ impl<'a> Filter<'a> {
         self.ages.state(ts_s, speed_cms, self.now_s)
     }
 
+    /// Whether the scope contains the driver, and the look shows the driver's state.
     #[must_use]
     pub fn shows(&self, row: &Row) -> bool {
         self.state(i64::from(row.ts_s), row.speed_cms) as u8 & self.states != 0

@@ -1,9 +1,9 @@
-//! Every driver's last position in memory, in the order of the map. A cache, read again at every
-//! start.
+//! Every driver's last position in memory, sorted along the Z-order curve of [`crate::geo`]. It is
+//! a cache: each start of the process reads it from ClickHouse.
 //!
-//! Guarantee: a driver's fix is the greatest one taken, whatever the order, as in `last_positions`.
-//! At most `drivers_max` drivers are in memory, each in [`DRIVER_BYTES`] plus its id; others are
-//! only counted.
+//! Guarantee: a driver's fix is the greatest one received, in any order of arrival, as in
+//! `last_positions`. At most `drivers_max` drivers are in memory, each in [`DRIVER_BYTES`] plus its
+//! id; rows of further drivers are only counted.
 
 pub mod directory;
 pub mod ids;
@@ -19,12 +19,12 @@ use crate::geo::{KEY_BITS, Tile, key};
 
 /// Memory per driver without its id; a growing vector can take twice as much for a while.
 pub const DRIVER_BYTES: usize = 150;
-/// Most drivers: a row's key has this many bits for the driver's number.
+/// Maximum number of drivers: a row's key has 24 bits for the driver's number.
 pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
 /// An unknown speed or heading.
 pub const UNKNOWN: u16 = u16::MAX;
 
-/// A driver's fix, as `last_positions_state` has it. The fields are in the order of the table's
+/// A driver's fix, as `last_positions_state` stores it. The fields are in the order of the table's
 /// `version`, so the greater of two fixes is the newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fix {
@@ -43,10 +43,10 @@ pub struct Fix {
     pub acc_dm: u16,
 }
 
-/// A driver's entry in the map's sort order, with the fields that tiles show.
+/// A driver's entry in the order of the Z-order curve, with the fields that tiles show.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Position on the Z-order curve, then the driver's number.
+    /// Position on the Z-order curve (the upper 40 bits), then the driver's number (24 bits).
     key: u64,
     pub lat_e7: i32,
     pub lng_e7: i32,
@@ -87,8 +87,9 @@ pub struct Fleet {
     ids: Ids,
     /// Newest fix of each driver, by number.
     fixes: Vec<Fix>,
-    /// Last full read that contained the driver, by number.
+    /// Number of the last full read that contained the driver, by driver number.
     passes: Vec<u8>,
+    /// Number of the current or last full read; wraps.
     pass: u8,
     rows: Vec<Row>,
     /// Buffer in which the next `rows` are built.
@@ -135,25 +136,26 @@ impl Fleet {
         self.len() == 0
     }
 
-    /// Rows left out since [`Fleet::begin_pass`]: `drivers_max` was reached, or the id is invalid.
+    /// Returns the number of rows left out since [`Fleet::begin_pass`], because `drivers_max` was
+    /// reached or the id is invalid.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Arrival of the newest message at milepost, in milliseconds since 1970.
+    /// Returns when milepost received the newest message, in milliseconds since 1970.
     #[must_use]
     pub fn newest_ms(&self) -> Option<i64> {
         self.newest_ms
     }
 
-    /// Every driver's number and fix, in the order of numbers.
+    /// Returns every driver's number and fix, ordered by number.
     pub fn fixes(&self) -> impl Iterator<Item = (u32, &Fix)> {
         // `end_pass` marks the fixes of removed drivers with `i64::MIN`.
         (0..u32::MAX).zip(&self.fixes).filter(|(_, fix)| fix.received_ms != i64::MIN)
     }
 
-    /// Names and groups.
+    /// Returns names and groups.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
@@ -169,20 +171,20 @@ impl Fleet {
         }
     }
 
-    /// A driver's group, by number.
+    /// Returns a driver's group, by number.
     #[must_use]
     pub fn group(&self, number: u32) -> u16 {
         self.groups.get(number as usize).copied().unwrap_or(NO_GROUP)
     }
 
-    /// Starts a full read: drivers that are not in it are removed at its end.
+    /// Starts a full read; [`Fleet::end_pass`] removes the drivers that it did not contain.
     pub fn begin_pass(&mut self) {
         self.pass = self.pass.wrapping_add(1);
         self.left_out = 0;
     }
 
-    /// Takes over a driver's fix if it is newer; it becomes visible at the next [`Fleet::commit`].
-    pub fn take(&mut self, id: &[u8], fix: Fix) {
+    /// Stores a driver's fix if it is newer than the known one. [`Fleet::commit`] makes it visible.
+    pub fn update(&mut self, id: &[u8], fix: Fix) {
         let number = match self.ids.find(id) {
             Some(number) => {
                 self.passes[number as usize] = self.pass;
@@ -202,7 +204,7 @@ impl Fleet {
             None => self.add(id, fix),
         };
         self.newest_ms = self.newest_ms.max(Some(fix.received_ms));
-        self.change(number);
+        self.mark_changed(number);
     }
 
     fn add(&mut self, id: &[u8], fix: Fix) -> u32 {
@@ -215,7 +217,7 @@ impl Fleet {
         } else {
             (self.fixes[at], self.passes[at]) = (fix, self.pass);
         }
-        // Names may be known before the first driver: `groups` is still empty then.
+        // Names may be read before the first driver: `groups` is still empty then.
         if self.directory.has_groups() {
             self.groups.resize(self.fixes.len(), NO_GROUP);
             self.groups[at] = self.directory.group(id);
@@ -223,7 +225,7 @@ impl Fleet {
         number
     }
 
-    fn change(&mut self, number: u32) {
+    fn mark_changed(&mut self, number: u32) {
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
         if self.is_changed[word] & bit == 0 {
             self.is_changed[word] |= bit;
@@ -231,19 +233,19 @@ impl Fleet {
         }
     }
 
-    /// Ends a full read and removes the drivers that were not in it. Becomes visible at the next
-    /// [`Fleet::commit`].
+    /// Ends a full read and removes the drivers that it did not contain. [`Fleet::commit`] makes
+    /// the removals visible.
     pub fn end_pass(&mut self) {
         for number in 0..u32::try_from(self.passes.len()).unwrap_or(u32::MAX) {
             if self.passes[number as usize] != self.pass && !self.ids.id(number).is_empty() {
                 self.ids.remove(number);
                 self.fixes[number as usize].received_ms = i64::MIN; // no longer visible
-                self.change(number);
+                self.mark_changed(number);
             }
         }
     }
 
-    /// Sorts the changed drivers into the map's order and returns how many changed.
+    /// Merges the changed drivers into the sorted rows, and returns how many changed.
     pub fn commit(&mut self) -> usize {
         let changed = self.changed.len();
         if changed == 0 {
@@ -253,14 +255,14 @@ impl Fleet {
         let mut new: Vec<Row> =
             present.map(|number| Row::new(*number, &self.fixes[*number as usize])).collect();
         new.sort_unstable_by_key(|row| row.key);
-        let is_old = |row: &&Row| {
+        let is_unchanged = |row: &&Row| {
             let number = row.number() as usize;
             self.is_changed[number / 64] & 1 << (number % 64) == 0
         };
         self.spare.clear();
         self.spare.reserve_exact(self.ids.count());
         let mut new = new.into_iter().peekable();
-        for row in self.rows.iter().filter(is_old) {
+        for row in self.rows.iter().filter(is_unchanged) {
             while let Some(before) = new.next_if(|new| new.key < row.key) {
                 self.spare.push(before);
             }
@@ -274,7 +276,7 @@ impl Fleet {
         changed
     }
 
-    /// Returns the drivers in a tile, in the order of the map.
+    /// Returns the drivers in a tile, sorted along the Z-order curve.
     #[must_use]
     pub fn in_tile(&self, tile: Tile) -> &[Row] {
         let (from, to) = tile.keys();
@@ -282,37 +284,37 @@ impl Fleet {
         &self.rows[Range { start: at(from), end: at(to) }]
     }
 
-    /// Returns all drivers, in the order of the map.
+    /// Returns all drivers, sorted along the Z-order curve.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// A driver's id, by number.
+    /// Returns a driver's id, by number.
     #[must_use]
     pub fn id(&self, number: u32) -> &[u8] {
         self.ids.id(number)
     }
 
-    /// A driver's fix, by number.
+    /// Returns a driver's fix, by number.
     #[must_use]
     pub fn fix(&self, number: u32) -> &Fix {
         &self.fixes[number as usize]
     }
 
-    /// A driver's number.
+    /// Returns a driver's number, by id.
     #[must_use]
     pub fn number(&self, id: &str) -> Option<u32> {
         self.ids.find(id.as_bytes())
     }
 
-    /// A driver's fix, by id.
+    /// Returns a driver's fix, by id.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Fix> {
         self.number(id).map(|number| self.fix(number))
     }
 
-    /// Returns the first ids in alphabetical order that begin with the prefix.
+    /// Returns the first `limit` ids, in alphabetical order, that begin with the prefix.
     #[must_use]
     pub fn search(&self, prefix: &str, allows: impl Fn(u32) -> bool, limit: usize) -> Vec<String> {
         let mut found: Vec<&[u8]> = Vec::new();
@@ -330,8 +332,9 @@ impl Fleet {
         found.into_iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect()
     }
 
-    /// Returns the ids of drivers whose id or name contains `text` in any case: those that begin
-    /// with it first, both groups in alphabetical order. An empty string matches every driver.
+    /// Returns the first `limit` ids of drivers whose id or name contains `text` in any case: first
+    /// the ids that begin with it, then the rest, each in alphabetical order. An empty string
+    /// matches every driver.
     #[must_use]
     pub fn find_anywhere(
         &self,

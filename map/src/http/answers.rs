@@ -14,18 +14,19 @@ use crate::wire::{GZIP_BYTES_MIN, gzip};
 pub(super) const JSON: &str = "application/json";
 pub(super) const BINARY: &str = "application/octet-stream";
 
-/// 400: explains an invalid parameter.
+/// Refuses an invalid request with 400; the message says what is valid.
 pub(super) fn bad(what: String) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, what)
 }
 
-pub(super) fn away(why: String) -> Refusal {
+/// Refuses a request with 503, because ClickHouse cannot answer it now.
+pub(super) fn unavailable(why: String) -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 pub(super) type Answer = Result<Response, Refusal>;
 
-/// 404 if the driver is outside of the viewer's scope, as if it did not exist.
+/// Refuses a driver outside the viewer's scope with 404, as if it did not exist.
 pub(super) fn in_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), Refusal> {
     if viewer.scope.has(&state.live.fleet(), id) { Ok(()) } else { Err(unknown(id)) }
 }
@@ -34,7 +35,8 @@ pub(super) fn unknown(id: &str) -> Refusal {
     Refusal(StatusCode::NOT_FOUND, format!("there is no driver {id}"))
 }
 
-/// Returns the value as JSON; 500 if it cannot be serialised: an empty 200 would read as "no data".
+/// Returns the value as JSON, or a refusal with 500 if it cannot be serialised: an empty 200 would
+/// read as "no data".
 pub(super) fn as_json(value: &impl Serialize) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(value).map_err(|error| {
         tracing::error!(%error, "a response cannot be serialised");
@@ -49,7 +51,8 @@ pub(super) fn answer(value: &impl Serialize) -> Response {
     answer.into_response()
 }
 
-/// Builds a response that may be long, compressed with gzip if the client accepts it.
+/// Builds a response of any length; from [`GZIP_BYTES_MIN`] on it is compressed if the client
+/// accepts gzip.
 pub(super) fn packed(headers: &HeaderMap, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
     let bytes = bytes.into();
     let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);

@@ -20,22 +20,22 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
 use super::answers::{
-    Answer, BINARY, JSON, answer, away, bad, in_scope, packed, takes_gzip, unknown, value,
+    Answer, BINARY, JSON, answer, bad, in_scope, packed, takes_gzip, unavailable, unknown, value,
 };
 use super::files;
 use super::refusal::Refusal;
 use super::state::{State, Viewer, until_shutdown};
-use super::written::{may_edit_fences, may_write};
+use super::writes::{may_edit_fences, may_write};
 use crate::fleet::look::{Look, Scope};
 use crate::fleet::{Fix, Fleet, UNKNOWN};
 use crate::live::Tick;
 use crate::params::{self, Params};
 use crate::wire;
 
-/// Most positions in one response.
+/// Maximum number of positions in one response.
 const POSITIONS_MAX: usize = 10_000;
 /// Default number of drivers in one response.
-const DRIVERS: usize = 20;
+const DRIVERS_DEFAULT: usize = 20;
 /// The query loop counts as hung after this long without an iteration: a query takes at most about
 /// a minute.
 const SILENT_MAX: Duration = Duration::from_secs(120);
@@ -89,8 +89,8 @@ async fn config(
     })))
 }
 
-/// Returns the requested tiles that differ from the client's versions, all in one response: a
-/// request costs more than its content.
+/// Returns the requested tiles whose versions differ from the client's, all in one response: a
+/// request costs more than the bytes of a tile.
 async fn live_tiles(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -100,7 +100,7 @@ async fn live_tiles(
     let params = Params::new(query.as_deref(), &["of", "states"]).map_err(bad)?;
     let wanted = params.tiles().map_err(bad)?;
     let look = Look { scope: Arc::clone(&viewer.scope), states: params.states().map_err(bad)? };
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &look);
     let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
     let changed: Vec<_> =
@@ -119,14 +119,14 @@ async fn live_tiles(
     Ok(answer)
 }
 
-/// Server-sent events: one tick a second until the viewer leaves.
+/// Streams one tick a second as server-sent events, until the client disconnects.
 async fn stream(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
-    let place = Arc::clone(&state.viewers).try_acquire_owned().map_err(|_| {
+    let permit = Arc::clone(&state.viewers).try_acquire_owned().map_err(|_| {
         let most = state.config.http.viewers_max;
         Refusal(
             StatusCode::TOO_MANY_REQUESTS,
@@ -137,10 +137,10 @@ async fn stream(
     let viewer = Listener {
         scope: viewer.scope,
         ticks: state.live.ticks(),
-        ending: state.ending.clone(),
+        shutdown: state.shutdown.clone(),
         state,
         is_new: true,
-        _place: place,
+        _permit: permit,
     };
     let events = stream::unfold(viewer, async |mut viewer| {
         let event = viewer.next().await?;
@@ -149,7 +149,8 @@ async fn stream(
     let mut answer = Body::from_stream(events).into_response();
     answer.headers_mut().insert(CONTENT_TYPE, value("text/event-stream"));
     answer.headers_mut().insert(CACHE_CONTROL, value("no-store"));
-    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no")); // otherwise nginx buffers the stream
+    // nginx would buffer the stream otherwise.
+    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no"));
     Ok(answer)
 }
 
@@ -157,17 +158,19 @@ async fn stream(
 struct Listener {
     scope: Arc<Scope>,
     ticks: watch::Receiver<Tick>,
-    ending: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
     state: Arc<State>,
     is_new: bool,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Listener {
-    /// Returns the newest tick; a slow reader skips those between. `None`: the process ends.
+    /// Waits for the next event. A slow client gets only the newest tick; `None`: the process shuts
+    /// down.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
-            let _ = self.state.live.wait_until_fresh().await; // on failure, the tick says so
+            // If nothing has been read yet, the tick has the state `away`.
+            let _ = self.state.live.wait_until_fresh().await;
             return Some(self.event());
         }
         tokio::select! {
@@ -176,7 +179,7 @@ impl Listener {
                 Some(self.event())
             }
             () = tokio::time::sleep(KEEP_ALIVE) => Some(Bytes::from_static(b": still here\n\n")),
-            () = until_shutdown(&mut self.ending) => None,
+            () = until_shutdown(&mut self.shutdown) => None,
         }
     }
 
@@ -197,7 +200,7 @@ fn event(tick: &Tick) -> Bytes {
     Bytes::from(format!("event: tick\ndata: {json}\n\n"))
 }
 
-/// A fix in plain units.
+/// A fix in degrees, metres, metres per second and milliseconds since 1970.
 #[derive(Serialize)]
 struct Position {
     driver_id: String,
@@ -236,18 +239,18 @@ async fn positions(
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["bbox", "since"]).map_err(bad)?;
     let (bbox, since) = (params.bbox().map_err(bad)?, params.time_ms("since", 0).map_err(bad)?);
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     let mut points = Vec::new();
     {
         let fleet = state.live.fleet();
         let look = Look { scope: viewer.scope, ..Look::default() };
         let filter = state.live.filter(&fleet, &look);
-        let inside = fleet.rows().iter().filter(|row| bbox.holds(row.lat_e7, row.lng_e7));
+        let inside = fleet.rows().iter().filter(|row| bbox.contains(row.lat_e7, row.lng_e7));
         let inside = inside.filter(|row| filter.allows(row.number()));
         let inside = inside.map(|row| (fleet.id(row.number()), fleet.fix(row.number())));
-        let newer = inside.filter(|(_, fix)| fix.received_ms >= since);
+        let received_since = inside.filter(|(_, fix)| fix.received_ms >= since);
         points.extend(
-            newer
+            received_since
                 .take(POSITIONS_MAX + 1)
                 .map(|(id, fix)| Position::new(&String::from_utf8_lossy(id), fix)),
         );
@@ -264,21 +267,22 @@ async fn drivers(
     RawQuery(query): RawQuery,
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["prefix", "find", "limit"]).map_err(bad)?;
-    let (prefix, limit) = (params.prefix().map_err(bad)?, params.limit(DRIVERS).map_err(bad)?);
+    let (prefix, limit) =
+        (params.prefix().map_err(bad)?, params.limit(DRIVERS_DEFAULT).map_err(bad)?);
     let text = params.find().map_err(bad)?;
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     let fleet = state.live.fleet();
     let filter = state.live.filter(&fleet, &Look { scope: viewer.scope, ..Look::default() });
     let drivers = match text {
         Some(text) => fleet.find_anywhere(text, |number| filter.allows(number), limit),
         None => fleet.search(prefix, |number| filter.allows(number), limit),
     };
-    let found: Vec<_> = drivers.iter().map(|id| named(&fleet, id)).collect();
+    let found: Vec<_> = drivers.iter().map(|id| named_driver(&fleet, id)).collect();
     Ok(answer(&json!({ "drivers": drivers, "found": found })))
 }
 
-/// A driver's id, name and group.
-fn named(fleet: &Fleet, id: &str) -> serde_json::Value {
+/// Returns a driver's id, name and group as JSON.
+fn named_driver(fleet: &Fleet, id: &str) -> serde_json::Value {
     let directory = fleet.directory();
     let group = directory.group_name(directory.group(id.as_bytes()));
     json!({ "driver_id": id, "name": directory.name(id), "group": group })
@@ -292,13 +296,13 @@ async fn driver(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    state.live.wait_until_fresh().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
     in_scope(&state, &viewer, id)?;
     let fix = state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))?;
     Ok(answer(&Position::new(id, &fix)))
 }
 
-/// Returns names and groups of the drivers that a page shows.
+/// Returns names and groups of the requested drivers, without those outside the viewer's scope.
 async fn names(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -309,7 +313,7 @@ async fn names(
     let ids = params.drivers().map_err(bad)?;
     let fleet = state.live.fleet();
     let seen = ids.iter().filter(|id| viewer.scope.has(&fleet, id));
-    let names: Vec<_> = seen.map(|id| named(&fleet, id)).collect();
+    let names: Vec<_> = seen.map(|id| named_driver(&fleet, id)).collect();
     Ok(packed(&headers, JSON, json!({ "names": names }).to_string().into_bytes()))
 }
 
@@ -321,8 +325,9 @@ async fn livez(From(state): From<Arc<State>>) -> Response {
 }
 
 async fn readyz(From(state): From<Arc<State>>) -> Response {
-    let troubles: Vec<_> = files::trouble().into_iter().chain(state.live.troubles()).collect();
-    verdict("ready", &troubles)
+    let unready_reasons: Vec<_> =
+        files::unready_reason().into_iter().chain(state.live.unready_reasons()).collect();
+    verdict("ready", &unready_reasons)
 }
 
 fn verdict(good: &str, wrong: &[String]) -> Response {

@@ -17,7 +17,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/basemap.pmtiles", get(range))
 }
 
-/// Returns one range. A request without a range is refused, because the file may have gigabytes.
+/// Returns one range. A request without a range is refused, because the file may be gigabytes long.
 async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Response, Refusal> {
     let refused = |status, what: &str| Refusal(status, what.to_owned());
     let path = state.config.map.basemap.clone();
@@ -42,7 +42,7 @@ async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Resp
         (CONTENT_RANGE, content),
         (ACCEPT_RANGES, "bytes".to_owned()),
         (ETAG, range.tag),
-        // The file may be replaced; the reader compares the ETag of each range.
+        // The file may be replaced at any time: the page's reader compares the ETags of ranges.
         (CACHE_CONTROL, "private, max-age=3600".to_owned()),
     ];
     let mut answer = (StatusCode::PARTIAL_CONTENT, range.bytes).into_response();

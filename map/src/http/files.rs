@@ -8,7 +8,8 @@ include!(concat!(env!("OUT_DIR"), "/page.rs"));
 pub(super) const MISSING: &str =
     "this milepost-map was built without its page: run `make page`, and build it again";
 
-/// Why the page cannot be shown. A debug build may lack it: tests of the API build without Node.
-pub(super) fn trouble() -> Option<String> {
+/// Returns why a release build cannot show the page. A debug build may lack the page, because tests
+/// of the API build without Node.
+pub(super) fn unready_reason() -> Option<String> {
     (FILES.is_empty() && !cfg!(debug_assertions)).then(|| format!("page: {MISSING}"))
 }

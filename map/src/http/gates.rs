@@ -10,16 +10,18 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Most addresses with their own gate, because a login from there succeeded.
+/// Maximum number of addresses with their own gate, because a login from there succeeded.
 const KNOWN_PEERS_MAX: usize = 10_000;
 
-/// Every login waits at a gate before it is compared, and a wrong login keeps the gate shut for a
-/// second, even if its client disconnects: otherwise 200 connections could guess 200 times per
-/// second. An address that has logged in has its own gate, so that an attacker does not lock out
-/// viewers.
+/// Locks through which logins pass one at a time. Each login waits at a gate before it is compared,
+/// and a wrong one keeps the gate closed for a second, even if its client disconnects: otherwise
+/// 200 connections could guess 200 times per second. An address that has logged in has its own
+/// gate, so that an attacker elsewhere does not lock it out.
 #[derive(Debug, Default)]
 pub struct Gates {
-    strangers: Arc<Mutex<()>>,
+    /// The gate that all other addresses share.
+    shared: Arc<Mutex<()>>,
+    /// Gates of addresses that have logged in.
     known: std::sync::Mutex<HashMap<IpAddr, Arc<Mutex<()>>>>,
 }
 
@@ -28,11 +30,11 @@ impl Gates {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits at the gate. `peer`: `None` if viewers log in through a proxy, because all requests
-    /// then come from its address.
+    /// Waits until the gate of `peer` is open. `None`: viewers log in through a proxy, from whose
+    /// address all requests come.
     pub(super) async fn pass(&self, peer: Option<IpAddr>) -> OwnedMutexGuard<()> {
         let own = peer.and_then(|peer| self.lock_known().get(&peer).cloned());
-        own.unwrap_or_else(|| Arc::clone(&self.strangers)).lock_owned().await
+        own.unwrap_or_else(|| Arc::clone(&self.shared)).lock_owned().await
     }
 
     /// Gives the address its own gate, after a successful login.

@@ -27,21 +27,21 @@ use milepost_observe::now;
 use crate::access::Link;
 use crate::config::{Http, Map};
 
-/// How long a failed login keeps its gate shut.
+/// How long a failed login keeps its gate closed.
 const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
 /// Name of the cookie that keeps a link.
 const COOKIE: &str = "milepost_link";
 
-pub(super) fn around(router: Router, state: Arc<State>) -> Router {
+pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
     let headers = Arc::new(headers(&state.config.map));
     router
         .layer(CatchPanicLayer::new())
-        .layer(from_fn_with_state(Arc::clone(&state), let_in))
+        .layer(from_fn_with_state(Arc::clone(&state), authenticate))
         .layer(from_fn_with_state(headers, add_headers))
-        .layer(from_fn_with_state(state, count))
+        .layer(from_fn_with_state(state, count_request))
 }
 
-async fn count(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
+async fn count_request(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
     let route =
         request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let answer = next.run(request).await;
@@ -51,11 +51,12 @@ async fn count(From(state): From<Arc<State>>, request: Request, next: Next) -> R
 
 /// Returns the security headers of every response.
 fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
-    let elsewhere: String = map.origins().iter().map(|origin| format!(" {origin}")).collect();
-    // MapLibre and deck.gl start workers from blobs; nothing is inline.
+    let other_origins: String = map.origins().iter().map(|origin| format!(" {origin}")).collect();
+    // `blob:` admits workers that a library starts from a blob. MapLibre's own worker is a file
+    // (view.ts), and nothing is inline.
     let policy = format!(
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:{elsewhere}; \
-         connect-src 'self'{elsewhere}; font-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; \
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:{other_origins}; \
+         connect-src 'self'{other_origins}; font-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'"
     );
     let pairs = [
@@ -82,7 +83,7 @@ async fn add_headers(
     answer
 }
 
-async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next) -> Response {
+async fn authenticate(From(state): From<Arc<State>>, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
     if is_probe {
@@ -93,13 +94,13 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
                    (nginx: proxy_set_header Host $http_host)";
         return Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response();
     }
-    if let Some(answer) = Box::pin(by_link(&state, &mut request, next.clone())).await {
+    if let Some(answer) = Box::pin(serve_link(&state, &mut request, next.clone())).await {
         return answer;
     }
-    if http.behind_proxy && !http.wants_login() {
-        return named(&state, request, next).await;
+    if http.behind_proxy && !http.requires_login() {
+        return serve_named(&state, request, next).await;
     }
-    if !http.wants_login() {
+    if !http.requires_login() {
         request.extensions_mut().insert(Viewer::default());
         return if is_this_machine(request.headers()) {
             next.run(request).await
@@ -109,22 +110,26 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
         };
     }
     if request.headers().contains_key(AUTHORIZATION) {
-        // Where the proxy itself logs in, a client that guesses tokens must not lock the proxy out.
-        let is_client = !http.behind_proxy || http.user_header.is_some();
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.0).filter(|_| is_client);
-        let open = state.gates.pass(peer).await;
-        if is_right(request.headers(), http).await {
-            drop(open);
+        // With `http.user_header` the proxy logs in with the token, so its address gets a gate of
+        // its own: a client that guesses tokens must not lock the proxy out. If viewers log in
+        // through the proxy, all of them share its address, which then says nothing about the
+        // client.
+        let has_own_address = !http.behind_proxy || http.user_header.is_some();
+        let peer =
+            request.extensions().get::<Peer>().map(|peer| peer.0).filter(|_| has_own_address);
+        let gate = state.gates.pass(peer).await;
+        if is_valid_login(request.headers(), http).await {
+            drop(gate);
             state.gates.add_known(peer);
-            return named(&state, request, next).await;
+            return serve_named(&state, request, next).await;
         }
         state.live.metrics.logins_refused.inc();
-        // A separate task keeps the gate shut even if the client hangs up.
-        let shut = tokio::spawn(async move {
+        // A separate task keeps the gate closed even if the client disconnects.
+        let delay = tokio::spawn(async move {
             tokio::time::sleep(WRONG_LOGIN_DELAY).await;
-            drop(open);
+            drop(gate);
         });
-        let _ = shut.await;
+        let _ = delay.await;
     }
     let what = match (&http.login, &http.token) {
         (Some(_), Some(_)) => "log in with a name and password (Basic) or a token (Bearer)",
@@ -141,11 +146,11 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
     answer
 }
 
-/// Answers a request that carries a link, valid or not. `None`: it carries none, or a login that
-/// overrides the link.
-async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
+/// Answers a request that carries a link, valid or not. `None`: the request carries no link, or a
+/// login that overrides it.
+async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
     let secret = state.config.access.links_key.clone()?;
-    let (given, is_new) = given_link(request, &state.config.http)?;
+    let (given, is_new) = link_of(request, &state.config.http)?;
     let secret = tokio::task::spawn_blocking(move || secret.read().ok()).await.ok()??;
     let Some(link) = Link::open(&given, &secret, now().unix_ms()) else {
         let what = "this link has expired, or is incomplete: ask for a new one";
@@ -175,8 +180,9 @@ async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Optio
     Some(answer)
 }
 
-/// Returns the link in the URL, or in the cookie that the URL set; `true`: in the URL.
-fn given_link(request: &Request, http: &Http) -> Option<(String, bool)> {
+/// Returns the link from the URL, or from the cookie that an earlier request with the URL set;
+/// `true`: from the URL.
+fn link_of(request: &Request, http: &Http) -> Option<(String, bool)> {
     let query = url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     if let Some((_, link)) = query.into_iter().find(|(name, _)| name == "link") {
         return Some((link.into_owned(), true));
@@ -190,9 +196,9 @@ fn given_link(request: &Request, http: &Http) -> Option<(String, bool)> {
     (!has_login).then(|| (link.to_owned(), false))
 }
 
-/// Answers with the viewer's scope. Refuses if the proxy must name a viewer and did not, or if the
-/// viewer has no scope.
-async fn named(state: &State, mut request: Request, next: Next) -> Response {
+/// Determines the viewer's name and scope, and runs the handler. Refuses the request if the proxy
+/// must name the viewer and does not, or if the viewer may see no driver.
+async fn serve_named(state: &State, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let user = http.user(request.headers()).map(str::to_owned);
     if http.user_header.is_some() && user.is_none() {
@@ -203,7 +209,7 @@ async fn named(state: &State, mut request: Request, next: Next) -> Response {
         http.login.as_ref().filter(|_| is_basic(request.headers())).map(|(name, _)| name.clone());
     let is_program = http.user_header.is_none() && !is_basic(request.headers());
     let name = user.or(login);
-    // The token of programs sees all drivers, whatever the viewers' scopes are.
+    // A program that logs in with the token sees all drivers: scopes are only for named viewers.
     let scope =
         if is_program { Some(Arc::default()) } else { state.config.access.scope(name.as_deref()) };
     let Some(scope) = scope else {
@@ -219,30 +225,31 @@ fn is_basic(headers: &HeaderMap) -> bool {
     given.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
-/// Returns whether the login or token is right. Reads the secrets each time, so that they can
+/// Returns whether the login or token is valid. Reads the secrets each time, so that they can
 /// change without a restart; the files are small, and in the page cache.
-async fn is_right(headers: &HeaderMap, http: &Http) -> bool {
+async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
     let Some(given) = headers.get(AUTHORIZATION).cloned() else { return false };
     let (login, token) = (http.login.clone(), http.token.clone());
-    let is_right = tokio::task::spawn_blocking(move || {
+    let is_valid = tokio::task::spawn_blocking(move || {
         let given = given.as_bytes();
-        let rest = |scheme: &str| {
-            let (before, rest) = given.split_at_checked(scheme.len())?;
-            before.eq_ignore_ascii_case(scheme.as_bytes()).then_some(rest)
+        let after = |scheme: &str| {
+            let (before, after) = given.split_at_checked(scheme.len())?;
+            before.eq_ignore_ascii_case(scheme.as_bytes()).then_some(after)
         };
         // An empty file is not a secret: no request matches it.
         let read = |secret: &Secret| secret.read().ok().filter(|secret| !secret.is_empty());
-        let wanted_basic =
+        let expected_basic =
             || login.as_ref().and_then(|(name, password)| Some(basic(name, &read(password)?)));
-        let wanted_token = || token.as_ref().and_then(read);
-        if let Some(given) = rest("Basic ") {
-            return wanted_basic().is_some_and(|wanted| bool::from(given.ct_eq(wanted.as_bytes())));
+        let expected_token = || token.as_ref().and_then(read);
+        if let Some(given) = after("Basic ") {
+            return expected_basic()
+                .is_some_and(|expected| bool::from(given.ct_eq(expected.as_bytes())));
         }
-        rest("Bearer ").is_some_and(|given| {
-            wanted_token().is_some_and(|wanted| bool::from(given.ct_eq(wanted.as_bytes())))
+        after("Bearer ").is_some_and(|given| {
+            expected_token().is_some_and(|expected| bool::from(given.ct_eq(expected.as_bytes())))
         })
     });
-    is_right.await.unwrap_or(false)
+    is_valid.await.unwrap_or(false)
 }
 
 /// Encodes `name:password` in base 64, as in an `Authorization: Basic` header.
@@ -272,15 +279,15 @@ fn is_foreign(headers: &HeaderMap) -> bool {
         return !matches!(site, "same-origin" | "none");
     }
     let Some(origin) = text(ORIGIN) else { return false };
-    let of_origin = origin.split_once("://").map_or(origin, |(_, host)| host);
+    let origin_host = origin.split_once("://").map_or(origin, |(_, host)| host);
     let hosts = [HOST, HeaderName::from_static("x-forwarded-host")];
-    // nginx' `$host` has no port.
-    let name_of_origin = of_origin.rsplit_once(':').map_or(of_origin, |(name, _)| name);
-    let is_of_origin = |host: &str| {
-        host.eq_ignore_ascii_case(of_origin)
-            || !host.contains(':') && host.eq_ignore_ascii_case(name_of_origin)
+    // nginx's `$host` has no port.
+    let origin_name = origin_host.rsplit_once(':').map_or(origin_host, |(name, _)| name);
+    let is_host_of_origin = |host: &str| {
+        host.eq_ignore_ascii_case(origin_host)
+            || !host.contains(':') && host.eq_ignore_ascii_case(origin_name)
     };
-    !hosts.into_iter().filter_map(text).any(is_of_origin)
+    !hosts.into_iter().filter_map(text).any(is_host_of_origin)
 }
 
 /// Returns whether `Host` is a name that can only mean this machine.

@@ -1,17 +1,18 @@
-//! The HTTP server. Connections and streams above their limits are refused; a connection
-//! whose request is not complete in time is closed; at shutdown, requests in flight are finished.
+//! The HTTP server. Connections above `http.connections_max` wait until another one closes, and
+//! streams above `http.viewers_max` get 429. A connection whose request head is not complete in
+//! time is closed. At shutdown, requests in flight are finished.
 
 mod answers;
 mod api;
-mod asked;
 mod basemap;
 mod files;
 mod gates;
 mod guard;
 mod page;
+mod queries;
 mod refusal;
 mod state;
-mod written;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +36,10 @@ pub use self::state::State;
 use self::state::until_shutdown;
 use crate::config;
 
-/// Timeout of a client's handshake, and then of its request's head.
+/// Timeout of the TLS handshake, and then of each request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the client to read a response or a stream's next event. Even a slow line transfers
-/// a view of the map in less.
+/// a view of the map in less time.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of reloading certificates.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
@@ -47,42 +48,44 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Builds all routes, with the guard around each.
 pub fn router(state: Arc<State>) -> Router {
-    let routes = api::routes().merge(asked::routes()).merge(written::routes());
+    let routes = api::routes().merge(queries::routes()).merge(writes::routes());
     let routes = routes.merge(basemap::routes()).merge(page::routes());
-    guard::around(routes.with_state(Arc::clone(&state)), state)
+    guard::wrap(routes.with_state(Arc::clone(&state)), state)
 }
 
-/// Serves until `ending` becomes true, and then until requests in flight are finished, at most for
+/// Serves until `shutdown` becomes true, and then until requests in flight are finished, at most
+/// for
 /// `GRACE`.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     config: &config::Http,
-    mut ending: watch::Receiver<bool>,
+    mut shutdown: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(config.connections_max));
+    let connections = Arc::new(Semaphore::new(config.connections_max));
     let certificates = config
         .tls
         .clone()
         .and_then(|files| Some((crate::tls::read(&files.0, &files.1).ok()?, files)));
     let acceptor = certificates.map(|(first, files)| {
         let (sender, receiver) = watch::channel(first);
-        tokio::spawn(renew(sender, files));
+        tokio::spawn(reload_certificates(sender, files));
         receiver
     });
     let graceful = GracefulShutdown::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     debug!(%error, "accept failed");
-                    tokio::time::sleep(Duration::from_millis(100)).await; // out of file descriptors: do not spin
+                    // The process may be out of file descriptors: do not spin.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             },
-            () = until_shutdown(&mut ending) => break,
+            () = until_shutdown(&mut shutdown) => break,
         };
         let _ = stream.set_nodelay(true);
         let (router, watcher, peer) = (router.clone(), graceful.watcher(), Peer(peer.ip()));
@@ -92,10 +95,10 @@ pub async fn serve(
                 None => connection(stream, peer, router, watcher).await,
                 Some(tls) => match handshake(tls, stream).await {
                     Some(stream) => connection(stream, peer, router, watcher).await,
-                    None => debug!("no TLS handshake"),
+                    None => debug!("the TLS handshake failed or timed out"),
                 },
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
@@ -129,8 +132,9 @@ async fn connection(
     }
 }
 
-/// Replaces certificates whose files have changed.
-async fn renew(
+/// Reads the certificate again every [`CERTIFICATE_PERIOD`]; if its files are invalid, the previous
+/// one stays in use.
+async fn reload_certificates(
     current: watch::Sender<Arc<ServerConfig>>,
     (cert, key): (std::path::PathBuf, std::path::PathBuf),
 ) {

@@ -38,14 +38,14 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     let (name, bytes) = FILES[number];
     let mut answer = Bytes::from_static(bytes).into_response();
     let headers_out = answer.headers_mut();
-    headers_out.insert(CONTENT_TYPE, HeaderValue::from_static(kind(name)));
+    headers_out.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(name)));
     // Vite names the files in assets/ by the hash of their content.
-    let age = if name.starts_with("assets/") {
+    let caching = if name.starts_with("assets/") {
         "public, max-age=31536000, immutable"
     } else {
         "no-cache"
     };
-    headers_out.insert(CACHE_CONTROL, HeaderValue::from_static(age));
+    headers_out.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
     headers_out.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     if !takes_gzip(&headers) {
         return answer;
@@ -65,7 +65,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     answer
 }
 
-fn kind(name: &str) -> &'static str {
+fn content_type(name: &str) -> &'static str {
     match name.rsplit('.').next().unwrap_or_default() {
         "html" => "text/html; charset=utf-8",
         "js" | "mjs" => "text/javascript; charset=utf-8",

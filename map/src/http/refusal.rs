@@ -5,7 +5,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// An answer that says what is wrong.
+/// A status, and a message that says what is wrong and what to do.
 #[derive(Debug, Clone)]
 pub struct Refusal(pub(super) StatusCode, pub(super) String);
 

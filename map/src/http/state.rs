@@ -23,7 +23,7 @@ use crate::store::Store;
 pub(super) struct Viewer {
     pub(super) name: Option<String>,
     pub(super) scope: Arc<Scope>,
-    /// The viewer was admitted by a read-only link.
+    /// The viewer has a read-only link instead of a login.
     pub(super) is_link: bool,
 }
 
@@ -31,28 +31,29 @@ pub(super) struct Viewer {
 pub struct State {
     pub live: Live,
     pub store: Store,
-    /// The columns of `[fields.NAME]`.
+    /// Cached columns of `[fields.NAME]`.
     pub columns: Columns,
     pub unreadable_fences: Unreadable,
     /// Writes fences, cards and acknowledgements; `None`: the map is read-only.
     pub fence_writer: Option<Reader>,
-    /// Held while a fence is read, changed and written.
+    /// Locked while a fence is read, changed and written.
     pub fence_changes: Mutex<()>,
-    /// Number of acknowledgements by this process: each one makes earlier shared answers stale.
+    /// Number of alerts acknowledged through this process. It is a part of the key of shared
+    /// alerts, so that an acknowledgement is visible at once.
     pub acknowledged: AtomicU64,
     pub config: config::Config,
     /// Limits concurrent queries to ClickHouse.
     pub query_permits: Semaphore,
-    /// Lists and attributes that viewers share, as JSON.
+    /// Lists, attributes, visits and alerts that viewers share, as JSON.
     pub answers: Shared<Result<Bytes, Refusal>>,
     /// Limits open pages.
     pub viewers: Arc<Semaphore>,
     pub gates: Gates,
-    /// Becomes true when the process shuts down; streams end then.
-    pub ending: watch::Receiver<bool>,
+    /// Becomes true when the process shuts down, which ends all streams.
+    pub shutdown: watch::Receiver<bool>,
 }
 
 /// Waits until the process shuts down.
-pub(super) async fn until_shutdown(ending: &mut watch::Receiver<bool>) {
-    let _ = ending.wait_for(|ending| *ending).await;
+pub(super) async fn until_shutdown(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|shutdown| *shutdown).await;
 }

@@ -1,10 +1,10 @@
-//! Live positions: one ClickHouse query per second while a page is open, for any number of viewers;
-//! the fleet in memory; tiles cut from it, each once per second.
+//! Live positions. While a page is open, one ClickHouse query per second serves any number of
+//! viewers and updates the fleet in memory; each tile is cut from it at most once per second.
 //!
 //! Guarantee: a row is visible after the next query, however late its fix is; a removed driver
 //! disappears within `map.reread`. While ClickHouse is down, the last positions stay, and every
-//! tick gives the start of the outage. The same holds while inserts have stopped, even if no page
-//! was open when they stopped.
+//! tick has the time of the first failed query. While inserts have stopped, every tick has the time
+//! of the last insert, even if no page was open at that time.
 
 mod reading;
 mod tick;
@@ -34,7 +34,7 @@ use crate::wire::Part;
 
 /// Timeout of a query. The server's own limit is shorter, but a hung server does not enforce it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
-/// Without a row for this long ClickHouse counts as down, though its response may still arrive.
+/// ClickHouse counts as down after this long without a row, though its response may still arrive.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// After this long without a viewer the map stops querying ClickHouse.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
@@ -42,15 +42,15 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 const FRESH_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Rows per lock of the fleet, so that readers can run in between.
 const ROWS_AT_ONCE: usize = 4_096;
-/// Memory limit of the tiles of one generation, in bytes.
+/// Memory limit of the cached tiles of one generation, in bytes; further tiles are not cached.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Interval of looking for new names and groups.
+/// Interval at which the map checks for new names and groups.
 const DIRECTORY_PERIOD: Duration = Duration::from_secs(10);
 
-/// A tile, cut by the first request for it.
+/// A tile, which the first request for it cuts.
 type Cut = Arc<OnceLock<Arc<Part>>>;
 
-/// Tiles of one generation; each is cut once, even if several requests wait for it.
+/// Cached tiles of one generation. Each is cut once, even if several requests wait for it.
 #[derive(Default)]
 struct Tiles {
     generation: u64,
@@ -63,18 +63,18 @@ pub struct Live {
     fleet: RwLock<Fleet>,
     tiles: Mutex<Tiles>,
     tick: watch::Sender<Tick>,
-    /// Notified when a query has ended. Ticks are sent while a query runs, too.
+    /// Notified when a query has ended, unlike `tick`, which is also sent while a query runs.
     query_ended: watch::Sender<()>,
     /// Time of the last request, in milliseconds since 1970.
     requested_ms: AtomicI64,
     viewer_arrived: Notify,
-    /// Why the last read failed or is incomplete; shown to viewers.
-    trouble: Mutex<Option<String>>,
+    /// Why the last read failed or is incomplete, a line of `/readyz`; `None`: it is complete.
+    unready_reason: Mutex<Option<String>>,
     /// Time of the last iteration of the query loop.
-    beat: Mutex<Instant>,
+    last_iteration: Mutex<Instant>,
     /// Counts per scope, and the time of the tick for which they were taken.
     summaries: Mutex<(i64, HashMap<Arc<Scope>, Summary>)>,
-    /// Notified to read names at once.
+    /// Notified when names must be read at once.
     names_changed: Notify,
     points_max: usize,
     drivers_max: usize,
@@ -84,7 +84,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// The fleet stays empty until [`Live::run`] has read everything once.
+    /// Starts with an empty fleet; [`Live::run`] fills it.
     #[must_use]
     pub fn new(config: &config::Map, metrics: Arc<Metrics>) -> Self {
         let now = now().unix_ms();
@@ -108,10 +108,10 @@ impl Live {
             query_ended: watch::Sender::new(()),
             requested_ms: AtomicI64::new(now),
             viewer_arrived: Notify::new(),
-            trouble: Mutex::new(Some(
+            unready_reason: Mutex::new(Some(
                 "clickhouse: the last positions are still being read".to_owned(),
             )),
-            beat: Mutex::new(Instant::now()),
+            last_iteration: Mutex::new(Instant::now()),
             summaries: Mutex::default(),
             names_changed: Notify::new(),
             ages: Ages {
@@ -135,31 +135,31 @@ impl Live {
         self.tick.borrow().clone()
     }
 
-    /// Returns the tick, with the counts of only the drivers that a viewer may see.
+    /// Returns the tick with the counts of the drivers of a scope only.
     #[must_use]
     pub fn tick_for(&self, scope: &Arc<Scope>, tick: &Tick) -> Tick {
         if scope.is_all() {
             return tick.clone();
         }
-        let known = {
+        let cached = {
             let mut summaries = lock(&self.summaries);
             if summaries.0 != tick.now {
                 *summaries = (tick.now, HashMap::new());
             }
             summaries.1.get(scope).copied()
         };
-        let part = known.unwrap_or_else(|| {
-            let part = summary(&self.fleet(), scope, self.ages, tick.now);
+        let counts = cached.unwrap_or_else(|| {
+            let counts = summary(&self.fleet(), scope, self.ages, tick.now);
             let mut summaries = lock(&self.summaries);
             if summaries.0 == tick.now {
-                summaries.1.insert(Arc::clone(scope), part);
+                summaries.1.insert(Arc::clone(scope), counts);
             }
-            part
+            counts
         });
-        Tick { rate: None, ..tick.clone().with_counts(&part) }
+        Tick { rate: None, ..tick.clone().with_counts(&counts) }
     }
 
-    /// Resolves a look to the drivers that it shows now.
+    /// Builds the filter of a look, as of the last tick.
     #[must_use]
     pub fn filter<'a>(&self, fleet: &'a Fleet, look: &Look) -> Filter<'a> {
         Filter::new(fleet, look, self.ages, self.tick.borrow().now)
@@ -170,19 +170,20 @@ impl Live {
         self.tick.subscribe()
     }
 
-    /// Returns the reasons why positions are not fresh, one line each; empty: they are fresh.
+    /// Returns why positions are stale or incomplete, one line per reason; empty: the map is ready.
     #[must_use]
-    pub fn troubles(&self) -> Vec<String> {
-        lock(&self.trouble).iter().cloned().collect()
+    pub fn unready_reasons(&self) -> Vec<String> {
+        lock(&self.unready_reason).iter().cloned().collect()
     }
 
     /// Returns the time since the last iteration of the query loop.
     #[must_use]
     pub fn silent_for(&self) -> Duration {
-        lock(&self.beat).elapsed()
+        lock(&self.last_iteration).elapsed()
     }
 
-    /// Registers a viewer, and waits within a bound until the positions are fresh.
+    /// Records a request, which keeps the query loop running. After an idle time, or before the
+    /// first read, waits for the next query, at most `FRESH_TIMEOUT`.
     ///
     /// # Errors
     /// Nothing has been read yet; the message gives the cause.
@@ -201,7 +202,7 @@ impl Live {
         if self.tick.borrow().generation > 0 {
             return Ok(());
         }
-        let why = lock(&self.trouble).clone();
+        let why = lock(&self.unready_reason).clone();
         Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
     }
 
@@ -212,9 +213,10 @@ impl Live {
         tiles::kind(&fleet, view, &self.filter(&fleet, look), self.points_max)
     }
 
+    /// Returns a tile of the current generation, from the cache if possible.
     pub fn tile(&self, tile: Tile, kind: Kind, look: &Look) -> Arc<Part> {
         let generation = self.tick.borrow().generation;
-        let place = {
+        let slot = {
             let mut tiles = lock(&self.tiles);
             if tiles.generation != generation {
                 *tiles = Tiles { generation, ..Tiles::default() };
@@ -226,7 +228,7 @@ impl Live {
             }
         };
         let mut was_cut = false;
-        let cut = place.get_or_init(|| {
+        let cut = slot.get_or_init(|| {
             was_cut = true;
             let now_ms = self.tick.borrow().now;
             let fleet = self.fleet();
@@ -251,7 +253,7 @@ impl Live {
         let mut next = tokio::time::interval(PERIOD);
         next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            *lock(&self.beat) = Instant::now();
+            *lock(&self.last_iteration) = Instant::now();
             tokio::select! {
                 _ = next.tick() => {}
                 () = self.viewer_arrived.notified() => next.reset(),
@@ -259,7 +261,7 @@ impl Live {
             let requested_ms = self.requested_ms.load(Ordering::Relaxed);
             if self.tick.receiver_count() > 0 {
                 self.requested_ms.fetch_max(now().unix_ms(), Ordering::Relaxed);
-            } else if now().unix_ms() - requested_ms > ms(IDLE_AFTER) && reading.is_well() {
+            } else if now().unix_ms() - requested_ms > ms(IDLE_AFTER) && reading.is_healthy() {
                 reading.reset_rate();
                 continue;
             }
@@ -269,7 +271,7 @@ impl Live {
                 // subscriber is active.
                 let read = self.read(store, &mut reading).with_subscriber(Dispatch::none());
                 let mut read = pin!(tokio::time::timeout(ANSWER_TIMEOUT, read));
-                let (mut rows, mut heard) = (self.metrics.rows_read.get(), began);
+                let (mut rows, mut last_row_at) = (self.metrics.rows_read.get(), began);
                 loop {
                     tokio::select! {
                         read = &mut read => break read.unwrap_or(Err(clickhouse::error::Error::TimedOut)),
@@ -278,9 +280,9 @@ impl Live {
                     // The counter rises with every few thousand rows.
                     let rows_now = self.metrics.rows_read.get();
                     if rows_now != rows {
-                        (rows, heard) = (rows_now, Instant::now());
+                        (rows, last_row_at) = (rows_now, Instant::now());
                     }
-                    self.tick_while_reading(heard.elapsed() >= SILENT_AFTER);
+                    self.tick_while_reading(last_row_at.elapsed() >= SILENT_AFTER);
                 }
             };
             self.metrics.reads.observe(began.elapsed().as_secs_f64());
@@ -288,7 +290,8 @@ impl Live {
         }
     }
 
-    /// Reads names and groups when they have changed, while a page is open. Never returns.
+    /// Runs the loop that reads names and groups when they have changed, while a page is open.
+    /// Never returns.
     pub async fn follow_names(&self, store: &Store) {
         let mut known = None;
         let mut was_failing = false;
@@ -337,25 +340,25 @@ impl Live {
                 (tick.state, tick.since) = (State::Away, now_ms);
                 let words = format!("no row of a response for {SILENT_AFTER:?}");
                 warn!("{words}; waiting");
-                *lock(&self.trouble) = Some(format!("clickhouse: {words}"));
+                *lock(&self.unready_reason) = Some(format!("clickhouse: {words}"));
             }
         });
     }
 
-    /// Reads the new rows, or all of them; returns how many drivers moved.
+    /// Reads the new rows, or all rows if a full read is due. Returns how many drivers changed.
     async fn read(
         &self,
         store: &Store,
         reading: &mut Reading,
     ) -> Result<usize, clickhouse::error::Error> {
         let began_ms = now().unix_ms();
-        let is_pass = reading.is_full_read_due(self.reread);
-        let mut parts = if is_pass { Parts::default() } else { reading.parts.clone() };
-        if is_pass {
+        let is_full = reading.is_full_read_due(self.reread);
+        let mut parts = if is_full { Parts::default() } else { reading.parts.clone() };
+        if is_full {
             self.write(Fleet::begin_pass);
         }
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
-        let (mut names, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
+        let (mut ids, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
         let (mut last_part, mut age_ms) = (None, None);
         loop {
             let row = rows.next().await?;
@@ -365,7 +368,7 @@ impl Live {
                     parts.add(row.first, row.last);
                 }
                 age_ms = Some(age_ms.map_or(row.age_ms, |least: i64| least.min(row.age_ms)));
-                names.extend_from_slice(row.driver_id.as_bytes());
+                ids.extend_from_slice(row.driver_id.as_bytes());
                 fixes.push((row.driver_id.len(), row.fix()));
             }
             if fixes.len() == ROWS_AT_ONCE || row.is_none() {
@@ -373,19 +376,19 @@ impl Live {
                 self.write(|fleet| {
                     let mut at = 0;
                     for (length, fix) in fixes.drain(..) {
-                        fleet.take(&names[at..at + length], fix);
+                        fleet.update(&ids[at..at + length], fix);
                         at += length;
                     }
                 });
-                names.clear();
+                ids.clear();
             }
             if row.is_none() {
                 break;
             }
         }
-        if is_pass {
+        if is_full {
             self.write(Fleet::end_pass);
-            reading.all_read = Some(Instant::now());
+            reading.last_full_read = Some(Instant::now());
         }
         reading.parts = parts;
         if let Some(age_ms) = age_ms {
@@ -414,7 +417,7 @@ impl Live {
                     tick.generation += 1;
                     reading.recut = Some(now);
                 }
-                *lock(&self.trouble) = self.left_out();
+                *lock(&self.unready_reason) = self.left_out();
                 reading
                     .stale_since(now_ms)
                     .map_or((State::Ok, now_ms), |stopped| (State::Stale, stopped))
@@ -422,19 +425,20 @@ impl Live {
             Err(error) => {
                 self.metrics.read_errors.inc();
                 let words = match store.error(&error) {
-                    Error::TooMuch(words) | Error::Away(words) => words,
+                    Error::LimitExceeded(words) | Error::Unavailable(words) => words,
                 };
                 if reading.record_failure() {
                     warn!(%error, "{words}; trying again every second");
                 }
-                *lock(&self.trouble) = Some(format!("clickhouse: {words}"));
+                *lock(&self.unready_reason) = Some(format!("clickhouse: {words}"));
                 (State::Away, now_ms)
             }
         };
         if state != tick.state && tick.state == State::Away {
             info!("ClickHouse answers");
         }
-        // Inserts may have begun and stopped again while no page was open.
+        // Inserts may have resumed and stopped again while no page was open, which changes `since`
+        // but not the state.
         if state != tick.state || state == State::Stale {
             (tick.state, tick.since) = (state, since);
         }
@@ -442,7 +446,7 @@ impl Live {
         self.metrics.drivers.set(i64::try_from(fleet.len()).unwrap_or(i64::MAX));
         self.metrics.memory_bytes.set(i64::try_from(fleet.memory_bytes()).unwrap_or(i64::MAX));
         let all = summary(&fleet, &Arc::default(), self.ages, now_ms);
-        // `follow_names` may have changed these two meanwhile.
+        // `follow_names` may have changed `generation` and `names` meanwhile.
         self.tick.send_modify(|sent| {
             tick.generation += u64::from(sent.names != tick.names);
             tick.names = sent.names;
@@ -451,6 +455,7 @@ impl Live {
         self.query_ended.send_replace(());
     }
 
+    /// Returns the line of `/readyz` about drivers above `map.drivers_max`; `None`: there are none.
     fn left_out(&self) -> Option<String> {
         let left_out = self.fleet().left_out();
         (left_out > 0).then(|| {

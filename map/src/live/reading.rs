@@ -1,4 +1,4 @@
-//! State of the query loop between two queries. Pure.
+//! State of the query loop between two queries. No I/O.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,36 +9,37 @@ use crate::fleet::parts::Parts;
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// The state is `stale` after this long without an insert, if there was one before.
 const STALE_AFTER: Duration = Duration::from_secs(15);
-/// Tiles are cut again after this long without a move, because drivers become silent without a new
-/// row.
+/// Tiles are cut again after this long even if no driver has moved, because a driver becomes silent
+/// without a new row.
 const RECUT_AFTER: Duration = Duration::from_secs(15);
-/// The rate is a mean over this many queries.
+/// Number of queries over which the rate is averaged.
 const RATE_TICKS: usize = 10;
 
-/// State of the loop between two queries.
+/// Progress, health and rate of the query loop.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) parts: Parts,
     /// Time of the last full read; `None`: the next one is full.
-    pub(super) all_read: Option<Instant>,
+    pub(super) last_full_read: Option<Instant>,
     /// Time of the last insert, by this machine's clock, in milliseconds since 1970.
     last_insert_ms: Option<i64>,
     is_failing: bool,
     /// Time of the last new generation of tiles.
     pub(super) recut: Option<Instant>,
-    /// How many drivers moved, and when, newest last.
+    /// Time of each query, and how many drivers changed with it; newest last.
     counts: VecDeque<(Instant, usize)>,
 }
 
 impl Reading {
     /// Whether the next read must be full.
     pub(super) fn is_full_read_due(&self, every: Duration) -> bool {
-        self.all_read.is_none_or(|at| at.elapsed() >= every)
+        self.last_full_read.is_none_or(|at| at.elapsed() >= every)
     }
 
+    /// Records a query that succeeded.
     pub(super) fn record_answer(&mut self, moved: usize, now: Instant) {
         self.is_failing = false;
-        // In the first read every driver is new.
+        // In the first read every driver is new, which is no movement.
         let counted = if self.counts.is_empty() { 0 } else { moved };
         self.counts.push_back((now, counted));
         if self.counts.len() > RATE_TICKS + 1 {
@@ -46,10 +47,10 @@ impl Reading {
         }
     }
 
-    /// Records the time of an insert. The time of one insert differs by milliseconds each time that
-    /// it is computed.
+    /// Records the time of the newest insert. A time at most [`PERIOD`] later counts as the same
+    /// insert, whose time differs by milliseconds whenever it is computed.
     pub(super) fn record_insert(&mut self, at_ms: i64) {
-        if self.last_insert_ms.is_none_or(|known| at_ms > known + ms(PERIOD)) {
+        if self.last_insert_ms.is_none_or(|last_ms| at_ms > last_ms + ms(PERIOD)) {
             self.last_insert_ms = Some(at_ms);
         }
     }
@@ -73,18 +74,20 @@ impl Reading {
         if seconds > 0.0 { (moved as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
     }
 
-    /// Makes the next read full, because a server that was down may have lost rows. Returns whether
-    /// this is the first failure after an answer.
+    /// Makes the next read a full one, because a server that was down may have lost rows. Returns
+    /// whether this is the first failure in a row.
     pub(super) fn record_failure(&mut self) -> bool {
-        self.all_read = None;
+        self.last_full_read = None;
         !std::mem::replace(&mut self.is_failing, true)
     }
 
-    pub(super) fn is_well(&self) -> bool {
-        self.all_read.is_some() && !self.is_failing
+    /// Whether everything has been read once and the last query succeeded.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.last_full_read.is_some() && !self.is_failing
     }
 
-    /// Resets the rate while there is no viewer: moves in the meantime do not count.
+    /// Resets the rate when there is no viewer, so that later moves are not averaged over idle
+    /// time.
     pub(super) fn reset_rate(&mut self) {
         self.counts.clear();
     }

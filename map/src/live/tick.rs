@@ -1,4 +1,4 @@
-//! The event that every page gets once a second.
+//! The server-sent event that every open page receives once a second.
 
 use serde::Serialize;
 
@@ -27,20 +27,20 @@ pub struct Tick {
     /// Drivers that moved, per second; a mean of ten seconds. `None`: the viewer sees only a part
     /// of the fleet.
     pub rate: Option<f64>,
-    /// Arrival of the newest message at milepost.
+    /// Arrival of the newest message at milepost, in milliseconds since 1970.
     pub newest: Option<i64>,
     pub state: State,
-    /// Time since which the state holds; for `stale`, the time of the last insert.
+    /// Time at which the state began; for `stale`, the last insert. Milliseconds since 1970.
     pub since: i64,
-    /// Changes when tiles may have changed. 0: nothing has been read yet.
+    /// Increases when tiles may have changed. 0: nothing has been read yet.
     pub generation: u64,
-    /// Drivers by state.
+    /// Number of drivers in each state.
     pub states: States,
-    /// Changes when names or groups have changed.
+    /// Increases when names or groups have changed.
     pub names: u64,
 }
 
-/// Drivers by state; the states are described at [`DriverState`].
+/// Number of drivers in each [`DriverState`].
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct States {
     pub moving: usize,

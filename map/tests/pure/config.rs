@@ -11,9 +11,9 @@ fn violations(toml: &str) -> Vec<String> {
 }
 
 #[test]
-fn defaults_are_valid_listen_on_loopback_and_round_trip() {
+fn defaults_listen_on_loopback_and_round_trip() {
     let defaults = Config::parse("").unwrap();
-    assert!(defaults.http.listen.ip().is_loopback() && !defaults.http.wants_login());
+    assert!(defaults.http.listen.ip().is_loopback() && !defaults.http.requires_login());
     assert_eq!(Config::parse(&defaults.to_string()).unwrap().effective(), defaults.effective());
 }
 

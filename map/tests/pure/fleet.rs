@@ -15,7 +15,7 @@ const AGES: Ages = Ages { silent_s: 300, hidden_s: 86_400 };
 
 #[derive(Debug, Clone)]
 enum Step {
-    Take(u8, i64, f64),
+    Update(u8, i64, f64),
     Commit,
     /// Starts a full read that contains only the drivers below `n`.
     Pass(u8),
@@ -23,13 +23,13 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0_u8..20, 0_i64..50, -89.0_f64..89.0).prop_map(|(who, ts, lat)| Step::Take(who, ts, lat)),
+        8 => (0_u8..20, 0_i64..50, -89.0_f64..89.0).prop_map(|(driver, ts, lat)| Step::Update(driver, ts, lat)),
         2 => Just(Step::Commit),
         1 => (0_u8..25).prop_map(Step::Pass),
     ]
 }
 
-/// Enough that vectors have grown many times.
+/// Number of drivers, enough for vectors to grow many times.
 const N: usize = 10_000;
 
 fn moved(ts: i64, lat: f64) -> Fix {
@@ -44,9 +44,9 @@ proptest! {
         let (mut fleet, mut model) = (Fleet::new(1_000), BTreeMap::<String, Fix>::new());
         for step in steps {
             match step {
-                Step::Take(who, ts, lat) => {
-                    let (name, fix) = (format!("d{who}"), moved(ts, lat));
-                    fleet.take(name.as_bytes(), fix);
+                Step::Update(driver, ts, lat) => {
+                    let (name, fix) = (format!("d{driver}"), moved(ts, lat));
+                    fleet.update(name.as_bytes(), fix);
                     let known = model.entry(name).or_insert(fix);
                     *known = fix.max(*known);
                 }
@@ -54,7 +54,7 @@ proptest! {
                 Step::Pass(below) => {
                     model.retain(|name, _| name[1..].parse::<u8>().unwrap() < below);
                     fleet.begin_pass();
-                    model.iter().for_each(|(name, fix)| fleet.take(name.as_bytes(), *fix));
+                    model.iter().for_each(|(name, fix)| fleet.update(name.as_bytes(), *fix));
                     fleet.end_pass();
                 }
             }
@@ -71,8 +71,8 @@ proptest! {
         for (name, fix) in &model {
             prop_assert_eq!(fleet.find(name), Some(fix));
         }
-        let heard = model.values().filter(|fix| fix.received_ms >= 25).count();
-        prop_assert_eq!(summary(&fleet, &Arc::default(), AGES, 60_025).seen_1m, heard);
+        let recent = model.values().filter(|fix| fix.received_ms >= 25).count();
+        prop_assert_eq!(summary(&fleet, &Arc::default(), AGES, 60_025).seen_1m, recent);
         let expected: Vec<&str> = model.keys().filter(|name| name.starts_with("d1")).map(String::as_str).take(4).collect();
         prop_assert_eq!(fleet.search("d1", |_| true, 4), expected);
     }
@@ -82,14 +82,14 @@ proptest! {
 fn drivers_above_the_limit_are_counted_and_not_kept() {
     let mut fleet = Fleet::new(100);
     for n in 0..150 {
-        fleet.take(format!("d{n}").as_bytes(), moved(1, 1.0));
+        fleet.update(format!("d{n}").as_bytes(), moved(1, 1.0));
     }
-    fleet.take(b"", moved(1, 1.0));
-    fleet.take(&[b'x'; 65], moved(1, 1.0));
+    fleet.update(b"", moved(1, 1.0));
+    fleet.update(&[b'x'; 65], moved(1, 1.0));
     fleet.commit();
     assert_eq!((fleet.len(), fleet.left_out()), (100, 52));
     // Known drivers are still updated.
-    fleet.take(b"d7", moved(9, 2.0));
+    fleet.update(b"d7", moved(9, 2.0));
     assert_eq!(fleet.find("d7").unwrap().ts_ms, 9);
     fleet.begin_pass();
     assert_eq!(fleet.left_out(), 0);
@@ -102,7 +102,7 @@ fn memory_matches_the_formula_and_does_not_grow() {
         for n in 0..N {
             let place =
                 i32::try_from((n * 7 + usize::try_from(ts).unwrap() * 13) % 17_000).unwrap();
-            fleet.take(
+            fleet.update(
                 format!("driver-{n:07}").as_bytes(),
                 moved(ts, f64::from(place) / 100.0 - 85.0),
             );
@@ -122,7 +122,7 @@ fn memory_matches_the_formula_and_does_not_grow() {
     for round in 1..20 {
         fleet.begin_pass();
         for n in 0..N {
-            fleet.take(format!("r{round:02}-{n:08}").as_bytes(), moved(1, 1.0));
+            fleet.update(format!("r{round:02}-{n:08}").as_bytes(), moved(1, 1.0));
         }
         fleet.end_pass();
         fleet.commit();
@@ -146,7 +146,7 @@ fn driver_has_its_group_even_if_names_were_known_first() {
             fleet.set_directory(Arc::clone(&directory));
         }
         for id in ["d1", "d2"] {
-            fleet.take(id.as_bytes(), moved(1, 1.0));
+            fleet.update(id.as_bytes(), moved(1, 1.0));
         }
         fleet.commit();
         if !is_named_first {

@@ -120,10 +120,10 @@ fn valid_parameters_are_accepted() {
     );
     let over = ask("bbox=170,-10,-170,10").bbox().unwrap();
     assert!(
-        over.holds(0, 1_750_000_000)
-            && over.holds(0, -1_750_000_000)
-            && !over.holds(0, 0)
-            && !over.holds(200_000_000, 1_750_000_000)
+        over.contains(0, 1_750_000_000)
+            && over.contains(0, -1_750_000_000)
+            && !over.contains(0, 0)
+            && !over.contains(200_000_000, 1_750_000_000)
     );
     let hour = Span { from_ms: NOW_MS - 3_600_000, to_ms: NOW_MS };
     assert_eq!(ask("").span(NOW_MS), Ok(hour), "the last hour");

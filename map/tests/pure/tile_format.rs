@@ -1,4 +1,4 @@
-//! An independent reader of tiles, written after docs/map.md.
+//! A second, independent decoder of tiles, written from the format in docs/map.md.
 
 /// A tile, column by column.
 #[derive(Debug, Default, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Part {
     pub tile: Read,
 }
 
-/// Reads a response of `/api/tiles`.
+/// Decodes a response of `/api/tiles`.
 pub fn read_all(mut bytes: &[u8]) -> Vec<Part> {
     let mut parts = Vec::new();
     while !bytes.is_empty() {

@@ -28,7 +28,7 @@ pub fn fix(lat: f64, lng: f64) -> Fix {
     }
 }
 
-/// Shows every driver, however old its fix is.
+/// Returns a filter that shows every driver, however old its fix is.
 pub fn everyone(fleet: &Fleet) -> Filter<'_> {
     let look = Look { states: u8::MAX, ..Look::default() };
     Filter::new(fleet, &look, Ages { silent_s: 300, hidden_s: 86_400 }, NOW_MS)
@@ -37,7 +37,7 @@ pub fn everyone(fleet: &Fleet) -> Filter<'_> {
 fn fleet(places: &[(f64, f64)]) -> Fleet {
     let mut fleet = Fleet::new(1_000_000);
     for (n, (lat, lng)) in places.iter().enumerate() {
-        fleet.take(format!("d{n}").as_bytes(), fix(*lat, *lng));
+        fleet.update(format!("d{n}").as_bytes(), fix(*lat, *lng));
     }
     fleet.commit();
     fleet
@@ -72,7 +72,7 @@ fn known_places_are_in_their_slippy_map_tiles() {
 }
 
 #[test]
-fn the_edges_of_the_map_are_in_the_outermost_tiles() {
+fn map_edges_are_in_the_outermost_tiles() {
     for (lat, lng, x, y) in [
         (0.000_1, -180.0, 0, 1),
         (0.000_1, 180.0, 3, 1),
@@ -97,8 +97,8 @@ fn the_edges_of_the_map_are_in_the_outermost_tiles() {
 fn tile_round_trips_every_driver() {
     let mut fleet = Fleet::new(10);
     let unknown = Fix { speed_cms: UNKNOWN, heading_cdeg: UNKNOWN, ..fix(48.1, 11.5) };
-    fleet.take("é-driver".as_bytes(), fix(48.2, 11.5));
-    fleet.take(b"b", unknown);
+    fleet.update("é-driver".as_bytes(), fix(48.2, 11.5));
+    fleet.update(b"b", unknown);
     fleet.commit();
     let found = tile(&fleet, 0, 0, 0);
     assert_eq!(found.now_ms, NOW_MS as f64);

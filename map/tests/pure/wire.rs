@@ -18,7 +18,7 @@ const NOW_MS: i64 = 1_760_000_000_123;
 /// Cuts a tile that has `drivers` drivers, all in one place.
 fn part(z: u8, drivers: usize, now_ms: i64) -> Arc<Part> {
     let mut fleet = Fleet::new(1_000_000);
-    (0..drivers).for_each(|n| fleet.take(format!("d{n}").as_bytes(), fix(90.0, -180.0)));
+    (0..drivers).for_each(|n| fleet.update(format!("d{n}").as_bytes(), fix(90.0, -180.0)));
     fleet.commit();
     let tile = Tile::new(z, 0, 0).unwrap();
     Arc::new(Part::new(

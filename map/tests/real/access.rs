@@ -12,7 +12,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::world::{SOON, ask, world};
+use crate::world::{SOON, get, world};
 
 /// `map:secret` in base 64.
 const RIGHT: &str = "Basic bWFwOnNlY3JldA==";
@@ -47,7 +47,7 @@ fn every_request_needs_the_configured_login() -> Result<()> {
         "/nothing",
     ];
     for path in all {
-        let refused = ask(&map, path, &[])?;
+        let refused = get(&map, path, &[])?;
         ensure!(
             refused.status == 401 && refused.header("www-authenticate").starts_with("Basic realm="),
             "{path}: {}",
@@ -55,10 +55,10 @@ fn every_request_needs_the_configured_login() -> Result<()> {
         );
     }
     for path in ["/livez", "/readyz"] {
-        ensure!(ask(&map, path, &[])?.status == 200, "{path}");
+        ensure!(get(&map, path, &[])?.status == 200, "{path}");
     }
     let status = |login: &str| {
-        Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status)
+        Ok::<_, anyhow::Error>(get(&map, "/api/config", &[("Authorization", login)])?.status)
     };
     for login in [WRONG, "Basic", "Basic ", "Bearer wrong", "Bearer ", "Bearer", "Digest x"] {
         ensure!(status(login)? == 401, "{login}");
@@ -87,7 +87,7 @@ fn password_guesses_are_limited_to_one_per_second() -> Result<()> {
         world.settings.clone().with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
     let map = settings.run()?;
     let status = |login: &str| {
-        Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status)
+        Ok::<_, anyhow::Error>(get(&map, "/api/config", &[("Authorization", login)])?.status)
     };
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -125,10 +125,10 @@ fn cross_site_request_is_refused() -> Result<()> {
         ("localhost:1", 200),
         ("[::1]:9480", 200),
     ] {
-        ensure!(ask(&map, "/api/config", &[("Host", host)])?.status == status, "{host}");
+        ensure!(get(&map, "/api/config", &[("Host", host)])?.status == status, "{host}");
     }
     for path in ["/", "/api/config", "/api/tiles?of=9/9/9", "/nothing"] {
-        let answer = ask(&map, path, &[("Origin", "https://evil.example")])?;
+        let answer = get(&map, path, &[("Origin", "https://evil.example")])?;
         let policy = answer.header("content-security-policy");
         ensure!(
             policy.starts_with("default-src 'none'; script-src 'self';")
@@ -142,7 +142,7 @@ fn cross_site_request_is_refused() -> Result<()> {
         );
         ensure!(answer.header("access-control-allow-origin").is_empty(), "{path}");
     }
-    ensure!(ask(&map, "/nothing", &[])?.status == 404);
+    ensure!(get(&map, "/nothing", &[])?.status == 404);
     Ok(())
 }
 
@@ -186,7 +186,7 @@ fn map_serves_https() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(over_tls(&map, TlsConnector::from(Arc::new(config))))?;
     ensure!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("points_max"), "{answer}");
-    ensure!(ask(&map, "/api/config", &[]).is_err(), "plain text is not answered");
+    ensure!(get(&map, "/api/config", &[]).is_err(), "plain text is not answered");
     Ok(())
 }
 
@@ -229,16 +229,16 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     {
         let map = proxied().run()?;
         for nobody in [vec![], vec![("X-User", " ")]] {
-            ensure!(ask(&map, "/api/config", &nobody)?.status == 401, "{nobody:?}");
+            ensure!(get(&map, "/api/config", &nobody)?.status == 401, "{nobody:?}");
         }
-        let config = ask(&map, "/api/config", &[("X-User", "ada")])?;
+        let config = get(&map, "/api/config", &[("X-User", "ada")])?;
         ensure!(config.status == 200 && config.json()?["edits_fences"] == false);
         ensure!(post(&map, "ada", geojson, YARD)?.0 == 403, "without fences.user");
     }
     let map =
         proxied().with("FENCES__USER", "default").with("FENCES__EDITORS", "ada,grace").run()?;
     let names = || -> Result<String> {
-        let all = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
+        let all = get(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
         let names = all["features"]
             .as_array()
             .into_iter()
@@ -246,7 +246,7 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
             .filter_map(|one| one["properties"]["name"].as_str());
         Ok(names.collect::<Vec<_>>().join(" "))
     };
-    ensure!(ask(&map, "/api/config", &[("X-User", "ada")])?.json()?["edits_fences"] == true);
+    ensure!(get(&map, "/api/config", &[("X-User", "ada")])?.json()?["edits_fences"] == true);
     ensure!(post(&map, "eve", geojson, YARD)?.0 == 403);
     ensure!(
         post(&map, "ada", "text/plain", YARD)?.0 == 400,
@@ -270,7 +270,7 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     ensure!(names()?.is_empty());
     ensure!(post(&map, "ada", geojson, YARD)? == (200, "{}".to_owned()));
     ensure!(names()? == "yard");
-    let fence = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
+    let fence = get(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
     ensure!(
         fence["features"][0]["geometry"]["coordinates"][0][0][1] == serde_json::json!([12.0, 47.0]),
         "{fence}"
@@ -319,7 +319,7 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
          toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from LIMIT 1",
     )?;
     let shown = |name: &str| -> Result<serde_json::Value> {
-        let all = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
+        let all = get(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
         let mut features = all["features"].as_array().into_iter().flatten();
         features.find(|one| one["properties"]["name"] == name).cloned().context("shown")
     };
@@ -371,7 +371,7 @@ fn open_ring_from_sql_is_served_closed_and_survives_an_edit() -> Result<()> {
          [[[(13.40, 52.515), (13.41, 52.515), (13.41, 52.525), (13.40, 52.525)], [(13.404, 52.518), (13.406, 52.518), (13.406, 52.52)]]])",
     )?;
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
-    let all = ask(&map, "/api/fences", &[])?.json()?;
+    let all = get(&map, "/api/fences", &[])?.json()?;
     let rings =
         all["features"][0]["geometry"]["coordinates"][0].as_array().context("rings")?.clone();
     for (ring, points) in rings.iter().zip([5, 4]) {
@@ -418,7 +418,7 @@ fn only_the_proxy_can_name_the_viewer() -> Result<()> {
         (vec![right], 401),
         (vec![ada, right], 200),
     ] {
-        ensure!(ask(&map, "/api/config", &headers)?.status == status, "{headers:?}");
+        ensure!(get(&map, "/api/config", &headers)?.status == status, "{headers:?}");
     }
     Ok(())
 }

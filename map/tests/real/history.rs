@@ -4,15 +4,15 @@ use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
 
 use crate::tile_format::read;
-use crate::world::{ask, world};
+use crate::world::{get, world};
 
 const DAY_MS: i64 = 86_400_000;
 
 #[test]
 fn track_equals_the_result_of_its_sql() -> Result<()> {
     let world = world("map_track")?;
-    // Ten minutes north, ten minutes of standing, ten minutes north; a fix every two seconds, from
-    // yesterday's noon on: a midnight would begin a new trip.
+    // Ten minutes north, ten minutes of standing, ten minutes north, with a fix every two seconds.
+    // It begins at yesterday's noon, because a midnight would begin a new trip.
     let began = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
@@ -24,10 +24,10 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
         world.query(sql)?;
     }
     let map = world.settings.run()?;
-    let ask_track = |more: &str| {
-        ask(&map, &format!("/api/drivers/d1/track?from={}{more}", began - 1), &[])?.json()
+    let get_track = |more: &str| {
+        get(&map, &format!("/api/drivers/d1/track?from={}{more}", began - 1), &[])?.json()
     };
-    let track = ask_track("")?;
+    let track = get_track("")?;
     let points = &track["points"];
     let count = |column: &str| points[column].as_array().map_or(0, Vec::len);
     ensure!(["ts", "lat", "lng", "speed"].map(count) == [900; 4], "{track}");
@@ -53,18 +53,18 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
         "{sql}"
     );
     ensure!(track["truncated"] == false);
-    let fewer = ask_track("&simplify=5")?;
+    let fewer = get_track("&simplify=5")?;
     let kept = fewer["points"]["ts"].as_array().map_or(0, Vec::len);
     ensure!((4..20).contains(&kept), "{kept}");
     // An unknown driver or an empty period gives an empty track.
-    let nobody = ask(&map, "/api/drivers/nobody/track", &[])?.json()?;
+    let nobody = get(&map, "/api/drivers/nobody/track", &[])?.json()?;
     ensure!(
         nobody["points"]["ts"] == serde_json::json!([])
             && nobody["episodes"] == serde_json::json!([]),
         "{nobody}"
     );
 
-    let cells = ask(&map, &format!("/api/cells?bbox=10,47,12,49&zoom=10&from={began}"), &[])?;
+    let cells = get(&map, &format!("/api/cells?bbox=10,47,12,49&zoom=10&from={began}"), &[])?;
     ensure!(cells.status == 200, "{}", String::from_utf8_lossy(&cells.body));
     let tile = read(&cells.body);
     ensure!(
@@ -84,7 +84,7 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
         ("10,48.2,12,49", 0),
     ] {
         let tile =
-            read(&ask(&map, &format!("/api/cells?bbox={bbox}&zoom=0&from={began}"), &[])?.body);
+            read(&get(&map, &format!("/api/cells?bbox={bbox}&zoom=0&from={began}"), &[])?.body);
         ensure!(tile.counts.iter().sum::<u32>() == fixes, "{bbox}: {tile:?}");
     }
     Ok(())
@@ -97,7 +97,7 @@ fn too_expensive_query_is_refused_with_an_explanation() -> Result<()> {
         world.insert(&format!("d{n}"), unix_ms() - n, 1.0, 1.0)?;
     }
     let map = world.settings.clone().with("CLICKHOUSE__QUERY_ROWS_MAX", "3").run()?;
-    let refused = ask(&map, "/api/cells?bbox=0,0,2,2&zoom=3", &[])?;
+    let refused = get(&map, "/api/cells?bbox=0,0,2,2&zoom=3", &[])?;
     ensure!(refused.status == 400, "{}", refused.status);
     ensure!(
         refused.json()?["error"]
@@ -151,7 +151,7 @@ fn parameters_are_never_interpolated_into_sql() -> Result<()> {
             format!("/api/tiles?of=0/0/{attack}"),
             format!("/api/tiles?of=0/0/0:{attack}"),
         ] {
-            let answer = ask(&map, &path, &[])?;
+            let answer = get(&map, &path, &[])?;
             ensure!(
                 answer.status == 400,
                 "{path}: {} {}",
@@ -200,7 +200,7 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
         ("?fence=nowhere", ""),
         ("?prefix=van&faster=10&fence=depot", ""),
     ] {
-        let list = ask(&map, &format!("/api/list{filter}"), &[])?.json()?;
+        let list = get(&map, &format!("/api/list{filter}"), &[])?.json()?;
         let found: Vec<&str> = list["drivers"]
             .as_array()
             .into_iter()
@@ -210,9 +210,9 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
         ensure!(found.join(" ") == expected && list["truncated"] == false, "{filter}: {list}");
     }
     for wrong in ["silent=-1", "faster=fast", "stopped=1", "prefix=%27", "speed=1"] {
-        ensure!(ask(&map, &format!("/api/list?{wrong}"), &[])?.status == 400, "{wrong}");
+        ensure!(get(&map, &format!("/api/list?{wrong}"), &[])?.status == 400, "{wrong}");
     }
-    let past = ask(
+    let past = get(
         &map,
         &format!("/api/past?bbox=10,47,12,49&from={}&to={}", now - 7_200_000, now + 1),
         &[],
@@ -226,13 +226,13 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
             && past["truncated"] == false,
         "{past}"
     );
-    let kept = ask(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
+    let kept = get(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
     ensure!(
         kept["ts"] == now
             && kept["attributes"] == serde_json::json!({ "battery": "80", "ignition": "off" }),
         "{kept}"
     );
-    let nobody = ask(&map, "/api/drivers/nobody/attributes", &[])?.json()?;
+    let nobody = get(&map, "/api/drivers/nobody/attributes", &[])?.json()?;
     ensure!(nobody["attributes"] == serde_json::json!({}), "{nobody}");
     Ok(())
 }

@@ -11,7 +11,7 @@ use lab_stack::{Map, unix_ms, wait_until};
 use serde_json::Value;
 
 use crate::tile_format::{Part, read_all};
-use crate::world::{SOON, ask, tiles, wait_for, whole_world, world};
+use crate::world::{SOON, get, tiles, wait_for, whole_world, world};
 
 /// An open page, as the server sees it: a client that reads the stream.
 pub struct Viewer(BufReader<TcpStream>);
@@ -42,20 +42,20 @@ impl Viewer {
     }
 
     /// Waits for the first tick for which the condition holds.
-    pub fn tick_that(&mut self, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub fn wait_for_tick(&mut self, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         let began = Instant::now();
         loop {
             let tick = self.tick()?;
             if holds(&tick) {
                 return Ok(tick);
             }
-            ensure!(began.elapsed() < SOON, "never; the last was {tick}");
+            ensure!(began.elapsed() < SOON, "no such tick; the last one was {tick}");
         }
     }
 }
 
 #[test]
-fn fix_appears_in_its_tile_and_late_fix_does_not_replace_it() -> Result<()> {
+fn late_fix_does_not_replace_the_last_position_in_its_tile() -> Result<()> {
     let world = world("map_fix")?;
     let map = world.settings.run()?;
     ensure!(whole_world(&map)?.ids.is_empty());
@@ -73,19 +73,19 @@ fn fix_appears_in_its_tile_and_late_fix_does_not_replace_it() -> Result<()> {
     wait_for("d1 has moved", &map, |tile| tile.lat_e7.contains(&258_000_000))?;
     ensure!(whole_world(&map)?.speed_cms == [1_240; 2]);
 
-    let fix = ask(&map, "/api/drivers/d1", &[])?.json()?;
+    let fix = get(&map, "/api/drivers/d1", &[])?.json()?;
     ensure!(
         fix["ts"] == now && fix["speed"] == 12.4 && fix["alt"].is_null() && fix["acc"] == 3.5,
         "{fix}"
     );
-    ensure!(ask(&map, "/api/drivers/d3", &[])?.status == 404);
+    ensure!(get(&map, "/api/drivers/d3", &[])?.status == 404);
     ensure!(
-        ask(&map, "/api/drivers?prefix=d", &[])?.json()?["drivers"]
+        get(&map, "/api/drivers?prefix=d", &[])?.json()?["drivers"]
             == serde_json::json!(["d1", "d2"])
     );
-    let in_box = ask(&map, "/api/positions?bbox=-81,25,-80,26", &[])?.json()?;
+    let in_box = get(&map, "/api/positions?bbox=-81,25,-80,26", &[])?.json()?;
     ensure!(in_box["points"].as_array().is_some_and(|points| points.len() == 1), "{in_box}");
-    let since = ask(
+    let since = get(
         &map,
         &format!("/api/positions?bbox=-180,-90,180,90&since={}", unix_ms() + 1_000),
         &[],
@@ -110,9 +110,9 @@ fn fix_appears_in_its_tile_and_late_fix_does_not_replace_it() -> Result<()> {
         "only tiles whose version differs"
     );
     // The compressed body is the same, and has its length in the header.
-    let plain = ask(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "identity")])?;
+    let plain = get(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "identity")])?;
     ensure!(plain.header("content-length") == plain.body.len().to_string());
-    let gzip = ask(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "gzip")])?;
+    let gzip = get(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "gzip")])?;
     ensure!(gzip.header("content-encoding") == "gzip", "{:?}", gzip.headers);
     let mut unpacked = Vec::new();
     GzDecoder::new(gzip.body.as_slice()).read_to_end(&mut unpacked)?;
@@ -139,7 +139,7 @@ fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
     world.insert("d1", unix_ms(), 1.0, 1.0)?;
     let map = world.settings.clone().with("HTTP__VIEWERS_MAX", "20").run()?;
     let mut viewers: Vec<Viewer> = (0..20).map(|_| Viewer::open(&map)).collect::<Result<_>>()?;
-    let first = viewers[0].tick_that(|tick| tick["generation"].as_u64() > Some(0))?;
+    let first = viewers[0].wait_for_tick(|tick| tick["generation"].as_u64() > Some(0))?;
     ensure!(first["drivers"] == 1 && first["state"] != "away", "{first}");
     let queries = || map.metric("read_seconds_count");
     let (before, began) = (queries()?, Instant::now());
@@ -148,17 +148,17 @@ fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
             viewer.tick()?;
         }
     }
-    let (asked, seconds) = (queries()? - before, began.elapsed().as_secs_f64());
-    ensure!(asked <= seconds + 2.0, "{asked} queries in {seconds} s");
+    let (count, seconds) = (queries()? - before, began.elapsed().as_secs_f64());
+    ensure!(count <= seconds + 2.0, "{count} queries in {seconds} s");
     ensure!(map.metric("viewers")? == 20.0);
     // One more page is refused, until one of the open pages leaves.
-    let refused = ask(&map, "/api/stream", &[])?;
+    let refused = get(&map, "/api/stream", &[])?;
     ensure!(
         refused.status == 429
             && refused.json()?["error"].as_str().is_some_and(|error| error.contains("viewers_max"))
     );
     viewers.pop();
-    wait_until("a place is free", SOON, || Ok(Viewer::open(&map).is_ok()))?;
+    wait_until("a permit of http.viewers_max is free", SOON, || Ok(Viewer::open(&map).is_ok()))?;
     // Tiles are cut once for all viewers.
     let cut = map.metric("tiles_cut_total")?;
     let tick = viewers[0].tick()?;
@@ -174,7 +174,8 @@ fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
 fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
     let world = world("map_stopped")?;
     let hour = 3_600_000;
-    // The device's clock is wrong, and so is milepost's: neither affects the result.
+    // The fix and its arrival are newer than the insert, as with wrong clocks of the device and of
+    // milepost: only the time of the insert counts.
     let stopped = unix_ms() - hour;
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7, received_at, inserted_at) \
@@ -187,24 +188,24 @@ fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
     };
     for _ in 0..2 {
         let mut viewer = Viewer::open(&map)?;
-        let mut tick = viewer.tick_that(|tick| tick["generation"].as_u64() > Some(0))?;
+        let mut tick = viewer.wait_for_tick(|tick| tick["generation"].as_u64() > Some(0))?;
         for _ in 0..3 {
             ensure!(is_stopped(&tick), "{tick}");
             tick = viewer.tick()?;
         }
         drop(viewer);
-        let mut asked = f64::NAN;
-        wait_until("the map rests", SOON, || {
+        let mut queries = f64::NAN;
+        wait_until("the map stops querying", SOON, || {
             sleep(Duration::from_secs(3));
-            let before = std::mem::replace(&mut asked, map.metric("read_seconds_count")?);
-            Ok(asked == before)
+            let before = std::mem::replace(&mut queries, map.metric("read_seconds_count")?);
+            Ok(queries == before)
         })?;
     }
     let mut viewer = Viewer::open(&map)?;
     ensure!(is_stopped(&viewer.tick()?));
     // A late fix of a driver with newer fixes counts as a new insert, too.
     world.insert("d1", unix_ms() - hour, 1.0, 1.0)?;
-    let live = viewer.tick_that(|tick| tick["state"] == "ok")?;
+    let live = viewer.wait_for_tick(|tick| tick["state"] == "ok")?;
     ensure!(live["since"].as_i64() > Some(unix_ms() - hour / 2), "{live}");
     Ok(())
 }
@@ -216,6 +217,6 @@ fn sigterm_ends_the_map_while_pages_are_open() -> Result<()> {
     let mut viewer = Viewer::open(&map)?;
     viewer.tick()?;
     ensure!(map.terminate(SOON)? == 0, "{}", map.process.log()?);
-    ensure!(viewer.tick_that(|_| false).is_err(), "its stream has ended");
+    ensure!(viewer.wait_for_tick(|_| false).is_err(), "its stream has ended");
     Ok(())
 }

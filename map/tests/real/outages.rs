@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
 use crate::live::Viewer;
-use crate::world::{SOON, ask, insert, settings, start_engine, wait_for, whole_world};
+use crate::world::{SOON, get, insert, settings, start_engine, wait_for, whole_world};
 
 #[test]
 fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
@@ -23,33 +23,33 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
     let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &engine.0.url()).listen()?;
     let mut viewer = Viewer::open(&map)?;
-    let away = viewer.tick_that(|tick| tick["state"] == "away")?;
+    let away = viewer.wait_for_tick(|tick| tick["state"] == "away")?;
     ensure!(away["generation"] == 0, "{away}");
-    let ready = ask(&map, "/readyz", &[])?;
+    let ready = get(&map, "/readyz", &[])?;
     let words = String::from_utf8_lossy(&ready.body).into_owned();
     ensure!(ready.status == 503 && words.contains("clickhouse: "), "{words}");
-    ensure!(ask(&map, "/livez", &[])?.status == 200, "a restart would not help");
-    let tile = ask(&map, "/api/tiles?of=0/0/0", &[])?;
+    ensure!(get(&map, "/livez", &[])?.status == 200, "a restart would not help");
+    let tile = get(&map, "/api/tiles?of=0/0/0", &[])?;
     ensure!(
         tile.status == 503
             && tile.json()?["error"].as_str().is_some_and(|error| error.contains("ClickHouse"))
     );
 
     engine.0 = engine.0.restart()?;
-    viewer.tick_that(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
+    viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
     wait_for("d1 is there", &map, |tile| tile.ids == ["d1"])?;
 
     engine.0.kill()?;
-    let away = viewer.tick_that(|tick| tick["state"] == "away")?;
+    let away = viewer.wait_for_tick(|tick| tick["state"] == "away")?;
     ensure!(away["drivers"] == 1 && away["since"].as_i64() > Some(unix_ms() - 600_000), "{away}");
     ensure!(whole_world(&map)?.ids == ["d1"], "the last positions stay");
-    let track = ask(&map, "/api/drivers/d1/track", &[])?;
+    let track = get(&map, "/api/drivers/d1/track", &[])?;
     ensure!(track.status == 503 && track.json()?["error"] == "ClickHouse does not answer");
 
     engine.0 = engine.0.restart()?;
     put(&engine.0, "d2")?;
     wait_for("d2 is there", &map, |tile| tile.ids.len() == 2)?;
-    ensure!(ask(&map, "/readyz", &[])?.status == 200);
+    ensure!(get(&map, "/readyz", &[])?.status == 200);
     let log = map.process.log()?;
     ensure!(log.matches("trying again every second").count() == 2, "one line per outage: {log}");
     Ok(())
@@ -63,13 +63,13 @@ fn hung_clickhouse_is_reported() -> Result<()> {
     let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
-    viewer.tick_that(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
+    viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
     // Waits until the next full read is due, which may take longer than an incremental read.
     let ticks = Cell::new(0);
-    viewer.tick_that(|_| ticks.replace(ticks.get() + 1) == 4)?;
+    viewer.wait_for_tick(|_| ticks.replace(ticks.get() + 1) == 4)?;
     engine.0.hang()?;
     let ticks = Cell::new(0);
-    let reported = viewer.tick_that(|tick| {
+    let reported = viewer.wait_for_tick(|tick| {
         ticks.set(ticks.get() + 1);
         tick["state"] == "away"
     });
@@ -80,12 +80,12 @@ fn hung_clickhouse_is_reported() -> Result<()> {
         "{} ticks: a page without ticks reports that the map is down",
         ticks.get()
     );
-    viewer.tick_that(|tick| tick["state"] != "away")?;
+    viewer.wait_for_tick(|tick| tick["state"] != "away")?;
     Ok(())
 }
 
-/// Reads a request with its body, as long as Content-Length says or up to the last chunk.
-fn request_of(stream: &mut TcpStream) -> Result<String> {
+/// Reads a request with its body, whose end Content-Length or the last chunk gives.
+fn read_request(stream: &mut TcpStream) -> Result<String> {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         let n = stream.read(&mut buffer)?;
@@ -112,15 +112,14 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).listen()?;
-    let mut asker = TcpStream::connect(("127.0.0.1", map.port))?;
-    write!(asker, "GET /api/drivers/d1/track HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-    // A track needs two queries: points and episodes. The other connections belong to the query
-    // loop.
-    let mut of_track = Vec::new();
-    while of_track.len() < 2 {
+    let mut client = TcpStream::connect(("127.0.0.1", map.port))?;
+    write!(client, "GET /api/drivers/d1/track HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    // A track needs two queries: points and episodes. Other connections belong to the query loop.
+    let mut track_connections = Vec::new();
+    while track_connections.len() < 2 {
         let (mut stream, _) = listener.accept()?;
         stream.set_read_timeout(Some(SOON))?;
-        let text = request_of(&mut stream)?;
+        let text = read_request(&mut stream)?;
         for setting in [
             "readonly=2",
             "cancel_http_readonly_queries_on_client_close=1",
@@ -134,16 +133,18 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
                 text.contains("max_rows_to_read=") && text.contains("max_execution_time=10"),
                 "{text}"
             );
-            of_track.push(stream);
+            track_connections.push(stream);
         }
     }
-    drop(asker);
-    for mut stream in of_track {
+    drop(client);
+    for mut stream in track_connections {
         let mut rest = Vec::new();
         let ended = stream.read_to_end(&mut rest);
-        ensure!(ended.is_ok() && rest.is_empty(), "the map hangs up: {ended:?}");
+        ensure!(ended.is_ok() && rest.is_empty(), "the map closes the connection: {ended:?}");
     }
-    wait_until("its place is free", SOON, || Ok(map.metric("question_seconds_count")? == 1.0))?;
+    wait_until("the permit of the query is free", SOON, || {
+        Ok(map.metric("question_seconds_count")? == 1.0)
+    })?;
     ensure!(map.process.log()?.len() < 100_000, "{}", map.process.log()?);
     Ok(())
 }

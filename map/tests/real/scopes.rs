@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Map, Settings, unix_ms, wait_until};
 
 use crate::tile_format::read_all;
-use crate::world::{Answer, SOON, World, ask, world};
+use crate::world::{Answer, SOON, World, get, world};
 
-/// Two drivers in two groups, each with ten minutes of fixes, an event and a visit.
+/// Creates two drivers in two groups, each with ten minutes of fixes, an event and a visit.
 fn fleet(name: &str) -> Result<World> {
     let world = world(name)?;
     for (driver, lng) in [("north-1", 11.0), ("south-1", 11.001)] {
@@ -25,8 +25,8 @@ fn fleet(name: &str) -> Result<World> {
     Ok(world)
 }
 
-/// Every route that returns data of drivers.
-fn addresses() -> Vec<String> {
+/// Returns a request to every route that returns data of drivers.
+fn paths() -> Vec<String> {
     let hour = format!("from={}", unix_ms() - 3_500_000);
     [
         "/api/tiles?of=0/0/0,14/8692/5693",
@@ -50,35 +50,27 @@ fn addresses() -> Vec<String> {
         "/api/past?bbox=-180,-90,180,90",
         "/api/config",
     ]
-    .map(
-        |address| {
-            if address.contains("past") { format!("{address}&{hour}") } else { address.to_owned() }
-        },
-    )
+    .map(|path| if path.contains("past") { format!("{path}&{hour}") } else { path.to_owned() })
     .into()
 }
 
 /// Checks that the response contains neither id, name nor place of the other group's driver.
-fn check_that_south_is_absent(address: &str, answer: &Answer) -> Result<()> {
-    ensure!(answer.status == 200 || answer.status == 404, "{address}: {}", answer.status);
+fn check_that_south_is_absent(path: &str, answer: &Answer) -> Result<()> {
+    ensure!(answer.status == 200 || answer.status == 404, "{path}: {}", answer.status);
     if answer.status == 404 {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&answer.body);
     ensure!(
         !text.contains("south-1\"") && !text.contains("Sam") && !text.contains("11.001"),
-        "{address}: {text}"
+        "{path}: {text}"
     );
-    if address.contains("tiles") {
+    if path.contains("tiles") {
         for part in read_all(&answer.body) {
-            ensure!(
-                part.tile.ids.iter().all(|id| id == "north-1"),
-                "{address}: {:?}",
-                part.tile.ids
-            );
+            ensure!(part.tile.ids.iter().all(|id| id == "north-1"), "{path}: {:?}", part.tile.ids);
         }
     } else {
-        ensure!(!text.contains("\"south\""), "{address}: {text}");
+        ensure!(!text.contains("\"south\""), "{path}: {text}");
     }
     Ok(())
 }
@@ -107,7 +99,7 @@ fn first_tick(map: &Map, header: (&str, &str)) -> Result<serde_json::Value> {
 
 fn wait_for_names(map: &Map) -> Result<()> {
     wait_until("names are read", SOON, || {
-        let found = ask(map, "/api/drivers?find=nora", &[("X-User", "ada")])?;
+        let found = get(map, "/api/drivers?find=nora", &[("X-User", "ada")])?;
         Ok(found.status == 200 && found.json()?["drivers"][0] == "north-1")
     })
 }
@@ -118,22 +110,22 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
     let map = proxied(&world).run()?;
     wait_for_names(&map)?;
     let eve = ("X-User", "eve");
-    for address in addresses() {
-        check_that_south_is_absent(&address, &ask(&map, &address, &[eve])?)?;
+    for path in paths() {
+        check_that_south_is_absent(&path, &get(&map, &path, &[eve])?)?;
     }
-    for address in [
+    for path in [
         "/api/drivers/south-1",
         "/api/drivers/south-1/attributes",
         "/api/drivers/south-1/track",
         "/api/drivers/south-1/days",
     ] {
-        ensure!(ask(&map, address, &[eve])?.status == 404, "{address}");
-        ensure!(ask(&map, &address.replace("south", "north"), &[eve])?.status == 200, "{address}");
-        ensure!(ask(&map, address, &[("X-User", "bob")])?.status == 200, "{address}");
+        ensure!(get(&map, path, &[eve])?.status == 404, "{path}");
+        ensure!(get(&map, &path.replace("south", "north"), &[eve])?.status == 200, "{path}");
+        ensure!(get(&map, path, &[("X-User", "bob")])?.status == 200, "{path}");
     }
     let cells = |user: &str| -> Result<u32> {
-        let address = format!("/api/cells?bbox=10,47,12,49&zoom=10&from={}", unix_ms() - 3_500_000);
-        Ok(crate::tile_format::read(&ask(&map, &address, &[("X-User", user)])?.body)
+        let path = format!("/api/cells?bbox=10,47,12,49&zoom=10&from={}", unix_ms() - 3_500_000);
+        Ok(crate::tile_format::read(&get(&map, &path, &[("X-User", user)])?.body)
             .counts
             .iter()
             .sum())
@@ -145,21 +137,21 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
         north["drivers"] == 1 && north["rate"].is_null() && north["states"]["moving"] == 1,
         "{north}"
     );
-    // The drivers that eve may see are complete.
-    let visits = ask(&map, "/api/visits?fence=yard", &[eve])?.json()?;
+    // Nothing is missing for the drivers that eve may see.
+    let visits = get(&map, "/api/visits?fence=yard", &[eve])?.json()?;
     ensure!(
         visits["visits"][0]["driver_id"] == "north-1" && visits["visits"][0]["is_inside"] == true,
         "{visits}"
     );
-    let alerts = ask(&map, "/api/alerts", &[eve])?.json()?;
+    let alerts = get(&map, "/api/alerts", &[eve])?.json()?;
     ensure!(
         alerts["alerts"][0]["driver_id"] == "north-1" && alerts["alerts"][1].is_null(),
         "{alerts}"
     );
-    ensure!(ask(&map, "/api/config", &[("X-User", "mallory")])?.status == 403, "not listed");
+    ensure!(get(&map, "/api/config", &[("X-User", "mallory")])?.status == 403, "not listed");
     ensure!(
-        ask(&map, "/metrics", &[eve])?.status == 403
-            && ask(&map, "/metrics", &[("X-User", "ada")])?.status == 200
+        get(&map, "/metrics", &[eve])?.status == 403
+            && get(&map, "/metrics", &[("X-User", "ada")])?.status == 200
     );
     Ok(())
 }
@@ -197,19 +189,19 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
     }
     let link =
         post("/api/links", eve, north)?.json()?["link"].as_str().context("a link")?.to_owned();
-    let page = ask(&map, &format!("/api/config?link={link}"), &[])?;
-    ensure!(page.status == 400, "an address of the API has no such parameter: {}", page.status);
-    let page = ask(&map, &format!("/?link={link}"), &[])?;
+    let page = get(&map, &format!("/api/config?link={link}"), &[])?;
+    ensure!(page.status == 400, "a route of the API has no such parameter: {}", page.status);
+    let page = get(&map, &format!("/?link={link}"), &[])?;
     let cookie = page.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
     ensure!(
         cookie == format!("milepost_link={link}") && page.header("set-cookie").contains("HttpOnly"),
         "{cookie}"
     );
     let by_link = ("Cookie", cookie.as_str());
-    for address in addresses() {
-        check_that_south_is_absent(&address, &ask(&map, &address, &[by_link])?)?;
+    for path in paths() {
+        check_that_south_is_absent(&path, &get(&map, &path, &[by_link])?)?;
     }
-    let config = ask(&map, "/api/config", &[by_link])?.json()?;
+    let config = get(&map, "/api/config", &[by_link])?.json()?;
     ensure!(
         config["is_link"] == true && config["writes"] == false && config["makes_links"] == false,
         "{config}"
@@ -219,10 +211,10 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
         ensure!(post(path, by_link, north)?.status == 403, "{path}");
     }
     // A login by the proxy overrides the cookie of a link.
-    ensure!(ask(&map, "/api/drivers/south-1", &[by_link, ("X-User", "ada")])?.status == 200);
+    ensure!(get(&map, "/api/drivers/south-1", &[by_link, ("X-User", "ada")])?.status == 200);
     let changed = format!("milepost_link=0{}", &link[1..]);
-    ensure!(ask(&map, "/api/config", &[("Cookie", &changed)])?.status == 401);
-    ensure!(ask(&map, "/api/config", &[])?.status == 401);
+    ensure!(get(&map, "/api/config", &[("Cookie", &changed)])?.status == 401);
+    ensure!(get(&map, "/api/config", &[])?.status == 401);
     let log = map.process.log()?;
     ensure!(
         log.contains("a link was made") && !log.contains("s3cret") && !log.contains(&link),

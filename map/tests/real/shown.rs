@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Map, unix_ms, wait_until};
 
-use crate::world::{Answer, SOON, ask, tiles, world};
+use crate::world::{Answer, SOON, get, tiles, world};
 
 fn post(map: &Map, path: &str, kind: &str, body: &str) -> Result<Answer> {
     let config =
@@ -33,10 +33,10 @@ fn long_silent_drivers_are_hidden_unless_asked_for() -> Result<()> {
     ensure!(shown("")? == "hour now", "{}", shown("")?);
     ensure!(shown("&states=silent")? == "hour");
     ensure!(shown("&states=moving,hidden")? == "now year");
-    ensure!(ask(&map, "/api/tiles?of=0/0/0&states=asleep", &[])?.status == 400);
+    ensure!(get(&map, "/api/tiles?of=0/0/0&states=asleep", &[])?.status == 400);
     // All three were last seen at 12.4 m/s, but only a driver with a recent fix counts as driving.
     let listed = |query: &str| -> Result<Vec<String>> {
-        let list = ask(&map, &format!("/api/list?{query}"), &[])?.json()?;
+        let list = get(&map, &format!("/api/list?{query}"), &[])?.json()?;
         let drivers = list["drivers"].as_array().context("drivers")?.clone();
         Ok(drivers.iter().filter_map(|one| one["driver_id"].as_str().map(str::to_owned)).collect())
     };
@@ -47,7 +47,7 @@ fn long_silent_drivers_are_hidden_unless_asked_for() -> Result<()> {
 }
 
 #[test]
-fn names_are_stored_searched_anywhere_and_listed() -> Result<()> {
+fn stored_names_are_found_in_searches_and_lists() -> Result<()> {
     let world = world("map_names")?;
     for driver in ["van-1", "van-2", "TRUCK-7"] {
         world.insert(driver, unix_ms(), 48.0, 11.0)?;
@@ -70,7 +70,7 @@ fn names_are_stored_searched_anywhere_and_listed() -> Result<()> {
         ensure!(post(&map, "/api/cards", kind, wrong)?.status == 400, "{kind} {wrong}");
     }
     let found = |text: &str| -> Result<String> {
-        let found = ask(&map, &format!("/api/drivers?find={text}"), &[])?.json()?;
+        let found = get(&map, &format!("/api/drivers?find={text}"), &[])?.json()?;
         let ids = found["drivers"].as_array().context("drivers")?.clone();
         Ok(ids.iter().filter_map(|id| id.as_str()).collect::<Vec<_>>().join(" "))
     };
@@ -81,21 +81,21 @@ fn names_are_stored_searched_anywhere_and_listed() -> Result<()> {
             && found("AN")? == "van-1 van-2"
     );
     ensure!(found("7")? == "TRUCK-7" && found("nobody")?.is_empty());
-    let names = ask(&map, "/api/names?of=van-1,TRUCK-7", &[])?.json()?;
+    let names = get(&map, "/api/names?of=van-1,TRUCK-7", &[])?.json()?;
     ensure!(
         names["names"][0]["name"] == "Müller, Anna" && names["names"][1]["name"] == "",
         "{names}"
     );
-    let list = ask(&map, "/api/list?group=north", &[])?.json()?;
+    let list = get(&map, "/api/list?group=north", &[])?.json()?;
     ensure!(list["drivers"][0]["name"] == "Müller, Anna" && list["drivers"][1].is_null(), "{list}");
-    let list = ask(&map, "/api/list?find=benno", &[])?.json()?;
+    let list = get(&map, "/api/list?find=benno", &[])?.json()?;
     ensure!(list["drivers"][0]["driver_id"] == "van-2" && list["drivers"][1].is_null(), "{list}");
-    // A file without a column leaves its values alone.
+    // A file without a column keeps the stored values of that column.
     let names = "driver_id,name\nvan-1,\"Müller, Anna\"\nvan-3,Cem\n";
     ensure!(post(&map, "/api/cards", "text/csv", names)?.status == 200);
-    let card = ask(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
+    let card = get(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
     ensure!(card["card"]["phone"] == "+49 1" && card["card"]["group"] == "north", "{card}");
-    let config = ask(&map, "/api/config", &[])?.json()?;
+    let config = get(&map, "/api/config", &[])?.json()?;
     ensure!(config["groups"] == serde_json::json!(["north", "south"]), "{config}");
     Ok(())
 }
@@ -118,19 +118,19 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
         .with("MAP__GROUP_ATTRIBUTE", "team");
     let map = settings.run()?;
     wait_until("the names are read", SOON, || {
-        let names = ask(&map, "/api/names?of=d1,d2", &[])?.json()?;
+        let names = get(&map, "/api/names?of=d1,d2", &[])?.json()?;
         let name =
             |at: usize| (names["names"][at]["name"].clone(), names["names"][at]["group"].clone());
         Ok(name(0) == ("Anna".into(), "north".into())
             && name(1) == ("Benno".into(), "north".into()))
     })?;
-    let list = ask(&map, "/api/list?group=north", &[])?.json()?;
+    let list = get(&map, "/api/list?group=north", &[])?.json()?;
     ensure!(list["drivers"].as_array().is_some_and(|drivers| drivers.len() == 2), "{list}");
     Ok(())
 }
 
 #[test]
-fn field_comes_with_its_comment_and_unit() -> Result<()> {
+fn field_has_its_comment_and_unit() -> Result<()> {
     let world = world("map_fields")?;
     // The columns that `milepost migrate` creates for two `[fields.NAME]`.
     world.query(
@@ -152,7 +152,7 @@ fn field_comes_with_its_comment_and_unit() -> Result<()> {
     report("d1", "map('batt', '80', 'due', '2026-11-26T08:00:00Z')")?;
     report("d2", "map('batt', 'full')")?;
     let map = world.settings.run()?;
-    let of = |driver: &str| ask(&map, &format!("/api/drivers/{driver}/attributes"), &[])?.json();
+    let of = |driver: &str| get(&map, &format!("/api/drivers/{driver}/attributes"), &[])?.json();
     let [known, unknown] = [of("d1")?, of("d2")?];
     let battery = serde_json::json!({ "name": "battery", "type": "UInt8", "comment": "Charge", "unit": "per cent",
         "from": ["batt"], "value": "80" });
@@ -184,7 +184,7 @@ fn track_file_has_all_fixes() -> Result<()> {
     }
     let map = world.settings.run()?;
     let span = format!("from={}&to={}", noon - 1, noon + 10_000);
-    let csv = ask(&map, &format!("/api/drivers/d1/track?{span}&format=csv"), &[])?;
+    let csv = get(&map, &format!("/api/drivers/d1/track?{span}&format=csv"), &[])?;
     let text = String::from_utf8(csv.body.clone())?;
     ensure!(
         text.lines().count() == 6
@@ -192,18 +192,18 @@ fn track_file_has_all_fixes() -> Result<()> {
         "{text}"
     );
     ensure!(csv.header("content-disposition") == "attachment; filename=\"d1.csv\"");
-    let gpx = ask(&map, &format!("/api/drivers/d1/track?{span}&format=gpx"), &[])?;
+    let gpx = get(&map, &format!("/api/drivers/d1/track?{span}&format=gpx"), &[])?;
     let text = String::from_utf8(gpx.body.clone())?;
     ensure!(
         text.matches("<trkpt lat=\"48\" lon=\"11\"><time>").count() == 5
             && text.ends_with("</gpx>\n"),
         "{text}"
     );
-    ensure!(ask(&map, "/api/drivers/d1/track?format=doc", &[])?.status == 400);
+    ensure!(get(&map, "/api/drivers/d1/track?format=doc", &[])?.status == 400);
     let month = format!("from={}&to={}", noon - 10 * 86_400_000, noon + 86_400_000);
-    let days = ask(&map, &format!("/api/drivers/d1/days?{month}&tz=Asia/Tokyo"), &[])?.json()?;
+    let days = get(&map, &format!("/api/drivers/d1/days?{month}&tz=Asia/Tokyo"), &[])?.json()?;
     ensure!(days["days"].as_array().is_some_and(|days| days.len() == 2), "{days}");
-    ensure!(ask(&map, &format!("/api/drivers/d1/days?{month}&tz=no'where"), &[])?.status == 400);
+    ensure!(get(&map, &format!("/api/drivers/d1/days?{month}&tz=no'where"), &[])?.status == 400);
     Ok(())
 }
 
@@ -213,7 +213,7 @@ fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
     world.query("INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES \
         ('d1', '2026-11-01 08:00:00.5', 3, 'fast', '', 48, 11, 40, now64(3)), ('d2', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3) - 5)")?;
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
-    let alerts = || ask(&map, "/api/alerts", &[])?.json();
+    let alerts = || get(&map, "/api/alerts", &[])?.json();
     let before = alerts()?;
     ensure!(
         before["alerts"][0]["kind"] == "fast" && before["alerts"][0]["seen_at"] == 0,
@@ -251,7 +251,7 @@ fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     let yard = "yard\t30.5\t600\t900\tMo-Fr 06:00-18:00\tEurope/Berlin\t['d1']\t0";
     let gate = "gate\t30.5\t\\N\t900\tMo-Fr 06:00-18:00\tEurope/Berlin\t['d1']\t1";
     assert_eq!(world.query(stored)?, format!("{yard}\n{gate}"));
-    let shown = ask(&map, "/api/fences", &[])?.json()?;
+    let shown = get(&map, "/api/fences", &[])?.json()?;
     let properties = &shown["features"][0]["properties"];
     ensure!(properties["speed_limit_kmh"] == 30.5 && properties["drivers"][0] == "d1", "{shown}");
     ensure!(properties["stay_max_s"].is_null() && properties["silent_for_s"] == 900, "{shown}");
@@ -280,7 +280,7 @@ fn fences_without_columns_of_rules_are_shown_and_edited() -> Result<()> {
     let yard = r#"{"type":"Feature","properties":{"name":"yard"},"geometry":{"type":"Polygon","coordinates":[[[10,47],[12,47],[12,48],[10,47]]]}}"#;
     let answer = post(&map, "/api/fences", "application/geo+json", yard)?;
     ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
-    let shown = ask(&map, "/api/fences", &[])?.json()?;
+    let shown = get(&map, "/api/fences", &[])?.json()?;
     ensure!(shown["features"][0]["properties"]["name"] == "yard", "{shown}");
     Ok(())
 }
@@ -295,7 +295,7 @@ fn basemap_is_served_in_ranges_only() -> Result<()> {
     ensure!(code == 1 && words.contains("not a PMTiles file"), "{code} {words}");
     std::fs::write(&path, b"PMTiles\x03 and what follows")?;
     let map = settings.run()?;
-    let range = |range: &str| ask(&map, "/basemap.pmtiles", &[("Range", range)]);
+    let range = |range: &str| get(&map, "/basemap.pmtiles", &[("Range", range)]);
     let answer = range("bytes=12-18")?;
     ensure!(answer.status == 206 && answer.body == b" what f", "{:?}", answer.body);
     ensure!(
@@ -303,9 +303,9 @@ fn basemap_is_served_in_ranges_only() -> Result<()> {
             && !answer.header("etag").is_empty()
     );
     ensure!(
-        ask(&map, "/basemap.pmtiles", &[])?.status == 416
+        get(&map, "/basemap.pmtiles", &[])?.status == 416
             && range("bytes=9999-10000")?.status == 416
     );
-    ensure!(ask(&map, "/api/config", &[])?.json()?["has_basemap"] == true);
+    ensure!(get(&map, "/api/config", &[])?.json()?["has_basemap"] == true);
     Ok(())
 }

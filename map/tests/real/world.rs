@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::tile_format::{Part, Read, read_all};
 
-/// Enough for anything that should happen soon, even on a busy machine.
+/// Timeout of anything that should happen soon, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
 
 /// An engine with the folder it lives in.
@@ -26,7 +26,7 @@ impl Engine {
     }
 }
 
-/// Lives as long as a test that uses it.
+/// Engine that tests share; it ends with the last test that uses it.
 static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
 pub fn start_engine() -> Result<Engine> {
@@ -81,6 +81,8 @@ impl World {
     }
 }
 
+/// Returns the statement that inserts a fix at 12.4 m/s, which has just arrived; `{db}` is the
+/// database.
 pub fn insert(driver: &str, ts_ms: i64, lat: f64, lng: f64) -> String {
     format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
@@ -109,7 +111,7 @@ impl Answer {
 }
 
 /// Sends a GET request; any status counts as a response.
-pub fn ask(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
+pub fn get(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
     let config =
         ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
     let mut request = config.build().new_agent().get(format!("{}{path}", map.url()));
@@ -123,7 +125,7 @@ pub fn ask(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
 
 /// Requests tiles; those with an up-to-date version are missing from the response.
 pub fn tiles(map: &Map, of: &str) -> Result<Vec<Part>> {
-    let answer = ask(map, &format!("/api/tiles?of={of}"), &[])?;
+    let answer = get(map, &format!("/api/tiles?of={of}"), &[])?;
     anyhow::ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
     Ok(read_all(&answer.body))
 }

@@ -14,16 +14,16 @@ use bytes::Bytes;
 use milepost_observe::now;
 use serde_json::json;
 
-use super::answers::{Answer, BINARY, JSON, as_json, away, bad, in_scope, packed, value};
+use super::answers::{Answer, BINARY, JSON, as_json, bad, in_scope, packed, unavailable, value};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
-use super::written::put_fence;
+use super::writes::put_fence;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
 use crate::{alerts as events, driver, fences as areas, history, list as filtered, tiles};
 
-/// Longest time that a query waits for one of `clickhouse.queries_max` permits.
+/// Maximum time that a query waits for one of `clickhouse.queries_max` permits.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn routes() -> Router<Arc<State>> {
@@ -49,7 +49,8 @@ async fn attributes(
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     in_scope(&state, &viewer, id)?;
-    // The page already shows this fix: a shared answer about an older fix would be stale.
+    // The time of the fix is a part of the key: the page already shows this fix, so a shared answer
+    // about an older one would be stale.
     let fix_ms = state.live.fleet().find(id).map(|fix| fix.ts_ms);
     let load = async {
         let properties =
@@ -70,19 +71,20 @@ async fn list(
         ["prefix", "find", "group", "silent", "faster", "stopped", "attribute", "fence", "hidden"];
     let params = Params::new(query.as_deref(), &known).map_err(bad)?;
     let filter = params.filter().map_err(bad)?;
-    let named = if filter.find.is_empty() {
+    let matching_ids = if filter.find.is_empty() {
         Vec::new()
     } else {
         let fleet = state.live.fleet();
         let look = Look { scope: Arc::clone(&viewer.scope), ..Look::default() };
-        let seen = state.live.filter(&fleet, &look);
-        fleet.find_anywhere(&filter.find, |number| seen.allows(number), filtered::DRIVERS_MAX)
+        let scope = state.live.filter(&fleet, &look);
+        fleet.find_anywhere(&filter.find, |number| scope.allows(number), filtered::DRIVERS_MAX)
     };
     let load = async {
-        let list = filtered::list(&state.store, &viewer.scope, &filter, named, state.live.ages);
+        let list =
+            filtered::list(&state.store, &viewer.scope, &filter, matching_ids, state.live.ages);
         let (mut found, truncated) = run_query(&state, list).await?;
         let fleet = state.live.fleet();
-        found.iter_mut().for_each(|one| one.name(fleet.directory()));
+        found.iter_mut().for_each(|one| one.add_name(fleet.directory()));
         Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
     };
     let json = state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), load).await?;
@@ -214,27 +216,28 @@ async fn cells(
     Ok(answer)
 }
 
-/// Runs a query about the past once a permit is free. If the client disconnects, the query is
-/// dropped with the request, and ClickHouse cancels it.
+/// Runs a query for a viewer once a permit is free. If the client disconnects, the query is dropped
+/// with the request, and ClickHouse cancels it.
 pub(super) async fn run_query<T>(
     state: &State,
     query: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Refusal> {
     let permit = tokio::time::timeout(PERMIT_TIMEOUT, state.query_permits.acquire()).await;
     let Ok(Ok(_permit)) = permit else {
-        let what = "too many queries about the past at once (clickhouse.queries_max): try again in a few seconds";
+        let what = "too many requests query ClickHouse at once (clickhouse.queries_max): try again in a few seconds";
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
     };
     let _timer = state.live.metrics.viewer_queries.start_timer();
-    // The server's own limit is shorter; this timeout is for a network that does not respond.
+    // ClickHouse enforces a shorter limit itself; this timeout is for a network that does not
+    // respond.
     let within = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
     match tokio::time::timeout(within, query).await {
         Ok(answer) => answer.map_err(|error| match error {
-            Error::TooMuch(words) => bad(words),
-            Error::Away(words) => away(words),
+            Error::LimitExceeded(words) => bad(words),
+            Error::Unavailable(words) => unavailable(words),
         }),
-        Err(_) => {
-            Err(away("ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned()))
-        }
+        Err(_) => Err(unavailable(
+            "ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned(),
+        )),
     }
 }

@@ -17,7 +17,7 @@ use milepost_observe::now;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answers::{Answer, JSON, answer, away, bad, in_scope};
+use super::answers::{Answer, JSON, answer, bad, in_scope, unavailable};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use crate::access::{LINK_HOURS_MAX, Link};
@@ -33,7 +33,7 @@ const LINK_HOURS: u32 = 24;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
-        .route("/api/alerts/seen", post(see_alert))
+        .route("/api/alerts/seen", post(acknowledge_alert))
         .route("/api/links", post(make_link))
         .route("/api/cards", post(put_cards))
 }
@@ -43,6 +43,7 @@ pub(super) fn may_write(state: &State, viewer: &Viewer) -> bool {
     state.fence_writer.is_some() && !viewer.is_link
 }
 
+/// Returns whether the viewer may edit fences.
 pub(super) fn may_edit_fences(state: &State, viewer: &Viewer) -> bool {
     let editors = &state.config.fences.editors;
     let is_editor = || viewer.name.as_ref().is_some_and(|name| editors.contains(name));
@@ -82,13 +83,13 @@ async fn wait_for_write(
     match tokio::time::timeout(state.config.clickhouse.query_timeout, write).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "nothing was stored");
+            tracing::warn!(%error, "ClickHouse did not store a viewer's change");
             let why = writer.failed(&error).1.unwrap_or_else(|| "it refused the insert".to_owned());
-            Err(away(format!("ClickHouse did not store this: {why}")))
+            Err(unavailable(format!("ClickHouse did not store this: {why}")))
         }
-        Err(_) => {
-            Err(away("ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned()))
-        }
+        Err(_) => Err(unavailable(
+            "ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned(),
+        )),
     }
 }
 
@@ -113,22 +114,23 @@ pub(super) async fn put_fence(
         return Err(forbidden("only a viewer of all drivers may choose the drivers of a fence"));
     }
     let user = viewer.name.as_deref();
-    let stored = async {
+    let store = async {
         let _one_at_a_time = state.fence_changes.lock().await;
         areas::put(writer, state.store.database(), &feature, user).await
     };
-    match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {
+    match tokio::time::timeout(state.config.clickhouse.query_timeout, store).await {
         Ok(Ok(())) => Ok(answer(&json!({}))),
         Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),
         Ok(Err(areas::Refused::Conflict(why))) => Err(Refusal(StatusCode::CONFLICT, why)),
-        Ok(Err(areas::Refused::Away(why))) => Err(away(why)),
-        Err(_) => {
-            Err(away("ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned()))
-        }
+        Ok(Err(areas::Refused::Unavailable(why))) => Err(unavailable(why)),
+        Err(_) => Err(unavailable(
+            "ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned(),
+        )),
     }
 }
 
-async fn see_alert(
+/// Records that the viewer has seen an alert.
+async fn acknowledge_alert(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
@@ -136,11 +138,11 @@ async fn see_alert(
 ) -> Answer {
     let writer = writer(&state, &viewer)?;
     let body = read_body(&headers, body, JSON).await?;
-    let seen: alerts::AlertKey =
+    let alert: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
-    in_scope(&state, &viewer, &seen.driver_id)?;
+    in_scope(&state, &viewer, &alert.driver_id)?;
     let by = viewer.name.as_deref().unwrap_or_default();
-    wait_for_write(&state, writer, alerts::acknowledge(writer, state.store.database(), &seen, by))
+    wait_for_write(&state, writer, alerts::acknowledge(writer, state.store.database(), &alert, by))
         .await?;
     state.acknowledged.fetch_add(1, Ordering::Relaxed);
     Ok(answer(&json!({})))
@@ -189,7 +191,8 @@ async fn make_link(
     }
     let secret = tokio::task::spawn_blocking(move || secret.read()).await;
     let secret = secret.ok().and_then(Result::ok);
-    let secret = secret.ok_or_else(|| away("access.links_key_file cannot be read".to_owned()))?;
+    let secret =
+        secret.ok_or_else(|| unavailable("access.links_key_file cannot be read".to_owned()))?;
     tracing::info!(user = viewer.name, drivers = ?link.drivers, groups = ?link.groups, hours, "a link was made");
     Ok(answer(&json!({ "link": link.sign(&secret), "until": until })))
 }
@@ -220,7 +223,7 @@ async fn put_cards(
     let cards = names::merged(&state.store, changes).await;
     let cards = cards.map_err(|error| {
         tracing::warn!(%error, "the stored cards cannot be read");
-        away(state.store.error(&error).to_string())
+        unavailable(state.store.error(&error).to_string())
     })?;
     let count = cards.len();
     wait_for_write(&state, writer, names::write(writer, state.store.database(), &cards)).await?;
