@@ -65,7 +65,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).map(drop)
     });
-    let map = step("milepost-map", || Settings::of_map(&map, folder, &url).run())?;
+    let map = step("milepost-map", || Settings::map(&map, folder, &url).run())?;
     say(&format!("\n  The map:     http://localhost:{}", map.port));
     say(&format!("  ClickHouse:  {url}"));
     say(&format!("  MQTT:        mqtt://{mqtt}"));

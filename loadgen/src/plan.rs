@@ -47,7 +47,7 @@ pub struct Progress {
     pub acked: AtomicU64,
     /// While set, the fleet continues beyond its plan, up to five times its messages: for a test
     /// that needs load for an unknown time.
-    pub goes_on: AtomicBool,
+    pub endless: AtomicBool,
     /// Ends the fleet at once. Messages that were made but not acknowledged count as
     /// unacknowledged.
     pub stopped: AtomicBool,

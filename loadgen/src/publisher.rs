@@ -40,7 +40,7 @@ const NO_SUBSCRIBER: u8 = 0x10;
 const RETRY_DROPPED: Duration = Duration::from_secs(1);
 /// Maximum number of messages that a connection holds back as late ones.
 const LATE_MAX: usize = 1_000;
-/// A fleet that [goes on](Progress::goes_on) sends at most this many times the messages of its
+/// A fleet that [goes on](Progress::endless) sends at most this many times the messages of its
 /// plan.
 const BEYOND_PLAN: u64 = 5;
 /// Longest time for which a connection tries to reach the broker.
@@ -282,7 +282,7 @@ impl Publisher {
     fn wanted(&self) -> u64 {
         if self.progress.drains.load(Ordering::Relaxed) {
             self.made
-        } else if self.progress.goes_on.load(Ordering::Relaxed) {
+        } else if self.progress.endless.load(Ordering::Relaxed) {
             self.messages * BEYOND_PLAN
         } else {
             self.messages.max(self.made)

@@ -137,7 +137,7 @@ pub(crate) fn sample(
             seconds: began.elapsed().as_secs_f64(),
             sent: load.sent(),
             stored: if case.store == Store::Sink { servers.stored() } else { 0 },
-            inserts: servers.inserts_took().len(),
+            inserts: servers.insert_durations().len(),
             cpu_seconds: usage.cpu.as_secs_f64(),
             kernel_seconds: usage.kernel.as_secs_f64(),
             rss_peak_mib: usage.peak_bytes as f64 / MIB,

@@ -89,9 +89,9 @@ impl Servers {
             .map_or_else(|_| in_sink(), |rows| rows - self.rows_before)
     }
 
-    pub(crate) fn inserts_took(&self) -> Vec<Duration> {
+    pub(crate) fn insert_durations(&self) -> Vec<Duration> {
         let at_sink = || self.sink.as_ref().map_or(Vec::new(), Sink::took);
-        self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::inserts_took)
+        self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::insert_durations)
     }
 
     /// Returns the tables of the engine.

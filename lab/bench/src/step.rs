@@ -76,7 +76,7 @@ impl Stage<'_> {
         verify(trial, &servers, &sent)?;
         figures_of_engine(trial, case, servers.stored());
         let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
-        trial.flush_ms = quantiles_ms(servers.inserts_took().split_off(warm_up_inserts));
+        trial.flush_ms = quantiles_ms(servers.insert_durations().split_off(warm_up_inserts));
         consumer.process.signal("TERM")?;
         // A consumer that does not exit in time is killed. What it stored has already been
         // verified.

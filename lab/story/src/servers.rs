@@ -71,9 +71,9 @@ impl Servers {
         Ok(Self { broker: own, firehose, engine, proxy, sink, mqtt, clickhouse_url })
     }
 
-    pub(crate) fn inserts_took(&self) -> Vec<Duration> {
+    pub(crate) fn insert_durations(&self) -> Vec<Duration> {
         match (&self.proxy, &self.sink) {
-            (Some(proxy), _) => proxy.inserts_took(),
+            (Some(proxy), _) => proxy.insert_durations(),
             (_, Some(sink)) => sink.took(),
             _ => Vec::new(),
         }

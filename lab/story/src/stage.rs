@@ -175,7 +175,7 @@ impl Stage<'_> {
             sent: &|| load.sent(),
             stored: &stored,
             broker_cpu_seconds: &|| servers.broker_cpu_seconds(),
-            inserts: &|| servers.inserts_took().len(),
+            inserts: &|| servers.insert_durations().len(),
         };
         let began = Instant::now();
         let (samples, fault) = scope(|scope| {
@@ -194,7 +194,7 @@ impl Stage<'_> {
         outcome.samples = samples;
         outcome.flush_own_ms = self.flush_own_ms(running).or(outcome.flush_own_ms);
         self.judge(servers, &engine, &run, load, &stored, outcome)?;
-        outcome.flush_seen_ms = quantiles_of(servers.inserts_took().split_off(warm_inserts));
+        outcome.flush_seen_ms = quantiles_of(servers.insert_durations().split_off(warm_inserts));
         fault
     }
 
@@ -398,8 +398,8 @@ fn count_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
 
 /// Waits until an insert has been answered and half a batch more has arrived.
 fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
-    let (began, before) = (Instant::now(), servers.inserts_took().len());
-    while servers.inserts_took().len() == before && began.elapsed() < PATIENCE {
+    let (began, before) = (Instant::now(), servers.insert_durations().len());
+    while servers.insert_durations().len() == before && began.elapsed() < PATIENCE {
         sleep(Duration::from_millis(1));
     }
     sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
