@@ -19,7 +19,7 @@ const NOT_EXACT: u8 = 1;
 /// Exit code if no verdict is possible: wrong usage, or a server that does not answer.
 const NO_VERDICT: u8 = 2;
 
-/// A simulated fleet for milepost, and the verifier of what is stored. Passwords come from
+/// A simulated fleet for milepost, and a verifier of the stored fixes. Passwords come from
 /// MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
 #[derive(Parser)]
 #[command(version)]
@@ -173,7 +173,7 @@ fn main() -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Fleet(arguments) => fleet(&arguments),
-        Command::Verify(arguments) => judge(&arguments),
+        Command::Verify(arguments) => verify_manifest(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Map(arguments) => map::run(&arguments),
     };
@@ -226,7 +226,7 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
     }
 }
 
-fn judge(arguments: &VerifyArguments) -> Result<bool> {
+fn verify_manifest(arguments: &VerifyArguments) -> Result<bool> {
     let manifest = Manifest::load(&arguments.manifest)?;
     let store = Store {
         url: arguments.clickhouse.clone(),
@@ -236,7 +236,7 @@ fn judge(arguments: &VerifyArguments) -> Result<bool> {
     let verdict = verify::verify(&store, &manifest, arguments.wait)?;
     let text =
         if arguments.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.to_string() };
-    // If the reader closes the pipe early (`head`), the verdict is still the exit code.
+    // If the reader closes the pipe early (`head`), keep the exit code of the verdict.
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
         Ok(()) | Err(_) => {}

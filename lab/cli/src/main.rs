@@ -1,6 +1,6 @@
-//! `lab faults` tests the guarantees, `lab replicas` those that need several ClickHouse servers,
-//! `lab bench` measures the cost, and `lab story` repeats the experiment of the story. `lab floor`
-//! is the cheapest possible consumer, the yardstick of the benchmark.
+//! `lab faults` tests the guarantees, and `lab replicas` those that need several ClickHouse
+//! servers. `lab bench` measures the cost, and `lab story` repeats the experiment of the story.
+//! `lab floor` is the cheapest possible consumer, the yardstick of the benchmark.
 
 mod replicas;
 
@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab_stand_ins::floor;
 
-/// Exit code if something does not hold, or could not be measured.
-const NOT_GOOD: u8 = 1;
+/// Exit code if a row does not hold, or a figure could not be measured.
+const FAILED: u8 = 1;
 /// Exit code if no verdict is possible: wrong usage, or a program that does not start.
-const CANNOT_TELL: u8 = 2;
+const NO_VERDICT: u8 = 2;
 
 /// The laboratory of milepost: tests its guarantees, and measures its cost.
 #[derive(Parser)]
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { CANNOT_TELL.into() } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { NO_VERDICT.into() } else { ExitCode::SUCCESS };
         }
     };
     let outcome = match arguments.command {
@@ -56,10 +56,10 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => NOT_GOOD.into(),
+        Ok(false) => FAILED.into(),
         Err(failure) => {
             eprintln!("lab: {failure:#}");
-            CANNOT_TELL.into()
+            NO_VERDICT.into()
         }
     }
 }

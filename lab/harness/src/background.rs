@@ -37,7 +37,7 @@ impl Background {
 
     /// Ends the load early: the fleet sends what it has generated already, and nothing more.
     pub fn drain(&self) {
-        self.progress.drains.store(true, Ordering::Relaxed);
+        self.progress.ends_early.store(true, Ordering::Relaxed);
     }
 
     /// Ends a load without limit, waits until the fleet has sent everything, and returns its
