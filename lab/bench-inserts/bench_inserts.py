@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def cpu_s(process) -> float:
-    """CPU time of a process, from its CPU clock (clock_getcpuclockid)."""
+    """Returns the CPU time of a process, from its CPU clock (clock_getcpuclockid)."""
     return time.clock_gettime(~process.pid << 3 | 2)
 
 
@@ -121,6 +121,7 @@ def metric(ports: list[int], name: str) -> float:
 
 @dataclass
 class Turn:
+    """Figures of one turn: CPU of the engine in µs a row, inserts a second, and CPU of the members in µs a row."""
     us_a_row: float
     inserts_s: float
     members_us: float
@@ -148,6 +149,7 @@ def turn(args, engine, db: Database, schema: str, count: int, mqtt: int, run: st
 
 
 def settle(db: Database) -> None:
+    """Waits until no merge runs."""
     deadline = time.monotonic() + MERGED_SECONDS_MAX
     while (merges := int(db.ask("SELECT count() FROM system.merges"))) > 0:
         assert time.monotonic() < deadline, f"{merges} merges still run after {MERGED_SECONDS_MAX} s: their CPU would be missing"

@@ -37,7 +37,7 @@ TOWNS = [(25.76, -80.26), (52.52, 13.40), (48.85, 2.35), (40.71, -74.0), (35.68,
          (51.51, -0.13), (28.61, 77.21), (-33.87, 151.21), (1.35, 103.82), (30.04, 31.24), (6.52, 3.38), (55.75, 37.62),
          (41.01, 28.98), (-26.2, 28.05), (34.05, -118.24), (-34.6, -58.38), (39.9, 116.4), (59.33, 18.07)]
 
-# Where driver `number` is at second {at}; odd ones in a town, the others anywhere from 60° south to 70° north.
+# Positions of the drivers at second {at}: odd ones are in a town, the others anywhere from 60° south to 70° north.
 ROWS = """INSERT INTO {{db}}.last_positions_state
     (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)
     WITH number AS driver, intDiv(driver, 2) % 20 + 1 AS town, cityHash64(driver) AS a, cityHash64(driver, 1) AS b, {at} * 1e-4 AS moved,
@@ -151,7 +151,7 @@ SECOND = 1
 
 
 def move(db: Database, stop: asyncio.Event) -> float:
-    """Moves other drivers each second, and returns how many per second."""
+    """Moves BENCH_RATE further drivers each second, and returns how many moved a second."""
     global SECOND
     began, moved = time.monotonic(), 0
     while not stop.is_set():

@@ -192,7 +192,7 @@ def fill(db: Database, fleet: Fleet) -> None:
 
 
 def cpu_ms(process) -> float:
-    """CPU time of a process, from its CPU clock (clock_getcpuclockid): nanoseconds, not ticks."""
+    """Returns the CPU time of a process from its CPU clock (clock_getcpuclockid), which counts nanoseconds, not ticks."""
     return time.clock_gettime(~process.pid << 3 | 2) * 1000
 
 
@@ -247,7 +247,7 @@ def last_table(db, process, state: str) -> None:
 
 
 def roll_up(db, process, fixes: int) -> None:
-    """Does what the refreshable view does every five minutes, here for all fixes."""
+    """Refreshes the roll-up until it has counted all fixes, as its view does every five minutes for the newest ones."""
     cpu, began, pending = cpu_ms(process), time.monotonic(), 1
     while pending:
         db.refresh()

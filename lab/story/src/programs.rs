@@ -14,7 +14,7 @@ use crate::plan::Consumer;
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) version: String,
-    /// Size in bytes of the program and, for Node and Bun, of the packages that are shipped with it.
+    /// Size in bytes of the program and, for Node and Bun, of the packages shipped with it.
     pub(crate) bytes: u64,
 }
 

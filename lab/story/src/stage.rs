@@ -183,7 +183,7 @@ impl Stage<'_> {
         let (samples, fault) = scope(|scope| {
             let watching = scope.spawn(|| sample(&sources, &is_over));
             let fault = self.inject_fault(servers, &engine, recipe, running, &target, outcome);
-            // Wait a little longer than the counted seconds, so that the last sample is killed_engine.
+            // Wait a little longer than the counted seconds, so that the last sample is taken.
             sleep(
                 (self.load_duration() + Duration::from_millis(100)).saturating_sub(began.elapsed()),
             );
