@@ -80,7 +80,7 @@ impl<'a> Load<'a> {
                 firehose.close();
                 // Ignore a timeout: the verification reports a firehose that is still sending.
                 let _ =
-                    wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
+                    wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.assigned(), QUIET);
                 let _ = wait_until_quiet(
                     || servers.stored(),
                     |stored| stored >= firehose.sent(),

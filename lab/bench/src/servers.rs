@@ -92,7 +92,7 @@ impl Servers {
 
     /// Returns the durations of all inserts so far, as the proxy or the sink measured them.
     pub(crate) fn insert_durations(&self) -> Vec<Duration> {
-        let at_sink = || self.sink.as_ref().map_or(Vec::new(), Sink::took);
+        let at_sink = || self.sink.as_ref().map_or(Vec::new(), Sink::insert_durations);
         self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::insert_durations)
     }
 

@@ -112,12 +112,12 @@ fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
     }
     if let Some(firehose) = &servers.firehose {
         firehose.faults().into_iter().for_each(|fault| trial.refuse(false, fault));
-        if firehose.sent() != firehose.dealt() {
+        if firehose.sent() != firehose.assigned() {
             trial.refuse(
                 false,
                 format!(
-                    "the firehose dealt {} messages, but wrote {}",
-                    firehose.dealt(),
+                    "the firehose assigned {} messages, but wrote {}",
+                    firehose.assigned(),
                     firehose.sent()
                 ),
             );

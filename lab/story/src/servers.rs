@@ -75,7 +75,7 @@ impl Servers {
     pub(crate) fn insert_durations(&self) -> Vec<Duration> {
         match (&self.proxy, &self.sink) {
             (Some(proxy), _) => proxy.insert_durations(),
-            (_, Some(sink)) => sink.took(),
+            (_, Some(sink)) => sink.insert_durations(),
             _ => Vec::new(),
         }
     }

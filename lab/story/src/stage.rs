@@ -336,7 +336,7 @@ impl Stage<'_> {
         match load {
             Load::Firehose(firehose) => {
                 firehose.close();
-                wait_until_quiet(|| Ok(firehose.sent()), |sent| sent >= firehose.dealt())?;
+                wait_until_quiet(|| Ok(firehose.sent()), |sent| sent >= firehose.assigned())?;
                 outcome.messages = firehose.sent();
                 wait_until_quiet(|| Ok(stored().unwrap_or(0)), |rows| rows >= firehose.sent())?;
                 let Some(sink) = &servers.sink else {
