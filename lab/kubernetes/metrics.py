@@ -14,8 +14,6 @@ import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import yaml
-
 from cluster import Refused, free_port, wait_until
 from servers import NAMESPACE, REPOSITORY
 
