@@ -1,4 +1,4 @@
-//! `loadgen fleet` publishes positions, `loadgen verify` compares them with what is stored,
+//! `loadgen fleet` publishes positions, `loadgen verify` compares them with those stored,
 //! `loadgen demo` does both once, and `loadgen map` shows a fleet on the live map.
 
 use std::io::Write as _;
@@ -30,10 +30,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Publish a fleet's positions, and record what the broker acknowledged
+    /// Publish a fleet's positions, and record which of them the broker acknowledged
     Fleet(FleetArguments),
-    /// Compare what was sent with what is stored; exit code 0: exact, 1: lost or stored twice, 2:
-    /// no verdict
+    /// Compare the positions sent with those stored; exit code 0: exact, 1: lost or stored twice,
+    /// 2: no verdict
     Verify(VerifyArguments),
     /// Run broker, ClickHouse, milepost and a fleet on free ports, verify the result, and print a
     /// table and a picture
@@ -50,8 +50,8 @@ struct FleetArguments {
     /// User name; the password comes from MQTT_PASSWORD
     #[arg(long)]
     username: Option<String>,
-    /// Payload format of the devices; each format has topics of its own. Prints what milepost needs
-    /// in its configuration
+    /// Payload format of the devices; each format has its own topics. Prints the configuration with
+    /// which milepost reads it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Name of the run; its drivers are named sim-{run}-{n}. Default: the current time
@@ -93,7 +93,7 @@ struct FleetArguments {
     /// Share of messages that are sent twice
     #[arg(long, default_value_t = 0.0)]
     duplicates: f64,
-    /// File that records what was sent
+    /// File that records the positions sent
     #[arg(long, default_value = "manifest.json")]
     manifest: PathBuf,
 }

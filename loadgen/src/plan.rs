@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::format::Format;
 
-/// What a fleet publishes, where and how fast.
+/// The load of a fleet: its broker, its messages and their rate.
 #[derive(Clone)]
 pub struct Plan {
     /// `host:port`

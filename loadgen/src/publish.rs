@@ -3,7 +3,7 @@
 //!
 //! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects
 //! and after PUBACK 0x10 (no subscriber). The result lists the fixes that were never acknowledged,
-//! and the rate that was held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88 or 0x89, PUBACK
+//! and the rate that was held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88, 0x89, PUBACK
 //! 0x87) are retried for a limited time, and counted.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::publisher::Publisher;
 #[derive(Debug, thiserror::Error)]
 #[error("{cause:#}")]
 pub struct EndedEarly {
-    /// Record of what was sent and acknowledged until then.
+    /// Record of the fixes sent and acknowledged until then.
     pub manifest: Manifest,
     cause: anyhow::Error,
 }
@@ -59,7 +59,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     while let Some(joined) = tasks.join_next().await {
         let (publisher, outcome) = joined.context("a publisher panicked")?;
         if let Err(cause) = outcome {
-            // The other connections end as well, and the manifest records what they have sent.
+            // End the other connections as well; the manifest records the fixes that they sent.
             progress.stopped.store(true, Ordering::Relaxed);
             failure.get_or_insert(cause);
         }

@@ -64,7 +64,7 @@ pub struct Arguments {
     /// Number of repetitions of each step
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
-    /// How often a step is tried if its figures do not count because of the machine
+    /// Number of attempts at a step whose figures do not count because of the machine
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     tries: u32,
     /// Measure even while other processes use the machine
@@ -203,7 +203,7 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
     Ok(report.is_complete())
 }
 
-/// Writes the report of what has been measured so far.
+/// Writes the report of the steps measured so far.
 fn write_report(report: &Report, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;

@@ -27,7 +27,7 @@ const MIB: f64 = 1_048_576.0;
 /// The messages that a load has sent.
 pub(crate) struct Sent {
     pub(crate) messages: u64,
-    /// The fleet's record of what it sent; `None` for the firehose.
+    /// The fleet's record of its messages; `None` for the firehose.
     pub(crate) manifest: Option<Manifest>,
     /// Fixes sent, by driver.
     pub(crate) by_driver: Vec<u32>,

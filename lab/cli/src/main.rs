@@ -24,10 +24,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Real programs with faults between them; prints what was lost, what was stored twice, and the
-    /// recovery times
+    /// Real programs with faults between them; prints losses, duplicates and recovery times
     Faults(lab_faults::Arguments),
-    /// Milepost on your own replicas, which your own commands kill, cut off and start again
+    /// Milepost on your own replicas, which commands of yours kill, cut off and start again
     Replicas(replicas::Arguments),
     /// Milepost compared with Node, Telegraf and the floor under the same load; or another
     /// benchmark, with --what

@@ -112,8 +112,8 @@ impl Row {
         self
     }
 
-    /// Uses a strict-broker with these options. Without options it does exactly what the standard
-    /// says, and its window is the client's Receive Maximum.
+    /// Uses a strict-broker with these options. Without options it follows the standard exactly,
+    /// and its window is the client's Receive Maximum.
     pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
         self.setup.strict = Some(options.into());
         self

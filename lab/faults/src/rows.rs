@@ -300,7 +300,7 @@ fn break_connection(scene: &mut Scene, fault: Fault, still_receives: bool) -> Re
 
 /// Lifetime above which a connection counts as good (crates/core/src/session/reconnect.rs).
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// Messages a second; more than a window of 32 lets through on most machines.
+/// Messages a second; higher than the rate that a window of 32 allows on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;
 
 /// Checks that milepost receives about 32 messages per insert with a window of 32. A consumer that

@@ -35,7 +35,8 @@ impl Background {
         self.thread.is_finished()
     }
 
-    /// Ends the load early: the fleet sends what it has generated already, and nothing more.
+    /// Ends the load early: the fleet sends the messages that it has already generated, and no
+    /// others.
     pub fn drain(&self) {
         self.progress.ends_early.store(true, Ordering::Relaxed);
     }

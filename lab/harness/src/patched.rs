@@ -13,7 +13,7 @@ use lab_stack::repository;
 /// returns its path. The next call overwrites it.
 pub fn build(patch: &str) -> Result<PathBuf> {
     let folder = TempDir::new()?;
-    // Use one path for every patch, so that cargo reuses what it built for the previous one.
+    // Use the same path for every patch, so that cargo reuses the build of the previous one.
     let sources = repository().join("target/patched/sources");
     let _ = std::fs::remove_dir_all(&sources);
     copy_sources(&sources)?;

@@ -252,7 +252,8 @@ impl<'a> Reader<'a> {
                 19 | 34 => block.take(2)?,
                 SESSION_EXPIRY | 39 => block.take(4)?,
                 18 | 21 | 22 | 26 | 28 | 31 => block.string()?,
-                38 => block.string().and_then(|_| block.string())?, // a user property's name and value
+                // A user property: its name and value.
+                38 => block.string().and_then(|_| block.string())?,
                 id => bail!("a CONNACK with an unknown property, {id}"),
             };
         }

@@ -43,15 +43,16 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until `condition` holds, and fails after `within`.
+/// Waits until `condition` holds, and fails after `within`. `description` completes the sentence
+/// "waiting until …".
 pub fn wait_until(
-    what: &str,
+    description: &str,
     within: Duration,
     mut condition: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let began = Instant::now();
-    while !condition().with_context(|| format!("while waiting until {what}"))? {
-        ensure!(began.elapsed() < within, "waited {within:?}, but never: {what}");
+    while !condition().with_context(|| format!("while waiting until {description}"))? {
+        ensure!(began.elapsed() < within, "waited {within:?}, but never: {description}");
         sleep(POLL);
     }
     Ok(())
@@ -239,10 +240,10 @@ impl Process {
 
     pub(crate) fn wait_until(
         &mut self,
-        what: &str,
+        description: &str,
         mut condition: impl FnMut() -> bool,
     ) -> Result<()> {
-        wait_until(&format!("{} {what}", self.name), READY_TIMEOUT, || {
+        wait_until(&format!("{} {description}", self.name), READY_TIMEOUT, || {
             self.ensure_alive()?;
             Ok(condition())
         })

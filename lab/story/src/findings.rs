@@ -22,8 +22,8 @@ const RATE_HELD: f64 = 0.95;
 pub(crate) fn find(outcome: &Outcome) -> Vec<Finding> {
     let Outcome { part, step, .. } = outcome;
     let mut found = Vec::new();
-    let mut add = |what: &str, sentence: String| {
-        found.push(Finding { part: part.clone(), what: what.to_owned(), sentence });
+    let mut add = |kind: &str, sentence: String| {
+        found.push(Finding { part: part.clone(), what: kind.to_owned(), sentence });
     };
     let rate = step.map_or(0, |step| step.rate);
     let during = match part.as_str() {

@@ -66,8 +66,8 @@ pub struct Arguments {
     /// Measure even while other processes use the machine
     #[arg(long)]
     busy: bool,
-    /// Continue the interrupted run whose record is in the folder: what it measured is not played
-    /// again. The command and the commit must be the same
+    /// Continue the interrupted run whose record is in the folder, without the steps that it has
+    /// measured. The command and the commit must be the same
     #[arg(long, conflicts_with_all = ["prove", "smoke"])]
     resume: bool,
     /// Plant consumers that lose, leak and drop, and check that the report names each

@@ -55,16 +55,16 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1_000)]
     pub(crate) max_mailbox: usize,
 
-    /// How long a session that expires, or ends with its connection, remains a member; messages
-    /// given to it are lost
+    /// Time for which a session that expires, or ends with its connection, remains a member;
+    /// messages routed to it are lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) dying: Duration,
-    /// How long messages for a session are lost, uncounted, after the other node takes it over
-    /// (EMQX: some dozen messages)
+    /// Time for which messages for a session are lost, uncounted, after the other node takes it
+    /// over (EMQX: some dozen messages)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) takeover_gap: Duration,
-    /// How long a client id is refused with 0x89 after its session ended with its connection (EMQX:
-    /// until the former process is cleaned up)
+    /// Time for which a client id is refused with 0x89 after its session ended with its connection
+    /// (EMQX: until the former process is cleaned up)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) cleanup: Duration,
     /// Loses every Nth message after acknowledging it; only the control command `counters` shows

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::message::{Body, Head};
 
-/// Header in which a server reports what it wrote.
+/// Header in which a server reports the rows that it read and wrote.
 pub(super) const SUMMARY: &str = "X-ClickHouse-Summary";
 
 /// Treatment of an INSERT. Unless stated otherwise, only [`Behaviour::Honest`] stores the rows.

@@ -1,4 +1,4 @@
-//! The broker's binary, and a client that sends only what the test makes it send.
+//! The broker's binary, and a client that sends nothing on its own.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
