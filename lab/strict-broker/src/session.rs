@@ -36,9 +36,9 @@ impl Link {
 /// How the broker ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With a DISCONNECT that reports the takeover.
+    /// Sends a DISCONNECT that reports the takeover.
     TakenOver,
-    /// Without a DISCONNECT.
+    /// Closes the connection without a DISCONNECT.
     Cut,
 }
 
