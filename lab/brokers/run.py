@@ -44,7 +44,7 @@ def answers(port):
 
 
 class Setup:
-    """A new broker, the engine, members and a fleet. `url`: an existing broker, which may still have state of earlier runs."""
+    """The programs of one stage: a new broker, members and a fleet. `url`: an existing broker to use instead of a new one."""
 
     def __init__(self, name, folder, arguments, clickhouse, url=None):
         self.name, self.folder, self.arguments, self.clickhouse = name, folder, arguments, clickhouse
@@ -52,7 +52,7 @@ class Setup:
         self.url, self.address = url or f"mqtt://127.0.0.1:{self.port}", f"127.0.0.1:{self.port}"
         if url:
             self.address = url.split("://")[1]
-        # Unique, because an existing broker may still have sessions of earlier runs.
+        # The name is unique, because an existing broker may still have sessions of earlier runs.
         self.run = f"{name}-{time.time_ns():x}"
         self.processes = {}
         folder.mkdir()
