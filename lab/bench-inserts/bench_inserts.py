@@ -51,11 +51,12 @@ def say(text: str) -> None:
 
 
 def cpu_s(process) -> float:
-    """CPU time of a process, from its CPU clock (clock_getcpuclockid)."""
+    """Returns the CPU time of a process, from its CPU clock (clock_getcpuclockid)."""
     return time.clock_gettime(~process.pid << 3 | 2)
 
 
 def create(url: str, schema: str) -> Database:
+    """Creates a database with the tables of this schema."""
     db = migrated(url)
     if schema == "milepost":
         for view in ("touched_mv", "driver_days_mv"):  # a refresh in one turn only would distort the comparison
@@ -85,7 +86,7 @@ def running_broker(state: Path):
 
 @contextlib.contextmanager
 def running_members(args, count: int, db: Database, mqtt: int, run: str, folder: Path):
-    """Starts the processes, and yields them when all are ready."""
+    """Starts the members, and yields their processes and HTTP ports when all are ready."""
     members, ports = [], [free_port() for _ in range(count)]
     try:
         for number in range(count):
@@ -121,6 +122,7 @@ def metric(ports: list[int], name: str) -> float:
 
 @dataclass
 class Turn:
+    """Figures of one turn: CPU of the engine in µs a row, inserts a second, and CPU of the members in µs a row."""
     us_a_row: float
     inserts_s: float
     members_us: float
@@ -129,25 +131,26 @@ class Turn:
 def turn(args, engine, db: Database, schema: str, count: int, mqtt: int, run: str, folder: Path) -> Turn:
     with running_members(args, count, db, mqtt, run, folder) as (members, ports):
         settle(db)
-        before, began, own = cpu_s(engine), time.monotonic(), sum(map(cpu_s, members))
-        done = subprocess.run(
+        before, began, members_cpu = cpu_s(engine), time.monotonic(), sum(map(cpu_s, members))
+        fleet = subprocess.run(
             [args.loadgen, "fleet", "--broker", f"127.0.0.1:{mqtt}", "--run", run, "--drivers", str(args.drivers), "--rate", str(args.rate),
              "--duration", f"{args.seconds}s", "--manifest", folder / f"{run}.json"], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        assert fleet.returncode == 0, fleet.stderr
         sent, deadline = round(args.rate * args.seconds), time.monotonic() + STORED_SECONDS_MAX
         while metric(ports, "milepost_positions_inserted_total") < sent:
             assert time.monotonic() < deadline, f"{schema}: {metric(ports, 'milepost_positions_inserted_total'):.0f} of {sent} rows are stored"
             time.sleep(0.2)
-        seconds, own = time.monotonic() - began, sum(map(cpu_s, members)) - own
+        seconds, members_cpu = time.monotonic() - began, sum(map(cpu_s, members)) - members_cpu
         inserts = metric(ports, "milepost_batch_rows_count")
         settle(db)
         cpu = cpu_s(engine) - before
     stored = 0 if schema == "null" else int(db.ask("SELECT uniqExact(driver_id, seq) FROM {db}.positions WHERE driver_id LIKE '%" + run + "%'"))
     assert stored == (0 if schema == "null" else sent), f"{schema}: {stored} of {sent} rows are stored"
-    return Turn(cpu / sent * 1e6, inserts / seconds, own / sent * 1e6)
+    return Turn(cpu / sent * 1e6, inserts / seconds, members_cpu / sent * 1e6)
 
 
 def settle(db: Database) -> None:
+    """Waits until no merge runs."""
     deadline = time.monotonic() + MERGED_SECONDS_MAX
     while (merges := int(db.ask("SELECT count() FROM system.merges"))) > 0:
         assert time.monotonic() < deadline, f"{merges} merges still run after {MERGED_SECONDS_MAX} s: their CPU would be missing"
@@ -170,7 +173,7 @@ def report(args, turns: dict[tuple[int, str], list[Turn]]) -> None:
     print(f"\n{args.rate:,} positions/s of {args.drivers:,} drivers in all, {args.seconds} s a turn, {args.rounds} rounds; CPU in µs a position:\n")
     print("| members | inserts/s | front and parsing (null) | the story's schema | milepost's tables | **milepost ÷ story** | ÷ 1 member | milepost itself |")
     print("|--:|--:|--:|--:|--:|--:|--:|--:|")
-    net = {key: [one.us_a_row - null.us_a_row for one, null in zip(of, turns[key[0], "null"])] for key, of in turns.items()}
+    net = {key: [one.us_a_row - null.us_a_row for one, null in zip(its_turns, turns[key[0], "null"])] for key, its_turns in turns.items()}
     for count in args.members:
         null, story, own = (turns[count, schema] for schema in SCHEMAS)
         ratios = [one / other for one, other in zip(net[count, "milepost"], net[count, "story"])]

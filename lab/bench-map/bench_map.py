@@ -37,7 +37,7 @@ TOWNS = [(25.76, -80.26), (52.52, 13.40), (48.85, 2.35), (40.71, -74.0), (35.68,
          (51.51, -0.13), (28.61, 77.21), (-33.87, 151.21), (1.35, 103.82), (30.04, 31.24), (6.52, 3.38), (55.75, 37.62),
          (41.01, 28.98), (-26.2, 28.05), (34.05, -118.24), (-34.6, -58.38), (39.9, 116.4), (59.33, 18.07)]
 
-# Where driver `number` is at second {at}; odd ones in a town, the others anywhere from 60° south to 70° north.
+# Positions of the drivers at second {at}: odd ones are in a town, the others anywhere from 60° south to 70° north.
 ROWS = """INSERT INTO {{db}}.last_positions_state
     (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)
     WITH number AS driver, intDiv(driver, 2) % 20 + 1 AS town, cityHash64(driver) AS a, cityHash64(driver, 1) AS b, {at} * 1e-4 AS moved,
@@ -79,23 +79,25 @@ class Page:
 
     def __init__(self, session: aiohttp.ClientSession, url: str, tiles: list[str]):
         self.session, self.url, self.tiles = session, url, tiles
-        self.versions, self.bytes, self.asked, self.sent = {}, 0, 0, 0
+        self.versions, self.bytes, self.requested, self.received = {}, 0, 0, 0
 
-    async def picture(self) -> None:
+    async def load_tiles(self) -> None:
+        """Requests all tiles on the screen with the versions that the page has, and reads those that changed."""
         tiles = ",".join(f"{tile}:{self.versions[tile]}" if tile in self.versions else tile for tile in self.tiles)
         async with self.session.get(f"{self.url}/api/tiles?of={tiles}") as answer:
             body = await answer.content.read()  # still compressed, because auto_decompress is off
         assert answer.status == 200, (answer.status, body[:200])
-        self.bytes += len(body) + 300  # and about 300 bytes of headers
-        self.asked += len(self.tiles)
+        self.bytes += len(body) + 300  # the headers have about 300 bytes
+        self.requested += len(self.tiles)
         plain, at = gzip.decompress(body), 0
         while at < len(plain):
             z, x, y, length, version = struct.unpack_from("<4IQ", plain, at)
             self.versions[f"{z}/{x}/{y}"] = version
-            self.sent += 1
+            self.received += 1
             at += 24 + length
 
     async def watch(self) -> None:
+        """Reads the stream, and loads the tiles after each tick with a new generation."""
         generation = None
         async with self.session.get(self.url + "/api/stream") as stream:
             async for line in stream.content:
@@ -103,15 +105,16 @@ class Page:
                     tick = json.loads(line[6:])
                     if tick["generation"] != generation:
                         generation = tick["generation"]
-                        await self.picture()
+                        await self.load_tiles()
 
 
-async def first_picture(url: str, tiles: list[str]) -> tuple[float, int]:
+async def measure_first_view(url: str, tiles: list[str]) -> tuple[float, int]:
+    """Returns the duration in seconds and the bytes of a page's first view."""
     async with session() as client:
         page, began = Page(client, url, tiles), time.monotonic()
         async with client.get(url + "/api/config") as answer:
             await answer.read()
-        await page.picture()
+        await page.load_tiles()
         return time.monotonic() - began, page.bytes
 
 
@@ -120,7 +123,7 @@ def session() -> aiohttp.ClientSession:
                                  connector=aiohttp.TCPConnector(limit=0, limit_per_host=0), timeout=aiohttp.ClientTimeout(total=None))
 
 
-async def watched(url: str, pid: int, viewers: int, db: Database) -> dict:
+async def measure_viewers(url: str, pid: int, viewers: int, db: Database) -> dict:
     """Returns CPU per second, bytes per viewer and second, and memory, while this many viewers watch and drivers move."""
     async with session() as client:
         views = [tiles_on_screen(20, 0, 3)] + [tiles_on_screen(*town, 12) for town in TOWNS]
@@ -129,7 +132,7 @@ async def watched(url: str, pid: int, viewers: int, db: Database) -> dict:
         stop = asyncio.Event()
         mover = asyncio.create_task(asyncio.to_thread(move, db, stop))
         await asyncio.sleep(5)
-        before = [(page.bytes, page.asked, page.sent) for page in pages]
+        before = [(page.bytes, page.requested, page.received) for page in pages]
         cpu, memory, began = cpu_s(pid), [], time.monotonic()
         while time.monotonic() - began < SECONDS:
             await asyncio.sleep(1)
@@ -141,17 +144,18 @@ async def watched(url: str, pid: int, viewers: int, db: Database) -> dict:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        sums = [sum(getattr(page, name) - was[n] for page, was in zip(pages, before)) for n, name in
-                enumerate(("bytes", "asked", "sent"))]
-        return {"cpu_ms": cpu / seconds * 1000, "bytes": sums[0] / seconds / viewers, "asked": sums[1] / seconds,
+        sums = [sum(getattr(page, name) - earlier[n] for page, earlier in zip(pages, before)) for n, name in
+                enumerate(("bytes", "requested", "received"))]
+        return {"cpu_ms": cpu / seconds * 1000, "bytes": sums[0] / seconds / viewers, "requested": sums[1] / seconds,
                 "unchanged": 1 - sums[2] / max(sums[1], 1), "memory": memory, "moved": moved}
 
 
+# The next second of the drivers' movement; it rises over all measurements.
 SECOND = 1
 
 
 def move(db: Database, stop: asyncio.Event) -> float:
-    """Moves other drivers each second, and returns how many per second."""
+    """Moves BENCH_RATE further drivers each second, and returns how many moved a second."""
     global SECOND
     began, moved = time.monotonic(), 0
     while not stop.is_set():
@@ -161,7 +165,7 @@ def move(db: Database, stop: asyncio.Event) -> float:
     return moved / (time.monotonic() - began)
 
 
-def plain(db: Database, engine) -> tuple[float, int, float]:
+def measure_plain_query(db: Database, engine) -> tuple[float, int, float]:
     """Returns the duration in seconds, the gzipped bytes and the CPU seconds of the engine for one page's query."""
     cpu, began = cpu_s(engine.pid), time.monotonic()
     request = urllib.request.Request(f"{db.url}/", PLAIN.replace("{db}", db.name).encode(), {"Accept-Encoding": "gzip"})
@@ -195,20 +199,20 @@ def main() -> None:
             print(f"PAGE_URL={page_url}", flush=True)
             if os.environ.get("HOLD"):
                 input()
-            world = asyncio.run(first_picture(page_url, tiles_on_screen(20, 0, 3)))
-            town = asyncio.run(first_picture(page_url, tiles_on_screen(*TOWNS[0], 12)))
+            world = asyncio.run(measure_first_view(page_url, tiles_on_screen(20, 0, 3)))
+            town = asyncio.run(measure_first_view(page_url, tiles_on_screen(*TOWNS[0], 12)))
             lines = [("everybody read, from the start of the server", f"{started:.1f} s", ""),
                      ("first picture, the world", f"{world[0] * 1000:.0f} ms, {world[1] / 1e6:.2f} MB", ""),
                      ("first picture, a town", f"{town[0] * 1000:.0f} ms, {town[1] / 1e6:.2f} MB", "")]
             for viewers in VIEWERS:
-                seen = asyncio.run(watched(page_url, process.pid, viewers, db))
-                memory = seen["memory"]
-                lines.append((f"{viewers} viewer{'s' if viewers > 1 else ''}, {seen['moved']:,.0f} drivers moving a second: CPU of the map a second",
-                              f"{seen['cpu_ms']:.0f} ms", ""))
+                figures = asyncio.run(measure_viewers(page_url, process.pid, viewers, db))
+                memory = figures["memory"]
+                lines.append((f"{viewers} viewer{'s' if viewers > 1 else ''}, {figures['moved']:,.0f} drivers moving a second: CPU of the map a second",
+                              f"{figures['cpu_ms']:.0f} ms", ""))
                 lines.append(("… bytes a viewer and second; tiles a second, of them unchanged",
-                              f"{seen['bytes'] / 1000:.0f} kB; {seen['asked']:.0f}, {seen['unchanged'] * 100:.0f} %", ""))
+                              f"{figures['bytes'] / 1000:.0f} kB; {figures['requested']:.0f}, {figures['unchanged'] * 100:.0f} %", ""))
                 lines.append(("… memory of the map: first, last, most", " ".join(f"{m:.0f}" for m in (memory[0], memory[-1], max(memory))) + " MiB", ""))
-            seconds, size, cpu = plain(db, engine)
+            seconds, size, cpu = measure_plain_query(db, engine)
             lines[1] = (*lines[1][:2], f"{seconds * 1000:.0f} ms, {size / 1e6:.1f} MB")
             lines[2] = (*lines[2][:2], "the same")
             for n, viewers in enumerate(VIEWERS):

@@ -45,7 +45,7 @@ class Fleet:
 
 
 def fleets(fixes: float) -> list[Fleet]:
-    """Returns two fleets, sparse and dense, with about this many fixes each."""
+    """Returns a sparse and a dense fleet, each with about this many fixes."""
     kinds = (("sparse", 300, 30_000), ("dense", 7_200, 1_000))
     return [Fleet(name, max(1, round(fixes / 30 / a_day)), a_day, every_ms) for name, a_day, every_ms in kinds]
 
@@ -192,7 +192,7 @@ def fill(db: Database, fleet: Fleet) -> None:
 
 
 def cpu_ms(process) -> float:
-    """CPU time of a process, from its CPU clock (clock_getcpuclockid): nanoseconds, not ticks."""
+    """Returns the CPU time of a process from its CPU clock (clock_getcpuclockid), which counts nanoseconds, not ticks."""
     return time.clock_gettime(~process.pid << 3 | 2) * 1000
 
 
@@ -247,7 +247,7 @@ def last_table(db, process, state: str) -> None:
 
 
 def roll_up(db, process, fixes: int) -> None:
-    """Does what the refreshable view does every five minutes, here for all fixes."""
+    """Refreshes the roll-up until it has counted all fixes, as its view does every five minutes for the newest ones."""
     cpu, began, pending = cpu_ms(process), time.monotonic(), 1
     while pending:
         db.refresh()
@@ -310,12 +310,12 @@ def main() -> None:
     arguments.add_argument("--questions", type=re.compile, default="", metavar="REGEX", help="only questions that match this")
     arguments = arguments.parse_args()
     os.environ["CLICKHOUSE_MEMORY_BYTES_MAX"] = str(max(2, round(arguments.millions / 3)) << 30)  # a month of tracks is sorted
-    wanted = lambda part: arguments.only in (None, part)  # noqa: E731
+    is_selected = lambda part: arguments.only in (None, part)  # noqa: E731
     with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, process):
         for fleet in fleets(arguments.millions * 1e6):
-            if wanted(fleet.name):
+            if is_selected(fleet.name):
                 questions(url, process, fleet, arguments.questions)
-        if wanted("last"):
+        if is_selected("last"):
             last_positions(url, process)
 
 

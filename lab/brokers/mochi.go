@@ -30,7 +30,7 @@ func main() {
 	limits.ReceiveMaximum = math.MaxUint16
 	limits.MaximumClientWritesPending = math.MaxUint16
 	must(server.AddHook(new(auth.AllowHook), nil))
-	// No fsync for each message, which would allow only some hundred a second. So a power cut loses the last ones.
+	// Without an fsync for each message, which would allow only a few hundred a second. A power cut loses the last messages.
 	must(server.AddHook(new(bolt.Hook), &bolt.Options{Path: os.Args[2], Options: &bbolt.Options{NoSync: true}}))
 	must(server.AddListener(listeners.NewTCP(listeners.Config{ID: "tcp", Address: os.Args[1]})))
 	must(server.Serve())

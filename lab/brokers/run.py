@@ -1,4 +1,4 @@
-"""`make brokers`: runs milepost on real brokers. First `milepost check`, then each event (kill, restart, …) while 20,000 messages are sent."""
+"""`make brokers`: runs milepost on real brokers. First `milepost check`, then each stage (kill, restart, …) while 20,000 messages are sent."""
 
 import argparse
 import json
@@ -43,8 +43,8 @@ def answers(port):
         return False
 
 
-class Place:
-    """A new broker, the engine, members and a fleet. `url`: an existing broker, which may still have state of earlier runs."""
+class Setup:
+    """The programs of one stage: a new broker, members and a fleet. `url`: an existing broker to use instead of a new one."""
 
     def __init__(self, name, folder, arguments, clickhouse, url=None):
         self.name, self.folder, self.arguments, self.clickhouse = name, folder, arguments, clickhouse
@@ -52,7 +52,7 @@ class Place:
         self.url, self.address = url or f"mqtt://127.0.0.1:{self.port}", f"127.0.0.1:{self.port}"
         if url:
             self.address = url.split("://")[1]
-        # Unique, because an existing broker may still have sessions of earlier runs.
+        # The name is unique, because an existing broker may still have sessions of earlier runs.
         self.run = f"{name}-{time.time_ns():x}"
         self.processes = {}
         folder.mkdir()
@@ -71,10 +71,10 @@ class Place:
         self.processes[name] = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
         return self.processes[name]
 
-    def end(self, name, how=signal.SIGTERM):
+    def end(self, name, signal_number=signal.SIGTERM):
         """Ends a process with this signal, and returns its exit code."""
         process = self.processes.pop(name)
-        process.send_signal(how)
+        process.send_signal(signal_number)
         return process.wait(PATIENCE_S)
 
     def start_broker(self):
@@ -125,16 +125,16 @@ class Place:
             command += ["--username", username]
         return self.start("fleet", command, {})
 
-    def sent(self):
-        """Waits until the fleet has sent everything; the fleet waits 30 s for the last acknowledgements."""
+    def wait_for_fleet(self):
+        """Waits until the fleet has sent everything. The fleet itself waits up to 30 s for the last acknowledgements."""
         code = self.processes.pop("fleet").wait(PATIENCE_S + MESSAGES / RATE)
         assert code in (0, 1), (self.folder / "fleet.log").read_text()[-2000:]
 
     def verdict(self):
-        """Describes what was lost or stored twice: "0 lost" if nothing was."""
+        """Describes the losses and duplicates; "0 lost" if there are none."""
         command = [self.arguments.binaries / "loadgen", "verify", "--json", "--manifest", self.folder / "manifest.json"]
-        done = subprocess.run([*command, "--clickhouse", self.clickhouse, "--wait", "30s"], capture_output=True, text=True)
-        verdict = json.loads(done.stdout)
+        result = subprocess.run([*command, "--clickhouse", self.clickhouse, "--wait", "30s"], capture_output=True, text=True)
+        verdict = json.loads(result.stdout)
         sent = json.loads((self.folder / "manifest.json").read_text())
         unsubscribed, unacked = sent["no_subscriber"], len(sent["unacked"])
         parts = [f"**{verdict['lost']} lost**" if verdict["lost"] else "0 lost"]
@@ -144,80 +144,80 @@ class Place:
         return ", ".join(parts)
 
 
-def kill(place):
+def kill(setup):
     """Kills one of two members with kill -9, and starts it again."""
-    place.member("0")
-    place.member("1")
-    place.fleet()
+    setup.member("0")
+    setup.member("1")
+    setup.fleet()
     time.sleep(MESSAGES / RATE / 3)
-    place.end("1", signal.SIGKILL)
+    setup.end("1", signal.SIGKILL)
     time.sleep(1)
-    place.member("1")
-    place.sent()
+    setup.member("1")
+    setup.wait_for_fleet()
 
 
-def queue(place):
-    """The only member is stopped while the fleet sends, and started again afterwards."""
-    place.member("0")
-    place.end("0")
-    place.fleet()
-    place.sent()
-    place.member("0")
+def queue(setup):
+    """Stops the only member while the fleet sends, and starts it again afterwards."""
+    setup.member("0")
+    setup.end("0")
+    setup.fleet()
+    setup.wait_for_fleet()
+    setup.member("0")
 
 
-def restart(place):
-    """The broker is stopped and started under load."""
-    place.member("0")
-    place.member("1")
-    place.fleet()
+def restart(setup):
+    """Restarts the broker under load."""
+    setup.member("0")
+    setup.member("1")
+    setup.fleet()
     time.sleep(MESSAGES / RATE / 3)
-    place.end("broker")
-    place.start_broker()
-    place.sent()
+    setup.end("broker")
+    setup.start_broker()
+    setup.wait_for_fleet()
 
 
-def scale(place):
+def scale(setup):
     """Scales 1 → 3 → 1 under load; two members leave the group."""
-    place.member("0")
-    place.fleet()
+    setup.member("0")
+    setup.fleet()
     for name in ["1", "2"]:
-        place.member(name, SHUTDOWN__LEAVE="true")
+        setup.member(name, SHUTDOWN__LEAVE="true")
     time.sleep(2)
-    codes = [place.end(name) for name in ["2", "1"]]
-    place.sent()
+    codes = [setup.end(name) for name in ["2", "1"]]
+    setup.wait_for_fleet()
     assert codes == [0, 0], f"exit codes {codes}"
 
 
-def drain(place):
-    """One of two members is killed and does not return; `milepost drain` takes what the broker holds for it."""
-    place.member("0")
-    place.member("1")
-    place.fleet()
+def drain(setup):
+    """Kills one of two members for good. `milepost drain` receives the messages that the broker holds for it."""
+    setup.member("0")
+    setup.member("1")
+    setup.fleet()
     time.sleep(MESSAGES / RATE / 2)
-    place.end("1", signal.SIGKILL)
-    place.sent()
-    done = place.milepost("drain", "--leave", "--client-id", f"{place.run}-1", member="drain")
-    assert done.returncode == 0, f"exit code {done.returncode}: {(done.stdout + done.stderr)[-300:]}"
+    setup.end("1", signal.SIGKILL)
+    setup.wait_for_fleet()
+    result = setup.milepost("drain", "--leave", "--client-id", f"{setup.run}-1", member="drain")
+    assert result.returncode == 0, f"exit code {result.returncode}: {(result.stdout + result.stderr)[-300:]}"
 
 
 STAGES = [kill, queue, restart, scale, drain]
 
 
-def check(place):
-    """Returns what `milepost check` finds wrong, the broker's window, and the exit code."""
-    done = place.milepost("check", "--json", "--probe-topic", "drivers/check/gps-check")
-    found = [line for line in json.loads(done.stdout)["checks"]]
+def check(setup):
+    """Returns the problems that `milepost check` finds, the broker's window, and the exit code."""
+    result = setup.milepost("check", "--json", "--probe-topic", "drivers/check/gps-check")
+    found = [line for line in json.loads(result.stdout)["checks"]]
     wrong = [line for line in found if line["level"] != "ok"]
     window = next((re.match(r"\d+ messages in flight \([^)]*\)", line["found"])[0] for line in found if line["what"] == "window"), "–")
-    return [f"{line['level']}: {line['what']}: {line['found']}" for line in wrong], window, done.returncode
+    return [f"{line['level']}: {line['what']}: {line['found']}" for line in wrong], window, result.returncode
 
 
 def play(name, folder, arguments, clickhouse):
-    """Plays one broker, and returns the cells of its row in the table."""
+    """Runs all stages on one broker, and returns the cells of its row in the table."""
     print(f"{name}: check", file=sys.stderr)
-    with Place(name, folder / f"{name}-check", arguments, clickhouse, arguments.url) as place:
-        assert place.milepost("migrate").returncode == 0
-        wrong, window, code = check(place)
+    with Setup(name, folder / f"{name}-check", arguments, clickhouse, arguments.url) as setup:
+        assert setup.milepost("migrate").returncode == 0
+        wrong, window, code = check(setup)
     print("\n".join(f"    {line}" for line in wrong), file=sys.stderr)
     if code != 0:
         error = next(line for line in wrong if line.startswith("error"))
@@ -227,10 +227,10 @@ def play(name, folder, arguments, clickhouse):
         if arguments.only and stage.__name__ not in arguments.only or arguments.url and stage is restart:
             cells.append("–")
             continue
-        with Place(name, folder / f"{name}-{stage.__name__}", arguments, clickhouse, arguments.url) as place:
+        with Setup(name, folder / f"{name}-{stage.__name__}", arguments, clickhouse, arguments.url) as setup:
             try:
-                stage(place)
-                cells.append(place.verdict())
+                stage(setup)
+                cells.append(setup.verdict())
             except (AssertionError, TimeoutError, subprocess.TimeoutExpired) as failed:
                 print(failed, file=sys.stderr)
                 cells.append(f"**failed**: {str(failed).splitlines()[-1][:200]}")

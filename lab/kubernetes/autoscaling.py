@@ -1,6 +1,7 @@
-"""Tests components/hpa on the real autoscaler: it adds members under load, removes none while batches are spooled, and scales in afterwards.
+"""Tests components/hpa on the real autoscaler: it adds members under load, removes none while batches are spooled, and scales in
+afterwards.
 
-Only a member's share of the load, the largest number of members and the autoscaler's delays differ from components/hpa.
+Only three values differ from components/hpa: a member's share of the load, the largest number of members, and the autoscaler's delays.
 """
 
 import time
@@ -8,7 +9,7 @@ import time
 from cluster import wait_until
 from fleet import Fleet
 from metrics import METRIC, RECORD, ExternalMetrics, Prometheus
-from objects import built
+from objects import build
 from servers import NAMESPACE, PASSWORD
 
 MEMBERS_MAX = 4
@@ -20,15 +21,15 @@ SPOOLED = f'sum(milepost_spool_batches{{namespace="{NAMESPACE}"}})'
 class Autoscaling:
     def __init__(self, scene, servers):
         self.scene, self.servers, self.cluster = scene, servers, scene.cluster
-        # Two members are enough for the fleet; the burst asks for more than the maximum.
+        # Two members are enough for the first fleet. Both fleets together need more than the maximum.
         self.share = scene.arguments.rate * 6 // 10
-        self.second, self.sent = None, []
+        self.second_fleet, self.manifests = None, []
         self.prometheus = self.adapter = None
 
     def __enter__(self):
         folder = self.scene.folder / "metrics"
         folder.mkdir()
-        monitoring = built(self.cluster.tools, folder / "monitoring", "base", "monitoring")
+        monitoring = build(self.cluster.tools, folder / "monitoring", "base", "monitoring")
         self.prometheus = Prometheus(self.cluster, folder, monitoring, self.share)
         try:
             self.adapter = ExternalMetrics(self.cluster, self.prometheus, folder)
@@ -47,7 +48,7 @@ class Autoscaling:
 
     def install(self):
         folder = self.scene.folder / "metrics" / "hpa"
-        things = built(self.cluster.tools, folder, "overlays/minimal", "hpa")
+        things = build(self.cluster.tools, folder, "overlays/minimal", "hpa")
         assert all("replicas" not in thing["spec"] for thing in things if thing["kind"] == "StatefulSet")
         (scaler,) = [thing for thing in things if thing["kind"] == "HorizontalPodAutoscaler"]
         spec = scaler["spec"]
@@ -69,18 +70,18 @@ class Autoscaling:
     def received(self):
         return round(self.prometheus.value(RECEIVED))
 
-    def up(self):
+    def scale_out(self):
         arguments = self.scene.arguments
-        self.second = Fleet(arguments, self.servers, self.scene.folder / "second-fleet", 2 * arguments.rate, 10)
+        self.second_fleet = Fleet(arguments, self.servers, self.scene.folder / "second-fleet", 2 * arguments.rate, 10)
         expected = [f"milepost-{n}" for n in range(MEMBERS_MAX)]
         wait_until(f"{MEMBERS_MAX} members are ready", lambda: self.scene.ready() == expected)
         return f"2 → {MEMBERS_MAX} at {self.received()} messages a second"
 
-    def held(self):
+    def hold(self):
         """Without the second fleet the load needs only two members, but the spooled batches keep all of them."""
         self.servers.processes[1].kill()
         wait_until("a batch is spooled", lambda: self.prometheus.value(SPOOLED) > 0)
-        self.sent = self.second.stop()
+        self.manifests = self.second_fleet.stop()
         wait_until("the load needs two members", lambda: self.received() < 2 * self.share)
         began = time.monotonic()
         while time.monotonic() - began < 4 * PATIENCE_S:
@@ -89,13 +90,13 @@ class Autoscaling:
         assert self.prometheus.value(RECORD) >= MEMBERS_MAX * self.share
         return f"{MEMBERS_MAX} stayed at {self.received()} messages a second, with {round(self.prometheus.value(SPOOLED))} batches spooled"
 
-    def down(self):
+    def scale_in(self):
         self.servers.restart_clickhouse(PASSWORD)
         wait_until("the spools are empty", lambda: self.prometheus.value(SPOOLED) == 0)
         wait_until("two members are ready", lambda: self.scene.names() == self.scene.ready() == ["milepost-0", "milepost-1"])
         return f"{MEMBERS_MAX} → 2"
 
-    def panels(self):
+    def check_dashboard(self):
         """Evaluates every panel of the dashboard and every rule on the metrics of these members."""
         empty, number = set(), 0
         for title, expression, samples in self.prometheus.panels():

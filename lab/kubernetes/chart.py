@@ -1,5 +1,5 @@
-"""Tests the chart on a real control plane, with helm: install, upgrade, a typo, a rollout that stops, rollback. A fleet sends meanwhile,
-and every fix must be stored exactly once. `make kubernetes` runs it after run.py.
+"""Tests the chart on a real control plane, with helm: install, upgrade, a typo, a rollout that stops, rollback, events, uninstall. A
+fleet sends meanwhile, and every fix must be stored exactly once. `make kubernetes` runs it after run.py.
 """
 
 import argparse
@@ -24,13 +24,13 @@ class Chart(Scene):
         self.servers = servers
 
     def helm(self, *command):
-        done = subprocess.run(
+        result = subprocess.run(
             [self.arguments.tools / "helm", "--kubeconfig", self.cluster.folder / "kubeconfig", "--namespace", NAMESPACE, *command],
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     def values(self, more=""):
         config = (
@@ -55,14 +55,14 @@ class Chart(Scene):
     def wait_for_both_members(self):
         wait_until("both members are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
 
-    def installed(self):
+    def helm_install(self):
         printed = self.helm("install", "milepost", CHART, *self.values())
         assert "STATUS: deployed" in printed, printed
         self.wait_for_both_members()
         wait_until("the migrate Job has succeeded", lambda: len(self.jobs()) == 1)
         return self.helm("version", "--template", "{{.Version}}").strip() or "helm"
 
-    def upgraded(self):
+    def helm_upgrade(self):
         before, jobs = self.configurations(), self.jobs()
         self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_max = "500ms"\n'))
         wait_until("every pod is new", self.is_rolled_out)
@@ -70,8 +70,8 @@ class Chart(Scene):
         wait_until("the migrate Job of this revision has succeeded", lambda: len(self.jobs() - jobs) == 1)
         return "its own ConfigMap and migrate Job; the former ConfigMap stays"
 
-    def typo(self):
-        """A typo is refused before anything changes. If the node of a member fails then, the member restarts unchanged."""
+    def upgrade_with_a_typo(self):
+        """Upgrades with a typo, which must be refused before anything changes. A member that is restarted afterwards is unchanged."""
         before, other = self.uids(), self.uid("milepost-0")
         try:
             self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_maximum = "1s"\n'))
@@ -90,8 +90,8 @@ class Chart(Scene):
     def uids(self):
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.members()}
 
-    def stopped(self):
-        """A mistake that validation cannot find stops the rollout at its first pod; then a drain may not evict the other pod."""
+    def stop_rollout(self):
+        """Upgrades with a mistake that validation cannot find. It stops the rollout at its first pod, and no drain may evict the other one."""
         old, other = self.uid("milepost-1"), self.uid("milepost-0")
         self.helm("upgrade", "milepost", CHART, *self.values('[decode]\nfix_age_max = "9days"\n'), "--set", "env[1].name=MILEPOST__CLICKHOUSE__URL,env[1].value=http://127.0.0.1:9")
         wait_until("milepost-1 is new", lambda: self.uid("milepost-1") not in (old, None))
@@ -105,15 +105,15 @@ class Chart(Scene):
             assert refused.code == 429, refused
         return "at its first pod; a drain of the other refused (429)"
 
-    def rolled_back(self):
+    def helm_rollback(self):
         self.helm("rollback", "milepost", "2")
         self.cluster.delete("Pod", NAMESPACE, "milepost-1")  # a StatefulSet does not replace a broken pod by itself
         self.wait_for_both_members()
         wait_until("every pod is of this revision", self.is_rolled_out)
         return "both ready"
 
-    def alerted(self):
-        """Checks the alert for silent drivers: the fleet has ended, so every driver is silent."""
+    def enable_events(self):
+        """Enables events, and checks the alert for silent drivers: the fleet has ended, so every driver is silent."""
         self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_max = "500ms"\n'), "--set", "events.enabled=true", "--set", "env[1].name=MILEPOST__EVENTS__SILENT_FOR,env[1].value=5s")
         wait_until("every driver is silent, and the broker has acknowledged the events", self.all_silent)
         pod, = self.pods_of("events")
@@ -125,8 +125,8 @@ class Chart(Scene):
         drivers = self.servers.query("SELECT uniqExact(driver_id) FROM fleet.fixes")
         return self.servers.query(silent).split() == [drivers] * 3
 
-    def removed(self):
-        """Uninstalls. The objects go, but not the pods: Kubernetes' garbage collector is not among the controllers here."""
+    def helm_uninstall(self):
+        """Uninstalls the chart. Its pods stay, because Kubernetes' garbage collector is not among the controllers here."""
         self.helm("uninstall", "milepost")
         wait_until("the StatefulSet is gone", lambda: not self.cluster.items("StatefulSet", NAMESPACE))
         claims = {claim["metadata"]["name"] for claim in self.cluster.items("PersistentVolumeClaim", NAMESPACE)}
@@ -134,17 +134,17 @@ class Chart(Scene):
         return "the spools' claims stay, and the configurations"
 
     def play(self):
-        self.step("helm install", self.installed)
+        self.step("helm install", self.helm_install)
         fleet = Fleet(self.arguments, self.servers, self.folder / "fleet", self.arguments.rate, 30)
         time.sleep(3)
-        self.step("helm upgrade, another milepost.toml", self.upgraded)
-        self.step("helm upgrade with a typo, then a member's node fails", self.typo)
-        self.step("helm upgrade with a ClickHouse that is not there: the rollout stops", self.stopped)
-        self.step("helm rollback", self.rolled_back)
+        self.step("helm upgrade, another milepost.toml", self.helm_upgrade)
+        self.step("helm upgrade with a typo, then a member's node fails", self.upgrade_with_a_typo)
+        self.step("helm upgrade with a ClickHouse that is not there: the rollout stops", self.stop_rollout)
+        self.step("helm rollback", self.helm_rollback)
         sums, exact = verify(self.arguments, self.servers, fleet.stop())
         self.rows += [(what, str(number), None) for what, number in sums.items()]
-        self.step("helm upgrade with events.enabled", self.alerted)
-        self.step("helm uninstall", self.removed)
+        self.step("helm upgrade with events.enabled", self.enable_events)
+        self.step("helm uninstall", self.helm_uninstall)
         return exact
 
 
@@ -171,7 +171,7 @@ def main():
         try:
             exact = chart.play()
         except BaseException:
-            print(f"last error of the stand-in for the kubelet: {kubelet.wrong}; kept: {folder}", file=sys.stderr)
+            print(f"last error of the stand-in for the kubelet: {kubelet.last_error}; kept: {folder}", file=sys.stderr)
             chart.print_pods()
             raise
         finally:

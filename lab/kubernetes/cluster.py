@@ -55,11 +55,11 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def wait_until(what, condition, within=180.0):
-    """Waits for `condition`. The limit is long, for a busy machine. A pause of this process counts as 5 s at most."""
+def wait_until(description, condition, within=180.0):
+    """Waits for `condition`, and returns its value. The limit suits a busy machine. A pause of this process counts as 5 s at most."""
     began = time.monotonic()
     while not (found := condition()):
-        assert within > 0, f"waited, but never: {what}"
+        assert within > 0, f"waited, but never: {description}"
         time.sleep(0.1)
         within -= min(time.monotonic() - began, 5.0)
         began = time.monotonic()
@@ -67,6 +67,8 @@ def wait_until(what, condition, within=180.0):
 
 
 class Refused(Exception):
+    """An error status of the API server: HTTP code and message."""
+
     def __init__(self, code, message):
         super().__init__(f"{code}: {message}")
         self.code = code
@@ -177,7 +179,7 @@ class Cluster:
         return f"{where}/{name}".rstrip("/")
 
     def apply(self, thing, namespace, dry_run=False):
-        """Server-side apply, with strict validation of every field."""
+        """Applies an object on the server side, with strict validation of every field."""
         path = self.path(thing["kind"], namespace, thing["metadata"]["name"])
         query = "fieldManager=test&force=true&fieldValidation=Strict" + dry_run * "&dryRun=All"
         return self.request("PATCH", f"{path}?{query}", thing, "application/apply-patch+yaml")

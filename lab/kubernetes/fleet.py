@@ -1,4 +1,4 @@
-"""A fleet that sends until `stop`: one `loadgen fleet` after the other, each with its own manifest of what it sent."""
+"""A fleet that sends until `stop`: one `loadgen fleet` after the other, each with a manifest of the fixes that it sent."""
 
 import json
 import os
@@ -12,12 +12,12 @@ LOGIN = {"CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": PASSWORD}
 
 
 class Fleet(threading.Thread):
-    def __init__(self, arguments, servers, folder, rate, piece_s):
+    def __init__(self, arguments, servers, folder, rate, run_s):
         super().__init__(daemon=True)
         self.folder, self.manifests = folder, []
-        self.stopping, self.wrong = threading.Event(), None
+        self.stopping, self.error = threading.Event(), None
         self.command = [arguments.binaries / "loadgen", "fleet", "--broker", f"127.0.0.1:{servers.mqtt}", "--rate", str(rate)]
-        self.command += ["--duration", f"{piece_s}s", "--late", "0.005", "--duplicates", "0.005"]
+        self.command += ["--duration", f"{run_s}s", "--late", "0.005", "--duplicates", "0.005"]
         folder.mkdir()
         self.start()
 
@@ -26,9 +26,9 @@ class Fleet(threading.Thread):
             manifest = self.folder / f"{len(self.manifests)}.json"
             log = manifest.with_suffix(".log")
             with open(log, "wb") as file:
-                done = subprocess.run([*self.command, "--manifest", manifest], stdout=file, stderr=file)
-            if done.returncode != 0:
-                self.wrong = log.read_text()
+                result = subprocess.run([*self.command, "--manifest", manifest], stdout=file, stderr=file)
+            if result.returncode != 0:
+                self.error = log.read_text()
                 return
             self.manifests.append(manifest)
 
@@ -36,7 +36,7 @@ class Fleet(threading.Thread):
         """Ends the fleet, and returns the manifests of its runs."""
         self.stopping.set()
         self.join(180)
-        assert not self.is_alive() and not self.wrong, self.wrong
+        assert not self.is_alive() and not self.error, self.error
         return self.manifests
 
 
@@ -48,14 +48,14 @@ def verify(arguments, servers, manifests):
     for manifest in manifests:
         command = [arguments.binaries / "loadgen", "verify", "--manifest", manifest]
         command += ["--clickhouse", f"http://127.0.0.1:{servers.clickhouse}", "--wait", "60s"]
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | LOGIN)
-        if done.returncode != 0:
-            print(done.stdout + done.stderr, file=sys.stderr)
+        result = subprocess.run(command, capture_output=True, text=True, env=os.environ | LOGIN)
+        if result.returncode != 0:
+            print(result.stdout + result.stderr, file=sys.stderr)
             exact = False
-        for line in done.stdout.splitlines():
-            what, _, value = line.partition("  ")
-            if what in sums:
-                sums[what] += int(value.split()[0])
-        # The fleet sends such a message again, as a device with a buffer does. A device without one loses it.
+        for line in result.stdout.splitlines():
+            name, _, value = line.partition("  ")
+            if name in sums:
+                sums[name] += int(value.split()[0])
+        # The fleet sends these messages again, as a device with a buffer does. A device without one loses them.
         sums[unsubscribed] += json.loads(manifest.read_text())["no_subscriber"]
     return sums, exact and sums["sent"] > 0 and sums[unsubscribed] == 0

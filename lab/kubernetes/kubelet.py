@@ -1,9 +1,8 @@
-"""A stand-in for the kubelet that runs pods as processes: environment, configuration, secrets and volumes as folders, probes,
-SIGTERM and the grace, status.
+"""A stand-in for the kubelet that runs pods as processes. It handles their environment, configuration, secrets and volumes (as
+folders), readiness probes, SIGTERM, the grace period, and their status. It also provisions volumes.
 
-Pods have no container, network or user of their own, and a node is only a name. Every pod has an address of 127.0.0.0/8. There is no
-DNS: where a variable names a headless service, the pod gets the addresses that the service would resolve to. This stand-in also
-provisions volumes.
+Pods have no container, network or user of their own, and a node is only a name. Every pod has an address in 127.0.0.0/8. There is no
+DNS: where a variable names a headless service, the pod gets the addresses that the service would resolve to.
 """
 
 import base64
@@ -33,7 +32,7 @@ class Kubelet(threading.Thread):
         self.cluster, self.namespace, self.folder, self.programs = cluster, namespace, Path(folder), programs
         self.pods = {}
         self.stopped = threading.Event()
-        self.wrong = None
+        self.last_error = None
         self.numbers = {}
         self.volumes = set()
         self.network = f"127.{100 + secrets.randbelow(100)}.{secrets.randbelow(256)}"  # random, so that concurrent runs do not collide
@@ -43,8 +42,8 @@ class Kubelet(threading.Thread):
             cluster.patch("Node", None, node, {"status": {"capacity": CAPACITY, "allocatable": CAPACITY}}, "status")
             cluster.patch("Node", None, node, {"spec": {"taints": None}})  # a new node has the taint not-ready
         default = {"name": CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
-        made_by = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "milepost.example/folders"}
-        cluster.create(made_by | {"metadata": default}, None)
+        storage_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "milepost.example/folders"}
+        cluster.create(storage_class | {"metadata": default}, None)
 
     def stop(self):
         self.stopped.set()
@@ -58,7 +57,7 @@ class Kubelet(threading.Thread):
                 self.sync()
             except (Refused, OSError) as error:
                 if not self.stopped.is_set():
-                    self.wrong = error  # the next sync retries after a conflict
+                    self.last_error = error  # the next sync retries after a conflict
             time.sleep(0.2)
 
     def sync(self):
@@ -76,7 +75,7 @@ class Kubelet(threading.Thread):
             self.pods.pop(uid).kill()
 
     def make_volumes(self):
-        """Creates a volume for each claim without one. The volume controller binds it; the scheduler waits for that."""
+        """Creates a volume for each claim without one. The volume controller binds the two, and the scheduler waits for that."""
         for claim in self.cluster.items("PersistentVolumeClaim", self.namespace):
             if claim["spec"].get("volumeName") or claim["metadata"]["name"] in self.volumes:
                 continue
@@ -101,7 +100,7 @@ class Kubelet(threading.Thread):
 
 
 class Pod:
-    """One process, run as the pod's object in the API server describes."""
+    """One process, which runs as the pod's object in the API server describes."""
 
     def __init__(self, kubelet, thing):
         self.kubelet, self.thing = kubelet, thing
@@ -119,25 +118,26 @@ class Pod:
     def start(self):
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        places = {}
+        paths = {}
         self.secrets = []
         volumes = {volume["name"]: volume for volume in self.thing["spec"]["volumes"]}
         for mount in self.container["volumeMounts"]:
-            places[mount["mountPath"]] = self.lay_out(volumes[mount["name"]], self.folder / mount["name"])
+            paths[mount["mountPath"]] = self.mount(volumes[mount["name"]], self.folder / mount["name"])
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
         for variable in self.container["env"]:
             value = self.value(variable)
             for name, known in environment.items():
                 value = value.replace(f"$({name})", known)
-            for path, place in places.items():
-                if value.startswith(path):
-                    value = str(place) + value.removeprefix(path)
+            for mount_path, path in paths.items():
+                if value.startswith(mount_path):
+                    value = str(path) + value.removeprefix(mount_path)
             environment[variable["name"]] = self.loopback_value(value)
         log = open(self.kubelet.folder / f"{self.name}.log", "ab")
         program = self.kubelet.programs[self.container["image"]]
         return subprocess.Popen([program, *self.container["args"]], env=environment, stdout=log, stderr=log, cwd=self.folder)
 
     def loopback_value(self, value):
+        """Returns the value of a variable with the pod's own address, or those of its peers, in place of 0.0.0.0 or a headless service."""
         if value.startswith("0.0.0.0:"):
             return value.replace("0.0.0.0", self.address)
         service, _, port = value.partition(":")
@@ -145,7 +145,7 @@ class Pod:
             return ",".join(f"{address}:{port}" for address in self.kubelet.addresses())
         return value
 
-    def object_of(self, kind, name):
+    def get_object(self, kind, name):
         return self.kubelet.cluster.get(kind, self.kubelet.namespace, name)
 
     def value(self, variable):
@@ -153,21 +153,22 @@ class Pod:
         if not source:
             return variable["value"]
         if "secretKeyRef" in source:
-            secret = self.object_of("Secret", source["secretKeyRef"]["name"])
+            secret = self.get_object("Secret", source["secretKeyRef"]["name"])
             return base64.b64decode(secret["data"][source["secretKeyRef"]["key"]]).decode()
         assert source["fieldRef"]["fieldPath"] == "metadata.name"
         return self.name
 
-    def lay_out(self, volume, folder):
+    def mount(self, volume, folder):
+        """Writes the files of a volume, and returns the folder that stands for its mount path."""
         if "persistentVolumeClaim" in volume:
             claim = volume["persistentVolumeClaim"]["claimName"]
-            self.object_of("PersistentVolumeClaim", claim)
+            self.get_object("PersistentVolumeClaim", claim)
             folder = self.kubelet.folder / "volumes" / claim
             folder.mkdir(parents=True, exist_ok=True)
             return folder
         folder.mkdir()
         if "configMap" in volume:
-            files = self.object_of("ConfigMap", volume["configMap"]["name"])["data"]
+            files = self.get_object("ConfigMap", volume["configMap"]["name"])["data"]
             files = {name: text.encode() for name, text in files.items()}
         elif "secret" in volume:
             self.secrets.append((volume["secret"], folder))
@@ -184,12 +185,12 @@ class Pod:
         return folder
 
     def files_of(self, volume):
-        data = self.object_of("Secret", volume["secretName"])["data"]
+        data = self.get_object("Secret", volume["secretName"])["data"]
         items = volume.get("items") or [{"key": key, "path": key} for key in data]
         return {item["path"]: base64.b64decode(data[item["key"]]) for item in items}
 
     def renew_secrets(self):
-        """Copies a changed Secret into a running pod: Kubernetes does so after about a minute, this kubelet after a second."""
+        """Copies a changed Secret into a running pod. Kubernetes does so after about a minute, this stand-in after a second."""
         if time.monotonic() - self.renewed_at < 1:
             return
         self.renewed_at = time.monotonic()
@@ -201,9 +202,9 @@ class Pod:
 
     def sync(self, thing):
         self.renew_secrets()
-        ended = self.process.poll()
+        exit_code = self.process.poll()
         if thing["metadata"].get("deletionTimestamp"):
-            if ended is not None:
+            if exit_code is not None:
                 self.kubelet.remove(thing)
             elif self.terminated_at is None:
                 self.terminated_at = time.monotonic()
@@ -211,10 +212,10 @@ class Pod:
             elif time.monotonic() - self.terminated_at > thing["metadata"]["deletionGracePeriodSeconds"]:
                 self.process.kill()
                 return
-        if ended is not None and ended != 0 and self.terminated_at is None and thing["spec"]["restartPolicy"] != "Never":
+        if exit_code is not None and exit_code != 0 and self.terminated_at is None and thing["spec"]["restartPolicy"] != "Never":
             self.process = self.start()
-            ended = None
-        self.report_status(ended)
+            exit_code = None
+        self.report_status(exit_code)
 
     def is_ready(self):
         probe = self.container.get("readinessProbe")
@@ -227,14 +228,14 @@ class Pod:
         except OSError:
             return False
 
-    def report_status(self, ended):
-        ready = ended is None and self.is_ready()
-        phase = "Running" if ended is None else "Succeeded" if ended == 0 else "Failed"
+    def report_status(self, exit_code):
+        ready = exit_code is None and self.is_ready()
+        phase = "Running" if exit_code is None else "Succeeded" if exit_code == 0 else "Failed"
         if (phase, ready) == self.reported:
             return
         self.reported = (phase, ready)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        state = {"running": {"startedAt": now}} if ended is None else {"terminated": {"exitCode": ended, "finishedAt": now}}
+        state = {"running": {"startedAt": now}} if exit_code is None else {"terminated": {"exitCode": exit_code, "finishedAt": now}}
         word = "True" if ready else "False"
         conditions = [{"type": kind, "status": word, "lastTransitionTime": now} for kind in ("Ready", "ContainersReady")]
         status = {

@@ -1,5 +1,5 @@
-"""The metrics of an autoscaler: a real Prometheus, which scrapes what the PodMonitor selects and evaluates the rules of
-components/monitoring, and a stand-in for the adapter that serves one of its recordings as an external metric. Debian's Prometheus is
+"""The metrics of an autoscaler: a real Prometheus, which scrapes the pods that the PodMonitor selects and evaluates the rules of
+components/monitoring; and a stand-in for the adapter, which serves one of its recordings as an external metric. Debian's Prometheus is
 built without the discovery of pods, so a thread writes a file of the targets that the discovery would find.
 
 Scrape intervals and ranges of rates are shorter than in the rules, and a member's share of the load is what this machine can process.
@@ -13,8 +13,6 @@ import time
 import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-import yaml
 
 from cluster import Refused, free_port, wait_until
 from servers import NAMESPACE, REPOSITORY
@@ -93,7 +91,7 @@ class Prometheus:
 
     def query(self, expression):
         """Returns every sample that is not NaN."""
-        found = [(of["metric"], float(of["value"][1])) for of in self.get("query", query=expression)["result"]]
+        found = [(sample["metric"], float(sample["value"][1])) for sample in self.get("query", query=expression)["result"]]
         return [(labels, value) for labels, value in found if value == value]
 
     def value(self, expression):
@@ -104,11 +102,11 @@ class Prometheus:
 
     def panels(self):
         """Yields title, expression and samples of each query of the dashboard, with the variables that Grafana would set."""
-        known = {"$instance": ".*", "$__rate_interval": f"{4 * SCRAPES_S}s", "$__range": "1m"}
+        variables = {"$instance": ".*", "$__rate_interval": f"{4 * SCRAPES_S}s", "$__range": "1m"}
         for panel in json.loads(DASHBOARD.read_text())["panels"]:
             for target in panel["targets"]:
                 expression = target["expr"]
-                for name, value in known.items():
+                for name, value in variables.items():
                     expression = expression.replace(name, value)
                 yield panel["title"], expression, self.query(expression)
 
@@ -124,13 +122,13 @@ def meta_label(name):
 
 
 def targets(pod):
-    """Yields the targets of a pod as Prometheus discovers them: one for each port of each container, with the labels that a PodMonitor selects by."""
+    """Yields the targets of a pod as Prometheus discovers them: one for each port of each container, with the labels for a PodMonitor."""
     labels = {meta_label(name): value for name, value in pod["metadata"]["labels"].items()}
     labels |= {"__meta_kubernetes_namespace": pod["metadata"]["namespace"], "__meta_kubernetes_pod_name": pod["metadata"]["name"]}
     for container in pod["spec"]["containers"]:
         for port in container.get("ports", []):
-            of_port = {"__meta_kubernetes_pod_container_name": container["name"], "__meta_kubernetes_pod_container_port_name": port["name"]}
-            yield {"targets": [f"{pod['status']['podIP']}:{port['containerPort']}"], "labels": labels | of_port}
+            port_labels = {"__meta_kubernetes_pod_container_name": container["name"], "__meta_kubernetes_pod_container_port_name": port["name"]}
+            yield {"targets": [f"{pod['status']['podIP']}:{port['containerPort']}"], "labels": labels | port_labels}
 
 
 class ExternalMetrics:

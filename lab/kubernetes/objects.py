@@ -1,5 +1,5 @@
-"""Sends everything of deploy/kubernetes and of the chart to the real API server as a dry run: it must know every field, admit every pod
-under pod security `restricted`, and send no warning.
+"""Sends every object of deploy/kubernetes and of the chart to the real API server as a dry run. The server must know every field, admit
+every pod under pod security `restricted`, and send no warning.
 """
 
 import json
@@ -34,52 +34,53 @@ def define(cluster):
         wait_until(f"{name} is served", lambda name=name: is_served(name))
 
 
-def built(tools, folder, resource, *components):
+def build(tools, folder, resource, *components):
+    """Returns the objects that kustomize builds of a resource with these components."""
     folder.mkdir(exist_ok=True)
-    path = lambda of: os.path.relpath(KUBERNETES / of, folder)
+    path = lambda name: os.path.relpath(KUBERNETES / name, folder)
     kustomization = {"resources": [path(resource)], "components": [path(f"components/{name}") for name in components]}
     (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
     return objects(tools / "kustomize", "build", folder)
 
 
 def objects(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return list(yaml.safe_load_all(result.stdout))
 
 
-def show_all(cluster, folder):
+def check_all(cluster, folder):
     components = sorted(path.name for path in (KUBERNETES / "components").iterdir())
     version = (cluster.tools / "kube-apiserver.version").read_text().strip()
     chart = [cluster.tools / "helm", "template", "milepost", CHART, "--kube-version", version]
-    sets = [built(cluster.tools, folder, "base"), objects(*chart)]
+    sets = [build(cluster.tools, folder, "base"), objects(*chart)]
     settings = "caConfigMap=milepost-ca,spool.storageClass=fast,replicas=null,image.pullSecrets={key},map.enabled=true"
     sets.append(objects(*chart, "--set", settings))
-    sets += [built(cluster.tools, folder, overlay) for overlay in ("overlays/minimal", "overlays/production")]
-    sets += [built(cluster.tools, folder, "base", component) for component in components]
+    sets += [build(cluster.tools, folder, overlay) for overlay in ("overlays/minimal", "overlays/production")]
+    sets += [build(cluster.tools, folder, "base", component) for component in components]
     sets += [
-        built(cluster.tools, folder, "overlays/production", *(name for name in components if name not in ("monitoring", without)))
+        build(cluster.tools, folder, "overlays/production", *(name for name in components if name not in ("monitoring", without)))
         for without in ("hpa", "keda")
     ]
-    sets.append(built(cluster.tools, folder, "../../lab/kubernetes/kind"))
+    sets.append(build(cluster.tools, folder, "../../lab/kubernetes/kind"))
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}, None)
     account = next(thing for thing in sets[0] if thing["kind"] == "ServiceAccount")
     cluster.apply(account, NAMESPACE)  # a pod is rejected if its service account does not exist
     wait_until("both service accounts exist", lambda: len(cluster.items("ServiceAccount", NAMESPACE)) == 2)
     del cluster.warnings[:]
-    shown = pods = 0
+    accepted = pods = 0
     for thing in (thing for things in sets for thing in things):
         if thing["kind"] != "Namespace":
             thing["metadata"]["namespace"] = NAMESPACE
         cluster.apply(thing, NAMESPACE, dry_run=True)
-        shown += 1
+        accepted += 1
         if "template" in thing.get("spec", {}):
             cluster.create(pod_of(thing["spec"]), NAMESPACE, dry_run=True)
             pods += 1
     assert not cluster.warnings, cluster.warnings
-    refuses_a_wrong_field(cluster, next(thing for things in sets for thing in things if thing["kind"] == "ScaledObject"))
-    return f"{shown} objects and {pods} of their pods accepted, no warning"
+    check_wrong_field_is_refused(cluster, next(thing for things in sets for thing in things if thing["kind"] == "ScaledObject"))
+    return f"{accepted} objects and {pods} of their pods accepted, no warning"
 
 
 def pod_of(spec):
@@ -89,7 +90,7 @@ def pod_of(spec):
     return pod | {"spec": template["spec"] | {"volumes": template["spec"]["volumes"] + volumes}}
 
 
-def refuses_a_wrong_field(cluster, thing):
+def check_wrong_field_is_refused(cluster, thing):
     """Checks that the API server rejects a wrong field; otherwise the other checks prove nothing."""
     thing["spec"]["wrong"] = 1
     try:

@@ -1,6 +1,6 @@
-"""`make kubernetes`: applies what users apply to a real control plane, with pods as processes.
+"""`make kubernetes`: applies the project's manifests to a real control plane, as users do, with pods as processes.
 
-A fleet sends all the time; at the end every fix must be stored exactly once. Prints one table.
+A fleet sends all the time. At the end every fix must be stored exactly once. Prints one table.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from servers import EXPIRY_S, IMAGE, NAMESPACE, PASSWORD, REPOSITORY, Servers, o
 
 TOOLS = REPOSITORY / ".local" / "tools" / "bin"
 BROKERS = {"mosquitto": "Mosquitto", "strict-broker": "strict-broker with EMQX's manners"}
-NOBODY_S = 5
+NO_MEMBERS_S = 5
 NEXT = "0.2.0"
 
 
@@ -51,11 +51,11 @@ class Scene:
         expected = [f"milepost-{n}" for n in range(number)]
         wait_until(f"{number} members are ready", lambda: self.names() == self.ready() == expected)
 
-    def step(self, what, act):
+    def step(self, name, action):
         began = time.monotonic()
-        result = act() or ""
-        self.rows.append((what, result, time.monotonic() - began))
-        print(f"    {what}: {result} ({self.rows[-1][2]:.1f} s)", file=sys.stderr)
+        result = action() or ""
+        self.rows.append((name, result, time.monotonic() - began))
+        print(f"    {name}: {result} ({self.rows[-1][2]:.1f} s)", file=sys.stderr)
 
     def log(self, pod):
         return (self.kubelet.folder / f"{pod}.log").read_text()
@@ -71,7 +71,7 @@ class Scene:
         wait_until("the migrate Job has succeeded", lambda: self.has_succeeded("milepost-migrate"))
         wait_until("both members are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
 
-    def wrong_pod(self):
+    def create_forbidden_pod(self):
         template = self.cluster.get("StatefulSet", NAMESPACE, "milepost")["spec"]["template"]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": template["spec"]}
         pod["spec"]["volumes"].append({"name": "spool", "emptyDir": {}})
@@ -110,7 +110,7 @@ class Scene:
         )
 
     def upgrade(self, things, servers):
-        """Rolls out an image whose version has one more migration. The members start before the Job, so they must wait for it."""
+        """Rolls out a version with one more migration. Its members start before the migrate Job, so they must wait for the tables."""
         image = f"{IMAGE}:{NEXT}"
         self.kubelet.programs[image] = self.arguments.next
         things = {thing["kind"]: thing for thing in things if thing["kind"] in ("StatefulSet", "Job")}
@@ -145,30 +145,30 @@ class Scene:
             raise AssertionError("both members were evicted at once")
         except Refused as refused:
             assert refused.code == 429, refused
-        self.come_back("milepost-0")
+        self.wait_until_back("milepost-0")
         self.cluster.evict(NAMESPACE, "milepost-1")
-        self.come_back("milepost-1")
+        self.wait_until_back("milepost-1")
         return "one accepted, the other refused at once (429), and accepted later"
 
     def allowed(self):
         return self.cluster.get("PodDisruptionBudget", NAMESPACE, "milepost").get("status", {}).get("disruptionsAllowed")
 
-    def come_back(self, pod):
+    def wait_until_back(self, pod):
         wait_until(f"{pod} is no longer ready", lambda: pod not in self.ready())
         wait_until(f"{pod} is back", lambda: self.ready() == ["milepost-0", "milepost-1"])
         wait_until("the disruption budget is up to date", lambda: self.allowed() == 1)
 
     def drain(self):
         """Drains as `kubectl drain` does: cordons the node, then evicts each of its pods, and retries while the answer is 429."""
-        on = lambda: {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.members()}
-        to_move = [pod for pod, node in on().items() if node == NODES[0]]
-        assert len(to_move) > 1, f"{on()}: no eviction would have to wait"
+        nodes = lambda: {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.members()}
+        to_move = [pod for pod, node in nodes().items() if node == NODES[0]]
+        assert len(to_move) > 1, f"{nodes()}: no eviction would have to wait"
         wait_until("the disruption budget is up to date", lambda: self.allowed() == 1)
         self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": True}})
         refused = set()
         for pod in to_move:
             wait_until(f"{pod} may be evicted", lambda: self.may_evict(pod, refused))
-        wait_until("the node is empty", lambda: len(self.ready()) == 4 and set(on().values()) == {NODES[1]})
+        wait_until("the node is empty", lambda: len(self.ready()) == 4 and set(nodes().values()) == {NODES[1]})
         self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": None}})
         assert refused, "two members were evicted at once"
         return f"{len(to_move)} members moved, {len(refused)} after a refusal (429)"
@@ -176,14 +176,14 @@ class Scene:
     def may_evict(self, pod, refused):
         try:
             self.cluster.evict(NAMESPACE, pod)
-        except Refused as why:
-            assert why.code == 429, why
+        except Refused as error:
+            assert error.code == 429, error
             refused.add(pod)
             return False
         return True
 
-    def never_ready(self):
-        """Rolls out a mistake, and undoes it as docs/kubernetes.md says."""
+    def roll_out_a_mistake(self):
+        """Rolls out a mistake, and reverts it as docs/kubernetes.md describes."""
         template = self.cluster.get("StatefulSet", NAMESPACE, "milepost")["spec"]["template"]["spec"]["containers"]
         wrong = json.loads(json.dumps(template))
         wrong[0]["env"].append({"name": "MILEPOST__CLICKHOUSE__URL", "value": "http://127.0.0.1:9"})
@@ -201,8 +201,8 @@ class Scene:
         assert self.uid("milepost-0") == other
         return f"the rollout stopped, the other member stayed; `{reason}`"
 
-    def wrong_secret(self):
-        """Sets a password that ClickHouse refuses. The right one must then work without a restart."""
+    def set_wrong_secret(self):
+        """Sets a password that ClickHouse refuses, then the right one, which must work without a restart."""
         self.set_password("of another server")
         old = self.uid("milepost-1")
         self.cluster.delete("Pod", NAMESPACE, "milepost-1")
@@ -232,7 +232,7 @@ class Scene:
             pass
 
     def outage(self, servers):
-        """While no member is ready, another one can still start, and the disruption budget does not block a drain."""
+        """Suspends ClickHouse. While no member is ready, another one must still start, and a drain must not be blocked."""
         engine = servers.processes[1]
         engine.send_signal(signal.SIGSTOP)
         try:
@@ -253,7 +253,7 @@ class Scene:
         return "a third pod started, two evicted at once"
 
     def replay(self):
-        """Empties the spool of the third member, which left before its spool was empty: its volume has no pod now."""
+        """Empties the spool of the third member, whose pod is gone: it left before its spool was empty."""
         pod = self.replay_job["spec"]["template"]["spec"]
         claims = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
         claims[0]["claimName"] = "spool-milepost-2"
@@ -263,16 +263,16 @@ class Scene:
         wait_until("the spool is replayed", lambda: self.has_succeeded(name))
         return f"{len(files)} batches were there"
 
-    def nobody(self):
+    def scale_to_zero(self):
         self.scale(0)
-        time.sleep(NOBODY_S)
+        time.sleep(NO_MEMBERS_S)
         self.scale(2)
 
     def play(self, things, servers):
         self.step("install", lambda: self.install(things))
-        self.step("the base, every component, overlay, and the chart", lambda: objects.show_all(self.cluster, self.folder / "shown"))
+        self.step("the base, every component, overlay, and the chart", lambda: objects.check_all(self.cluster, self.folder / "shown"))
         self.step("migration, and members ready", self.migrate)
-        self.step("a pod that pod security forbids", self.wrong_pod)
+        self.step("a pod that pod security forbids", self.create_forbidden_pod)
         fleet = Fleet(self.arguments, servers, self.folder / "fleet", self.arguments.rate, 30)
         time.sleep(3)
         self.step("2 → 4", self.scale_out)
@@ -281,11 +281,11 @@ class Scene:
         self.step("1 → 2", lambda: self.scale(2))
         self.step("rolling restart", self.restart)
         self.step("evictions", self.evictions)
-        self.step("a rollout with a pod that never gets ready, and undo", self.never_ready)
-        self.step("a Secret with a wrong password", self.wrong_secret)
+        self.step("a rollout with a pod that never gets ready, and undo", self.roll_out_a_mistake)
+        self.step("a Secret with a wrong password", self.set_wrong_secret)
         self.step("ClickHouse hangs, nobody is ready", lambda: self.outage(servers))
         self.step("components/spool-replay for the third's volume", self.replay)
-        self.step(f"2 → 0, {NOBODY_S} s nobody, 0 → 2", self.nobody)
+        self.step(f"2 → 0, {NO_MEMBERS_S} s nobody, 0 → 2", self.scale_to_zero)
         bursts = []
         if not self.arguments.prove:
             bursts = self.autoscaling(servers)
@@ -297,19 +297,20 @@ class Scene:
     def autoscaling(self, servers):
         with Autoscaling(self, servers) as scaling:
             self.step("components/hpa, and what two members carry", scaling.install)
-            self.step("a second fleet", scaling.up)
-            self.step("ClickHouse is killed, and the second fleet ends", scaling.held)
-            self.step("ClickHouse is back, the spools become empty", scaling.down)
-            self.step("dashboard, alerts, recording rule", scaling.panels)
-            return scaling.sent
+            self.step("a second fleet", scaling.scale_out)
+            self.step("ClickHouse is killed, and the second fleet ends", scaling.hold)
+            self.step("ClickHouse is back, the spools become empty", scaling.scale_in)
+            self.step("dashboard, alerts, recording rule", scaling.check_dashboard)
+            return scaling.manifests
 
     def print_pods(self):
-        """Prints what the API server knows about the pods, to explain why one is missing."""
+        """Prints the pods as the API server has them, to explain why one is missing."""
         for pod in self.members():
-            known = {key: pod["metadata"].get(key) for key in ("uid", "deletionTimestamp")} | {"on": pod["spec"].get("nodeName")}
-            print(f"    {pod['metadata']['name']}: {known}, {pod['status']}", file=sys.stderr)
+            metadata = {key: pod["metadata"].get(key) for key in ("uid", "deletionTimestamp")} | {"node": pod["spec"].get("nodeName")}
+            print(f"    {pod['metadata']['name']}: {metadata}, {pod['status']}", file=sys.stderr)
 
     def print_decisions(self):
+        """Prints the log lines with which members decided whether to leave the group."""
         for log in sorted(self.kubelet.folder.glob("*.log")):
             for line in log.read_text().splitlines():
                 if '"message":"shutdown.leave = ' in line:
@@ -359,7 +360,7 @@ def play_in(folder, broker, leave, arguments):
         try:
             return scene.play(things, servers), scene.rows
         except BaseException:
-            print("last error of the stand-in for the kubelet:", kubelet.wrong, file=sys.stderr)
+            print("last error of the stand-in for the kubelet:", kubelet.last_error, file=sys.stderr)
             scene.print_pods()
             logs = shutil.copytree(folder / "control", REPOSITORY / "target" / "kubernetes-logs", ignore=all_but_logs, dirs_exist_ok=True)
             print(f"logs of the control plane: {logs}", file=sys.stderr)

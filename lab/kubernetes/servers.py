@@ -1,4 +1,4 @@
-"""The servers around milepost, and the manifests with their addresses."""
+"""The broker and ClickHouse around milepost, and the manifests with their addresses."""
 
 import json
 import os
@@ -17,7 +17,8 @@ NAMESPACE = "milepost"
 IMAGE = "registry.example/milepost"
 EXPIRY_S = 20
 USER, PASSWORD = "milepost", "one of the trial"
-# Behave like EMQX, as in lab/faults: a session is one process, and messages that it gets while it ends are lost.
+# Options with which strict-broker behaves like EMQX, as in lab/faults: a session is one process, and loses the messages that it
+# receives while it ends.
 EMQX = "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s".split()
 
 

@@ -1,6 +1,6 @@
 """Builds the next version of milepost, for an upgrade: the recipe of docs/add-a-field.md, which adds a field and a migration.
 
-It is built like the patched builds of lab/harness, and in the same place: unoptimised, and once for each state of the sources.
+It is built like the patched builds of lab/harness, in the same folder: without optimisation.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Encodings of ClickHouse's HTTP interface: content encodings and native compressed blocks.
 
-Every decoder is given the largest size it may produce, and refuses input that is cut short or altered: what it
-returns is exactly what the client compressed, or it raises DbError.
+Every decoder takes the largest size that it may produce. It returns exactly the bytes that the client compressed, or raises
+DbError if the input is too large, truncated or altered.
 """
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ METHOD_NONE = 0x02
 METHOD_LZ4 = 0x82
 RESPONSE_BLOCK_BYTES = 1 << 20
 
-# From this revision on, clients of the binary protocol expect in the format Native, over HTTP too, a head before each
-# block (no overflow, no bucket, end) and a byte before each column (no custom serialization).
+# From this revision on, clients of the binary protocol expect two additions in the format Native, over HTTP as well: a head before
+# each block (no overflow, no bucket, end), and a byte before the data of each column (no custom serialization).
 NATIVE_REVISION_MIN = 54454
 NATIVE_BLOCK_HEAD = b"\x01\x00\x02\xff\xff\xff\xff\x00"
 NATIVE_COLUMN_HEAD = b"\x00"
@@ -40,8 +40,8 @@ def too_large(limit: int) -> DbError:
     return DbError(241, "MEMORY_LIMIT_EXCEEDED", f"Request body is larger than {limit} bytes; send smaller batches")
 
 
-def cut_short(what: str) -> DbError:
-    return DbError(33, "CANNOT_READ_ALL_DATA", f"Request body ends inside a {what}")
+def truncated(container: str) -> DbError:
+    return DbError(33, "CANNOT_READ_ALL_DATA", f"Request body ends inside a {container}")
 
 
 def decode_content(body: bytes, encoding: str, limit: int) -> bytes:
@@ -49,21 +49,21 @@ def decode_content(body: bytes, encoding: str, limit: int) -> bytes:
     if encoding in ("", "identity"):
         return body
     if encoding == "lz4":
-        decoder, what = lz4.frame.LZ4FrameDecompressor(), "LZ4 frame"
+        decoder, container = lz4.frame.LZ4FrameDecompressor(), "LZ4 frame"
     elif encoding in ("gzip", "deflate"):
-        decoder, what = zlib.decompressobj(wbits=47), f"{encoding} stream"  # 47: gzip or zlib, as the header says
+        decoder, container = zlib.decompressobj(wbits=47), f"{encoding} stream"  # 47: gzip or zlib, by the data's own header
     else:
         raise DbError(89, "UNKNOWN_COMPRESSION_METHOD", f"Content-Encoding {encoding} is not lz4, gzip or deflate")
     try:
         decoded = decoder.decompress(body, limit + 1)
     except (RuntimeError, zlib.error) as error:
-        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body is not a valid {what}: {error}") from None
+        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body is not a valid {container}: {error}") from None
     if len(decoded) > limit:
         raise too_large(limit)
     if not decoder.eof:
-        raise cut_short(what)
+        raise truncated(container)
     if decoder.unused_data:
-        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body continues after the end of the {what}")
+        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body continues after the end of the {container}")
     return decoded
 
 
@@ -81,11 +81,11 @@ def decode_native_blocks(body: bytes, limit: int) -> bytes:
     while start < len(view):
         checked = start + BLOCK_CHECKSUM.size
         if len(view) < checked + BLOCK_HEADER.size:
-            raise cut_short("compressed block")
+            raise truncated("compressed block")
         method, wire_bytes, original_bytes = BLOCK_HEADER.unpack_from(view, checked)
         end = checked + wire_bytes
         if len(view) < end or wire_bytes < BLOCK_HEADER.size:
-            raise cut_short("compressed block")
+            raise truncated("compressed block")
         decoded_bytes += original_bytes
         if decoded_bytes > limit:
             raise too_large(limit)
@@ -145,6 +145,7 @@ def native_for_revision(body: bytes, revision: int) -> bytes:
 
 
 def skip_native_data(body: bytes, at: int, kind: str, rows: int) -> int:
+    """Returns the offset of the end of a column's data."""
     if kind.startswith("Nullable("):
         return skip_native_data(body, at + rows, kind[len("Nullable("):-1], rows)
     if kind == "String":
@@ -158,7 +159,7 @@ def skip_native_data(body: bytes, at: int, kind: str, rows: int) -> int:
 
 
 def read_length(body: bytes, at: int) -> tuple[int, int]:
-    """Reads a LEB128 length: returns it and the offset of its end."""
+    """Reads a LEB128 length. Returns it and the offset of the byte after it."""
     length, shift = 0, 0
     while True:
         length |= (body[at] & 0x7F) << shift

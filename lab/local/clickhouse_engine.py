@@ -1,8 +1,8 @@
 """Runs statements of ClickHouse's HTTP interface in chDB, the ClickHouse engine as a Python library.
 
 The engine takes the SQL of an INSERT and its data separately, but HTTP sends them as one text: parse_statement finds
-where the data begin. The engine reads them from a file in memory. Its streaming insert (send_insert) would take them
-directly, but it reports success even if the commit or a view failed.
+where the data begin. The engine reads them from a file in memory. Its streaming insert (send_insert) would accept the
+data directly, but it reports success even if the commit or a view failed.
 A connection is opened for each statement, so no setting, database or parameter outlives its request.
 """
 from __future__ import annotations
@@ -17,7 +17,7 @@ import chdb
 
 from clickhouse_codec import DbError
 
-# The engine's caches and threads, cut to a laptop's size. implicit_select: chDB, unlike a server, would accept `1 + 1` as a query.
+# Caches and threads of the engine, reduced to a laptop's size. implicit_select: chDB, unlike a server, would accept `1 + 1` as a query.
 ENGINE_OPTIONS = {
     "max_server_memory_usage": int(os.environ.get("CLICKHOUSE_MEMORY_BYTES_MAX", 2 << 30)),
     "mark_cache_size": 64 << 20,
@@ -41,7 +41,7 @@ TOKEN = re.compile(
 BEFORE_DATA = re.compile(rb"[ \t\f]*\r?\n?")
 ASSIGNMENT = re.compile(rb"\s+[A-Za-z_]\w*\s*=")
 OUTPUT_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*$", re.IGNORECASE)
-# The engine adds this to an error in the data, because it reads them from a file. A server, which reads them from the request, does not.
+# Text that the engine adds to an error in the data because it reads them from a file. A server reads them from the request, and does not.
 ABOUT_THE_FILE = re.compile(r"\(in file/uri /proc/self/fd/\d+\): |: While executing File: data for INSERT was parsed from file")
 
 
@@ -158,15 +158,15 @@ class Engine:
 
 def insert(connection, statement: Statement, data: memoryview) -> Result:
     with memory_file(data) as path:
-        done = connection.query(f"{statement.sql}\nFROM INFILE {quote(path)} COMPRESSION 'none'\n"
+        result = connection.query(f"{statement.sql}\nFROM INFILE {quote(path)} COMPRESSION 'none'\n"
                                 f"{statement.settings}\nFORMAT {statement.input_format}")
-    return Result(format=statement.input_format, written_rows=done.rows_written(), written_bytes=done.bytes_written(),
-                  elapsed_seconds=done.elapsed())
+    return Result(format=statement.input_format, written_rows=result.rows_written(), written_bytes=result.bytes_written(),
+                  elapsed_seconds=result.elapsed())
 
 
 @contextlib.contextmanager
 def memory_file(data: memoryview):
-    """Yields the path of a file in memory that holds these bytes; it is closed afterwards."""
+    """Yields the path of a file in memory with these bytes, and closes it afterwards."""
     file = os.memfd_create("insert")
     try:
         while data:
@@ -177,17 +177,17 @@ def memory_file(data: memoryview):
 
 
 def query(connection, sql: str, output_format: str) -> Result:
-    done = connection.query(sql, output_format)
+    result = connection.query(sql, output_format)
     named = OUTPUT_FORMAT.search(sql)
     return Result(
-        body=done.bytes(), format=named.group(1) if named else output_format,
-        read_rows=done.storage_rows_read(), read_bytes=done.storage_bytes_read(), result_rows=done.rows_read(),
-        written_rows=done.rows_written(), written_bytes=done.bytes_written(), elapsed_seconds=done.elapsed(),
+        body=result.bytes(), format=named.group(1) if named else output_format,
+        read_rows=result.storage_rows_read(), read_bytes=result.storage_bytes_read(), result_rows=result.rows_read(),
+        written_rows=result.rows_written(), written_bytes=result.bytes_written(), elapsed_seconds=result.elapsed(),
     )
 
 
 def engine_error(text: str) -> DbError:
-    """Reads code and name from the text of an engine's exception, which may begin with a prefix of the library."""
+    """Parses the text of an engine's exception into code, name and message. The library may put a prefix before it."""
     found = re.search(r"Code: (\d+)\. DB::\w*Exception: (.*)", text, re.DOTALL)
     if not found:
         return DbError(1001, "STD_EXCEPTION", text)

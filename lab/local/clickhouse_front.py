@@ -4,10 +4,10 @@
 
 Environment: CLICKHOUSE_PORT (8123), CLICKHOUSE_USER (default), CLICKHOUSE_PASSWORD (empty: no authentication).
 
-Guarantees: an INSERT is given to the engine only when its whole body has arrived and is intact, so a lost
-connection or an altered block inserts nothing; 200 is answered after the engine has committed the insert, in the
-table and in the targets of its views; settings, database and parameters of a request hold for that request alone.
-Refuses: a port in use, a data directory in use, bodies above BODY_BYTES_MAX.
+Guarantees: the engine receives an INSERT only when its whole body has arrived intact, so a lost connection or an altered
+block inserts nothing; the answer is 200 only after the engine has committed the insert, in the table and in the targets of
+its views; settings, database and parameters of a request apply to that request alone.
+Refuses a port in use, a data directory in use, and bodies above BODY_BYTES_MAX.
 """
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ BODY_BYTES_MAX = 256 << 20
 URI_BYTES_MAX = 1 << 20
 SHUTDOWN_SECONDS_MAX = 60
 
-# URL parameters the server keeps for itself; all others are settings or param_*. Sessions, roles and quotas do not
-# exist here: their parameters are accepted and have no effect.
+# URL parameters that are no settings; all others are settings or param_*. Sessions, roles and quotas do not exist here:
+# their parameters are accepted and have no effect.
 NOT_SETTINGS = {
     "query", "database", "default_format", "user", "password", "compress", "decompress", "query_id", "role",
     "session_id", "session_timeout", "session_check", "close_session", "quota_key", "stacktrace", "buffer_size",
@@ -86,7 +86,7 @@ class Front:
                              or "TabSeparated")
             settings = settings_of({**request.query, **form})
             if request.method != "POST":
-                settings["readonly"] = "2"  # as the server does: GET changes nothing, whatever its statement says
+                settings["readonly"] = "2"  # as on a server, GET changes nothing, whatever its statement is
             run = asyncio.get_running_loop().run_in_executor(
                 self.threads, self.engine.run, text, database, settings, output_format)
             # The engine cannot be interrupted: a client that disconnects does not cancel its statement.
@@ -111,14 +111,14 @@ class Front:
             user, password = basic.login, basic.password
         user = user or "default"
         # surrogateescape: a header need not be UTF-8.
-        right = hmac.compare_digest(password.encode(errors="surrogateescape"), self.password.encode())
-        if user != self.user or not right:
+        is_right = hmac.compare_digest(password.encode(errors="surrogateescape"), self.password.encode())
+        if user != self.user or not is_right:
             raise DbError(516, "AUTHENTICATION_FAILED",
                           f"{user}: Authentication failed: password is incorrect, or there is no user with such name")
 
 
 async def read_statement(request: web.Request) -> tuple[bytes, dict[str, str]]:
-    """Returns the `query` parameter and the whole body as one text, so that nothing runs on half a body; and the other fields of a form."""
+    """Returns the `query` parameter and the whole body as one text, and the other fields of a form. Fails if the body ends early."""
     body = bytearray()
     try:
         async for chunk in request.content.iter_any():
@@ -137,7 +137,7 @@ async def read_statement(request: web.Request) -> tuple[bytes, dict[str, str]]:
 
 
 def read_form(content_type: str, body: bytes) -> tuple[bytes, dict[str, str]]:
-    """Reads the form in which clients send a statement with param_*. Returns its field `query`, which has the statement, and the others."""
+    """Reads the form in which clients send a statement with param_*. Returns its field `query`, the statement, and its other fields."""
     parser = email.parser.BytesParser(policy=email.policy.HTTP)
     message = parser.parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
     if not message.is_multipart() or message.defects:

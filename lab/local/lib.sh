@@ -7,7 +7,7 @@ STATE_DIR="${STATE_DIR:-$REPO/.local}"
 VENV_DIR="${VENV_DIR:-$REPO/.local/venv}"
 MQTT_PORT="${MQTT_PORT:-1883}"
 CLICKHOUSE_PORT="${CLICKHOUSE_PORT:-8123}"
-# Longer than clickhouse_front.py allows its last statements.
+# Longer than the 60 s that clickhouse_front.py gives its last statements.
 STOP_SECONDS_MAX=75
 # Debian keeps the broker in /usr/sbin, which is not on every user's PATH.
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
@@ -34,9 +34,10 @@ sys.exit(opener.open(sys.argv[1], timeout=5).read().strip() != b"Ok.")
 PYTHON
 }
 
-# --- What `up` started: STATE_DIR/NAME.pid holds process id, its start time in ticks since boot, and port. ---
+# --- Servers that `up` started: STATE_DIR/NAME.pid holds the process id, its start time in ticks since boot, and the port. ---
 
-# Prints the start time of a process; nothing if it has ended or is a zombie. A process id can be reused, but not with the same start time.
+# Prints the start time of a process; nothing if it has ended or is a zombie. The kernel may reuse a process id, but not with the
+# same start time.
 start_time() {
     local stat
     stat="$(cat "/proc/$1/stat" 2>/dev/null)" || return 0

@@ -1,4 +1,4 @@
-"""Tests what milepost and its users rely on in the local ClickHouse, through HTTP only.
+"""Tests the behaviour of the local ClickHouse on which milepost and its users rely, through HTTP only.
 
     lab/local/setup --dev && .local/venv/bin/python -m pytest lab/local
 """
@@ -179,9 +179,9 @@ def test_native_for_clients_of_the_binary_protocol(server):
     n, s, m = b"\x07\0\0\0\x08\0\0\0", b"\x02ab\x00", b"\x00\x01\x03\x00"
     plain = b"\x03\x02\x01n\x06UInt32" + n + b"\x01s\x06String" + s + b"\x01m\x0fNullable(UInt8)" + m
     head = b"\x01\x00\x02\xff\xff\xff\xff\x00"
-    known = head + b"\x03\x02\x01n\x06UInt32\0" + n + b"\x01s\x06String\0" + s + b"\x01m\x0fNullable(UInt8)\0" + m
+    expected = head + b"\x03\x02\x01n\x06UInt32\0" + n + b"\x01s\x06String\0" + s + b"\x01m\x0fNullable(UInt8)\0" + m
     assert server.request(sql, default_format="Native").body == plain
-    assert server.request(sql, default_format="Native", client_protocol_version=54460).body == known
+    assert server.request(sql, default_format="Native", client_protocol_version=54460).body == expected
     assert server.request("SELECT [1]", default_format="Native", client_protocol_version=54460).code == "48"
 
 
@@ -298,7 +298,7 @@ def test_cut_rows(server, table, rows):
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
 def test_cut_connection(server, table, reset):
-    """Whole rows and whole chunks arrived, the end of the body did not."""
+    """Sends whole rows in whole chunks, without the end of the body."""
     rows = rows_of(range(5000))
     url = "/?" + urllib.parse.urlencode({"query": f"INSERT INTO {table} FORMAT RowBinary"})
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -351,9 +351,9 @@ def numbers_in(server, table):
 
 
 REFUSE_PARTS = "ALTER TABLE {} MODIFY SETTING parts_to_delay_insert = 1, parts_to_throw_insert = 1"
-TAKE_PARTS = "ALTER TABLE {} RESET SETTING parts_to_delay_insert, parts_to_throw_insert"
+ACCEPT_PARTS = "ALTER TABLE {} RESET SETTING parts_to_delay_insert, parts_to_throw_insert"
 REFUSE_ROWS = "ALTER TABLE {} ADD CONSTRAINT above CHECK n > 100"
-TAKE_ROWS = "ALTER TABLE {} DROP CONSTRAINT above"
+ACCEPT_ROWS = "ALTER TABLE {} DROP CONSTRAINT above"
 
 
 @pytest.mark.parametrize("break_it, code, message", [
@@ -384,20 +384,20 @@ def test_deduplicated_insert_differs_from_a_failed_one(server, table_with_view):
     assert numbers_in(server, table_with_view) == numbers_in(server, "target") == [1]
 
 
-@pytest.mark.parametrize("break_it, mend, status, code", [
-    (REFUSE_ROWS, TAKE_ROWS, 500, "469"),
-    (REFUSE_PARTS, TAKE_PARTS, 500, "252"),
+@pytest.mark.parametrize("break_it, repair, status, code", [
+    (REFUSE_ROWS, ACCEPT_ROWS, 500, "469"),
+    (REFUSE_PARTS, ACCEPT_PARTS, 500, "252"),
     ("RENAME TABLE {} TO elsewhere", "RENAME TABLE elsewhere TO {}", 404, "60"),
     ("ALTER TABLE {}_mv MODIFY QUERY SELECT toUInt64(n + throwIf(n = 2)) AS n FROM {table}",
      "ALTER TABLE {}_mv MODIFY QUERY SELECT n FROM {table}", 500, "395"),
 ], ids=["constraint", "too_many_parts", "no_target", "query"])
-def test_failed_view_is_reported(server, table_with_view, break_it, mend, status, code):
+def test_failed_view_is_reported(server, table_with_view, break_it, repair, status, code):
     """As on a server, the rows may or may not be in the table afterwards. A retry with the same token stores them exactly once."""
     good = insert_once(server, table_with_view, 1)
     assert (good.status, summary_of(good)["written_rows"]) == (200, "2")
     server.run(break_it.format("target", table=table_with_view))
     refused = insert_once(server, table_with_view, 2)
-    server.run(mend.format("target", table=table_with_view))
+    server.run(repair.format("target", table=table_with_view))
     assert (refused.status, refused.code) == (status, code), refused.text
     again = insert_once(server, table_with_view, 2)
     assert (again.status, again.body) == (200, b""), again.text
@@ -416,10 +416,10 @@ def test_error_does_not_mention_the_file_with_the_data(server, table):
 
 
 def test_parameters_that_shape_the_answer(server, table):
-    asked = {"wait_end_of_query": 1, "send_progress_in_http_headers": 0}
-    answer = server.insert(table, rows_of([1, 2]), **asked)
+    settings = {"wait_end_of_query": 1, "send_progress_in_http_headers": 0}
+    answer = server.insert(table, rows_of([1, 2]), **settings)
     assert (answer.status, answer.body, summary_of(answer)["written_rows"]) == (200, b"", "2"), answer.text
-    assert server.run(f"SELECT count() FROM {table}", **asked) == "2\n"
+    assert server.run(f"SELECT count() FROM {table}", **settings) == "2\n"
 
 
 def test_async_insert(server, table):
@@ -543,7 +543,7 @@ def test_native_compressed_response(server):
 
 @pytest.mark.parametrize("encoding, decode", [("lz4", lz4.frame.decompress), ("gzip", gzip.decompress)])
 def test_negotiated_response(server, encoding, decode):
-    """The Rust client sends only Accept-Encoding: lz4, and decodes what Content-Encoding names."""
+    """The Rust client sends only Accept-Encoding: lz4, and decodes the body by Content-Encoding."""
     sql = "SELECT number FROM numbers(1000) FORMAT RowBinary"
     answer = server.request(sql, {"Accept-Encoding": encoding})
     assert answer.headers["Content-Encoding"] == encoding
@@ -599,7 +599,7 @@ def test_ping_and_statements_during_a_slow_one(server):
 
 # --- Stopping and starting ---
 
-def test_kill_in_mid_insert_keeps_what_was_acknowledged(tmp_path):
+def test_kill_during_an_insert_keeps_acknowledged_rows(tmp_path):
     rows, acknowledged = 5000, []
     server = Server(tmp_path).start()
     server.run("CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS fsync_after_insert = 1")
@@ -621,9 +621,9 @@ def test_kill_in_mid_insert_keeps_what_was_acknowledged(tmp_path):
     writing.join()
 
     server.start()
-    kept = server.run("SELECT n DIV 5000 AS i, count() FROM t GROUP BY i ORDER BY i").splitlines()
+    stored = server.run("SELECT n DIV 5000 AS i, count() FROM t GROUP BY i ORDER BY i").splitlines()
     # Besides the acknowledged inserts, only the interrupted one may be stored, and only completely.
-    assert kept in ([f"{insert}\t{rows}" for insert in acknowledged],
+    assert stored in ([f"{insert}\t{rows}" for insert in acknowledged],
                     [f"{insert}\t{rows}" for insert in range(len(acknowledged) + 1)])
     assert server.stop() == 0
 

@@ -3,8 +3,9 @@
     .local/venv/bin/python lab/scale/drivers.py                          ten million drivers, one fix each
     .local/venv/bin/python lab/scale/drivers.py --drivers 1000000        a quick look
 
-Pipes CSV into `milepost import` of the release build and the tables of `milepost migrate`, then merges last_positions_state and queries
-all last positions, for those of a city, and for one driver, three times each. Stops after --minutes. Fails if a driver is missing.
+Pipes CSV into `milepost import` of the release build, into the tables of `milepost migrate`. Then merges last_positions_state, and
+queries all last positions, those in one degree by one degree, and one driver's, three times each. Kills the import after --minutes.
+Fails if a driver is missing.
 """
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def write_csv(pipe, drivers: int) -> None:
             pipe.write("".join(lines).encode())
 
 
-def imported(args, db) -> tuple[float, float, float]:
+def run_import(args, db) -> tuple[float, float, float]:
     """Runs the import. Returns its duration and CPU time in seconds, and its peak memory in MiB."""
     environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": db.url, "MILEPOST__CLICKHOUSE__DATABASE": db.name, "MILEPOST__LOG__FILTER": "warn"}
     began = time.monotonic()
@@ -75,7 +76,7 @@ def main() -> None:
     os.environ["MILEPOST"] = str(args.milepost)
     with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, _):
         db = migrated(url)
-        took, cpu, memory = imported(args, db)
+        took, cpu, memory = run_import(args, db)
         db.ask("OPTIMIZE TABLE {db}.last_positions_state FINAL")
         stored = int(db.ask("SELECT count() FROM {db}.last_positions"))
         assert stored == args.drivers, f"{stored} of {args.drivers} drivers have a last position"

@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def members(self) -> int:
-        """Members that carry the load, plus one for the time when one is down."""
+        """Returns the members that the load needs, plus one, because one may be down; at least two."""
         return max(2, math.ceil(self.rate / self.use["member_rate"]) + 1)
 
     @property
@@ -77,11 +77,11 @@ class Plan:
 
     @property
     def rows_max(self) -> int:
-        """An insert is cut into one for each shard: each piece should have the rows of a batch. 100,000 rows are below 8 MiB."""
+        """Returns batch.rows_max. An insert is split by shard, and each shard should get the rows of a batch. 100,000 rows are below 8 MiB."""
         return min(100_000, int(self.use["rows_max"] * self.shards))
 
     def inserts(self, shards: int) -> float:
-        """Inserts a second of all members. Each goes to every shard, and is as large as `rows_max` and `age_s` allow."""
+        """Returns the inserts a second of all members. Each goes to every shard, and is as large as `rows_max` and `age_s` allow."""
         by_rows = self.rate / min(100_000, self.use["rows_max"] * shards)
         by_age = self.members / self.age_s
         return max(by_rows, by_age)
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def shards(self) -> int:
-        """Returns the smallest number with which inserts and merges fit into the cores, and the day of every driver is computed at least once a day."""
+        """Returns the smallest number of shards with which inserts and merges fit into the cores, and every driver's day is computed once a day."""
         shards = max(1, math.ceil(self.rate / (self.use["rollup_rows"] / 300)))
         while self.cores_of_a_shard(shards) > self.use["clickhouse_cores"] * self.use["busy"] and shards < 100:
             shards += 1
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def disk_a_day(self) -> float:
-        """Disk bytes a day over all cells, for one replica."""
+        """Returns the disk bytes a day of all cells, for one replica."""
         return self.total_rate * DAY_S * (self.use["disk_bytes"] + self.use["rollup_bytes"])
 
     def lines(self) -> list[tuple[str, str]]:

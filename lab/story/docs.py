@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Copies the last run of `make story` into the repository: docs/story.json, docs/story.md, README's sentence and picture.
+"""Copies the last run of `make story` into docs/story.json, and renews docs/story.md, README's sentence and the picture.
 
     python3 lab/story/docs.py [RESULTS]     # from bench-results/story-kept.json
     python3 lab/story/docs.py --check       # exit 1 if the documents do not match docs/story.json

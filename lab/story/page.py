@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes bench-results/story.html from bench-results/story.json: one file that needs no network.
+"""Makes bench-results/story.html, a single file that needs no network, from bench-results/story.json.
 
     .local/venv/bin/python lab/story/page.py [RESULTS]
 """

@@ -1,5 +1,5 @@
-//! `make demo` runs the real programs on free ports, a fleet and the verifier, prints a table and
-//! draws a picture. Nothing is left running, even after an interrupt.
+//! `make demo` runs the real programs on free ports, a fleet and the verifier, and prints a table
+//! and draws a picture. It leaves nothing running, even after an interrupt.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use lab_stack::{Milepost, procfs, say, unix_ms};
 
 use crate::manifest::Manifest;
-use crate::parts::{Parts, step};
 use crate::picture;
 use crate::publish::{self, Plan};
+use crate::servers::{Servers, step};
 use crate::verify::{Verdict, verify};
 
 const VERIFY_WITHIN: Duration = Duration::from_secs(30);
@@ -37,13 +37,13 @@ pub struct Arguments {
 /// Runs the demo. Returns `true` if nothing was lost or stored twice.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let arguments = arguments.clone();
-    lab_stack::in_scratch_folder("demo-", move |folder| show(&arguments, folder))
+    lab_stack::in_scratch_folder("demo-", move |folder| run_in(&arguments, folder))
 }
 
-fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
+fn run_in(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let &Arguments { ref milepost, drivers, rate, seconds } = arguments;
-    let Parts { broker, clickhouse, mut milepost } =
-        Parts::start(milepost, folder, |settings| settings)?;
+    let Servers { broker, clickhouse, mut milepost } =
+        Servers::start(milepost, folder, |settings| settings)?;
 
     eprintln!("{drivers} drivers, {rate} messages a second at QoS 1, {seconds} s:");
     let plan = Plan {
@@ -92,7 +92,7 @@ fn print_figures(
     milepost: &Milepost,
     manifest: &Manifest,
     verdict: &Verdict,
-    [cpu, cpu_of_clickhouse]: [f64; 2],
+    [cpu, clickhouse_cpu]: [f64; 2],
     took: f64,
 ) -> Result<()> {
     let freshness = verdict
@@ -121,7 +121,7 @@ fn print_figures(
         ("", format!("{:.1} µs", cpu * 1e6 / manifest.messages as f64), "CPU a message"),
         (
             "ClickHouse",
-            format!("{:.1} µs", cpu_of_clickhouse * 1e6 / manifest.messages as f64),
+            format!("{:.1} µs", clickhouse_cpu * 1e6 / manifest.messages as f64),
             "CPU a position: inserts, merges so far, its HTTP front",
         ),
     ];

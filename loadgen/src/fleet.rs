@@ -1,15 +1,16 @@
 //! Drivers that move plausibly: they choose a target, turn, accelerate and stop, and their
 //! receivers are noisy.
 //!
-//! State is small (48 bytes per driver), so that ten million drivers fit into half a GiB. The same
-//! seed gives the same tracks, if the fixes are taken at the same times and in the same order.
+//! The state of a driver takes 48 bytes, so ten million drivers fit into half a GiB. The same seed
+//! gives the same tracks if the fixes are requested at the same times and in the same order.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 /// Accuracy of a live fix, in metres.
 pub const LIVE_ACC_M: f32 = 5.0;
-/// Accuracy of a fix that waited for a network, in metres. Such fixes do not count for freshness.
+/// Accuracy of a fix that the device buffered or sent late, in metres. Such fixes do not count for
+/// freshness.
 pub(crate) const BUFFERED_ACC_M: f32 = 50.0;
 
 const METRES_PER_DEGREE: f64 = 111_320.0;
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tracks_are_continuous_and_times_and_numbers_rise() {
+    fn tracks_are_continuous_with_rising_times_and_numbers() {
         let mut fleet = Fleet::new("t", 0..3, 7);
         for n in 0..3 {
             let mut last = fleet.fix(n, 1_000, LIVE_ACC_M);

@@ -1,4 +1,4 @@
-//! Every format that milepost reads, as its devices write it.
+//! Messages in every format that milepost reads, as the devices write them.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
@@ -81,7 +81,8 @@ impl Format {
         }
     }
 
-    /// Returns the `[[sources]]` with which milepost reads this format, as TOML.
+    /// Returns the TOML with which milepost reads this format: a `[[sources]]`, and for
+    /// [`Mapped`](Self::Mapped) its `[formats]`.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {

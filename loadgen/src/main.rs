@@ -1,4 +1,4 @@
-//! `loadgen fleet` publishes positions, `loadgen verify` compares them with what is stored,
+//! `loadgen fleet` publishes positions, `loadgen verify` compares them with those stored,
 //! `loadgen demo` does both once, and `loadgen map` shows a fleet on the live map.
 
 use std::io::Write as _;
@@ -19,7 +19,7 @@ const NOT_EXACT: u8 = 1;
 /// Exit code if no verdict is possible: wrong usage, or a server that does not answer.
 const NO_VERDICT: u8 = 2;
 
-/// A simulated fleet for milepost, and the verifier of what is stored. Passwords come from
+/// A simulated fleet for milepost, and a verifier of the stored fixes. Passwords come from
 /// MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
 #[derive(Parser)]
 #[command(version)]
@@ -30,10 +30,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Publish a fleet's positions, and record what the broker acknowledged
+    /// Publish a fleet's positions, and record which of them the broker acknowledged
     Fleet(FleetArguments),
-    /// Compare what was sent with what is stored; exit code 0: exact, 1: lost or stored twice, 2:
-    /// no verdict
+    /// Compare the positions sent with those stored; exit code 0: exact, 1: lost or stored twice,
+    /// 2: no verdict
     Verify(VerifyArguments),
     /// Run broker, ClickHouse, milepost and a fleet on free ports, verify the result, and print a
     /// table and a picture
@@ -50,8 +50,8 @@ struct FleetArguments {
     /// User name; the password comes from MQTT_PASSWORD
     #[arg(long)]
     username: Option<String>,
-    /// Payload format of the devices; each format has topics of its own. Prints what milepost needs
-    /// in its configuration
+    /// Payload format of the devices; each format has its own topics. Prints the configuration with
+    /// which milepost reads it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Name of the run; its drivers are named sim-{run}-{n}. Default: the current time
@@ -93,7 +93,7 @@ struct FleetArguments {
     /// Share of messages that are sent twice
     #[arg(long, default_value_t = 0.0)]
     duplicates: f64,
-    /// File that records what was sent
+    /// File that records the positions sent
     #[arg(long, default_value = "manifest.json")]
     manifest: PathBuf,
 }
@@ -173,7 +173,7 @@ fn main() -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Fleet(arguments) => fleet(&arguments),
-        Command::Verify(arguments) => judge(&arguments),
+        Command::Verify(arguments) => verify_manifest(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Map(arguments) => map::run(&arguments),
     };
@@ -226,7 +226,7 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
     }
 }
 
-fn judge(arguments: &VerifyArguments) -> Result<bool> {
+fn verify_manifest(arguments: &VerifyArguments) -> Result<bool> {
     let manifest = Manifest::load(&arguments.manifest)?;
     let store = Store {
         url: arguments.clickhouse.clone(),
@@ -236,7 +236,7 @@ fn judge(arguments: &VerifyArguments) -> Result<bool> {
     let verdict = verify::verify(&store, &manifest, arguments.wait)?;
     let text =
         if arguments.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.to_string() };
-    // If the reader closes the pipe early (`head`), the verdict is still the exit code.
+    // If the reader closes the pipe early (`head`), keep the exit code of the verdict.
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
         Ok(()) | Err(_) => {}

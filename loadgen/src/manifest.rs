@@ -1,4 +1,5 @@
-//! The file that records what a run sent and what the broker acknowledged, for `loadgen verify`.
+//! The file that records the fixes that a run sent and those that the broker acknowledged, for
+//! `loadgen verify`.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};

@@ -1,4 +1,4 @@
-//! `make map` runs the real programs, a fleet with an hour of history and its live map, until
+//! `make map` runs the real programs, a fleet with an hour of history, and the live map, until
 //! Ctrl-C.
 
 use std::fmt::Write as _;
@@ -10,16 +10,16 @@ use anyhow::{Context as _, Result};
 use lab_stack::{ClickHouse, Settings, say, unix_ms};
 
 use crate::fleet::{Fleet, LIVE_ACC_M};
-use crate::parts::{Parts, step};
 use crate::publish::{self, Plan, Progress};
+use crate::servers::{Servers, step};
 
-/// Length of the history that the fleet has at its start.
+/// Length of the history that is stored before the fleet starts.
 const PAST_MS: i64 = 3_600_000;
 /// Interval of the fixes in the history.
 const PAST_STEP_MS: i64 = 15_000;
 /// Drivers per insert of history.
 const DRIVERS_AT_ONCE: u32 = 250;
-/// Duration of the fleet in seconds; longer than anybody watches the map.
+/// Duration of the fleet in seconds: in practice, until Ctrl-C.
 const SECONDS: u64 = 30 * 86_400;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -41,16 +41,16 @@ pub struct Arguments {
 /// Shows the map until it is interrupted.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let arguments = arguments.clone();
-    lab_stack::in_scratch_folder("map-", move |folder| show(&arguments, folder))
+    lab_stack::in_scratch_folder("map-", move |folder| run_in(&arguments, folder))
 }
 
-fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
+fn run_in(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let map = std::fs::canonicalize(&arguments.map)
         .with_context(|| format!("no binary at {}", arguments.map.display()))?;
-    // With a spool, so that nothing is lost when the user kills the engine.
+    // With a spool, nothing is lost when the user kills the engine.
     let with_spool = |settings: Settings| settings.with("SPOOL__DIR", "spool");
-    let Parts { broker, clickhouse, milepost: _milepost } =
-        Parts::start(&arguments.milepost, folder, with_spool)?;
+    let Servers { broker, clickhouse, milepost: _milepost } =
+        Servers::start(&arguments.milepost, folder, with_spool)?;
     let plan = Plan {
         broker: format!("127.0.0.1:{}", broker.port),
         run: "map".to_owned(),
@@ -65,16 +65,16 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).map(drop)
     });
-    let map = step("milepost-map", || Settings::of_map(&map, folder, &url).run())?;
+    let map = step("milepost-map", || Settings::map(&map, folder, &url).run())?;
     say(&format!("\n  The map:     http://localhost:{}", map.port));
     say(&format!("  ClickHouse:  {url}"));
     say(&format!("  MQTT:        mqtt://{mqtt}"));
     say("  Press Enter to kill ClickHouse, and again to restart it. Ctrl-C ends everything.\n");
-    keys(clickhouse)
+    toggle_on_enter(clickhouse)
 }
 
 /// Kills and restarts ClickHouse at each Enter, until Ctrl-C.
-fn keys(clickhouse: ClickHouse) -> Result<bool> {
+fn toggle_on_enter(clickhouse: ClickHouse) -> Result<bool> {
     let mut clickhouse = clickhouse;
     let mut is_up = true;
     loop {
@@ -93,8 +93,8 @@ fn keys(clickhouse: ClickHouse) -> Result<bool> {
     }
 }
 
-/// Inserts fixes of the last hour into ClickHouse. They are a driver's future, reversed in time, so
-/// the fleet starts where the history ends.
+/// Inserts fixes of the last hour into ClickHouse: an hour of each driver's track, reversed in
+/// time. The fleet has the same seed, so it starts where this history ends.
 fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;
@@ -105,7 +105,7 @@ fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
         for n in first..(first + DRIVERS_AT_ONCE).min(plan.drivers) {
             for ahead_ms in (0..PAST_MS / PAST_STEP_MS).map(|step| step * PAST_STEP_MS) {
                 let fix = fleet.fix(n, now_ms + ahead_ms, LIVE_ACC_M);
-                let (ms, back_deg) =
+                let (ms, heading_deg) =
                     (now_ms - ahead_ms, (fix.heading_deg + 180.0).rem_euclid(360.0));
                 let seconds = ms as f64 / 1_000.0;
                 writeln!(
@@ -115,13 +115,13 @@ fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
                     fix.lat * 1e7,
                     fix.lng * 1e7,
                     fix.speed_mps * 100.0,
-                    back_deg * 100.0
+                    heading_deg * 100.0
                 )?;
             }
         }
         clickhouse.query(&sql)?;
     }
-    // Refresh now, not within five minutes: the history has its trips and stops at once.
+    // Run the roll-up now instead of within five minutes, so that trips and stops exist at once.
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
         clickhouse.query(&sql.replace("{db}", "fleet"))?;
     }

@@ -12,7 +12,7 @@ const SIZE: f64 = 1_000.0;
 const MARGIN: f64 = 40.0;
 /// Maximum number of drivers in the picture: more would make it unreadable.
 const DRIVERS_MAX: u32 = 2_500;
-/// Mean speeds, in m/s, at which the colour changes.
+/// Bands of mean speed: the upper limit of each, in m/s, and its colour.
 const SPEEDS: [(f64, &str); 4] =
     [(2.0, "#5b6b8c"), (10.0, "#3fa7d6"), (18.0, "#59cd90"), (f64::MAX, "#fac05e")];
 
@@ -59,7 +59,7 @@ fn svg(tracks: &[Track]) -> Result<String> {
             .fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)))
     };
     let ((west, east), (south, north)) = (bounds(|point| point.0), bounds(|point| point.1));
-    // A degree of longitude is shorter than one of latitude, by the cosine of the latitude.
+    // A degree of longitude is as long as one of latitude, times the cosine of the latitude.
     let shrink = ((south + north) / 2.0).to_radians().cos();
     let degrees = (north - south).max((east - west) * shrink).max(1e-6);
     let scale = (SIZE - 2.0 * MARGIN) / degrees;
@@ -113,6 +113,7 @@ fn svg(tracks: &[Track]) -> Result<String> {
     Ok(out)
 }
 
+/// Returns the index in [`SPEEDS`] of a mean speed.
 fn band(speed: f64) -> usize {
     SPEEDS.iter().position(|(below, _)| speed < *below).unwrap_or(SPEEDS.len() - 1)
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::format::Format;
 
+/// The load of a fleet: its broker, its messages and their rate.
 #[derive(Clone)]
 pub struct Plan {
     /// `host:port`
     pub broker: String,
-    /// Login, if any.
+    /// User name and password, if the broker needs a login.
     pub login: Option<(String, String)>,
     /// Format of the payloads.
     pub format: Format,
@@ -38,22 +39,23 @@ pub struct Plan {
     pub drain: Duration,
 }
 
-/// Live counts.
+/// Counts of a running fleet, and flags with which another thread controls it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Messages written.
     pub sent: AtomicU64,
     /// Messages acknowledged.
     pub acked: AtomicU64,
-    /// While set, the fleet continues beyond its plan, up to five times its messages: for a test
-    /// that needs load for an unknown time.
-    pub goes_on: AtomicBool,
-    /// Ends the fleet at once. Messages that were made but not acknowledged count as
+    /// While set, the fleet continues beyond its plan, up to five times the planned messages: for a
+    /// test that needs load for an unknown time.
+    pub endless: AtomicBool,
+    /// Ends the fleet at once. Messages that were generated but not acknowledged count as
     /// unacknowledged.
     pub stopped: AtomicBool,
-    /// Ends the plan early: no further messages are made, and those already made are still sent.
-    pub drains: AtomicBool,
-    /// Pauses new messages; those already made are still sent.
+    /// Ends the plan early: no further messages are generated, and those already generated are
+    /// still sent.
+    pub ends_early: AtomicBool,
+    /// Generates no messages while set; those already generated are still sent.
     pub paused: AtomicBool,
 }
 

@@ -2,8 +2,8 @@
 //! acknowledged.
 //!
 //! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects
-//! and after PUBACK 0x10 (no subscriber). The result lists what was never acknowledged, and the
-//! rate that was held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88 or 0x89, PUBACK
+//! and after PUBACK 0x10 (no subscriber). The result lists the fixes that were never acknowledged,
+//! and the rate that was held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88, 0x89, PUBACK
 //! 0x87) are retried for a limited time, and counted.
 
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::manifest::Manifest;
 pub use crate::plan::{Plan, Progress};
 use crate::publisher::Publisher;
 
-/// The fleet ended before its plan did: the broker refused it or stayed away, or the operator
-/// stopped it.
+/// The fleet ended before it had sent the whole plan: the broker refused it or was unreachable, or
+/// the operator stopped it.
 #[derive(Debug, thiserror::Error)]
-#[error("{why:#}")]
+#[error("{cause:#}")]
 pub struct EndedEarly {
-    /// Record of what was sent and acknowledged until then.
+    /// Record of the fixes sent and acknowledged until then.
     pub manifest: Manifest,
-    why: anyhow::Error,
+    cause: anyhow::Error,
 }
 
-/// Sends all messages of the plan. Fails with [`EndedEarly`] if the broker refuses the connection
-/// or stays away, or if [`Progress::stopped`] is set.
+/// Sends all messages of the plan. Fails with [`EndedEarly`] if the broker refuses the fleet or
+/// stays unreachable, or if [`Progress::stopped`] is set.
 pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     ensure!(
         plan.drivers > 0 && plan.connections > 0 && plan.rate > 0.0,
@@ -43,7 +43,8 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         let publisher = Publisher::new(index, connections, plan, &progress)?;
         tasks.spawn(publisher.run());
         if index % 100 == 99 {
-            tokio::time::sleep(Duration::from_millis(20)).await; // brokers queue few new connections
+            // Brokers queue only few connections that they have not accepted.
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -55,22 +56,22 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         ..Manifest::default()
     };
     let (mut last_sent_at, mut failure) = (began, None);
-    while let Some(done) = tasks.join_next().await {
-        let (done, outcome) = done.context("a publisher panicked")?;
-        if let Err(why) = outcome {
-            // The other connections end as well, and the manifest records what they have sent.
+    while let Some(joined) = tasks.join_next().await {
+        let (publisher, outcome) = joined.context("a publisher panicked")?;
+        if let Err(cause) = outcome {
+            // End the other connections as well; the manifest records the fixes that they sent.
             progress.stopped.store(true, Ordering::Relaxed);
-            failure.get_or_insert(why);
+            failure.get_or_insert(cause);
         }
-        for n in done.fleet.numbers() {
-            manifest.last_seq[n as usize] = done.fleet.last_seq(n);
+        for n in publisher.fleet.numbers() {
+            manifest.last_seq[n as usize] = publisher.fleet.last_seq(n);
         }
-        manifest.unacked.extend(done.unacknowledged());
-        manifest.messages += done.sent;
-        manifest.duplicates += done.duplicates;
-        manifest.no_subscriber += done.no_subscriber;
-        manifest.starting += done.starting;
-        last_sent_at = last_sent_at.max(done.last_sent_at.unwrap_or(began));
+        manifest.unacked.extend(publisher.unacknowledged());
+        manifest.messages += publisher.sent;
+        manifest.duplicates += publisher.duplicates;
+        manifest.no_subscriber += publisher.no_subscriber;
+        manifest.starting += publisher.starting;
+        last_sent_at = last_sent_at.max(publisher.last_sent_at.unwrap_or(began));
     }
     manifest.unacked.sort_unstable();
     manifest.unacked.dedup();
@@ -79,7 +80,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         failure = Some(anyhow!("stopped before everything was sent"));
     }
     match failure {
-        Some(why) => Err(EndedEarly { manifest, why }.into()),
+        Some(cause) => Err(EndedEarly { manifest, cause }.into()),
         None => Ok(manifest),
     }
 }
@@ -101,7 +102,7 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
     let style = "{elapsed_precise} [{bar:40}] {pos}/{len} messages  {per_sec}";
     let bar = ProgressBar::new(plan.messages)
         .with_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
-    let watch = {
+    let update_bar = {
         let (bar, progress) = (bar.clone(), Arc::clone(&progress));
         async move {
             loop {
@@ -113,7 +114,7 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
     let signals = tokio::spawn(stop_on_signal(Arc::clone(&progress)));
     let manifest = tokio::select! {
         manifest = run(plan, progress) => manifest?,
-        () = watch => bail!("the progress bar ended"),
+        () = update_bar => bail!("the progress bar ended"),
     };
     signals.abort();
     bar.finish_and_clear();

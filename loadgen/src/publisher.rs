@@ -1,4 +1,4 @@
-//! One connection of a fleet: makes messages when they are due, and keeps each until the broker
+//! One connection of a fleet: generates messages when they are due, and keeps each until the broker
 //! acknowledges it.
 
 use std::collections::{HashMap, VecDeque};
@@ -16,12 +16,12 @@ use tokio::net::TcpStream;
 use crate::fleet::{BUFFERED_ACC_M, Fix, Fleet, LIVE_ACC_M};
 use crate::plan::{Plan, Progress};
 
-/// Interval of the checks for due messages.
+/// Shortest interval between checks for due messages.
 const TICK: Duration = Duration::from_millis(2);
-/// Maximum number of messages that wait to be written; further ones are made at a later check.
+/// Maximum number of messages that wait to be written; further ones are generated at a later check.
 const READY_MAX: u64 = 20_000;
-/// Maximum number of bytes that wait for the socket. A broker that does not read slows the fleet
-/// down, which shows in the rate that was held.
+/// Maximum number of bytes that wait for the socket. A broker that does not read thus slows the
+/// fleet down, and the rate that was held shows it.
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// Reason code of PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
@@ -40,13 +40,12 @@ const NO_SUBSCRIBER: u8 = 0x10;
 const RETRY_DROPPED: Duration = Duration::from_secs(1);
 /// Maximum number of messages that a connection holds back as late ones.
 const LATE_MAX: usize = 1_000;
-/// A fleet that [goes on](Progress::goes_on) sends at most this many times the messages of its
-/// plan.
+/// An [endless](Progress::endless) fleet sends at most this many times the messages of its plan.
 const BEYOND_PLAN: u64 = 5;
-/// Longest time for which a connection tries to reach the broker.
+/// Longest time to try to reach the broker, for one connection.
 const RECONNECT_PATIENCE: Duration = Duration::from_secs(180);
 
-/// A message that the broker has not acknowledged.
+/// A message that was written and that the broker has not acknowledged.
 #[derive(Debug)]
 pub(crate) struct Unacked {
     frame: Vec<u8>,
@@ -75,9 +74,9 @@ pub(crate) struct Publisher {
     rate: f64,
     messages: u64,
     next_driver: u32,
-    /// Number of messages made; at most `messages`, unless the fleet goes on beyond its plan.
-    made: u64,
-    /// Number of messages written to the socket's buffer, with intended duplicates.
+    /// Number of messages generated; at most `messages`, unless the fleet is endless.
+    generated: u64,
+    /// Number of messages written to the output buffer, including intended duplicates.
     pub(crate) sent: u64,
     pub(crate) duplicates: u64,
     pub(crate) no_subscriber: u64,
@@ -86,8 +85,9 @@ pub(crate) struct Publisher {
     /// Time since which the broker has refused every message of this connection.
     refused_since: Option<Instant>,
     /// The broker has acknowledged a message.
-    has_been_served: bool,
-    /// Packet ids of messages that the broker dropped or refused, and when to send them again.
+    has_accepted: bool,
+    /// Packet ids of messages that the broker dropped or refused, with the time at which to send
+    /// them again.
     dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
     late: VecDeque<(Instant, Ready)>,
@@ -126,8 +126,8 @@ impl Publisher {
     }
 
     /// Runs until everything is sent and, at QoS 1, acknowledged, until [`Plan::drain`] has passed
-    /// after the last message, or until the fleet is stopped.
-    /// Returns itself with the outcome, because what was sent before a failure counts.
+    /// after the last message, or until the fleet is stopped. Returns itself even after a failure:
+    /// the manifest records the messages that were sent until then.
     pub(crate) async fn run(mut self) -> (Self, Result<()>) {
         let outcome = self.publish_all().await;
         (self, outcome)
@@ -139,18 +139,20 @@ impl Publisher {
         let mut input = BytesMut::new();
         let mut drain_until = None;
         while !self.is_stopped() {
-            self.make_due(began);
-            self.write_dropped();
+            self.generate_due(began);
+            self.retry_dropped();
             self.write_ready();
             let all_sent =
-                self.made >= self.wanted() && self.ready.is_empty() && self.late.is_empty();
+                self.generated >= self.target() && self.ready.is_empty() && self.late.is_empty();
             if all_sent && self.out.is_empty() {
                 let until = *drain_until.get_or_insert_with(|| Instant::now() + self.plan.drain);
                 if self.unacked.is_empty() || Instant::now() >= until {
                     break;
                 }
             }
-            if let Err(error) = self.turn(&mut stream, &mut input, self.next_check(began)).await {
+            if let Err(error) =
+                self.poll_socket(&mut stream, &mut input, self.next_check(began)).await
+            {
                 if self.plan.qos == 0 && all_sent {
                     break;
                 }
@@ -161,7 +163,7 @@ impl Publisher {
                 input.clear();
                 drop(stream);
                 stream = self.connect().await?;
-                self.send_again();
+                self.resend_unacked();
             }
         }
         self.out.extend_from_slice(&[0xE0, 0x00]); // DISCONNECT
@@ -173,8 +175,8 @@ impl Publisher {
         self.progress.stopped.load(Ordering::Relaxed)
     }
 
-    /// Returns (driver, seq) of every point that was made and not acknowledged: these may be stored
-    /// or not.
+    /// Returns (driver, seq) of every point that was generated and not acknowledged. These may be
+    /// stored or not.
     pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = (u32, u32)> {
         let sent = self
             .unacked
@@ -190,8 +192,8 @@ impl Publisher {
             .flat_map(|(driver, first, last)| (first..=last).map(move |seq| (driver, seq)))
     }
 
-    /// Waits for the socket or the next check, and reads or writes what is ready.
-    async fn turn(
+    /// Waits until the socket is ready or the next check is due, and reads or writes.
+    async fn poll_socket(
         &mut self,
         stream: &mut TcpStream,
         input: &mut BytesMut,
@@ -201,7 +203,7 @@ impl Publisher {
         tokio::select! {
             read = reader.read_buf(input) => {
                 ensure!(read? > 0, "the broker closed the connection");
-                self.take_acks(input)?;
+                self.handle_packets(input)?;
             }
             written = writer.write(&self.out), if !self.out.is_empty() => {
                 self.out.advance(written?);
@@ -212,19 +214,19 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns the delay until the next check: until the next message is due, so that thousands of
-    /// slow connections do not poll.
+    /// Returns the delay until the next check. It lasts until the next message is due, so that
+    /// thousands of slow connections do not wake up needlessly.
     fn next_check(&self, began: Instant) -> Duration {
-        if !self.ready.is_empty() || self.made >= self.wanted() {
+        if !self.ready.is_empty() || self.generated >= self.target() {
             return TICK;
         }
-        let due_at = Duration::from_secs_f64((self.made + 1) as f64 / self.rate);
+        let due_at = Duration::from_secs_f64((self.generated + 1) as f64 / self.rate);
         due_at.saturating_sub(began.elapsed()).clamp(TICK, Duration::from_secs(1))
     }
 
     async fn connect(&mut self) -> Result<TcpStream> {
         let began = Instant::now();
-        // An unreachable broker does not refuse: the patience starts with the first refusal.
+        // The limit for refusals starts with the first one: an unreachable broker does not refuse.
         let mut refused_since = None;
         loop {
             ensure!(!self.is_stopped(), "stopped while connecting to {}", self.plan.broker);
@@ -278,41 +280,45 @@ impl Publisher {
         Ok(stream)
     }
 
-    /// Returns how many messages to make in all.
-    fn wanted(&self) -> u64 {
-        if self.progress.drains.load(Ordering::Relaxed) {
-            self.made
-        } else if self.progress.goes_on.load(Ordering::Relaxed) {
+    /// Returns how many messages to generate in all.
+    fn target(&self) -> u64 {
+        if self.progress.ends_early.load(Ordering::Relaxed) {
+            self.generated
+        } else if self.progress.endless.load(Ordering::Relaxed) {
             self.messages * BEYOND_PLAN
         } else {
-            self.messages.max(self.made)
+            self.messages.max(self.generated)
         }
     }
 
-    /// Makes the messages that are due.
-    fn make_due(&mut self, began: Instant) {
+    /// Generates the messages that are due.
+    fn generate_due(&mut self, began: Instant) {
         if self.progress.paused.load(Ordering::Relaxed) {
             return;
         }
         let now = Instant::now();
-        while self.late.front().is_some_and(|(due, _)| *due <= now || self.made >= self.wanted()) {
+        while self
+            .late
+            .front()
+            .is_some_and(|(due, _)| *due <= now || self.generated >= self.target())
+        {
             self.ready.extend(self.late.pop_front().map(|(_, message)| message));
         }
-        let due = whole(began.elapsed().as_secs_f64() * self.rate).min(self.wanted());
+        let due = to_count(began.elapsed().as_secs_f64() * self.rate).min(self.target());
         let room = READY_MAX.saturating_sub(self.ready.len() as u64);
-        for _ in 0..due.saturating_sub(self.made).min(room) {
-            self.make_one(now);
+        for _ in 0..due.saturating_sub(self.generated).min(room) {
+            self.generate_one(now);
         }
     }
 
-    fn make_one(&mut self, now: Instant) {
-        self.made += 1;
+    fn generate_one(&mut self, now: Instant) {
+        self.generated += 1;
         let numbers = self.fleet.numbers();
         let driver = self.next_driver;
         self.next_driver = if driver + 1 < numbers.end { driver + 1 } else { numbers.start };
 
         let mut chance = |share: f64| share > 0.0 && self.rng.f64() < share;
-        let (burst, late, twice) = (
+        let (burst, late, duplicate) = (
             chance(self.plan.burst_share),
             chance(self.plan.late_share),
             chance(self.plan.duplicate_share),
@@ -322,9 +328,9 @@ impl Publisher {
         } else {
             let acc_m = if late { BUFFERED_ACC_M } else { LIVE_ACC_M };
             let fix = self.fleet.fix(driver, unix_ms(), acc_m);
-            self.ready(driver, &[fix])
+            self.encode(driver, &[fix])
         };
-        if twice {
+        if duplicate {
             self.duplicates += u64::from(message.seq_last - message.seq_first + 1);
             let Ready { driver, seq_first, seq_last, ref payload } = message;
             self.ready.push_back(Ready { driver, seq_first, seq_last, payload: payload.clone() });
@@ -336,7 +342,7 @@ impl Publisher {
         }
     }
 
-    /// Makes one array of the points that a device recorded without a network since its last
+    /// Builds a message with an array of the points that a device has buffered since its last
     /// message.
     fn burst(&mut self, driver: u32) -> Ready {
         let now = unix_ms();
@@ -348,17 +354,17 @@ impl Publisher {
         let time = |point: i64| since + (now - since) * (point + 1) / points;
         let fixes: Vec<Fix> =
             (0..points).map(|point| self.fleet.fix(driver, time(point), BUFFERED_ACC_M)).collect();
-        self.ready(driver, &fixes)
+        self.encode(driver, &fixes)
     }
 
     /// Builds one message with these fixes.
-    fn ready(&self, driver: u32, fixes: &[Fix]) -> Ready {
+    fn encode(&self, driver: u32, fixes: &[Fix]) -> Ready {
         let mut payload = String::with_capacity(128 * fixes.len());
         self.plan.format.write(&self.fleet.driver_id(driver), fixes, &mut payload);
         Ready { driver, seq_first: fixes[0].seq, seq_last: fixes[fixes.len() - 1].seq, payload }
     }
 
-    /// Moves ready messages into the socket's buffer, as far as window and buffer allow.
+    /// Moves ready messages into the output buffer, as far as the window and the buffer allow.
     fn write_ready(&mut self) {
         while self.out.len() < OUT_BYTES_MAX
             && (self.plan.qos == 0 || self.unacked.len() < self.window)
@@ -382,7 +388,7 @@ impl Publisher {
         }
     }
 
-    fn write_dropped(&mut self) {
+    fn retry_dropped(&mut self) {
         while let Some((due, packet_id)) = self.dropped.front().copied()
             && due <= Instant::now()
         {
@@ -402,7 +408,8 @@ impl Publisher {
         }
     }
 
-    fn take_acks(&mut self, input: &mut BytesMut) -> Result<()> {
+    /// Handles the broker's packets that have arrived complete.
+    fn handle_packets(&mut self, input: &mut BytesMut) -> Result<()> {
         while let Some(packet) = first_packet(input)? {
             match packet.kind {
                 kind::PUBACK => match read_puback(packet.body)? {
@@ -418,7 +425,7 @@ impl Publisher {
                     }
                     (packet_id, 0) => {
                         self.refused_since = None;
-                        self.has_been_served = true;
+                        self.has_accepted = true;
                         self.unacked.remove(&packet_id);
                         self.progress.acked.fetch_add(1, Ordering::Relaxed);
                     }
@@ -443,12 +450,14 @@ impl Publisher {
         self.refused_since.get_or_insert_with(Instant::now).elapsed() < patience
     }
 
+    /// Returns how long the broker may refuse everything before the fleet ends.
     fn patience(&self) -> Duration {
-        if self.has_been_served { RESTARTING_PATIENCE } else { STARTING_PATIENCE }
+        if self.has_accepted { RESTARTING_PATIENCE } else { STARTING_PATIENCE }
     }
 
-    /// Sends unacknowledged messages again after a reconnect, with DUP.
-    fn send_again(&mut self) {
+    /// Sends unacknowledged messages again after a reconnect, with DUP, in the order of each
+    /// driver's fixes.
+    fn resend_unacked(&mut self) {
         self.out.clear();
         self.dropped.clear();
         let mut messages: Vec<&mut Unacked> = self.unacked.values_mut().collect();
@@ -467,19 +476,19 @@ struct Denied(Duration);
 
 /// The broker refused the connection, with its reason code (3.2.2.2).
 #[derive(Debug, thiserror::Error)]
-#[error("the broker refuses the connection: {words} ({0:#04x})", words = words(*.0))]
+#[error("the broker refuses the connection: {name} ({0:#04x})", name = reason_name(*.0))]
 struct Refused(u8);
 
 impl Refused {
-    /// Returns whether retries are pointless. Until its listener has authentication, EMQX answers
-    /// 0x87, 0x88 or 0x89. A wrong password is also answered with 0x87, but for ever.
+    /// Returns whether retries are pointless. EMQX answers 0x87, 0x88 or 0x89 while it starts; it
+    /// also answers 0x87 to a wrong password, but for ever.
     fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
         let may_be_starting = [NOT_AUTHORIZED, SERVER_UNAVAILABLE, SERVER_BUSY].contains(&self.0);
         !may_be_starting || refused_for > patience
     }
 }
 
-fn words(reason: u8) -> &'static str {
+fn reason_name(reason: u8) -> &'static str {
     match reason {
         0x86 => "bad user name or password",
         NOT_AUTHORIZED => "not authorized",
@@ -494,7 +503,7 @@ fn words(reason: u8) -> &'static str {
     clippy::cast_sign_loss,
     reason = "a count of messages, not negative"
 )]
-fn whole(number: f64) -> u64 {
+fn to_count(number: f64) -> u64 {
     number as u64
 }
 
@@ -505,7 +514,7 @@ mod tests {
     #[test]
     fn refusal_of_a_starting_broker_is_retried_for_a_while() {
         let later = STARTING_PATIENCE + Duration::from_secs(1);
-        for (code, waits) in [
+        for (code, is_retried) in [
             (NOT_AUTHORIZED, true),
             (SERVER_UNAVAILABLE, true),
             (SERVER_BUSY, true),
@@ -514,7 +523,7 @@ mod tests {
         ] {
             assert_eq!(
                 Refused(code).is_final(Duration::ZERO, STARTING_PATIENCE),
-                !waits,
+                !is_retried,
                 "{code:#04x}"
             );
             assert!(Refused(code).is_final(later, STARTING_PATIENCE), "{code:#04x}");
@@ -525,10 +534,10 @@ mod tests {
     fn refused_messages_end_the_fleet_after_20_s() {
         let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
         let mut publisher = Publisher::default();
-        publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
+        publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap();
         assert_eq!(publisher.dropped.len(), 1);
         publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
-        assert!(publisher.take_acks(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+        assert!(publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
     }
 
     /// Accepts one connection, and answers CONNECT with success.
@@ -548,16 +557,16 @@ mod tests {
         let (connected, ()) = tokio::join!(publisher.connect(), accept(listener));
         connected.unwrap();
         let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
-        publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
+        publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap();
     }
 
     #[test]
-    fn broker_that_took_messages_may_refuse_for_longer() {
+    fn broker_that_accepted_messages_may_refuse_longer() {
         let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
-        let mut publisher = Publisher { has_been_served: true, ..Publisher::default() };
+        let mut publisher = Publisher { has_accepted: true, ..Publisher::default() };
         publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
-        publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
+        publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap();
         publisher.refused_since = Instant::now().checked_sub(RESTARTING_PATIENCE);
-        assert!(publisher.take_acks(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+        assert!(publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
     }
 }

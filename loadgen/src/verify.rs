@@ -1,9 +1,10 @@
-//! Compares what was sent with what is stored, as sets of (driver, seq), never by row counts alone.
+//! Compares the fixes sent with the fixes stored, as sets of (driver, seq), never by row counts
+//! alone.
 //!
 //! The fixes of a driver are numbered 1, 2, 3, …. The stored set of a driver is therefore exact if
 //! it has as many different numbers as were sent, the smallest is 1, and the largest is the last
-//! one sent. All other drivers are compared number by number. In a format without such numbers,
-//! drivers are compared by how many different fixes (time and place) they have.
+//! one sent. All other drivers are compared number by number. In a format without numbers, only the
+//! counts of different fixes (time and place) are compared for each driver.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,10 +20,11 @@ use crate::manifest::Manifest;
 /// Interval of the queries for new rows.
 const POLL: Duration = Duration::from_millis(500);
 /// Number of drivers that are compared number by number in one query.
-const COMPARED_AT_ONCE: usize = 100;
+const DRIVERS_PER_QUERY: usize = 100;
 /// Maximum number of lost fixes that are listed.
-const EXAMPLES: usize = 5;
+const EXAMPLES_MAX: usize = 5;
 
+/// Result of the comparison.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// Different fixes sent.
@@ -37,7 +39,7 @@ pub struct Verdict {
     pub duplicates_raw: u64,
     /// Rows of `fixes` beyond one per fix.
     pub duplicates_in_fixes: u64,
-    /// Points of this run in `rejects`.
+    /// Rejected points and messages of this run, from the table `rejects`.
     pub rejects: u64,
     /// Time from the publishing of a live fix to its `inserted_at`, in milliseconds: median and
     /// 99th percentile.
@@ -47,7 +49,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns whether every acknowledged fix is stored exactly once, and no other.
+    /// Returns whether every acknowledged fix is stored exactly once, and no fix is stored that was
+    /// never sent.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.lost == 0 && self.duplicates_in_fixes == 0 && self.never_sent == 0
@@ -83,7 +86,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Counts of stored rows.
+/// Rows of a run in `positions`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InPositions {
     /// Rows, merged or not.
@@ -103,13 +106,13 @@ struct Stored {
 /// Waits until as many different fixes are stored as were sent, or until no new one has been stored
 /// for `within`; then compares.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
-    let (mut most, mut since) = (0, Instant::now());
+    let (mut most, mut last_growth) = (0, Instant::now());
     loop {
         let different = progress(store, manifest)?.different;
         if different > most {
-            (most, since) = (different, Instant::now());
+            (most, last_growth) = (different, Instant::now());
         }
-        if different >= manifest.sent() || since.elapsed() >= within {
+        if different >= manifest.sent() || last_growth.elapsed() >= within {
             break;
         }
         std::thread::sleep(POLL);
@@ -137,17 +140,21 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
         compare_counts(&fixes, &incomplete, &unacked, &mut verdict);
         incomplete.clear();
     }
-    for drivers in incomplete.chunks(COMPARED_AT_ONCE) {
+    for drivers in incomplete.chunks(DRIVERS_PER_QUERY) {
         compare(store, manifest, drivers, &unacked, &mut verdict)?;
     }
-    let known = u32::try_from(manifest.last_seq.len())?;
-    verdict.never_sent +=
-        fixes.iter().filter(|(n, _)| **n >= known).map(|(_, stored)| stored.different).sum::<u64>();
+    let drivers = u32::try_from(manifest.last_seq.len())?;
+    verdict.never_sent += fixes
+        .iter()
+        .filter(|(n, _)| **n >= drivers)
+        .map(|(_, stored)| stored.different)
+        .sum::<u64>();
     verdict.rejects = select_from(store, "rejects", "sum(count)", manifest)?.trim().parse()?;
     verdict.freshness_ms = freshness(store, manifest)?;
     Ok(verdict)
 }
 
+/// Compares the number of fixes of these drivers, for formats without `seq`.
 fn compare_counts(
     fixes: &HashMap<u32, Stored>,
     drivers: &[(u32, u32)],
@@ -156,12 +163,13 @@ fn compare_counts(
 ) {
     for (n, last_seq) in drivers {
         let stored = fixes.get(n).map_or(0, |stored| stored.different);
-        let excused = unacked.iter().filter(|(driver, _)| driver == n).count() as u64;
-        verdict.lost += (u64::from(*last_seq)).saturating_sub(stored + excused);
+        let unacked_count = unacked.iter().filter(|(driver, _)| driver == n).count() as u64;
+        verdict.lost += (u64::from(*last_seq)).saturating_sub(stored + unacked_count);
         verdict.never_sent += stored.saturating_sub((*last_seq).into());
     }
 }
 
+/// Compares the fixes of these drivers number by number.
 fn compare(
     store: &Store,
     manifest: &Manifest,
@@ -186,7 +194,7 @@ fn compare(
         for seq in 1..=*last_seq {
             if !stored.contains(&seq) && !unacked.contains(&(*n, seq)) {
                 verdict.lost += 1;
-                if verdict.examples.len() < EXAMPLES {
+                if verdict.examples.len() < EXAMPLES_MAX {
                     verdict.examples.push((*n, seq));
                 }
             }

@@ -1,4 +1,4 @@
-//! A fleet whose broker refuses it: for a while, as EMQX does while it is starting, or for good.
+//! A fleet that the broker refuses: for a while, as EMQX does while it is starting, or for good.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::sync::Arc;
@@ -120,9 +120,13 @@ async fn refused_fleet_returns_the_manifest_of_what_it_sent() {
     let failure = outcome.unwrap_err();
     let EndedEarly { manifest, .. } = failure.downcast_ref().unwrap();
     assert_eq!(progress.acked.load(std::sync::atomic::Ordering::Relaxed), 5);
-    let made = u64::from(manifest.last_seq[0]);
-    assert_eq!((manifest.sent(), manifest.unacked.len() as u64), (made, made - 5), "{failure:#}");
-    assert!(made >= 6, "{made}");
+    let generated = u64::from(manifest.last_seq[0]);
+    assert_eq!(
+        (manifest.sent(), manifest.unacked.len() as u64),
+        (generated, generated - 5),
+        "{failure:#}"
+    );
+    assert!(generated >= 6, "{generated}");
 }
 
 #[tokio::test]

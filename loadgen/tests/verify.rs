@@ -15,14 +15,15 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
-/// A store with milepost's tables, and a manifest without a fleet: 20 drivers with 500 fixes each.
-struct Court {
+/// A ClickHouse with milepost's tables, and the manifest of a fleet that never ran: 20 drivers with
+/// 500 fixes each.
+struct TestStore {
     engine: ClickHouse,
     manifest: Manifest,
     _folder: TempDir,
 }
 
-impl Court {
+impl TestStore {
     fn open() -> Result<Self> {
         let folder = TempDir::new()?;
         let engine = ClickHouse::start(folder.path())?;
@@ -37,9 +38,9 @@ impl Court {
         Ok(Self { engine, manifest, _folder: folder })
     }
 
-    /// Stores what a consumer would have stored: the rows of `numbers(10000)` that satisfy
-    /// `condition`, with a `ts` of `shift_ts` seconds ago.
-    fn store(&self, condition: &str, shift_ts: u32) -> Result<()> {
+    /// Inserts the fixes whose number in `numbers(10000)` satisfies `condition`, with a `ts` of
+    /// `shift_ts` seconds ago.
+    fn insert(&self, condition: &str, shift_ts: u32) -> Result<()> {
         self.engine.query(&format!(
             "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
              SELECT 'sim-court-' || toString(intDiv(number, 500)), now64(3) - INTERVAL {shift_ts} SECOND, number % 500 + 1, \
@@ -55,9 +56,9 @@ impl Court {
 
 #[test]
 fn lost_and_duplicate_fixes_are_found() -> Result<()> {
-    let mut court = Court::open()?;
-    court.store("number % 1000 != 999", 0)?;
-    let verdict = court.verdict()?;
+    let mut store = TestStore::open()?;
+    store.insert("number % 1000 != 999", 0)?;
+    let verdict = store.verdict()?;
     assert_eq!(
         (verdict.sent, verdict.stored, verdict.lost, verdict.duplicates_in_fixes),
         (10_000, 9_990, 10, 0)
@@ -66,19 +67,19 @@ fn lost_and_duplicate_fixes_are_found() -> Result<()> {
     assert!(!verdict.is_exact());
 
     // Fixes that were never acknowledged may be missing.
-    court.manifest.unacked = (0..20).filter(|n| n % 2 == 1).map(|n| (n, 500)).collect();
-    assert!(court.verdict()?.is_exact());
-    court.manifest.unacked.clear();
+    store.manifest.unacked = (0..20).filter(|n| n % 2 == 1).map(|n| (n, 500)).collect();
+    assert!(store.verdict()?.is_exact());
+    store.manifest.unacked.clear();
 
     // The missing fixes arrive late: now the result is exact.
-    court.store("number % 1000 = 999", 0)?;
-    let verdict = court.verdict()?;
+    store.insert("number % 1000 = 999", 0)?;
+    let verdict = store.verdict()?;
     assert!(verdict.is_exact(), "{verdict}");
     assert!(verdict.freshness_ms.is_some());
 
-    // A consumer that stores a redelivery with another time makes a second fix of it.
-    court.store("number % 1000 = 7", 60)?;
-    let verdict = court.verdict()?;
+    // A redelivery that a consumer stores with another time counts as a duplicate fix.
+    store.insert("number % 1000 = 7", 60)?;
+    let verdict = store.verdict()?;
     assert_eq!((verdict.lost, verdict.duplicates_in_fixes), (0, 10));
     assert!(!verdict.is_exact());
     Ok(())
@@ -86,11 +87,11 @@ fn lost_and_duplicate_fixes_are_found() -> Result<()> {
 
 #[test]
 fn unsent_fix_and_unknown_driver_are_found() -> Result<()> {
-    let mut court = Court::open()?;
-    court.store("1", 0)?;
-    court.manifest.last_seq = vec![500; 19];
-    court.manifest.last_seq[3] = 499;
-    let verdict = court.verdict()?;
+    let mut store = TestStore::open()?;
+    store.insert("1", 0)?;
+    store.manifest.last_seq = vec![500; 19];
+    store.manifest.last_seq[3] = 499;
+    let verdict = store.verdict()?;
     assert_eq!((verdict.lost, verdict.never_sent), (0, 501));
     assert!(!verdict.is_exact());
     Ok(())
@@ -137,7 +138,7 @@ fn subscribe(port: u16) -> Result<()> {
 }
 
 #[test]
-fn fleet_sends_what_its_manifest_says() -> Result<()> {
+fn manifest_matches_what_the_fleet_sent() -> Result<()> {
     let folder = TempDir::new()?;
     let broker = Broker::start(folder.path())?;
     subscribe(broker.port)?;
@@ -145,7 +146,7 @@ fn fleet_sends_what_its_manifest_says() -> Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let plan = |qos, connections| Plan {
         broker: format!("127.0.0.1:{}", broker.port),
-        run: format!("says-{qos}-{connections}"),
+        run: format!("manifest-{qos}-{connections}"),
         drivers: 100,
         connections,
         qos,

@@ -86,7 +86,7 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     publish_until_acked(&broker, &milepost, 2)?;
 
     // Replace ClickHouse's certificate.
-    https.show(&new.sign(&HOSTS)?)?;
+    https.set_certificate(&new.sign(&HOSTS)?)?;
     std::thread::sleep(std::time::Duration::from_secs(3)); // an idle connection is kept for 2 s
     publish(broker.port("plain"), &[("drivers/d1/gps", &fix(3))])?;
     wait_for_words(&milepost, "not signed by a CA that milepost trusts; set clickhouse.ca_file")?;

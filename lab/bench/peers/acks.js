@@ -1,8 +1,8 @@
 // PUBACK after the insert.
 //
-// mqtt.js has two hooks, customHandleAcks and handleMessage, and both hold the *next* packet back until they are
-// called back: a batch could never fill. So the PUBACK that mqtt.js sends on receipt is discarded, and another
-// is sent when the batch has settled. _sendPacket is not public, so the version of mqtt.js is pinned.
+// mqtt.js has two hooks, customHandleAcks and handleMessage. Both hold back the *next* packet until their callback
+// is called, so a batch could never fill. This module therefore discards the PUBACK that mqtt.js sends on receipt,
+// and sends another one when the batch is stored. _sendPacket is not public, so the version of mqtt.js is pinned.
 
 /** Returns a function that takes a received packet and returns the function that acknowledges it. */
 export function acknowledgeLater(client) {
@@ -12,7 +12,8 @@ export function acknowledgeLater(client) {
 
   let due = [];
   let epoch = 0;
-  // A packet id is valid on its connection only. The broker redelivers what was not acknowledged on an earlier one.
+  // A packet id is valid on its connection only. The broker redelivers messages that were not acknowledged on an
+  // earlier connection.
   client.on('close', () => {
     epoch += 1;
     due = [];
@@ -25,9 +26,9 @@ export function acknowledgeLater(client) {
     due = [];
   };
   return ({ messageId }) => {
-    const born = epoch;
+    const receivedEpoch = epoch;
     return () => {
-      if (born !== epoch) return;
+      if (receivedEpoch !== epoch) return;
       if (due.length === 0) queueMicrotask(flush);
       due.push(messageId);
     };

@@ -31,13 +31,13 @@ export class Batcher {
     if (this.#open.rows.length >= this.#settings.rowsMax) this.#close();
   }
 
-  /** Calls back as soon as few enough batches wait, perhaps at once, so that messages do not pile up in memory. */
+  /** Calls back as soon as few enough batches wait, possibly at once. This bounds the messages in memory. */
   whenRoom(callback) {
     if (this.#waiting.length < this.#settings.insertsInFlight) callback();
     else this.#roomCallback = callback;
   }
 
-  /** Resolves when everything taken so far is durable. */
+  /** Resolves when all rows added so far are durable. */
   async flush() {
     this.#close();
     while (this.#inFlight.size > 0) await Promise.race(this.#inFlight);
@@ -68,7 +68,7 @@ export class Batcher {
   }
 
   async #run({ rows, settles }) {
-    // Every attempt has the same token, so ClickHouse drops a retry of rows that it has already stored.
+    // Every attempt uses the same token, so ClickHouse drops a retry of rows that it has already stored.
     const token = randomUUID();
     while (rows.length > 0) {
       try {

@@ -1,5 +1,4 @@
-//! The consumers that are compared: how each is started, and how its readiness and its resources
-//! are read.
+//! Finds and starts the consumers that are compared, and waits until each is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ const READY_POLL: Duration = Duration::from_millis(5);
 pub(crate) struct Binaries {
     pub(crate) milepost: PathBuf,
     found: BTreeMap<Kind, Result<PathBuf, String>>,
-    /// Further arguments for the floor, with which the benchmark tests itself.
+    /// Further arguments for the floor. They plant faults, with which tests check the benchmark.
     pub(crate) floor_arguments: Vec<String>,
 }
 
@@ -38,19 +37,19 @@ impl Binaries {
         Self { milepost, found, floor_arguments: Vec::new() }
     }
 
-    fn path_of(&self, kind: Kind) -> Result<&Path, &str> {
+    fn path(&self, kind: Kind) -> Result<&Path, &str> {
         let found = self.found.get(&kind).ok_or("this consumer was not requested")?;
         found.as_deref().map_err(String::as_str)
     }
 
-    /// Returns why a consumer is unavailable.
-    pub(crate) fn missing(&self, kind: Kind) -> Option<&str> {
-        self.path_of(kind).err()
+    /// Returns the reason for which a consumer is unavailable; `None`: it is available.
+    pub(crate) fn unavailable_reason(&self, kind: Kind) -> Option<&str> {
+        self.path(kind).err()
     }
 
     pub(crate) fn versions(&self) -> BTreeMap<&'static str, String> {
         let version_of = |kind: &Kind| {
-            let binary = self.path_of(*kind).ok()?;
+            let binary = self.path(*kind).ok()?;
             let version = || peers::version(binary).unwrap_or_else(|error| error.to_string());
             match kind {
                 Kind::Milepost => Some(("milepost", version())),
@@ -65,7 +64,7 @@ impl Binaries {
 
 /// The servers, QoS and folder that a consumer uses.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct RunConfig<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) mqtt_port: u16,
     pub(crate) clickhouse_url: &'a str,
@@ -73,7 +72,7 @@ pub(crate) struct Place<'a> {
     pub(crate) connections: Option<u32>,
 }
 
-impl Place<'_> {
+impl RunConfig<'_> {
     /// Returns the environment variables of the peers. Each peer reads those it understands.
     fn environment(&self, http_port: u16) -> [(&'static str, String); 10] {
         let Self { mqtt_port, clickhouse_url, qos, .. } = self;
@@ -101,10 +100,10 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    pub(crate) fn start(kind: Kind, binaries: &Binaries, place: &Place<'_>) -> Result<Self> {
+    pub(crate) fn start(kind: Kind, binaries: &Binaries, config: &RunConfig<'_>) -> Result<Self> {
         let began = Instant::now();
-        let binary = binaries.path_of(kind).map_err(|why| anyhow!("{why}"))?;
-        let Place { folder, mqtt_port, clickhouse_url, qos, connections } = *place;
+        let binary = binaries.path(kind).map_err(|reason| anyhow!("{reason}"))?;
+        let RunConfig { folder, mqtt_port, clickhouse_url, qos, connections } = *config;
         if kind == Kind::Milepost {
             let mut settings = Settings::new(binary, folder, mqtt_port, clickhouse_url)
                 .with("LAB__QOS", qos.to_string())
@@ -118,7 +117,7 @@ impl Consumer {
         }
         let port = free_port()?;
         let mut command = Command::new(binary);
-        command.envs(place.environment(port));
+        command.envs(config.environment(port));
         match kind {
             Kind::Node => command.arg(peers::folder().join("consumer.js")),
             Kind::Telegraf => {

@@ -7,26 +7,27 @@ use anyhow::{Context as _, Result};
 use crate::cases::{Case, Source, Store, WARM_UP_SECONDS};
 use crate::trial::Trial;
 
-/// Smallest share of the rate that the generator must hold. Below it, the generator fell behind.
+/// Smallest share of its rate that the generator must hold. Below it, the generator fell behind.
 const RATE_MIN: f64 = 0.98;
-/// Rows that may be unstored at any time without the consumer being behind: two batches, one
-/// filling and one in flight.
-const BATCHES_UNDER_WAY: f64 = 10_000.0;
-/// At low rates, the seconds of messages that two batches hold: one fills for a second while
-/// another is in flight.
-const SECONDS_UNDER_WAY: f64 = 2.0;
+/// Rows that may be in flight at any time although the consumer keeps up: those of two batches, one
+/// open and one being inserted.
+const ROWS_IN_FLIGHT: f64 = 10_000.0;
+/// Seconds of messages that two batches hold at low rates: one is open for a second while another
+/// is being inserted.
+const SECONDS_IN_FLIGHT: f64 = 2.0;
 
 /// Computes the figures from the differences between the first and the last counted sample.
-pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
+pub(crate) fn compute_figures(trial: &mut Trial, case: &Case) -> Result<()> {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let (first, last) = counted.first().zip(counted.last()).context("no samples")?;
     let seconds = last.seconds - first.seconds;
     let sent = (last.sent - first.sent) as f64;
     let stored = (last.stored - first.stored) as f64;
     let cpu = last.cpu_seconds - first.cpu_seconds;
-    // Against the firehose, a consumer's backlog is in the socket buffers; against a fleet, in the
-    // broker's queue. So a consumer that is behind is measured by what it stored.
-    let behind = case.store == Store::Sink && stored < sent * RATE_MIN - under_way(case);
+    // The backlog of a consumer is in the socket buffers with the firehose, and in the broker's
+    // queue with a fleet. The cost of a consumer that is behind is divided by the rows that it
+    // stored, not by the messages sent.
+    let behind = case.store == Store::Sink && stored < sent * RATE_MIN - rows_in_flight(case);
     let done = if case.source == Source::Firehose || behind { stored } else { sent };
     trial.rate_held = sent / seconds;
     // The kernel counts CPU in ticks, this process exactly, so an idle machine may come out
@@ -40,32 +41,31 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     if done == 0.0 {
         trial.refuse(true, "nothing was stored".to_owned());
     }
-    if let Some(wanted) = case.rate {
-        check_the_rate(trial, f64::from(wanted));
+    if let Some(rate) = case.rate {
+        check_rate(trial, f64::from(rate));
     }
     Ok(())
 }
 
 /// Refuses a step whose generator fell behind its rate, because its figures are not comparable.
-pub(crate) fn check_the_rate(trial: &mut Trial, wanted: f64) {
+pub(crate) fn check_rate(trial: &mut Trial, target: f64) {
     let held = trial.rate_held;
-    if held < wanted * RATE_MIN {
+    if held < target * RATE_MIN {
         trial
-            .refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
+            .refuse(true, format!("the generator held {held:.0} of {target:.0} messages a second"));
     }
 }
 
-/// Returns how many rows may be unstored at any time without the consumer being behind.
-fn under_way(case: &Case) -> f64 {
-    case.rate.map_or(BATCHES_UNDER_WAY, |rate| {
-        (SECONDS_UNDER_WAY * f64::from(rate)).min(BATCHES_UNDER_WAY)
-    })
+/// Returns how many rows may be in flight at any time although the consumer keeps up.
+fn rows_in_flight(case: &Case) -> f64 {
+    case.rate
+        .map_or(ROWS_IN_FLIGHT, |rate| (SECONDS_IN_FLIGHT * f64::from(rate)).min(ROWS_IN_FLIGHT))
 }
 
-/// Divides the cost of the counted seconds by the rows that the engine wrote in them, so that a
-/// consumer that lags does not look cheap. `written` is the number of rows that the engine wrote in
-/// the whole step, in all tables.
-pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
+/// Divides the cost of the counted seconds by the rows that the engine wrote in them if the
+/// consumer lags, because it would look cheap otherwise. `written` is the number of rows that the
+/// engine wrote in the whole step, in all tables.
+pub(crate) fn charge_by_engine_rows(trial: &mut Trial, case: &Case, written: u64) {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let Some((first, last)) = counted.first().zip(counted.last()) else { return };
     let Some((before, after)) = first.engine_rows.zip(last.engine_rows) else { return };
@@ -75,7 +75,7 @@ pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
     if after == before {
         return trial.refuse(true, "nothing was stored in the counted seconds".to_owned());
     }
-    if rows < sent * RATE_MIN - under_way(case) {
+    if rows < sent * RATE_MIN - rows_in_flight(case) {
         trial.cpu_us_per_message *= sent / rows;
         trial.kernel_us_per_message *= sent / rows;
         trial.stored_per_second = Some(rows / seconds);
@@ -110,7 +110,7 @@ mod tests {
             };
             let samples = (0..=12).map(sample).collect();
             let mut trial = Trial { samples, ..Trial::default() };
-            figures(&mut trial, &case).unwrap();
+            compute_figures(&mut trial, &case).unwrap();
             trial
         };
         let held = step(20_000);
@@ -118,7 +118,7 @@ mod tests {
         assert!((held.cpu_us_per_message - 5.0).abs() < 1e-6, "{}", held.cpu_us_per_message);
         let behind = step(18_000);
         assert!(behind.refused[0].contains("held 18000 of 20000"), "{:?}", behind.refused);
-        assert!(behind.may_differ_next_time);
+        assert!(behind.is_worth_repeating);
     }
 
     /// Returns a step with the engine as its store, which writes `written` rows in the counted
@@ -134,8 +134,8 @@ mod tests {
         };
         let samples = (0..=12).map(sample).collect();
         let mut trial = Trial { samples, messages: 240_000, lost: Some(0), ..Trial::default() };
-        figures(&mut trial, &case).unwrap();
-        figures_of_engine(&mut trial, &case, 240_000);
+        compute_figures(&mut trial, &case).unwrap();
+        charge_by_engine_rows(&mut trial, &case, 240_000);
         trial
     }
 

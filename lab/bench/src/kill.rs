@@ -1,12 +1,12 @@
-//! kill -9 under load: how many rows are lost, how many are duplicated, and how soon the consumer
-//! is subscribed again.
+//! Measures kill -9 under load: the lost and duplicate rows, and the time until the consumer is
+//! subscribed again.
 //!
-//! The moment of the kill follows the same rule for every consumer, and depends on the consumer's
-//! own inserts. At the second of three kills, an insert is committed, and the consumer has not
-//! received its answer: this exposes a consumer that inserts stored rows again. At the other kills,
-//! half a batch has arrived since an insert was answered: this exposes a consumer that acknowledges
-//! too early. The whole process tree is killed. The consumer is started again at once, under the
-//! same client id, while the load continues.
+//! The moment of a kill follows the same rule for every consumer, and depends on the consumer's own
+//! inserts. At the second of three kills, an insert is committed and its answer is still in flight:
+//! this exposes a consumer that inserts stored rows again. At the other kills, half a batch has
+//! arrived since an insert was answered: this exposes a consumer that acknowledges too early. The
+//! whole process tree is killed, and the consumer is started again at once with the same client id,
+//! while the load continues.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,20 +18,20 @@ use loadgen::verify::progress;
 
 use crate::cases::{Case, WARM_UP_SECONDS};
 use crate::consumer::Consumer;
-use crate::figures::check_the_rate;
-use crate::load::{DRAINED_WITHIN, Load, QUIET, check_the_count};
+use crate::figures::check_rate;
+use crate::load::{DRAINED_WITHIN, Load, QUIET, check_count};
 use crate::servers::Servers;
 use crate::trial::{Kills, Trial};
 
-/// Half of a batch. Every consumer's batch is 5,000 rows.
+/// Half of a batch, in messages. The largest batch of every consumer is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// Longest wait for the moment of the kill; a consumer that inserts nothing is killed after it.
+/// Longest wait for the moment of a kill. A consumer that inserts nothing is killed after it.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(1);
 /// Interval between two comparisons with the tables.
 const COMPARE_EVERY: Duration = Duration::from_millis(200);
-/// Quiet time after which a complete store counts as settled. A batch of duplicates may be open for
-/// up to a second.
+/// A complete store that has not grown for this long counts as settled. A batch of duplicates may
+/// be open for up to a second.
 const COMPLETE_QUIET: Duration = Duration::from_millis(1_500);
 
 /// The state of the consumer at which it is killed.
@@ -42,7 +42,8 @@ enum Moment {
 }
 
 impl Moment {
-    fn of(kill: u32) -> Self {
+    /// Returns the moment of a kill, counted from 0.
+    fn nth(kill: u32) -> Self {
         if kill % 3 == 1 { Self::AnswerInFlight } else { Self::HalfABatch }
     }
 
@@ -70,8 +71,8 @@ fn wait_for(condition: impl Fn() -> bool) {
     }
 }
 
-/// Sends the load, kills the consumer, and compares what is stored with what was sent.
-/// `start_again` starts a consumer with the same client id.
+/// Sends the load, kills the consumer, and compares the fixes stored with those sent. `start_again`
+/// starts a consumer with the same client id.
 pub(crate) fn measure(
     case: &Case,
     servers: &Servers,
@@ -79,23 +80,23 @@ pub(crate) fn measure(
     start_again: &dyn Fn() -> Result<Consumer>,
     trial: &mut Trial,
 ) -> Result<()> {
-    // Without merges, every inserted row of `positions` stays as it is, so duplicates can be
+    // Without merges every row that was inserted into `positions` stays, so duplicates can be
     // counted.
     servers.engine()?.query("SYSTEM STOP MERGES fleet.positions")?;
     let load = Load::start(case, servers)?;
     let (began, planned) = (Instant::now(), load_duration(case));
     let mut kills = Kills::default();
     kill_repeatedly(case, servers, &mut consumer, start_again, &mut kills)?;
-    // Wait for the planned end of the load, not for the last message: a message without a
-    // subscriber is sent again a second later.
-    let rate_until_end = planned.checked_sub(began.elapsed()).map(|left| {
-        sleep(left);
+    // Measure the rate until the planned end of the load, not until the last message: a message
+    // without a subscriber is sent again a second later.
+    let rate_until_end = planned.checked_sub(began.elapsed()).map(|remaining| {
+        sleep(remaining);
         load.sent() as f64 / began.elapsed().as_secs_f64()
     });
     let manifest = load.finish(servers)?.manifest.context("no fleet has sent the load")?;
     trial.rate_held = rate_until_end.unwrap_or(manifest.rate_held);
     if kills.gone.is_none() {
-        check_the_load(trial, case, servers, &manifest)?;
+        check_load(trial, case, servers, &manifest)?;
     }
     wait_until_settled(servers, &manifest)?;
     if let Err(error) = consumer.process.ensure_alive() {
@@ -134,16 +135,16 @@ fn kill_repeatedly(
         // After the last kill too, the consumer needs time to subscribe again under load.
         let due = planned * (2 * kill + 1) / (2 * (case.kills + 1));
         sleep(due.saturating_sub(began.elapsed()));
-        Moment::of(kill).wait(proxy, rate);
+        Moment::nth(kill).wait(proxy, rate);
         if began.elapsed() >= planned {
             break;
         }
-        let killed = Instant::now();
+        let killed_at = Instant::now();
         consumer.process.kill_tree()?;
         kills.count += 1;
         *consumer = start_again()?;
         match consumer.wait_until_ready() {
-            Ok(_) => kills.back_after_ms.push(killed.elapsed().as_secs_f64() * 1e3),
+            Ok(_) => kills.back_after_ms.push(killed_at.elapsed().as_secs_f64() * 1e3),
             Err(error) => {
                 kills.gone = Some(format!("{error:#}"));
                 break;
@@ -155,19 +156,19 @@ fn kill_repeatedly(
 
 /// Refuses the step if the generator did not hold its rate, or if its count differs from the
 /// broker's.
-fn check_the_load(
+fn check_load(
     trial: &mut Trial,
     case: &Case,
     servers: &Servers,
     manifest: &Manifest,
 ) -> Result<()> {
-    check_the_count(trial, servers, manifest)?;
-    check_the_rate(trial, f64::from(case.rate.unwrap_or(0)));
+    check_count(trial, servers, manifest)?;
+    check_rate(trial, f64::from(case.rate.unwrap_or(0)));
     Ok(())
 }
 
-/// Waits until nothing more is stored. Does not wait until everything is stored, which never
-/// happens if the consumer has lost rows.
+/// Waits until nothing more is stored. It cannot wait until everything is stored, because a
+/// consumer may have lost rows.
 fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
     let tables = servers.tables()?;
     let (began, mut before, mut changed) =

@@ -21,8 +21,8 @@ impl Kind {
         }
     }
 
-    /// Returns the HTTP path that shows readiness, and the text in its answer once the consumer is
-    /// ready.
+    /// Returns the HTTP path that reports readiness, and the text that its answer contains once the
+    /// consumer is ready.
     pub(crate) fn ready(self) -> (&'static str, &'static str) {
         match self {
             Self::Milepost | Self::Node | Self::Floor => ("/readyz", ""),

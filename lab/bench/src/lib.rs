@@ -4,9 +4,10 @@
 //! The CPU and memory of the whole process tree are read from the operating system each second. The
 //! first seconds of a step warm the consumer up and do not count. Losses are counted by sets of
 //! (driver, seq). A step does not count if the generator fell behind, if its count differs from the
-//! broker's, or if other processes used the machine; the report says so. The report is written
-//! after every step, so an interrupt loses only the current step.
+//! broker's, or if other processes used the machine; the report gives the reason. The report is
+//! written after every step, so an interrupt loses only the current step.
 
+mod benchmarks;
 mod cases;
 mod consumer;
 mod figures;
@@ -14,7 +15,6 @@ mod kill;
 mod kind;
 mod load;
 pub mod machine;
-mod others;
 pub mod peers;
 mod report;
 mod servers;
@@ -28,11 +28,11 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::procfs::{busy_time_of_machine, usage_of_tree};
 use lab_stack::say;
 
+use self::benchmarks::Benchmark;
 use self::cases::Case;
 use self::consumer::Binaries;
 use self::kind::Kind;
 use self::machine::Machine;
-use self::others::What;
 use self::report::Report;
 use self::step::Stage;
 use self::trial::Trial;
@@ -45,7 +45,7 @@ const OTHERS_CORES_MAX: f64 = 0.1;
 pub struct Arguments {
     /// Which benchmark; all other options apply to `peers`
     #[arg(long, value_enum, default_value = "peers")]
-    what: What,
+    what: Benchmark,
     /// The milepost binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
@@ -64,7 +64,7 @@ pub struct Arguments {
     /// Number of repetitions of each step
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
-    /// How often a step is tried if its figures do not count because of the machine
+    /// Number of attempts at a step whose figures do not count because of the machine
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     tries: u32,
     /// Measure even while other processes use the machine
@@ -86,10 +86,10 @@ pub struct Arguments {
 
 /// Runs the cases. Returns `true` if every row could be reported.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    if arguments.what != What::Peers {
-        return others::run(arguments.what, &arguments.more);
+    if arguments.what != Benchmark::Peers {
+        return benchmarks::run(arguments.what, &arguments.more);
     }
-    let cases = chosen(arguments)?;
+    let cases = select_cases(arguments)?;
     if arguments.list {
         cases.iter().for_each(|case| say(&format!("{:<22} {}", case.name, case.title)));
         return Ok(true);
@@ -128,8 +128,8 @@ fn ensure_quiet() -> Result<()> {
     Ok(())
 }
 
-fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
-    // If both lists have a case of this name, the requested list wins.
+fn select_cases(arguments: &Arguments) -> Result<Vec<Case>> {
+    // If both lists have a case with the same name, the one of the requested list counts.
     let (mut cases, others) = if arguments.full {
         (cases::full(), cases::quick())
     } else {
@@ -188,13 +188,13 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
             kind.name(),
             repetition + 1
         );
-        if binaries.missing(kind).is_some() {
+        if binaries.unavailable_reason(kind).is_some() {
             eprintln!("missing, see the report");
             continue;
         }
         let stage = Stage { case, kind, repetition, binaries: &binaries, folder, others_cores_max };
         let trial = measure_with_retries(&stage, arguments.tries);
-        eprintln!("{}   ({} s so far)", trial.in_a_line(), began.elapsed().as_secs());
+        eprintln!("{}   ({} s so far)", trial.one_line(), began.elapsed().as_secs());
         report.add(trial);
         write_report(&report, &arguments.results)?;
     }
@@ -203,7 +203,7 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
     Ok(report.is_complete())
 }
 
-/// Writes the report of what has been measured so far.
+/// Writes the report of the steps measured so far.
 fn write_report(report: &Report, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
@@ -229,7 +229,7 @@ fn steps(cases: &[Case]) -> Vec<(&Case, Kind, u32)> {
 fn measure_with_retries(stage: &Stage<'_>, tries: u32) -> Trial {
     let mut trial = stage.measure();
     for _ in 1..tries {
-        if trial.refused.is_empty() || !trial.may_differ_next_time {
+        if trial.refused.is_empty() || !trial.is_worth_repeating {
             break;
         }
         eprint!("{}; trying again … ", trial.refused.join("; "));

@@ -1,4 +1,4 @@
-//! The load of a step, and the samples taken of it each second.
+//! Sends the load of a step, and takes a sample each second.
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
@@ -17,16 +17,17 @@ use crate::consumer::Consumer;
 use crate::servers::{Servers, broker_received, inserted_rows};
 use crate::trial::{Sample, Trial};
 
-/// Longest time that a lagging consumer may take after the load, as long as it keeps storing.
+/// Longest time after the load for which a lagging consumer may go on storing rows.
 pub(crate) const DRAINED_WITHIN: Duration = Duration::from_secs(180);
 /// A store that has not grown for this long counts as settled.
 pub(crate) const QUIET: Duration = Duration::from_secs(4);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 const MIB: f64 = 1_048_576.0;
 
+/// The messages that a load has sent.
 pub(crate) struct Sent {
     pub(crate) messages: u64,
-    /// The fleet's record of what it sent; `None` for the firehose.
+    /// The fleet's record of its messages; `None` for the firehose.
     pub(crate) manifest: Option<Manifest>,
     /// Fixes sent, by driver.
     pub(crate) by_driver: Vec<u32>,
@@ -79,7 +80,7 @@ impl<'a> Load<'a> {
                 firehose.close();
                 // Ignore a timeout: the verification reports a firehose that is still sending.
                 let _ =
-                    wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
+                    wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.assigned(), QUIET);
                 let _ = wait_until_quiet(
                     || servers.stored(),
                     |stored| stored >= firehose.sent(),
@@ -95,15 +96,15 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Waits until `done` accepts the count, or the count has not changed for `quiet`. Returns `false`
-/// if it still changes after [`DRAINED_WITHIN`].
+/// Waits until the count is complete, or has not changed for `quiet`. Returns `false` if it still
+/// changes after [`DRAINED_WITHIN`].
 pub(crate) fn wait_until_quiet(
     count: impl Fn() -> u64,
-    done: impl Fn(u64) -> bool,
+    is_complete: impl Fn(u64) -> bool,
     quiet: Duration,
 ) -> bool {
     let (began, mut before, mut changed) = (Instant::now(), count(), Instant::now());
-    while !done(before) && changed.elapsed() < quiet {
+    while !is_complete(before) && changed.elapsed() < quiet {
         if began.elapsed() >= DRAINED_WITHIN {
             return false;
         }
@@ -126,35 +127,37 @@ pub(crate) fn sample(
     let began = Instant::now();
     let mut samples = Vec::new();
     for second in 0..=u64::from(WARM_UP_SECONDS + case.seconds) {
-        let counts =
+        // Query the engine only in the first and last counted second, because that costs CPU.
+        let queries_engine =
             [WARM_UP_SECONDS, WARM_UP_SECONDS + case.seconds].map(u64::from).contains(&second);
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
         consumer.process.ensure_alive()?;
         let usage = usage_of_tree(consumer.process.pid())?;
         // Servers and consumers are children of this process; generator and sink are threads of it.
-        let ours = usage_of_tree(std::process::id())?;
+        let bench = usage_of_tree(std::process::id())?;
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),
             sent: load.sent(),
             stored: if case.store == Store::Sink { servers.stored() } else { 0 },
-            inserts: servers.inserts_took().len(),
+            inserts: servers.insert_durations().len(),
             cpu_seconds: usage.cpu.as_secs_f64(),
             kernel_seconds: usage.kernel.as_secs_f64(),
             rss_peak_mib: usage.peak_bytes as f64 / MIB,
-            engine_rows: servers.engine().ok().filter(|_| counts).map(inserted_rows).transpose()?,
-            others_cpu_seconds: busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64(),
+            engine_rows: servers
+                .engine()
+                .ok()
+                .filter(|_| queries_engine)
+                .map(inserted_rows)
+                .transpose()?,
+            others_cpu_seconds: busy_time_of_machine()?.as_secs_f64() - bench.cpu.as_secs_f64(),
         });
     }
     Ok(samples)
 }
 
-/// Refuses the step unless the broker counted what the generator sent. Messages without a
-/// subscriber are sent, and counted, twice.
-pub(crate) fn check_the_count(
-    trial: &mut Trial,
-    servers: &Servers,
-    manifest: &Manifest,
-) -> Result<()> {
+/// Refuses the step unless the broker counted as many messages as the generator sent. Messages
+/// without a subscriber are sent, and counted, twice.
+pub(crate) fn check_count(trial: &mut Trial, servers: &Servers, manifest: &Manifest) -> Result<()> {
     let written = manifest.messages + manifest.no_subscriber;
     let counted = broker_received(servers.mqtt_port, written)?;
     if counted != written {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use lab_stack::{repository, unix_ms};
 
-/// The head of a report. The commit pins the versions of what npm and Go installed.
+/// The head of a report. Its commit pins the versions of the packages that npm and Go install.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Machine {
     pub date: String,
@@ -19,6 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Formats the machine and the versions as a sentence.
     #[must_use]
     pub fn in_words(&self) -> String {
         let Self { cpu, cores, kernel, versions, .. } = self;

@@ -62,7 +62,7 @@ pub fn bun(logs: &Path) -> Result<PathBuf> {
 }
 
 /// Returns Telegraf's binary. Builds it unless it was built from the current go.mod. There is no
-/// go.sum: Go completes a copy of go.mod, and verifies the modules by Go's checksum database.
+/// go.sum: Go completes a copy of go.mod, and verifies the modules with Go's checksum database.
 pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
     let (build, inputs) =
@@ -79,8 +79,8 @@ pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&build)?;
     fs::write(build.join("go.mod"), modules)?;
     let mut command = Command::new("go");
-    // Two compilers at a time, because linking alone takes a gigabyte. Without symbols the binary
-    // is a third smaller.
+    // Run two compilers at a time, because linking alone takes a gigabyte. Omit the symbols, which
+    // makes the binary a third smaller.
     command.args([
         "build",
         "-mod=mod",
@@ -114,7 +114,7 @@ fn install(name: &str, command: &mut Command, log: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// Returns the output of `--version`.
+/// Returns the output of a program's `--version`.
 pub fn version(binary: &Path) -> Result<String> {
     let output = Command::new(binary)
         .arg("--version")

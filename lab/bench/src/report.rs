@@ -23,9 +23,9 @@ type FigureOf = fn(&Trial) -> Option<f64>;
 /// A column: its name, its figure, and the number of decimals.
 type Column = (&'static str, FigureOf, usize);
 
-/// A floor that uses more than this share of Node's CPU is not a floor.
+/// Largest share of Node's CPU that the floor may use. Above it, it is no lower bound.
 const FLOOR_MAX: f64 = 0.2;
-/// Largest spread of a ratio, as a share of its median. A ratio with a larger one proves nothing.
+/// Largest spread of a ratio, as a share of its median. A larger spread means a noisy machine.
 const SPREAD_MAX: f64 = 0.25;
 
 const CPU: Column = ("CPU µs/message", |t| Some(t.cpu_us_per_message), 2);
@@ -73,27 +73,28 @@ pub(crate) struct Report {
     cases: Vec<Case>,
 }
 
+/// The median of a figure over the repetitions, with the least and the greatest value.
 #[derive(Debug, Clone, Copy)]
 struct Figure {
     median: f64,
     least: f64,
     most: f64,
-    of_several: bool,
+    has_spread: bool,
 }
 
 impl Figure {
-    fn of(mut values: Vec<f64>) -> Option<Self> {
+    fn from_values(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
         let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { median: f64::midpoint(low, high), least, most, of_several: values.len() > 1 })
+        Some(Self { median: f64::midpoint(low, high), least, most, has_spread: values.len() > 1 })
     }
 
     /// Formats the median, as in "12.30"; over several repetitions with its spread, as in "12.30
     /// (11.90–12.80)".
     fn text(self, digits: usize) -> String {
-        let Self { median, least, most, of_several } = self;
-        let spread = if of_several {
+        let Self { median, least, most, has_spread } = self;
+        let spread = if has_spread {
             format!(" ({least:.digits$}–{most:.digits$})")
         } else {
             String::new()
@@ -107,27 +108,27 @@ impl Figure {
     }
 }
 
-/// The steps of one consumer in one case that count.
+/// The steps of one consumer in one case, without those that were refused.
 struct Row<'a> {
     kind: Kind,
-    good: Vec<&'a Trial>,
+    counted: Vec<&'a Trial>,
 }
 
 impl Row<'_> {
     fn figure(&self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
-        Figure::of(self.good.iter().filter_map(|trial| of(trial)).collect())
+        Figure::from_values(self.counted.iter().filter_map(|trial| of(trial)).collect())
     }
 
     fn ratio_to(&self, base: &Self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
         let ratio = |trial: &&Trial| {
-            let paired = base.good.iter().find(|other| other.repetition == trial.repetition)?;
+            let paired = base.counted.iter().find(|other| other.repetition == trial.repetition)?;
             Some(of(trial)? / of(paired).filter(|figure| *figure > 0.0)?)
         };
-        Figure::of(self.good.iter().filter_map(ratio).collect())
+        Figure::from_values(self.counted.iter().filter_map(ratio).collect())
     }
 
     fn sum(&self, of: impl Fn(&Trial) -> u64) -> u64 {
-        self.good.iter().map(|trial| of(trial)).sum()
+        self.counted.iter().map(|trial| of(trial)).sum()
     }
 
     fn lost(&self) -> u64 {
@@ -139,19 +140,19 @@ impl Row<'_> {
     }
 
     fn kills(&self) -> impl Iterator<Item = &Kills> {
-        self.good.iter().filter_map(|trial| trial.kills.as_ref())
+        self.counted.iter().filter_map(|trial| trial.kills.as_ref())
     }
 
     /// Formats the losses and duplicates, as in "0, 0", followed by a remark if the consumer lost
     /// data, stored rows twice, or did not come back.
-    fn account(&self) -> String {
-        if self.good.is_empty() {
-            return none();
+    fn losses(&self) -> String {
+        if self.counted.is_empty() {
+            return dash();
         }
         let (lost, twice) = (self.lost(), self.twice());
         // Rows that a dead consumer has not stored may still be in the broker's queue.
         let remark = match self.kills().find_map(|kills| kills.gone.as_ref()) {
-            Some(why) => format!(" **did not come back**: {}", why.replace(['|', '\n'], " ")),
+            Some(reason) => format!(" **did not come back**: {}", reason.replace(['|', '\n'], " ")),
             None if lost > 0 => " **loses data**".to_owned(),
             None if twice > 0 => " **stores twice**".to_owned(),
             None => String::new(),
@@ -160,14 +161,15 @@ impl Row<'_> {
     }
 }
 
-fn none() -> String {
+fn dash() -> String {
     "–".to_owned()
 }
 
 impl Report {
     pub(crate) fn new(machine: Machine, cases: &[Case], binaries: Option<&Binaries>) -> Self {
         let kinds: BTreeSet<Kind> = cases.iter().flat_map(|case| case.kinds.clone()).collect();
-        let missing = |kind: &Kind| Some((kind.name(), binaries?.missing(*kind)?.to_owned()));
+        let missing =
+            |kind: &Kind| Some((kind.name(), binaries?.unavailable_reason(*kind)?.to_owned()));
         Self {
             machine,
             missing: kinds.iter().filter_map(missing).collect(),
@@ -186,9 +188,9 @@ impl Report {
     /// Returns `true` if every available consumer has a figure that counts in each of its cases.
     pub(crate) fn is_complete(&self) -> bool {
         let is_available = |row: &&Row<'_>| !self.missing.contains_key(row.kind.name());
-        self.cases
-            .iter()
-            .all(|case| self.rows(case).iter().filter(is_available).all(|row| !row.good.is_empty()))
+        self.cases.iter().all(|case| {
+            self.rows(case).iter().filter(is_available).all(|row| !row.counted.is_empty())
+        })
     }
 
     fn trials_of(&self, case: &Case, kind: Kind) -> impl Iterator<Item = &Trial> {
@@ -200,9 +202,9 @@ impl Report {
     fn rows(&self, case: &Case) -> Vec<Row<'_>> {
         let mut kinds = case.kinds.clone();
         kinds.sort_unstable();
-        let good =
+        let counted =
             |kind| self.trials_of(case, kind).filter(|trial| trial.refused.is_empty()).collect();
-        kinds.into_iter().map(|kind| Row { kind, good: good(kind) }).collect()
+        kinds.into_iter().map(|kind| Row { kind, counted: counted(kind) }).collect()
     }
 
     pub(crate) fn markdown(&self) -> String {
@@ -212,8 +214,8 @@ impl Report {
             self.machine.in_words()
         );
         out += &self.headlines().map_or(String::new(), |table| table.markdown() + "\n");
-        for (name, why) in &self.missing {
-            out += &format!("- missing: {name}: {why}\n");
+        for (name, reason) in &self.missing {
+            out += &format!("- missing: {name}: {reason}\n");
         }
         for case in &self.cases {
             let rows = self.rows(case);
@@ -261,12 +263,12 @@ impl Report {
                     let (ratio, figure) = (row.ratio_to(base, of)?, row.figure(of)?);
                     Some(format!("{:.2} ({:.digits$} {unit})", ratio.median, figure.median))
                 };
-                cells.push(cell().unwrap_or_else(none));
+                cells.push(cell().unwrap_or_else(dash));
             }
             cells.extend(
                 killed
                     .iter()
-                    .map(|rows| find(rows, kind).map_or_else(none, |at| rows[at].account())),
+                    .map(|rows| find(rows, kind).map_or_else(dash, |index| rows[index].losses())),
             );
             table.rows.push(cells);
         }
@@ -316,7 +318,7 @@ impl Report {
         let cell =
             |case: &&Case| Some(self.rows(case).first()?.ratio_to(base.first()?, CPU.1)?.text(2));
         let mut table = Table::of(cases.iter().map(|case| case.name.clone()));
-        table.rows.push(cases.iter().map(|case| cell(case).unwrap_or_else(none)).collect());
+        table.rows.push(cases.iter().map(|case| cell(case).unwrap_or_else(dash)).collect());
         Some(table)
     }
 }
@@ -331,14 +333,14 @@ fn cost_table(rows: &[Row<'_>]) -> Table {
     let mut table = Table::of(names.chain(["messages", "lost, twice"]));
     for (index, row) in rows.iter().enumerate() {
         let cell = |(_, of, digits): &&Column| {
-            let Some(figure) = row.figure(of) else { return none() };
+            let Some(figure) = row.figure(of) else { return dash() };
             let ratio = row.ratio_to(&rows[0], of).filter(|_| index > 0);
             figure.text(*digits)
                 + &ratio.map_or(String::new(), |ratio| format!("; × {}", ratio.text(2)))
         };
         let cells = once(row.kind.name().to_owned()).chain(columns.iter().map(cell));
         table.rows.push(
-            cells.chain([row.sum(|trial| trial.messages).to_string(), row.account()]).collect(),
+            cells.chain([row.sum(|trial| trial.messages).to_string(), row.losses()]).collect(),
         );
     }
     table
@@ -355,10 +357,10 @@ fn kills_table(rows: &[Row<'_>]) -> Table {
             row.kind.name().to_owned(),
             sum(|kills| u64::from(kills.count)),
             row.sum(|trial| trial.messages).to_string(),
-            row.account(),
+            row.losses(),
             sum(|kills| kills.duplicates_raw),
             sum(|kills| kills.no_subscriber),
-            longest.map_or_else(none, |ms| format!("{:.2} s", ms / 1e3)),
+            longest.map_or_else(dash, |ms| format!("{:.2} s", ms / 1e3)),
         ]);
     }
     table

@@ -19,6 +19,7 @@ use crate::kind::Kind;
 
 /// Longest wait for the broker's count. Mosquitto publishes it each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
+
 /// The servers on both sides of a consumer: a broker or the firehose, the engine or the sink.
 pub(crate) struct Servers {
     pub(crate) firehose: Option<Firehose>,
@@ -34,7 +35,7 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn start(case: &Case, kind: Kind, milepost: &Path, folder: &Path) -> Result<Self> {
-        let (broker, firehose, mqtt_port, first) = match case.source {
+        let (broker, firehose, mqtt_port, first_seq) = match case.source {
             Source::Mosquitto => {
                 let broker = Broker::start(folder)?;
                 let port = broker.port;
@@ -47,7 +48,7 @@ impl Servers {
             }
         };
         let (engine, sink, clickhouse_url) = if case.store == Store::Sink {
-            let sink = Sink::start(case.drivers, first)?;
+            let sink = Sink::start(case.drivers, first_seq)?;
             let url = sink.url();
             (None, Some(sink), url)
         } else {
@@ -89,9 +90,10 @@ impl Servers {
             .map_or_else(|_| in_sink(), |rows| rows - self.rows_before)
     }
 
-    pub(crate) fn inserts_took(&self) -> Vec<Duration> {
-        let at_sink = || self.sink.as_ref().map_or(Vec::new(), Sink::took);
-        self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::inserts_took)
+    /// Returns the durations of all inserts so far, as the proxy or the sink measured them.
+    pub(crate) fn insert_durations(&self) -> Vec<Duration> {
+        let at_sink = || self.sink.as_ref().map_or(Vec::new(), Sink::insert_durations);
+        self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::insert_durations)
     }
 
     /// Returns the tables of the engine.

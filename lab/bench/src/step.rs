@@ -1,4 +1,5 @@
-//! One step: fresh servers, one consumer, the load, and the verification.
+//! Measures one step: starts fresh servers and one consumer, sends the load, and verifies the
+//! store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,17 +7,17 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::cases::{Case, WARM_UP_SECONDS};
-use crate::consumer::{Binaries, Consumer, Place};
-use crate::figures::{figures, figures_of_engine, quantiles_ms};
+use crate::consumer::{Binaries, Consumer, RunConfig};
+use crate::figures::{charge_by_engine_rows, compute_figures, quantiles_ms};
 use crate::kill;
 use crate::kind::Kind;
-use crate::load::{DRAINED_WITHIN, Load, QUIET, Sent, check_the_count, sample, wait_until_quiet};
+use crate::load::{DRAINED_WITHIN, Load, QUIET, Sent, check_count, sample, wait_until_quiet};
 use crate::servers::Servers;
 use crate::trial::Trial;
 
 /// Time after the load within which the last rows are usually stored.
 const STORED_WITHIN: Duration = Duration::from_secs(20);
-const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The step to measure, with the programs and the folder it uses.
 pub(crate) struct Stage<'a> {
@@ -55,14 +56,14 @@ impl Stage<'_> {
         let servers = Servers::start(case, self.kind, &self.binaries.milepost, folder)?;
         let version = servers.engine().and_then(|engine| engine.query("SELECT version()"));
         trial.engine_version = version.ok().map(|text| text.trim().to_owned());
-        let place = Place {
+        let config = RunConfig {
             folder,
             mqtt_port: servers.mqtt_port,
             clickhouse_url: &servers.clickhouse_url,
             qos: case.qos,
             connections: case.connections,
         };
-        let start = || Consumer::start(self.kind, self.binaries, &place);
+        let start = || Consumer::start(self.kind, self.binaries, &config);
         let mut consumer = start()?;
         trial.start_to_subscribed_ms = consumer.wait_until_ready()?.as_secs_f64() * 1e3;
         if case.kills > 0 {
@@ -70,22 +71,22 @@ impl Stage<'_> {
         }
         let load = Load::start(case, &servers)?;
         trial.samples = sample(case, &load, &servers, &mut consumer)?;
-        figures(trial, case)?;
+        compute_figures(trial, case)?;
         let sent = load.finish(&servers)?;
         trial.messages = sent.messages;
         verify(trial, &servers, &sent)?;
-        figures_of_engine(trial, case, servers.stored());
+        charge_by_engine_rows(trial, case, servers.stored());
         let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
-        trial.flush_ms = quantiles_ms(servers.inserts_took().split_off(warm_up_inserts));
+        trial.flush_ms = quantiles_ms(servers.insert_durations().split_off(warm_up_inserts));
         consumer.process.signal("TERM")?;
-        // A consumer that does not exit in time is killed. What it stored has already been
-        // verified.
-        let _ = consumer.process.wait(LEAVE_WITHIN);
+        // A consumer that does not exit in time is killed when it is dropped. The rows that it
+        // stored have already been verified.
+        let _ = consumer.process.wait(EXIT_WITHIN);
         Ok(())
     }
 }
 
-/// Compares what is stored with what was sent, and refuses a generator whose counts disagree.
+/// Compares the fixes stored with those sent, and refuses a generator whose counts disagree.
 fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
     let mut settled = true;
     let (lost, duplicates) = match (&sent.manifest, &servers.sink) {
@@ -107,16 +108,16 @@ fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
         (None, None) => bail!("the fleet has no manifest"),
     };
     if let Some(manifest) = &sent.manifest {
-        check_the_count(trial, servers, manifest)?;
+        check_count(trial, servers, manifest)?;
     }
     if let Some(firehose) = &servers.firehose {
         firehose.faults().into_iter().for_each(|fault| trial.refuse(false, fault));
-        if firehose.sent() != firehose.dealt() {
+        if firehose.sent() != firehose.assigned() {
             trial.refuse(
                 false,
                 format!(
-                    "the firehose dealt {} messages, but wrote {}",
-                    firehose.dealt(),
+                    "the firehose assigned {} messages, but wrote {}",
+                    firehose.assigned(),
                     firehose.sent()
                 ),
             );

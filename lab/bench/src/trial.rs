@@ -7,12 +7,12 @@ pub(crate) struct Trial {
     pub(crate) case: String,
     pub(crate) consumer: String,
     pub(crate) repetition: u32,
-    /// Reasons why the figures do not count.
+    /// Reasons for which the figures do not count.
     pub(crate) refused: Vec<String>,
-    /// `true` if the machine, not the consumer, caused a refusal, so that the step is worth
-    /// repeating.
+    /// `true` if a refusal was caused by the machine, not by the consumer, so another attempt may
+    /// succeed.
     #[serde(skip)]
-    pub(crate) may_differ_next_time: bool,
+    pub(crate) is_worth_repeating: bool,
     /// Messages sent in the whole step, warm-up included.
     pub(crate) messages: u64,
     /// Messages per second that the generator sent in the counted seconds.
@@ -53,13 +53,12 @@ pub(crate) struct Sample {
     /// Rows that the engine has written; set only in the first and the last counted sample.
     #[serde(skip)]
     pub(crate) engine_rows: Option<u64>,
-    /// CPU time of everything on the machine that is neither idle nor part of the benchmark, in
-    /// seconds.
+    /// CPU time so far of everything on the machine outside the benchmark, in seconds.
     pub(crate) others_cpu_seconds: f64,
 }
 
 impl Trial {
-    pub(crate) fn in_a_line(&self) -> String {
+    pub(crate) fn one_line(&self) -> String {
         if !self.refused.is_empty() {
             return format!("REFUSED: {}", self.refused.join("; "));
         }
@@ -67,7 +66,7 @@ impl Trial {
         if let Some(Kills { count, back_after_ms, gone, .. }) = &self.kills {
             let worst = back_after_ms.iter().copied().fold(0.0, f64::max) / 1e3;
             let back = format!("back after {worst:.2} s");
-            let back = gone.as_ref().map_or(back, |why| format!("did not come back: {why}"));
+            let back = gone.as_ref().map_or(back, |reason| format!("did not come back: {reason}"));
             return format!("{count} kills, lost {lost}, twice {twice}, {back}");
         }
         format!(
@@ -76,9 +75,10 @@ impl Trial {
         )
     }
 
-    pub(crate) fn refuse(&mut self, machine: bool, why: String) {
-        self.may_differ_next_time |= machine;
-        self.refused.push(why);
+    /// Marks the figures as not counting. `may_retry`: another attempt may succeed.
+    pub(crate) fn refuse(&mut self, may_retry: bool, reason: String) {
+        self.is_worth_repeating |= may_retry;
+        self.refused.push(reason);
     }
 }
 
@@ -94,6 +94,6 @@ pub(crate) struct Kills {
     /// Messages that the broker answered with "no matching subscribers". The fleet sent them again,
     /// so they are not lost here; devices that ignore the reason code would lose them.
     pub(crate) no_subscriber: u64,
-    /// Why the consumer did not come back.
+    /// Reason for which the consumer did not come back.
     pub(crate) gone: Option<String>,
 }

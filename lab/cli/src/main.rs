@@ -1,6 +1,6 @@
-//! `lab faults` tests the guarantees, `lab replicas` those that need several ClickHouse servers,
-//! `lab bench` measures the cost, and `lab story` repeats the experiment of the story. `lab floor`
-//! is the cheapest possible consumer, the yardstick of the benchmark.
+//! `lab faults` tests the guarantees, and `lab replicas` those that need several ClickHouse
+//! servers. `lab bench` measures the cost, and `lab story` repeats the experiment of the story.
+//! `lab floor` is the cheapest possible consumer, the yardstick of the benchmark.
 
 mod replicas;
 
@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab_stand_ins::floor;
 
-/// Exit code if something does not hold, or could not be measured.
-const NOT_GOOD: u8 = 1;
+/// Exit code if a row does not hold, or a figure could not be measured.
+const FAILED: u8 = 1;
 /// Exit code if no verdict is possible: wrong usage, or a program that does not start.
-const CANNOT_TELL: u8 = 2;
+const NO_VERDICT: u8 = 2;
 
 /// The laboratory of milepost: tests its guarantees, and measures its cost.
 #[derive(Parser)]
@@ -24,10 +24,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Real programs with faults between them; prints what was lost, what was stored twice, and the
-    /// recovery times
+    /// Real programs with faults between them; prints losses, duplicates and recovery times
     Faults(lab_faults::Arguments),
-    /// Milepost on your own replicas, which your own commands kill, cut off and start again
+    /// Milepost on your own replicas, which commands of yours kill, cut off and start again
     Replicas(replicas::Arguments),
     /// Milepost compared with Node, Telegraf and the floor under the same load; or another
     /// benchmark, with --what
@@ -44,7 +43,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { CANNOT_TELL.into() } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { NO_VERDICT.into() } else { ExitCode::SUCCESS };
         }
     };
     let outcome = match arguments.command {
@@ -56,10 +55,10 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => NOT_GOOD.into(),
+        Ok(false) => FAILED.into(),
         Err(failure) => {
             eprintln!("lab: {failure:#}");
-            CANNOT_TELL.into()
+            NO_VERDICT.into()
         }
     }
 }

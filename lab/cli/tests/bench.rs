@@ -1,4 +1,4 @@
-//! Tests of the benchmark itself: its report must show the fault of a consumer.
+//! Tests of the benchmark itself: its report must show the faults of a consumer.
 
 use std::process::Command;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 const COST: &str = "--only sink-10k-qos0 --seconds 2 --repetitions 1";
 const KILL: &str = "--only kill-9 --seconds 8";
-/// Largest number of runs with a floor that acknowledges before the insert, until a kill meets
+/// Largest number of runs of a floor that acknowledges before the insert, until a kill finds
 /// acknowledged messages in its memory.
-const TRIES_MAX: u32 = 4;
+const RUNS_MAX: u32 = 4;
 
 /// Runs one step of the floor with these arguments. Returns its figures and the page.
-fn measured(step: &str, arguments: &[&str]) -> Result<(Value, String)> {
+fn run_step(step: &str, arguments: &[&str]) -> Result<(Value, String)> {
     let results = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(format!("bench --consumer floor --tries 5 --busy {step}").split(' '));
@@ -29,7 +29,7 @@ fn measured(step: &str, arguments: &[&str]) -> Result<(Value, String)> {
 }
 
 fn cost(arguments: &[&str]) -> Result<Value> {
-    Ok(measured(COST, arguments)?.0)
+    Ok(run_step(COST, arguments)?.0)
 }
 
 #[test]
@@ -75,14 +75,14 @@ fn busy_machine_is_refused() {
 }
 
 /// A consumer that keeps its session and acknowledges after its insert must pass. For one that
-/// acknowledges before the insert, the report must show lost data. A broker without CPU time may
-/// not have read an acknowledgement when the socket is reset. It then sends those messages again,
-/// and nothing is lost.
+/// acknowledges before the insert, the report must show lost data. On a busy machine the broker may
+/// not have read those acknowledgements when the kill resets the socket. It then redelivers the
+/// messages, and nothing is lost.
 #[test]
 #[ignore = "depends on the moment of a kill, so it needs an idle machine: `make faults` runs it"]
 fn acknowledgement_before_the_insert_is_found() {
     let session = ["--session", "kept"];
-    let (honest, markdown) = measured(KILL, &session).unwrap();
+    let (honest, markdown) = run_step(KILL, &session).unwrap();
     assert_eq!(
         (&honest["kills"]["count"], &honest["lost"], &honest["duplicates"]),
         (&3.into(), &0.into(), &0.into()),
@@ -94,19 +94,18 @@ fn acknowledgement_before_the_insert_is_found() {
     assert_eq!(honest["kills"]["no_subscriber"], 0, "{honest}");
     assert!(!markdown.contains("loses data"), "{markdown}");
 
-    // On a busy machine the messages may still be in the socket at each kill, so that none was
-    // acknowledged too early.
+    // One run may lose nothing, see above.
     let mut lost = 0;
-    for _ in 0..TRIES_MAX {
-        let (hasty, markdown) =
-            measured(KILL, &[&session[..], &["--acknowledge-first"]].concat()).unwrap();
-        lost = hasty["lost"].as_u64().unwrap();
+    for _ in 0..RUNS_MAX {
+        let (early, markdown) =
+            run_step(KILL, &[&session[..], &["--acknowledge-first"]].concat()).unwrap();
+        lost = early["lost"].as_u64().unwrap();
         assert_eq!(markdown.contains("**loses data**"), lost > 0, "{markdown}");
         if lost > 1_000 {
             return;
         }
     }
     panic!(
-        "in {TRIES_MAX} runs with early acknowledgements, no more than 1,000 fixes were lost: {lost}"
+        "in {RUNS_MAX} runs with early acknowledgements, no more than 1,000 fixes were lost: {lost}"
     );
 }

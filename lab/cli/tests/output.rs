@@ -1,4 +1,4 @@
-//! The output of `lab` when its reader has left.
+//! The output of `lab` when the reader of its pipe has closed it.
 
 use std::process::{Command, Stdio};
 

@@ -1,14 +1,14 @@
-//! Brokers with tight limits, or with the behaviour of EMQX: there a session is one process, which
-//! is killed when it falls behind.
+//! Brokers with tight limits, or with the behaviour of EMQX, where a session is one process that is
+//! killed when it falls behind.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lab_harness::proxy::Fault as Bad;
+use lab_harness::proxy::Fault;
 use lab_stack::wait_until;
 
-use crate::outage_rows::take_all_unacked;
+use crate::outage_rows::receive_all_unacked;
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
@@ -65,16 +65,17 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// Fails unless the fleet holds the rate of the row: otherwise the row proves nothing.
+/// Publishes for `seconds`. Fails if the fleet sends less than 95 % of the row's rate, because the
+/// row then proves nothing.
 fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
-    const HELD: f64 = 0.95;
+    const MIN_SHARE: f64 = 0.95;
     let before = scene.sent();
     sleep(Duration::from_secs(seconds.into()));
     let rate = (scene.sent() - before) as f64 / f64::from(seconds);
     let connected = scene.members[0].process.metric("mqtt_connected")?;
     eprintln!("    {rate:.0} messages/s, {connected} connections");
     ensure!(
-        rate >= HELD * scene.rate(),
+        rate >= MIN_SHARE * scene.rate(),
         "the fleet sent only {rate:.0} messages/s, so no verdict is possible"
     );
     Ok(())
@@ -82,11 +83,11 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
 
 /// Kills a member. Its sessions end, and their messages go to the other member.
 fn member_gone(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let mut killed = scene.members.remove(0);
     killed.process.process.kill()?;
     wait_until("the sessions of the killed member have ended", SETTLE, || {
-        Ok(!scene.tell_broker("sessions")?.contains(&killed.client_id))
+        Ok(!scene.control_broker("sessions")?.contains(&killed.client_id))
     })
 }
 
@@ -94,7 +95,7 @@ fn member_gone(scene: &mut Scene) -> Result<()> {
 /// replacement with the same client id must take the session over first.
 fn replaced(scene: &mut Scene) -> Result<()> {
     for _ in 0..2 {
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         scene.members[0].process.process.kill()?;
         sleep(Duration::from_secs(6));
         scene.restart_member(0)?;
@@ -106,23 +107,22 @@ fn replaced(scene: &mut Scene) -> Result<()> {
 /// Kills a session at the broker. The messages that the broker had not sent are gone with it; those
 /// that milepost has received must be stored.
 fn session_killed(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Refuse);
-    take_all_unacked(scene)?;
-    scene.tell_broker("kill member")?;
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Refuse);
+    receive_all_unacked(scene)?;
+    scene.control_broker("kill member")?;
     wait_until("milepost reports the lost sessions", SETTLE, || {
         Ok(scene.members[0].process.metric("mqtt_sessions_lost_at_risk_total")? > 0.0)
     })?;
     let log = scene.members[0].process.process.log()?;
     ensure!(log.contains("check_oom_shutdown"), "the log does not name the likely cause");
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
-/// Resumes a session of 600,000 messages: its takeover takes the broker longer than most clients
-/// wait.
+/// Resumes a session of 600,000 messages, for which the broker needs longer than most clients wait.
 fn queued(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     let before = scene.sent();
@@ -141,14 +141,14 @@ fn queued(scene: &mut Scene) -> Result<()> {
 /// Restarts a member with fewer connections. The sessions of unused client ids must end, or they
 /// receive their share of the messages until they expire.
 fn ids_left(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     sleep(Duration::from_secs(1));
     scene.set("MQTT__CONNECTIONS", "2");
     scene.restart_member(0)?;
     wait_until("only two sessions are left", SETTLE, || {
-        let sessions = scene.tell_broker("sessions").context("the broker does not answer")?;
+        let sessions = scene.control_broker("sessions").context("the broker does not answer")?;
         Ok(sessions.lines().filter(|line| line.starts_with("member-0")).count() == 2)
     })?;
     let window = scene.members[0].process.metric("mqtt_window")?;

@@ -11,21 +11,23 @@ use lab_harness::proxy::Fault;
 use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
-use crate::scene::{Scene, UNDONE};
+use crate::scene::{EXIT_UNDONE, Scene};
 
 const NODE_AWAY: Duration = Duration::from_secs(10);
-/// Time for which a session is cut off; longer than the delay before a reconnect.
+/// Time for which a session cannot reach its node; longer than the delay before a reconnect.
 const CUT_OFF: Duration = Duration::from_secs(10);
-/// Session expiry of the row with a hung node; shorter than two timeouts of CONNACK.
+/// Session expiry of the row with a hung node; shorter than two CONNACK timeouts of 30 s.
 const HUNG_EXPIRY: &str = "45s";
-/// Session expiry of the row that reduces the sessions; shorter than emptying sixty sessions one
-/// after the other, at a second each.
+/// Session expiry of the row that reduces the number of sessions. Emptying the sixty surplus
+/// sessions one after the other, at a second each, would take longer.
 const SHRINK_EXPIRY: &str = "20s";
+/// Time after which every surplus session has been emptied or has expired.
 const SHRUNK_AFTER: Duration = Duration::from_secs(60);
 
 pub(crate) fn all() -> Vec<Row> {
-    let killed =
-        |name, what, strategy| row(name, what, (1_500, 25), node_killed).on_cluster(strategy);
+    let killed = |name, description, strategy| {
+        row(name, description, (1_500, 25), node_killed).on_cluster(strategy)
+    };
     vec![
         killed("node-killed", "a cluster's node killed for 10 s, strategy local", "local"),
         killed(
@@ -61,21 +63,21 @@ pub(crate) fn all() -> Vec<Row> {
 /// Kills a node for ten seconds. The messages in its sessions are lost in any case; with the
 /// strategy `local` there are none, because nobody publishes to this node.
 fn node_killed(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.tell_broker("node 0 down")?;
+    scene.wait_for_unacked(0)?;
+    scene.control_broker("node 0 down")?;
     sleep(NODE_AWAY);
-    scene.tell_broker("node 0 up")?;
+    scene.control_broker("node 0 up")?;
     scene.wait_until_recovered(SETTLE)?;
     let (held, ghosts) = (counter(scene, "lost_with_node ")?, counter(scene, "given_to_ghosts ")?);
     eprintln!(
         "    {held} messages were lost with the node's sessions, {ghosts} were given to its ghosts"
     );
-    scene.may_be_lost = held + ghosts;
+    scene.allowed_losses = held + ghosts;
     Ok(())
 }
 
 fn counter(scene: &Scene, name: &str) -> Result<u64> {
-    let counters = scene.tell_broker("counters")?;
+    let counters = scene.control_broker("counters")?;
     let value = counters.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     value.with_context(|| format!("no counter {name}"))
 }
@@ -83,8 +85,8 @@ fn counter(scene: &Scene, name: &str) -> Result<u64> {
 /// Hangs a node, so that its CONNACKs never arrive. The sessions must survive: the other node takes
 /// them over before they expire.
 fn node_hung(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.tell_broker("node 0 hang")?;
+    scene.wait_for_unacked(0)?;
+    scene.control_broker("node 0 hang")?;
     scene.members[0].process.process.kill()?;
     scene.restart_member(0)?;
     let began = Instant::now();
@@ -93,9 +95,9 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
     let is_moved = || Ok(readyz().is_ok_and(|page| page.contains("sessions: 4")));
     wait_until("all sessions are on the node that answers", SETTLE, is_moved)?;
     eprintln!("    all sessions were on the other node after {:?}", began.elapsed());
-    scene.tell_broker("node 0 up")?;
+    scene.control_broker("node 0 up")?;
     scene.wait_until_recovered(SETTLE)?;
-    scene.may_be_lost = counter(scene, "lost_in_takeovers ")?;
+    scene.allowed_losses = counter(scene, "lost_in_takeovers ")?;
     Ok(())
 }
 
@@ -104,7 +106,7 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
 /// move back.
 fn takeover(scene: &mut Scene) -> Result<()> {
     for _ in 0..5 {
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         let before = scene.metric("mqtt_reconnects_total")?;
         scene.mqtt.set(Fault::Cut);
         // Wait for both sessions, so that each cut hits both. The delay before a reconnect grows,
@@ -127,14 +129,14 @@ fn takeover(scene: &mut Scene) -> Result<()> {
     eprintln!("    {takeovers} sessions were taken over, which lost {lost}");
     scene.violation = (takeovers != 2)
         .then(|| format!("{takeovers} takeovers, not one for each of the node's two sessions"));
-    scene.may_be_lost = lost;
+    scene.allowed_losses = lost;
     Ok(())
 }
 
-/// Reduces the number of sessions. The surplus ones collect messages until they are unsubscribed,
-/// and lose them when they expire.
+/// Restarts the member with fewer connections. The surplus sessions collect messages until they are
+/// unsubscribed, and lose those that are left when they expire.
 fn shrink(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     scene.set("MQTT__CONNECTIONS", "4");
@@ -144,15 +146,18 @@ fn shrink(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Ends a member that cannot ask its peers whether they stay. Its exit code reports that, and a
-/// member that returns soon has lost nothing.
+/// Ends members that cannot ask their peers whether any stays. Each keeps its session, reports that
+/// by its exit code, and loses nothing if it returns soon.
 fn peers_unreachable(scene: &mut Scene) -> Result<()> {
     scene.set("SHUTDOWN__LEAVE", "false");
     for n in 0..2 {
-        scene.meet_unacked(n)?;
+        scene.wait_for_unacked(n)?;
         let code = scene.members[n].process.terminate(SETTLE)?;
         let log = scene.members[n].process.process.log()?;
-        ensure!(code == UNDONE, "no peer answered, but the member ended with exit code {code}");
+        ensure!(
+            code == EXIT_UNDONE,
+            "no peer answered, but the member ended with exit code {code}"
+        );
         ensure!(
             log.lines().any(|line| line.contains("WARN") && line.contains("shutdown.leave")),
             "no WARN line names shutdown.leave"

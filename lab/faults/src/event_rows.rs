@@ -12,8 +12,8 @@ use crate::harm_rows::{fix, publish};
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
-/// A fence whose eastern edge is between the two places of a shuttle, which is a driver that goes
-/// back and forth. The places are too close to each other to count as a jump.
+/// A fence whose eastern edge lies between the two places of the shuttles: drivers that move back
+/// and forth. The places are too close to each other to count as a jump.
 const FENCE: &str = r#"{"type":"Feature","properties":{"name":"pier"},"geometry":{"type":"Polygon",
     "coordinates":[[[0,0],[0.1,0],[0.1,0.1],[0,0.1],[0,0]]]}}"#;
 const PLACES: [f64; 2] = [0.1004, 0.0996];
@@ -36,7 +36,7 @@ pub(crate) fn all() -> Vec<Row> {
 /// makes no event, so some crossings may have none.
 fn events(scene: &mut Scene) -> Result<()> {
     let fence = scene.write("fence.json", FENCE)?;
-    scene.call(&["fences", "import", &fence])?;
+    scene.run_command(&["fences", "import", &fence])?;
     let mut watcher = start(scene)?;
     let mut crossed = BTreeSet::new();
     let mut expected = BTreeSet::new();
@@ -47,7 +47,7 @@ fn events(scene: &mut Scene) -> Result<()> {
                 watcher = start(scene)?;
             }
             10 => {
-                scene.meet_unacked(0)?;
+                scene.wait_for_unacked(0)?;
                 scene.kill_and_restart(0)?;
             }
             20 => {
@@ -97,7 +97,7 @@ fn events(scene: &mut Scene) -> Result<()> {
 }
 
 fn start(scene: &Scene) -> Result<Process> {
-    let mut watcher = scene.start_beside("events")?;
+    let mut watcher = scene.start_command("events")?;
     wait_until("milepost events is watching", SETTLE, || {
         watcher.ensure_alive()?;
         Ok(watcher.log()?.contains("watching"))

@@ -1,31 +1,31 @@
 //! Adds two fields while a fleet publishes: `[fields.NAME]`, `milepost migrate`, and the members
 //! restart one after the other.
 //!
-//! The source keeps the value of one field from the beginning, so every fix has it in the end. The
-//! value of the other field is kept by each member only after its restart.
+//! The source stores the value of one field (`keep`) from the beginning, so every fix has it in the
+//! end. Each member stores the value of the other field only after its restart.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lab_harness::proxy::Fault as Bad;
+use lab_harness::proxy::Fault;
 use lab_stack::fields::{ADDED, SATELLITES, SOURCE, TABLES};
 use lab_stack::wait_until;
 use loadgen::format::Format;
 
 use crate::row::{Row, SETTLE, row};
-use crate::scene::{Scene, UNDONE};
+use crate::scene::{EXIT_UNDONE, Scene};
 
 const MEMBERS: usize = 2;
 const ENGINE_AWAY: Duration = Duration::from_secs(4);
 /// Time for which ClickHouse refuses inserts; longer than a batch may stay open.
 const REFUSED: Duration = Duration::from_millis(1_500);
-/// Event in every message of the fleet.
+/// Value of the field `tracker_event` in every message of the fleet.
 const EVENT: u32 = 0;
 
 pub(crate) fn all() -> Vec<Row> {
-    let added = |name, what, act| {
-        let row = row(name, what, (2_000, 30), act).members(2).in_format(Format::Teltonika);
+    let added = |name, description, act| {
+        let row = row(name, description, (2_000, 30), act).members(2).in_format(Format::Teltonika);
         SOURCE.iter().fold(row, |row, (key, value)| row.with(key, value))
     };
     vec![
@@ -51,7 +51,7 @@ pub(crate) fn all() -> Vec<Row> {
 fn restarted(scene: &mut Scene) -> Result<()> {
     add_fields(scene)?;
     for n in 0..MEMBERS {
-        scene.meet_unacked(n)?;
+        scene.wait_for_unacked(n)?;
         let code = scene.members[n].process.terminate(SETTLE)?;
         ensure!(code == 0, "a drain ended with exit code {code}");
         scene.restart_member(n)?;
@@ -60,13 +60,13 @@ fn restarted(scene: &mut Scene) -> Result<()> {
             wait_until_filled(scene)?;
         }
     }
-    judge(scene)
+    check_columns(scene)
 }
 
-/// Stops ClickHouse before `milepost migrate`, and again while the second member restarts. So spool
-/// files from before the migration are replayed into the new tables.
+/// Kills ClickHouse before `milepost migrate`, and again while the second member restarts. The
+/// members then replay spool files from before the migration into the migrated tables.
 fn outage(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.kill_engine()?;
     sleep(ENGINE_AWAY);
     let waiting = scene.metric("positions_in_spool")?;
@@ -75,16 +75,16 @@ fn outage(scene: &mut Scene) -> Result<()> {
     }
     scene.restart_engine()?;
     add_fields(scene)?;
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
-    ensure!(code == 0 || code == UNDONE, "a drain ended with exit code {code}");
+    ensure!(code == 0 || code == EXIT_UNDONE, "a drain ended with exit code {code}");
     scene.restart_member(0)?;
     scene.wait_until_recovered(SETTLE)?;
     wait_until_filled(scene)?;
     scene.kill_engine()?;
     sleep(ENGINE_AWAY);
     let code = scene.members[1].process.terminate(SETTLE)?;
-    ensure!(code == 0 || code == UNDONE, "a drain ended with exit code {code}");
+    ensure!(code == 0 || code == EXIT_UNDONE, "a drain ended with exit code {code}");
     scene.restart_member(1)?;
     scene.restart_engine()?;
     scene.wait_until_recovered(SETTLE)?;
@@ -92,11 +92,11 @@ fn outage(scene: &mut Scene) -> Result<()> {
         let empty = |member: &crate::scene::Member| member.process.metric("spool_batches");
         Ok(scene.members.iter().all(|member| empty(member).is_ok_and(|files| files == 0.0)))
     })?;
-    judge(scene)
+    check_columns(scene)
 }
 
-/// Kills each member while ClickHouse refuses inserts. Its messages are redelivered to a process
-/// that keeps more of their fields.
+/// Kills each member while ClickHouse refuses inserts. The broker redelivers its messages to a
+/// process that stores one field more.
 fn killed(scene: &mut Scene) -> Result<()> {
     kill_unsaved(scene, 0)?;
     add_fields(scene)?;
@@ -106,20 +106,20 @@ fn killed(scene: &mut Scene) -> Result<()> {
             wait_until_filled(scene)?;
         }
     }
-    judge(scene)
+    check_columns(scene)
 }
 
 fn kill_unsaved(scene: &mut Scene, n: usize) -> Result<()> {
-    scene.http.set(Bad::Refuse);
+    scene.http.set(Fault::Refuse);
     sleep(REFUSED);
-    scene.meet_unacked(n)?;
+    scene.wait_for_unacked(n)?;
     scene.kill_and_restart(n)?;
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     scene.wait_until_recovered(SETTLE)?;
     Ok(())
 }
 
-/// Adds the fields to the configuration of members that start from now on, and to the tables. The
+/// Adds the fields to the tables, and to the configuration of members that start from now on. The
 /// values that `keep` stored must be in their column at once.
 fn add_fields(scene: &mut Scene) -> Result<()> {
     for (key, value) in ADDED {
@@ -135,7 +135,7 @@ fn add_fields(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the first member, alone with the new configuration, has filled the other column.
+/// Waits until the first member has filled the other column; it alone has the new configuration.
 fn wait_until_filled(scene: &mut Scene) -> Result<()> {
     let rate = scene.rate();
     let filled = format!("SELECT countIf(tracker_event = {EVENT}) > {rate} FROM fleet.positions");
@@ -146,8 +146,9 @@ fn wait_until_filled(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Judges the columns after every member has restarted: from now on each fix must have both values.
-fn judge(scene: &mut Scene) -> Result<()> {
+/// Checks the columns after every member has restarted: each fix inserted from now on must have
+/// both values.
+fn check_columns(scene: &mut Scene) -> Result<()> {
     let now = scene.engine()?.query("SELECT now64(3, 'UTC')")?;
     let since = format!("FROM fleet.positions WHERE inserted_at > '{}'", now.trim());
     let rate = scene.rate();
@@ -160,23 +161,23 @@ fn judge(scene: &mut Scene) -> Result<()> {
     scene.wait_until_sent()?;
     scene.wait_until_recovered(SETTLE)?;
     let mut wrong = Vec::new();
-    let mut ask = |what: &str, sql: String| -> Result<()> {
+    let mut expect_none = |description: &str, sql: String| -> Result<()> {
         let count = scene.engine()?.query(&sql)?;
         if count.trim() != "0" {
-            wrong.push(format!("{} {what}", count.trim()));
+            wrong.push(format!("{} {description}", count.trim()));
         }
         Ok(())
     };
-    ask(
+    expect_none(
         "fixes after the last restart lack the value",
         format!("SELECT countIf(ifNull(tracker_event != {EVENT}, true)) {since}"),
     )?;
     for table in TABLES {
-        ask(
+        expect_none(
             &format!("rows of {table} lack the value that `keep` stored"),
             format!("SELECT countIf(ifNull(satellites != {SATELLITES}, true)) FROM fleet.{table}"),
         )?;
-        ask(
+        expect_none(
             &format!("rows of {table} differ from their attributes"),
             format!(
                 "SELECT countIf((tracker_event IS NULL) = mapContains(attributes, 'evt')) FROM fleet.{table}"
@@ -190,8 +191,9 @@ fn judge(scene: &mut Scene) -> Result<()> {
 }
 
 /// Adds a violation to those that the row has already observed.
-fn add_violation(scene: &mut Scene, what: &str) {
+fn add_violation(scene: &mut Scene, violation: &str) {
     let earlier = scene.violation.take();
-    scene.violation =
-        Some(earlier.map_or_else(|| what.to_owned(), |earlier| format!("{earlier}; {what}")));
+    scene.violation = Some(
+        earlier.map_or_else(|| violation.to_owned(), |earlier| format!("{earlier}; {violation}")),
+    );
 }

@@ -1,4 +1,4 @@
-//! Attacks on a public topic (malformed messages of every form, and floods of them), and a clock
+//! Attacks on a public topic (malformed messages of every kind, and floods of them), and a clock
 //! that jumps.
 
 use std::collections::BTreeMap;
@@ -41,8 +41,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// A message to publish, with the reason for which it must be rejected, if any.
-pub(crate) struct Harm {
+/// A message to publish, with the reason for which milepost must reject it; `None` for a valid one.
+pub(crate) struct Message {
     topic: String,
     payload: Vec<u8>,
     reason: Option<&'static str>,
@@ -52,9 +52,9 @@ pub(crate) struct Harm {
     properties: usize,
 }
 
-fn harm(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) -> Harm {
+fn message(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) -> Message {
     let (payload, reason) = (payload.into(), reason.into());
-    Harm {
+    Message {
         topic: TOPIC.to_owned(),
         payload,
         reason,
@@ -64,14 +64,14 @@ fn harm(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) ->
     }
 }
 
-/// Builds a valid message.
-pub(crate) fn fix(driver: &str, lat: f64, lng: f64, ts: i64) -> Harm {
+/// Returns a valid message.
+pub(crate) fn fix(driver: &str, lat: f64, lng: f64, ts: i64) -> Message {
     let payload = format!(r#"{{"lat":{lat},"lng":{lng},"ts":{ts}}}"#);
-    Harm { topic: format!("drivers/{driver}/gps"), ..harm(payload, None) }
+    Message { topic: format!("drivers/{driver}/gps"), ..message(payload, None) }
 }
 
 /// Publishes the messages, and returns when the broker has acknowledged all of them.
-pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
+pub(crate) fn publish(port: u16, messages: &[Message]) -> Result<()> {
     let mut options = MqttOptions::new(format!("harm-{}", fastrand::u32(..)), "127.0.0.1", port);
     options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
     let (client, mut connection) = Client::new(options, 1_000);
@@ -106,7 +106,7 @@ pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
     })
 }
 
-/// Returns the stored rejects by reason. A row may represent several.
+/// Returns the number of stored rejects by reason. A row of the table may represent several.
 fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
     let text =
         scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;
@@ -132,9 +132,9 @@ fn expect_rejects(scene: &Scene, expected: &BTreeMap<String, u64>) -> Result<()>
 
 fn reject_flood(scene: &mut Scene) -> Result<()> {
     const MESSAGES: u64 = 60_000;
-    scene.meet_unacked(0)?;
-    let flood: Vec<Harm> =
-        (0..MESSAGES).map(|n| harm(format!("nonsense {n}"), "invalid_json")).collect();
+    scene.wait_for_unacked(0)?;
+    let flood: Vec<Message> =
+        (0..MESSAGES).map(|n| message(format!("nonsense {n}"), "invalid_json")).collect();
     publish(scene.broker_port()?, &flood)?;
     expect_rejects(scene, &BTreeMap::from([("invalid_json".to_owned(), MESSAGES)]))?;
     let rows: u64 = scene.engine()?.query("SELECT count() FROM fleet.rejects")?.trim().parse()?;
@@ -144,7 +144,7 @@ fn reject_flood(scene: &mut Scene) -> Result<()> {
 }
 
 /// Returns the set of malformed messages, with some valid fixes among them.
-fn poison_set() -> Vec<Harm> {
+fn poison_set() -> Vec<Message> {
     let now = unix_ms();
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let points = |count: usize| {
@@ -160,47 +160,47 @@ fn poison_set() -> Vec<Harm> {
     };
     let good = format!(r#"{{"lat":1,"lng":2,"ts":{now},"seq":1}}"#);
     vec![
-        harm(nested(100_000), "wrong_shape"),
+        message(nested(100_000), "wrong_shape"),
         // An unknown field is ignored, however deeply nested.
-        harm(format!(r#"{{"lat":1,"lng":2,"ts":{now},"x":{}}}"#, nested(100_000)), None),
-        harm(&b"{\"lat\":1,\"lng\":2,\"x\":\"\xff\xfe\"}"[..], "invalid_utf8"),
-        harm(r#"{"lat":NaN,"lng":2}"#, "missing_field"),
-        harm(r#"{"lat":1e999,"lng":2}"#, "invalid_json"),
-        harm(r#"{"lat":1,"lng":2,"ts":1e999}"#, "invalid_json"),
+        message(format!(r#"{{"lat":1,"lng":2,"ts":{now},"x":{}}}"#, nested(100_000)), None),
+        message(&b"{\"lat\":1,\"lng\":2,\"x\":\"\xff\xfe\"}"[..], "invalid_utf8"),
+        message(r#"{"lat":NaN,"lng":2}"#, "missing_field"),
+        message(r#"{"lat":1e999,"lng":2}"#, "invalid_json"),
+        message(r#"{"lat":1,"lng":2,"ts":1e999}"#, "invalid_json"),
         // The last of duplicate keys wins.
-        harm(format!(r#"{{"lat":99,"lat":1,"lng":2,"ts":{now},"ts":{now}}}"#), None),
-        harm(r#"{"lat":1,"lng":2,"ts":"1970-01-01T00:00:00Z"}"#, "too_old"),
-        harm(r#"{"lat":1,"lng":2,"ts":"2100-01-01T00:00:00Z"}"#, "too_new"),
-        harm(r#"{"lat":1,"lng":2,"ts":-9223372036854775808}"#, "too_old"),
-        harm(r#"{"lat":1,"lng":2,"ts":18446744073709551615}"#, "too_new"),
-        harm("", "empty"),
-        harm("null", "wrong_shape"),
-        harm(points(10_000), None),
-        harm(points(10_001), "too_many_points"),
-        harm(vec![b' '; 1_000_001], "too_large"),
-        harm(vec![0; 10_000], "empty"),
-        Harm {
+        message(format!(r#"{{"lat":99,"lat":1,"lng":2,"ts":{now},"ts":{now}}}"#), None),
+        message(r#"{"lat":1,"lng":2,"ts":"1970-01-01T00:00:00Z"}"#, "too_old"),
+        message(r#"{"lat":1,"lng":2,"ts":"2100-01-01T00:00:00Z"}"#, "too_new"),
+        message(r#"{"lat":1,"lng":2,"ts":-9223372036854775808}"#, "too_old"),
+        message(r#"{"lat":1,"lng":2,"ts":18446744073709551615}"#, "too_new"),
+        message("", "empty"),
+        message("null", "wrong_shape"),
+        message(points(10_000), None),
+        message(points(10_001), "too_many_points"),
+        message(vec![b' '; 1_000_001], "too_large"),
+        message(vec![0; 10_000], "empty"),
+        Message {
             topic: format!("drivers/{}/gps", "x".repeat(65_000)),
-            ..harm(good.clone(), "bad_topic")
+            ..message(good.clone(), "bad_topic")
         },
-        Harm { topic: "drivers/a b/gps".to_owned(), ..harm(good.clone(), "bad_topic") },
-        Harm { qos: QoS::ExactlyOnce, ..harm(good.clone(), None) },
-        Harm { retain: true, ..harm(good.clone(), None) },
-        Harm { properties: 1_000, ..harm(good.clone(), None) },
-        harm(good, None),
+        Message { topic: "drivers/a b/gps".to_owned(), ..message(good.clone(), "bad_topic") },
+        Message { qos: QoS::ExactlyOnce, ..message(good.clone(), None) },
+        Message { retain: true, ..message(good.clone(), None) },
+        Message { properties: 1_000, ..message(good.clone(), None) },
+        message(good, None),
     ]
 }
 
 fn poison(scene: &mut Scene) -> Result<()> {
     const TIMES: u64 = 20;
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let set = poison_set();
     for _ in 0..TIMES {
         publish(scene.broker_port()?, &set)?;
         sleep(Duration::from_millis(200));
     }
     let mut expected = BTreeMap::new();
-    for reason in set.iter().filter_map(|harm| harm.reason) {
+    for reason in set.iter().filter_map(|message| message.reason) {
         *expected.entry(reason.to_owned()).or_insert(0) += TIMES;
     }
     expect_rejects(scene, &expected)?;
@@ -211,7 +211,7 @@ fn poison(scene: &mut Scene) -> Result<()> {
 }
 
 fn clock_back(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.set_clock(-3_600)?;
     let old =
         "SELECT count() FROM fleet.positions WHERE received_at < now64(3) - INTERVAL 50 MINUTE";

@@ -36,7 +36,8 @@ use self::mistakes::{CommandMistake, Mistake};
 use self::row::Row;
 use self::scene::Scene;
 
-/// Longest time to recover. A member that needs longer counts as not recovered.
+/// Longest allowed time between the end of a fault and the recovery of every member. A row that
+/// takes longer fails.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 const RSS_BYTES_MAX: u64 = 64 << 20;
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
@@ -75,7 +76,7 @@ pub struct Arguments {
 }
 
 struct Finding {
-    what: &'static str,
+    description: &'static str,
     messages: u64,
     verdict: Verdict,
     recovered: Duration,
@@ -83,12 +84,12 @@ struct Finding {
     /// Drivers whose last position is not their newest fix.
     last_wrong: u64,
     silent_stall: Option<String>,
-    /// A member that left data behind, with its exit code.
-    undone: Option<String>,
+    /// A member whose exit code reports that it left data behind.
+    unclean_exit: Option<String>,
     unacked: Option<u64>,
     /// Positions that may be missing, because the row damaged their spool files, or the cluster's
     /// broker lost them.
-    may_be_lost: u64,
+    allowed_losses: u64,
     /// Failure that the row observed, other than a loss.
     violation: Option<String>,
     /// Messages for which the broker had no subscriber.
@@ -102,7 +103,7 @@ impl Finding {
     fn violations(&self, is_quick: bool) -> Vec<String> {
         let mut violations = Vec::new();
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
-        if *lost > self.may_be_lost || *duplicates_in_fixes > 0 || *never_sent > 0 {
+        if *lost > self.allowed_losses || *duplicates_in_fixes > 0 || *never_sent > 0 {
             violations.push(format!(
                 "{lost} fixes lost, {duplicates_in_fixes} stored twice, {never_sent} stored but never sent"
             ));
@@ -118,7 +119,7 @@ impl Finding {
         }
         violations.extend(self.violation.clone());
         violations.extend(self.silent_stall.clone());
-        violations.extend(self.undone.clone());
+        violations.extend(self.unclean_exit.clone());
         if self.recovered > RECOVERY_MAX && !is_quick {
             violations
                 .push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
@@ -156,8 +157,8 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         row.setup.tls |= arguments.tls;
     }
     for name in &arguments.only {
-        let is_test =
-            arguments.prove && mistakes::OF_COMMANDS.iter().any(|mistake| mistake.test == name);
+        let is_test = arguments.prove
+            && mistakes::COMMAND_MISTAKES.iter().any(|mistake| mistake.test == name);
         ensure!(
             is_test || all.iter().any(|row| row.name == name),
             "no row is called {name}; --list names them"
@@ -170,7 +171,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
     };
     let rows: Vec<&Row> = all.iter().filter(chosen).collect();
     if arguments.list {
-        rows.iter().for_each(|row| say(&format!("{:<20} {}", row.name, row.what)));
+        rows.iter().for_each(|row| say(&format!("{:<20} {}", row.name, row.description)));
         return Ok(true);
     }
     if arguments.prove {
@@ -182,10 +183,10 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
     let began = Instant::now();
     let (mut findings, mut failed) = (Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
-        eprintln!("[{}/{}] {}: {}", index + 1, rows.len(), row.name, row.what);
+        eprintln!("[{}/{}] {}: {}", index + 1, rows.len(), row.name, row.description);
         let row_began = Instant::now();
-        let mut kept = None;
-        let violations = match run_row(row, &binary, arguments, &mut kept) {
+        let mut kept_folder = None;
+        let violations = match run_row(row, &binary, arguments, &mut kept_folder) {
             Ok(finding) => {
                 let violations = finding.violations(arguments.quick);
                 findings.push(finding);
@@ -202,8 +203,8 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
                 row.name, arguments.seed
             );
             eprintln!("    DOES NOT HOLD: {}\n    repeat: {repeat}", violations.join("; "));
-            if let Some(kept) = kept {
-                eprintln!("    kept: {}", kept.display());
+            if let Some(folder) = kept_folder {
+                eprintln!("    kept: {}", folder.display());
             }
             failed.push(row.name);
         }
@@ -228,7 +229,7 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
             .iter()
             .find(|row| row.name == mistake.row)
             .context("no row has the name that the mistake gives")?;
-        eprintln!("building a milepost that {}", mistake.what);
+        eprintln!("building a milepost that {}", mistake.description);
         let binary = lab_harness::patched::build(mistake.patch)?;
         // A row that could not run has not found its mistake.
         let verdict = match run_row(row, &binary, arguments, &mut None)
@@ -239,33 +240,34 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
             Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
         };
         all_found &= verdict.starts_with("found");
-        say(&format!("a milepost that {}, on row {}: {verdict}", mistake.what, mistake.row));
+        say(&format!("a milepost that {}, on row {}: {verdict}", mistake.description, mistake.row));
     }
     let is_chosen = |mistake: &CommandMistake| {
         arguments.only.is_empty() || arguments.only.iter().any(|test| test == mistake.test)
     };
-    for CommandMistake { what, test, patch } in mistakes::OF_COMMANDS.into_iter().filter(is_chosen)
+    for CommandMistake { description, test, patch } in
+        mistakes::COMMAND_MISTAKES.into_iter().filter(is_chosen)
     {
-        eprintln!("building a milepost that {what}");
+        eprintln!("building a milepost that {description}");
         let binary = lab_harness::patched::build(patch)?;
         let is_found = lab_harness::patched::fails(test, &binary)?;
         all_found &= is_found;
         let verdict = if is_found { "found" } else { "NOT FOUND" };
-        say(&format!("a milepost that {what}, by {test}: {verdict}"));
+        say(&format!("a milepost that {description}, by {test}: {verdict}"));
     }
     Ok(all_found)
 }
 
 /// Plays a row. If the row does not hold, keeps the folder with its logs and data, and stores its
-/// path in `kept`.
+/// path in `kept_folder`.
 fn run_row(
     row: &Row,
     binary: &Path,
     arguments: &Arguments,
-    kept: &mut Option<PathBuf>,
+    kept_folder: &mut Option<PathBuf>,
 ) -> Result<Finding> {
-    // Each row has a seed of its own, so that its random moments differ from those of other rows,
-    // and are the same when the row is repeated alone.
+    // Mix the row's name into the seed: the random moments differ between rows, and are the same
+    // when the row is repeated alone.
     let seed = arguments.seed;
     let seed = row
         .name
@@ -274,7 +276,7 @@ fn run_row(
     let mut scene = Scene::begin(binary, &arguments.strict_broker, &row.setup, row.name, seed)?;
     let played = play_row(row, &mut scene);
     if !played.as_ref().is_ok_and(|finding| finding.violations(arguments.quick).is_empty()) {
-        *kept = Some(scene.keep());
+        *kept_folder = Some(scene.keep());
     }
     played
 }
@@ -285,30 +287,30 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
     let recovered = scene.wait_until_recovered(RECOVERY_MAX * 4)?;
     let manifest = scene.finish_fleet()?;
     // Positions that may be lost never arrive, so a long wait for them is pointless.
-    let within = if scene.may_be_lost > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
+    let within = if scene.allowed_losses > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
     let last_wrong = last_wrong(scene.engine()?, VIEW_WITHIN)?;
-    let mut undone = None;
+    let mut unclean_exit = None;
     let mut codes = Vec::new();
     for member in &mut scene.members {
         codes.push((member.client_id.clone(), member.process.terminate(VERIFY_WITHIN)?));
     }
     for (client_id, code) in codes {
-        if !scene.may_leave_with(code) {
-            undone = Some(format!("{client_id} ended with exit code {code}"));
+        if !scene.allows_exit_code(code) {
+            unclean_exit = Some(format!("{client_id} ended with exit code {code}"));
         }
     }
     Ok(Finding {
-        what: row.what,
+        description: row.description,
         messages: manifest.messages,
         verdict,
         recovered,
         peak_rss_bytes: scene.watch.peak_rss_bytes(),
         last_wrong,
         silent_stall: scene.watch.silent_stall(),
-        undone,
+        unclean_exit,
         unacked: scene.unacked,
-        may_be_lost: scene.may_be_lost,
+        allowed_losses: scene.allowed_losses,
         violation: scene.violation.take(),
         no_subscriber: scene.messages_without_subscriber(&manifest),
     })
@@ -339,7 +341,8 @@ fn table(findings: &[Finding]) -> Table {
     let head = "fault|messages|lost|twice in `fixes`|raw duplicates|back after|peak RSS|unacked at the fault";
     let mut table = Table::of(head.split('|'));
     table.rows.extend(findings.iter().map(|finding| {
-        let Finding { what, messages, verdict, recovered, peak_rss_bytes, unacked, .. } = finding;
+        let Finding { description, messages, verdict, recovered, peak_rss_bytes, unacked, .. } =
+            finding;
         let Verdict { lost, duplicates_in_fixes, duplicates_raw, .. } = verdict;
         let counts = [messages, lost, duplicates_in_fixes, duplicates_raw].map(u64::to_string);
         let times = [
@@ -347,7 +350,7 @@ fn table(findings: &[Finding]) -> Table {
             format!("{:.1} MiB", *peak_rss_bytes as f64 / MIB),
             unacked.map_or("–".to_owned(), |unacked| unacked.to_string()),
         ];
-        [(*what).to_owned()].into_iter().chain(counts).chain(times).collect()
+        [(*description).to_owned()].into_iter().chain(counts).chain(times).collect()
     }));
     table
 }

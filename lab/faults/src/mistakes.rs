@@ -2,7 +2,8 @@
 //! find each by its row.
 
 pub(crate) struct Mistake {
-    pub(crate) what: &'static str,
+    /// Completes the sentence "a milepost that …".
+    pub(crate) description: &'static str,
     pub(crate) row: &'static str,
     /// Patch against the checkout.
     pub(crate) patch: &'static str,
@@ -13,68 +14,72 @@ pub const KEEPS_NO_FIELD: &str = include_str!("mistakes/keeps_no_field.diff");
 
 pub(crate) const ALL: [Mistake; 14] = [
     Mistake {
-        what: "acknowledges before the insert",
+        description: "acknowledges before the insert",
         row: "kill-unsaved",
         patch: include_str!("mistakes/ack_before_insert.diff"),
     },
     Mistake {
-        what: "connects with clean_start",
+        description: "connects with clean_start",
         row: "cut",
         patch: include_str!("mistakes/clean_start.diff"),
     },
     Mistake {
-        what: "keeps the old connection's acknowledgements",
+        description: "keeps the old connection's acknowledgements",
         row: "session-reborn",
         patch: include_str!("mistakes/keep_old_acks.diff"),
     },
     Mistake {
-        what: "treats an ambiguous failure as success",
+        description: "treats an ambiguous failure as success",
         row: "reset-mid-body",
         patch: include_str!("mistakes/ambiguous_is_success.diff"),
     },
     Mistake {
-        what: "acknowledges another session's packet ids",
+        description: "acknowledges another session's packet ids",
         row: "kill-unsaved",
         patch: include_str!("mistakes/other_sessions_acks.diff"),
     },
     Mistake {
-        what: "completes more messages of a session than a batch holds",
+        description: "completes more messages of a session than a batch holds",
         row: "kill-unsaved",
         patch: include_str!("mistakes/completes_too_much.diff"),
     },
     Mistake {
-        what: "unsubscribes even if no other member stays",
+        description: "unsubscribes even if no other member stays",
         row: "pods",
         patch: include_str!("mistakes/leave_always.diff"),
     },
     Mistake {
-        what: "keeps its session even if another member stays",
+        description: "keeps its session even if another member stays",
         row: "pods",
         patch: include_str!("mistakes/leave_never.diff"),
     },
     Mistake {
-        what: "leaves a cluster's node without another attempt to reach it",
+        description: "leaves a cluster's node without another attempt to reach it",
         row: "takeover",
         patch: include_str!("mistakes/leaves_node_untried.diff"),
     },
     Mistake {
-        what: "reconnects at once when another client takes its id",
+        description: "reconnects at once when another client takes its id",
         row: "zombie",
         patch: include_str!("mistakes/fights_for_its_id.diff"),
     },
     Mistake {
-        what: "gives an event the time of the insert",
+        description: "gives an event the time of the insert",
         row: "events",
         patch: include_str!("mistakes/event_of_the_insert.diff"),
     },
-    Mistake { what: "keeps none of the values of fields", row: "field", patch: KEEPS_NO_FIELD },
     Mistake {
-        what: "treats an ambiguous failure as success",
+        description: "keeps none of the values of fields",
+        row: "field",
+        patch: KEEPS_NO_FIELD,
+    },
+    Mistake {
+        description: "treats an ambiguous failure as success",
         row: "field-outage",
         patch: include_str!("mistakes/ambiguous_is_success.diff"),
     },
     Mistake {
-        what: "acknowledges before the insert",
+        description: "acknowledges before the insert",
         row: "field-killed",
         patch: include_str!("mistakes/ack_before_insert.diff"),
     },
@@ -82,26 +87,26 @@ pub(crate) const ALL: [Mistake; 14] = [
 
 /// A planted mistake of the commands other than `run`, such as `import`.
 pub(crate) struct CommandMistake {
-    pub(crate) what: &'static str,
+    pub(crate) description: &'static str,
     /// Full name of the test in `tests/real` that must find it.
     pub(crate) test: &'static str,
     /// Patch against the checkout.
     pub(crate) patch: &'static str,
 }
 
-pub(crate) const OF_COMMANDS: [CommandMistake; 3] = [
+pub(crate) const COMMAND_MISTAKES: [CommandMistake; 3] = [
     CommandMistake {
-        what: "retries an insert with the list of erased drivers that it began with",
+        description: "retries an insert with the list of erased drivers that it began with",
         test: "writers::retried_insert_skips_a_driver_erased_meanwhile",
         patch: include_str!("mistakes/stale_list.diff"),
     },
     CommandMistake {
-        what: "gives up on an insert that a proxy refuses as too large",
+        description: "gives up on an insert that a proxy refuses as too large",
         test: "writers::every_command_splits_an_insert_refused_as_too_large",
         patch: include_str!("mistakes/splits_nothing.diff"),
     },
     CommandMistake {
-        what: "compares only the number of a file's stored fixes when it resumes",
+        description: "compares only the number of a file's stored fixes when it resumes",
         test: "import::resumed_import_skips_only_what_it_stored",
         patch: include_str!("mistakes/resume_by_count.diff"),
     },
@@ -117,9 +122,10 @@ mod tests {
 
     #[test]
     fn patch_of_every_mistake_still_applies() {
-        let of_rows = ALL.iter().map(|mistake| (mistake.what, mistake.patch));
-        let of_commands = OF_COMMANDS.iter().map(|mistake| (mistake.what, mistake.patch));
-        for (what, patch) in of_rows.chain(of_commands) {
+        let row_patches = ALL.iter().map(|mistake| (mistake.description, mistake.patch));
+        let command_patches =
+            COMMAND_MISTAKES.iter().map(|mistake| (mistake.description, mistake.patch));
+        for (description, patch) in row_patches.chain(command_patches) {
             let mut git = Command::new("git")
                 .args(["apply", "--check", "-"])
                 .current_dir(repository())
@@ -129,7 +135,7 @@ mod tests {
             git.stdin.take().unwrap().write_all(patch.as_bytes()).unwrap();
             assert!(
                 git.wait().unwrap().success(),
-                "the patch for a milepost that {what} no longer applies"
+                "the patch for a milepost that {description} no longer applies"
             );
         }
     }

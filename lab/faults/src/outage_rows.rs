@@ -4,13 +4,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use lab_harness::proxy::Fault as Bad;
+use lab_harness::proxy::Fault;
 use lab_harness::scripted_clickhouse::Behaviour;
 use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
 use crate::rows::harm_next_inserts;
-use crate::scene::{Scene, UNDONE};
+use crate::scene::{EXIT_UNDONE, Scene};
 
 /// Session expiry, shorter than the outages of these rows.
 const EXPIRY: &str = "10s";
@@ -106,61 +106,61 @@ pub(crate) fn all() -> Vec<Row> {
 }
 
 fn kill_in_outage(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Refuse);
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Refuse);
     sleep(Duration::from_secs(5));
     scene.kill_and_restart(0)?;
     sleep(OUTAGE);
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
 fn full_buffer(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Refuse);
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Refuse);
     wait_until(
         "the buffer is full",
         OUTAGE,
         || Ok(scene.metric("messages_deferred_total")? > 0.0),
     )?;
     sleep(OUTAGE);
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
-/// Ends the fleet while ClickHouse refuses inserts: all its messages are then in milepost,
+/// Ends the fleet while ClickHouse refuses inserts, and waits until milepost holds all its messages
 /// unacknowledged.
-pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
+pub(crate) fn receive_all_unacked(scene: &mut Scene) -> Result<()> {
     let sent = scene.wait_until_sent()? as f64;
     wait_until("milepost has received every message", SETTLE, || {
         Ok(scene.metric("messages_received_total")? >= sent)
     })
 }
 
-/// Restores an old snapshot of the broker, which lacks the messages that milepost received after it
-/// was taken.
+/// Kills the broker and restores an older snapshot, which lacks the messages that milepost received
+/// since.
 fn old_snapshot(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Refuse);
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Refuse);
     scene.snapshot_broker()?;
-    take_all_unacked(scene)?;
+    receive_all_unacked(scene)?;
     scene.kill_broker()?;
     scene.restart_broker()?;
     sleep(Duration::from_secs(2));
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
 /// Empties the session at the broker. The next CONNACK says "session present", for a session
 /// without messages.
 fn session_emptied(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Refuse);
-    take_all_unacked(scene)?;
-    scene.tell_broker("next 4 connack lose for member")?;
-    scene.mqtt.set(Bad::Cut);
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Refuse);
+    receive_all_unacked(scene)?;
+    scene.control_broker("next 4 connack lose for member")?;
+    scene.mqtt.set(Fault::Cut);
     sleep(Duration::from_secs(3));
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
@@ -171,13 +171,13 @@ fn lose_session(scene: &Scene) -> Result<f64> {
     let (mut queued, mut unacked) = (u64::MAX, u64::MAX);
     wait_until("milepost has received every message", SETTLE, || {
         sleep(Duration::from_millis(300)); // messages that the fleet has already generated
-        let sessions = scene.tell_broker("sessions")?;
-        let ours = sessions
+        let sessions = scene.control_broker("sessions")?;
+        let line = sessions
             .lines()
             .find(|line| line.starts_with("member"))
             .context("the broker has no session of the member")?;
         let number = |name: &str| -> Result<u64> {
-            let word = ours
+            let word = line
                 .split(' ')
                 .find_map(|word| word.strip_prefix(name))
                 .context(name.to_owned())?;
@@ -189,7 +189,7 @@ fn lose_session(scene: &Scene) -> Result<f64> {
     .with_context(|| format!("{queued} queued, {unacked} unacknowledged"))?;
     let positions = scene.metric("positions_received_total")?;
     let reconnects = scene.metric("mqtt_reconnects_total")?;
-    scene.tell_broker("kill member")?;
+    scene.control_broker("kill member")?;
     wait_until("milepost is back", SETTLE, || {
         Ok(scene.metric("mqtt_reconnects_total")? > reconnects
             && scene.metric("mqtt_connected")? == 1.0)
@@ -201,41 +201,44 @@ fn lose_session(scene: &Scene) -> Result<f64> {
 /// Replaces the session while milepost holds its messages. The new session starts its packet ids at
 /// 1 again, so they equal those of the held messages.
 fn session_reborn(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Refuse);
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Refuse);
     lose_session(scene)?;
     sleep(Duration::from_secs(2));
     let old = lose_session(scene)?;
     sleep(Duration::from_secs(2));
-    scene.http.set(Bad::Delay(Duration::from_millis(300)));
+    scene.http.set(Fault::Delay(Duration::from_millis(300)));
     wait_until("the old rows are stored", SETTLE, || {
         Ok(scene.metric("positions_inserted_total")? >= old)
     })?;
     scene.kill_and_restart(0)?;
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
 /// Ends a member while the broker is unreachable. A member that cannot unsubscribe reports that by
 /// its exit code. One that can unsubscribe in time leaves no subscription behind.
 fn leave_while_away(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(1)?;
-    scene.mqtt.set(Bad::Refuse);
+    scene.wait_for_unacked(1)?;
+    scene.mqtt.set(Fault::Refuse);
     let code = scene.members[1].process.terminate(SETTLE)?;
-    ensure!(code == UNDONE, "the member could not unsubscribe, but ended with exit code {code}");
-    scene.mqtt.set(Bad::None);
+    ensure!(
+        code == EXIT_UNDONE,
+        "the member could not unsubscribe, but ended with exit code {code}"
+    );
+    scene.mqtt.set(Fault::None);
     scene.restart_member(1)?;
     scene.wait_until_recovered(SETTLE)?;
 
-    scene.meet_unacked(1)?;
-    scene.mqtt.set(Bad::Refuse);
+    scene.wait_for_unacked(1)?;
+    scene.mqtt.set(Fault::Refuse);
     scene.members[1].process.process.signal("TERM")?;
     sleep(Duration::from_secs(3));
-    scene.mqtt.set(Bad::None);
+    scene.mqtt.set(Fault::None);
     let mut leaving = scene.members.remove(1);
     let code = leaving.process.process.wait(SETTLE)?.code();
     ensure!(code == Some(0), "the leaving member ended with exit code {code:?}");
-    let sessions = scene.tell_broker("sessions")?;
+    let sessions = scene.control_broker("sessions")?;
     let is_subscribed =
         |line: &str| line.starts_with(&leaving.client_id) && line.contains("$share");
     ensure!(
@@ -246,57 +249,57 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
 }
 
 fn answers_missing(scene: &mut Scene) -> Result<()> {
-    let manners = [
+    let orders = [
         "next 2 connack late 2s",
         "next 2 suback late 2s",
         "next 4 connack never",
         "next 4 suback never",
     ];
-    for manner in manners {
-        scene.meet_unacked(0)?;
-        scene.tell_broker(&format!("{manner} for member"))?;
-        scene.mqtt.set(Bad::Cut);
+    for order in orders {
+        scene.wait_for_unacked(0)?;
+        scene.control_broker(&format!("{order} for member"))?;
+        scene.mqtt.set(Fault::Cut);
         scene.wait_until_recovered(SETTLE)?;
     }
     Ok(())
 }
 
 fn fsync_slow(scene: &mut Scene) -> Result<()> {
-    scene.set_disk(Duration::from_millis(500))?;
+    scene.set_fsync_delay(Duration::from_millis(500))?;
     for _ in 0..8 {
         harm_next_inserts(scene, 2, Behaviour::ResetInBody { after_bytes: 2_000 })?;
     }
     scene.wait_until_recovered(SETTLE)?;
-    scene.set_disk(Duration::ZERO)
+    scene.set_fsync_delay(Duration::ZERO)
 }
 
 fn fsync_hung(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.set_disk(Duration::from_secs(3_600))?;
-    scene.http.set(Bad::Refuse);
+    scene.wait_for_unacked(0)?;
+    scene.set_fsync_delay(Duration::from_secs(3_600))?;
+    scene.http.set(Fault::Refuse);
     sleep(Duration::from_secs(5));
     for path in ["/livez", "/metrics"] {
-        let asked = Instant::now();
+        let began = Instant::now();
         scene.members[0].process.get(path)?;
-        let took = asked.elapsed();
+        let took = began.elapsed();
         ensure!(took < Duration::from_secs(1), "{path} took {took:?} while the disk hung");
     }
-    let asked = Instant::now();
+    let began = Instant::now();
     let code = scene.members[0].process.terminate(SETTLE)?;
-    let took = asked.elapsed();
+    let took = began.elapsed();
     ensure!(took < Duration::from_secs(6), "shutdown with a grace of 3 s took {took:?}");
-    ensure!(code == UNDONE, "milepost kept messages, but ended with exit code {code}");
-    scene.set_disk(Duration::ZERO)?;
+    ensure!(code == EXIT_UNDONE, "milepost kept messages, but ended with exit code {code}");
+    scene.set_fsync_delay(Duration::ZERO)?;
     scene.restart_member(0)?;
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
-/// Drops and creates the view while rows arrive. Those rows never pass through the view, and
-/// drivers who send nothing more do not fill the gap: `migrate` must fill the table of the view
-/// that it creates.
+/// Drops the view and creates it again while rows arrive. Rows in between never pass through the
+/// view, and drivers that send nothing more do not fill the gap: `migrate` must fill the table of
+/// the view that it creates.
 fn tables_again(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     drop_and_migrate(scene)?;
     scene.wait_until_recovered(SETTLE)?;
     scene.wait_until_sent()?;
@@ -313,7 +316,7 @@ fn drop_and_migrate(scene: &Scene) -> Result<()> {
 }
 
 fn spools_merged(scene: &mut Scene) -> Result<()> {
-    scene.http.set(Bad::Refuse);
+    scene.http.set(Fault::Refuse);
     wait_until("both members have batches in their spools", SETTLE, || {
         let batches = |n: usize| scene.members[n].process.metric("spool_batches");
         Ok(batches(0)? >= 3.0 && batches(1)? >= 3.0)
@@ -334,17 +337,17 @@ fn spools_merged(scene: &mut Scene) -> Result<()> {
     scene.restart_member(0)?;
     scene.restart_member(1)?;
     sleep(Duration::from_secs(2));
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     wait_until("the spools are empty", 2 * SETTLE, || {
         let batches = |n: usize| scene.members[n].process.metric("spool_batches").unwrap_or(1.0);
         Ok(batches(0) == 0.0 && batches(1) == 0.0)
     })
 }
 
-/// Sets the clock 40 days back. By such a clock milepost would reject valid fixes as lying in the
+/// Sets the clock 40 days back. A milepost that trusted it would reject valid fixes as lying in the
 /// future, and store others under a wrong date.
 fn clock_40_days(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.set_clock(-40 * 86_400)?;
     wait_until("/readyz reports the wrong clock", SETTLE, || {
         Ok(scene.members[0]

@@ -1,4 +1,4 @@
-//! A row: the setup of its scene, and the function that plays it.
+//! A row of the fault table: the setup of its scene, and the function that plays it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::scene::{Scene, Setup};
 
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    pub(crate) what: &'static str,
+    pub(crate) description: &'static str,
     /// Part of the quick subset, `--quick`.
     pub(crate) quick: bool,
     /// Part of a run without `--only` and `--quick`.
@@ -23,7 +23,7 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(30);
 
 pub(crate) fn row(
     name: &'static str,
-    what: &'static str,
+    description: &'static str,
     (rate, seconds): (u32, u32),
     act: fn(&mut Scene) -> Result<()>,
 ) -> Row {
@@ -43,7 +43,7 @@ pub(crate) fn row(
         tls: false,
         settings: Vec::new(),
     };
-    Row { name, what, quick: false, in_full_run: true, setup, act }
+    Row { name, description, quick: false, in_full_run: true, setup, act }
 }
 
 impl Row {
@@ -112,8 +112,8 @@ impl Row {
         self
     }
 
-    /// Uses a strict-broker with these options. Without options it does exactly what the standard
-    /// says, and its window is the client's Receive Maximum.
+    /// Uses a strict-broker with these options. Without options it follows the standard exactly,
+    /// and its window is the client's Receive Maximum.
     pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
         self.setup.strict = Some(options.into());
         self

@@ -1,19 +1,20 @@
-//! The faults, one function each. A function returns when its fault has ended. The conditions that
-//! must hold afterwards are the same for every fault.
+//! The faults of one member or two on Mosquitto, one function each. A function returns when its
+//! fault has ended. The conditions that must hold afterwards are the same for every fault.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lab_harness::proxy::Fault as Bad;
+use lab_harness::proxy::Fault;
 use lab_harness::scripted_clickhouse::Behaviour;
 use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
-/// Returns the rows on Mosquitto. It exceeds its window when all 65,535 packet ids are in use, so
-/// fewer messages than that arrive in an outage.
+/// Returns the rows on Mosquitto, and those on a strict broker with a window of 32. Mosquitto
+/// exceeds its window once all 65,535 packet ids are in use, so fewer messages than that arrive in
+/// an outage.
 pub(crate) fn all() -> Vec<Row> {
     vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), |scene| {
@@ -80,10 +81,10 @@ pub(crate) fn all() -> Vec<Row> {
         )
         .quick(),
         row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), |scene| {
-            break_connection(scene, Bad::HangBoth, false)
+            break_connection(scene, Fault::HangBoth, false)
         }),
         row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), |scene| {
-            break_connection(scene, Bad::HalfOpen, true)
+            break_connection(scene, Fault::HalfOpen, true)
         }),
         row(
             "window-announced",
@@ -115,27 +116,27 @@ pub(crate) fn all() -> Vec<Row> {
 /// Kills a member repeatedly. Inserts take half a second, so a kill hits rows in every state: in
 /// the open batch, in flight, and committed but not acknowledged.
 fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
-    scene.http.set(Bad::Delay(Duration::from_millis(250)));
+    scene.http.set(Fault::Delay(Duration::from_millis(250)));
     for time in 1..=times {
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         scene.kill_and_restart(0)?;
         if time < times {
             scene.wait_until_recovered(SETTLE)?;
         }
     }
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     Ok(())
 }
 
-/// Kills a member while ClickHouse refuses inserts. Messages that milepost cannot store must stay
-/// with the broker.
+/// Kills a member while ClickHouse refuses inserts. The broker must keep the messages that milepost
+/// could not store.
 fn kill_unsaved(scene: &mut Scene) -> Result<()> {
     for time in 1..=3 {
-        scene.http.set(Bad::Refuse);
+        scene.http.set(Fault::Refuse);
         sleep(Duration::from_millis(1_500)); // longer than a batch may stay open
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         scene.kill_and_restart(0)?;
-        scene.http.set(Bad::None);
+        scene.http.set(Fault::None);
         if time < 3 {
             scene.wait_until_recovered(SETTLE)?;
         }
@@ -145,9 +146,10 @@ fn kill_unsaved(scene: &mut Scene) -> Result<()> {
 
 fn kill_one_of_two(scene: &mut Scene) -> Result<()> {
     for _ in 0..3 {
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         scene.members[0].process.process.kill()?;
-        sleep(Duration::from_secs(2)); // the other member continues; the broker keeps the session of this one
+        // The other member continues, and the broker keeps the session of the killed one.
+        sleep(Duration::from_secs(2));
         scene.restart_member(0)?;
         scene.wait_until_recovered(SETTLE)?;
     }
@@ -158,7 +160,7 @@ fn scale(scene: &mut Scene) -> Result<()> {
     scene.add_member("member-1")?;
     scene.add_member("member-2")?;
     sleep(Duration::from_secs(4));
-    scene.meet_unacked(1)?;
+    scene.wait_for_unacked(1)?;
     for _ in 0..2 {
         let mut leaving = scene.members.pop().context("no member is left")?;
         let code = leaving.process.terminate(SETTLE)?;
@@ -169,7 +171,7 @@ fn scale(scene: &mut Scene) -> Result<()> {
 
 fn restart(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         let code = scene.members[0].process.terminate(SETTLE)?;
         ensure!(code == 0, "a drain ended with exit code {code}");
         scene.restart_member(0)?;
@@ -181,21 +183,21 @@ fn restart(scene: &mut Scene) -> Result<()> {
 }
 
 fn clickhouse_killed(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.kill_engine()?;
     sleep(Duration::from_secs(20));
     scene.restart_engine()
 }
 
 fn answer_late(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let before = scene.metric("positions_inserted_total")?;
-    scene.http.set(Bad::HangDown);
+    scene.http.set(Fault::HangDown);
     sleep(Duration::from_secs(5));
     let reported = scene.metric("positions_inserted_total")?;
     let stored: f64 =
         scene.engine()?.query("SELECT count() FROM fleet.positions")?.trim().parse()?;
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     ensure!(
         stored > reported && reported - before <= 3.0 * scene.rate(),
         "milepost reported {reported} inserted rows, and {stored} are stored"
@@ -204,7 +206,7 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
 }
 
 fn harm_inserts(scene: &mut Scene, count: u32, behaviour: Behaviour) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     harm_next_inserts(scene, count, behaviour)
 }
 
@@ -215,23 +217,23 @@ pub(crate) fn harm_next_inserts(scene: &Scene, count: u32, behaviour: Behaviour)
 }
 
 fn clickhouse_slow(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Delay(Duration::from_secs(1))); // each way
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Delay(Duration::from_secs(1))); // each way
     sleep(Duration::from_secs(12));
     let reconnects = scene.members[0].process.metric("mqtt_reconnects_total")?;
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     ensure!(reconnects == 0.0, "a slow ClickHouse caused {reconnects} reconnects to the broker");
     Ok(())
 }
 
 fn broker_restarted(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.stop_broker()?;
     scene.restart_broker()
 }
 
 fn broker_away(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.stop_broker()?;
     sleep(Duration::from_secs(30));
     scene.restart_broker()
@@ -239,9 +241,9 @@ fn broker_away(scene: &mut Scene) -> Result<()> {
 
 fn cut(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         let before = scene.metric("mqtt_reconnects_total")?;
-        scene.mqtt.set(Bad::Cut);
+        scene.mqtt.set(Fault::Cut);
         wait_until("milepost is connected again", SETTLE, || {
             Ok(scene.metric("mqtt_reconnects_total")? > before)
         })?;
@@ -258,13 +260,13 @@ fn cut(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the connection, and kills the member once it is connected again. If milepost sent an
-/// acknowledgement of the old connection on the new one, the wrong message would be lost, because
-/// the killed process cannot insert it any more.
+/// Cuts the connection, and kills the member once it is connected again. An acknowledgement of the
+/// old connection that is sent on the new one settles the wrong message there, and the killed
+/// process can no longer insert it.
 fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
-        scene.meet_unacked(0)?;
-        scene.mqtt.set(Bad::Cut);
+        scene.wait_for_unacked(0)?;
+        scene.mqtt.set(Fault::Cut);
         wait_until("milepost is connected again", SETTLE, || {
             Ok(scene.members[0].process.metric("mqtt_reconnects_total")? > 0.0)
         })?;
@@ -278,15 +280,15 @@ fn cut_then_kill(scene: &mut Scene) -> Result<()> {
 
 /// Breaks the connection to the broker. `still_receives`: messages from the broker must still
 /// arrive during the fault.
-fn break_connection(scene: &mut Scene, fault: Bad, still_receives: bool) -> Result<()> {
-    scene.meet_unacked(0)?;
+fn break_connection(scene: &mut Scene, fault: Fault, still_receives: bool) -> Result<()> {
+    scene.wait_for_unacked(0)?;
     let (received, reconnects) =
         (scene.metric("messages_received_total")?, scene.metric("mqtt_reconnects_total")?);
     scene.mqtt.set(fault);
     sleep(Duration::from_secs(3));
     let arrived = scene.metric("messages_received_total")? - received;
     sleep(Duration::from_secs(9));
-    scene.mqtt.set(Bad::None);
+    scene.mqtt.set(Fault::None);
     ensure!(
         (arrived > scene.rate()) == still_receives,
         "{arrived} messages arrived in 3 s of the fault"
@@ -298,11 +300,11 @@ fn break_connection(scene: &mut Scene, fault: Bad, still_receives: bool) -> Resu
 
 /// Lifetime above which a connection counts as good (crates/core/src/session/reconnect.rs).
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// Messages a second; more than a window of 32 carries on most machines.
+/// Messages a second; higher than the rate that a window of 32 allows on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;
 
 /// Checks that milepost receives about 32 messages per insert with a window of 32. A consumer that
-/// waits until its batch is a second old would receive 32 a second.
+/// keeps each batch open for a second would receive only 32 messages a second.
 fn small_window(scene: &mut Scene) -> Result<()> {
     const SHARE: f64 = 0.8;
     sleep(Duration::from_secs(3)); // time to learn the window
@@ -328,7 +330,7 @@ fn small_window(scene: &mut Scene) -> Result<()> {
 }
 
 fn table_renamed(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.engine()?.query("RENAME TABLE fleet.positions TO fleet.elsewhere")?;
     wait_until("/readyz names the table", SETTLE, || {
         Ok(scene.members[0]
@@ -344,7 +346,7 @@ fn table_renamed(scene: &mut Scene) -> Result<()> {
 /// Changes the password. The login is refused after a restart of milepost, until the password file
 /// is corrected.
 fn wrong_password(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     std::fs::write(&scene.password_file, "a wrong one")?;
     scene.kill_and_restart(0)?;
     wait_until("/readyz reports the refused login", SETTLE, || {

@@ -23,10 +23,10 @@ use crate::watch::Watch;
 
 /// Longest wait for a condition; longer than any of them takes in a working system.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Number of HTTP ports for pods: the largest number of members in a row of pods.
+/// Number of HTTP ports for pods: the largest number of members in a row that uses `pods()`.
 const PODS: usize = 4;
-/// Exit code of a milepost that left data in the broker or the spool.
-pub(crate) const UNDONE: i32 = 75;
+/// Exit code of a milepost that left data with the broker or in the spool.
+pub(crate) const EXIT_UNDONE: i32 = 75;
 /// Password of the engine in the password row.
 pub(crate) const PASSWORD: &str = "the right one";
 
@@ -45,7 +45,7 @@ pub(crate) struct Setup {
     pub(crate) seconds: u32,
     pub(crate) members: u32,
     pub(crate) password: bool,
-    /// `true` where the broker is restarted. Mosquitto 2.0.11 restores sessions after a restart,
+    /// `true`: the row restarts the broker. Mosquitto 2.0.11 restores sessions after a restart,
     /// but not their shared subscriptions: until the consumer has subscribed again, Mosquitto drops
     /// messages and answers them with "no matching subscribers", so the fleet sends them again.
     pub(crate) broker_forgets: bool,
@@ -94,17 +94,17 @@ pub(crate) struct Scene {
     pub(crate) http: Proxy,
     pub(crate) script: ScriptedClickHouse,
     pub(crate) rng: fastrand::Rng,
-    /// The smallest number of unacknowledged messages that a fault of this row met.
+    /// The smallest number of unacknowledged messages at the start of a fault of this row.
     pub(crate) unacked: Option<u64>,
     pub(crate) password_file: PathBuf,
     /// Number of positions that may be missing at the end: those in spool files that the row
     /// damaged, or those that the cluster's broker lost.
-    pub(crate) may_be_lost: u64,
+    pub(crate) allowed_losses: u64,
     /// Failure of milepost that the row observed, other than a loss. It makes the row fail.
     pub(crate) violation: Option<String>,
     tls: Option<Tls>,
     spool: bool,
-    /// HTTP ports of the members by number; empty unless the row is one of pods.
+    /// HTTP ports of the members, by member number; empty unless [`Setup::pods`] is set.
     ports: Vec<u16>,
     clock_file: PathBuf,
     disk_file: PathBuf,
@@ -118,7 +118,7 @@ pub(crate) struct Scene {
     folder: TempDir,
 }
 
-/// Runs milepost under libfaketime, so that a row can change its clock and not the machine's.
+/// Runs milepost under libfaketime, so that a row can change its clock without the machine's.
 fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
     let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
     let library = libraries
@@ -243,7 +243,7 @@ impl Scene {
             rng: fastrand::Rng::with_seed(seed),
             unacked: None,
             password_file,
-            may_be_lost: 0,
+            allowed_losses: 0,
             violation: None,
             tls,
             spool: setup.spool,
@@ -297,7 +297,7 @@ impl Scene {
     }
 
     fn start(&self, client_id: &str) -> Result<Milepost> {
-        let settings = self.settings_of(client_id);
+        let settings = self.member_settings(client_id);
         let number =
             client_id.rsplit_once('-').and_then(|(_, number)| number.parse::<usize>().ok());
         match number.and_then(|number| self.ports.get(number)) {
@@ -306,7 +306,7 @@ impl Scene {
         }
     }
 
-    fn settings_of(&self, client_id: &str) -> Settings {
+    fn member_settings(&self, client_id: &str) -> Settings {
         let settings = self.settings.clone().with("MQTT__CLIENT_ID", client_id);
         if !self.spool {
             return settings;
@@ -329,19 +329,19 @@ impl Scene {
     pub(crate) fn certify_until(&self, year: i32) -> Result<()> {
         let tls = self.tls.as_ref().context("the row does not use TLS")?;
         let identity = tls.authority.sign_until(&[HOST], year)?;
-        tls.mqtt.show(&identity)?;
-        tls.http.show(&identity)
+        tls.mqtt.set_certificate(&identity)?;
+        tls.http.set_certificate(&identity)
     }
 
-    /// Shifts the wall clock of every member by so many seconds. Their monotonic clock is
-    /// unaffected.
+    /// Sets the wall clock of every member to the machine's plus `seconds`. Their monotonic clock
+    /// is unaffected.
     pub(crate) fn set_clock(&self, seconds: i64) -> Result<()> {
         Ok(std::fs::write(&self.clock_file, format!("{seconds:+}s"))?)
     }
 
-    /// Delays every fsync of the members by this time from now on, including those that already
+    /// Delays every fsync of the members by `delay` from now on, including fsyncs that already
     /// wait.
-    pub(crate) fn set_disk(&self, delay: Duration) -> Result<()> {
+    pub(crate) fn set_fsync_delay(&self, delay: Duration) -> Result<()> {
         Ok(std::fs::write(&self.disk_file, delay.as_millis().to_string())?)
     }
 
@@ -362,27 +362,27 @@ impl Scene {
         self.restart_member(n)
     }
 
-    /// Runs `milepost drain` with the addresses of the members.
+    /// Runs `milepost drain` for a client id. Returns the exit code and the output.
     pub(crate) fn drain(&self, client_id: &str) -> Result<(i32, String)> {
-        self.settings_of("drain").call(&["drain", "--client-id", client_id])
+        self.member_settings("drain").call(&["drain", "--client-id", client_id])
     }
 
-    /// Returns whether a member may end with this exit code. A pod whose peers are away cannot know
-    /// whether one of them stays, and reports that by its code; a loss would show in the
-    /// comparison.
-    pub(crate) fn may_leave_with(&self, code: i32) -> bool {
-        code == 0 || code == UNDONE && !self.ports.is_empty()
+    /// Returns whether a member may end with this exit code. A pod that cannot reach its peers
+    /// keeps its session and exits with [`EXIT_UNDONE`]. That is not a failure: the comparison of
+    /// sent and stored fixes finds any loss.
+    pub(crate) fn allows_exit_code(&self, code: i32) -> bool {
+        code == 0 || code == EXIT_UNDONE && !self.ports.is_empty()
     }
 
-    /// Runs another command of milepost, which must succeed.
-    pub(crate) fn call(&self, arguments: &[&str]) -> Result<()> {
+    /// Runs a milepost command other than `run`, which must succeed.
+    pub(crate) fn run_command(&self, arguments: &[&str]) -> Result<()> {
         let (code, printed) = self.settings.call(arguments)?;
         ensure!(code == 0, "{arguments:?} ended with exit code {code}: {printed}");
         Ok(())
     }
 
     /// Starts a long-running command of milepost in addition to the members.
-    pub(crate) fn start_beside(&self, command: &str) -> Result<Process> {
+    pub(crate) fn start_command(&self, command: &str) -> Result<Process> {
         let settings =
             self.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
         let log = self.folder.path().join(format!("{command}-{}.log", fastrand::u32(..)));
@@ -404,7 +404,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Returns how many messages the running members have acknowledged since they started. A member
+    /// Returns how many messages the current members have acknowledged since they started. A member
     /// that does not answer counts as 0.
     pub(crate) fn acks(&self) -> Result<f64> {
         Ok(self
@@ -422,10 +422,10 @@ impl Scene {
         let before: Vec<f64> = self.members.iter().map(acks).collect();
         wait_until("every member is ready and acknowledges again", within, || {
             let is_back = |(member, before): (&Member, &f64)| {
-                let nothing_waits =
+                let has_no_unacked =
                     member.process.metric("mqtt_unacked").is_ok_and(|unacked| unacked == 0.0);
                 member.process.get("/readyz").is_ok()
-                    && (acks(member) > *before || nothing_waits && self.is_sent())
+                    && (acks(member) > *before || has_no_unacked && self.is_sent())
             };
             Ok(self.members.iter().zip(&before).all(is_back))
         })?;
@@ -440,7 +440,7 @@ impl Scene {
     /// Returns the number of messages.
     pub(crate) fn wait_until_sent(&self) -> Result<u64> {
         let fleet = self.fleet.as_ref().context("the fleet is not running")?;
-        fleet.progress.goes_on.store(false, Ordering::Relaxed);
+        fleet.progress.endless.store(false, Ordering::Relaxed);
         wait_until("the fleet has sent everything", 2 * PATIENCE, || Ok(fleet.is_finished()))?;
         Ok(fleet.progress.acked.load(Ordering::Relaxed))
     }
@@ -462,7 +462,7 @@ impl Scene {
         self.members[0].process.metric(name)
     }
 
-    pub(crate) fn tell_broker(&self, command: &str) -> Result<String> {
+    pub(crate) fn control_broker(&self, command: &str) -> Result<String> {
         self.broker.as_ref().context("the broker is not running")?.tell(command)
     }
 
@@ -484,9 +484,9 @@ impl Scene {
         self.settings = self.settings.clone().with(key, value);
     }
 
-    /// Waits for a random time, and again until member `n` then holds unacknowledged messages: a
-    /// fault that meets none tests nothing. Records how many there are.
-    pub(crate) fn meet_unacked(&mut self, n: usize) -> Result<()> {
+    /// Waits for random times until member `n` holds unacknowledged messages, because a fault
+    /// without any tests nothing. Records their number in [`Scene::unacked`].
+    pub(crate) fn wait_for_unacked(&mut self, n: usize) -> Result<()> {
         let began = Instant::now();
         loop {
             ensure!(

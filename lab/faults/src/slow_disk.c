@@ -1,5 +1,5 @@
-/* Delays each fsync by the number of milliseconds in the file $SLOW_DISK. A new number also applies to an
- * fsync that already waits. */
+/* Delays each fsync by the number of milliseconds in the file $SLOW_DISK. A new number also applies
+ * to an fsync that already waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

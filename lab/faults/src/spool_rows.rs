@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use lab_harness::proxy::Fault as Bad;
+use lab_harness::proxy::Fault;
 use lab_stack::procfs;
 use lab_stack::wait_until;
 
@@ -14,8 +14,8 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
 const MIB: u64 = 1 << 20;
-/// Options of a broker that queues 1,000 messages beyond its window and then drops, as EMQX does by
-/// default.
+/// Options of a broker that queues 1,000 messages beyond its window and drops further ones, as EMQX
+/// does by default.
 const SHALLOW: &str = "--max-queue 1000";
 /// Lowest replay rate of a spool, as a multiple of the rate of live messages.
 const REPLAY_PER_LIVE: f64 = 5.0;
@@ -78,13 +78,13 @@ fn wait_until_empty(scene: &Scene, within: Duration) -> Result<()> {
 }
 
 fn away(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Refuse);
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Refuse);
     sleep(Duration::from_secs(60));
     let spooled = scene.metric("positions_in_spool")?;
     ensure!(spooled > 50.0 * scene.rate(), "only {spooled} positions in the spool");
     let began = Instant::now();
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     wait_until_empty(scene, 4 * SETTLE)?;
     let ratio = spooled / began.elapsed().as_secs_f64() / scene.rate();
     eprintln!(
@@ -98,12 +98,12 @@ fn away(scene: &mut Scene) -> Result<()> {
 }
 
 fn slow(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.http.set(Bad::Delay(Duration::from_secs(1))); // each way
+    scene.wait_for_unacked(0)?;
+    scene.http.set(Fault::Delay(Duration::from_secs(1))); // each way
     sleep(Duration::from_secs(15));
     let (reconnects, spooled) =
         (scene.metric("mqtt_reconnects_total")?, scene.metric("positions_in_spool")?);
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     ensure!(reconnects == 0.0, "a slow ClickHouse caused {reconnects} reconnects to the broker");
     ensure!(spooled > 0.0, "no batch went to the spool while ClickHouse was slow");
     wait_until_empty(scene, 2 * SETTLE)
@@ -131,7 +131,7 @@ impl Drop for SmallDisk {
 }
 
 fn disk_full(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     let dir = scene.spool_dir("member-0");
@@ -139,21 +139,22 @@ fn disk_full(scene: &mut Scene) -> Result<()> {
     scene.restart_member(0)?;
     scene.wait_until_recovered(SETTLE)?;
 
-    scene.http.set(Bad::Refuse);
+    scene.http.set(Fault::Refuse);
     wait_until("the disk is full", SETTLE, || Ok(scene.metric("spool_refused_total")? >= 1.0))?;
     sleep(Duration::from_secs(3));
-    let why =
+    let reason =
         scene.members[0].process.get("/readyz").err().context("/readyz reports ready")?.to_string();
-    ensure!(why.contains("spool"), "/readyz does not name the spool: {why}");
+    ensure!(reason.contains("spool"), "/readyz does not name the spool: {reason}");
     let unacked = scene.metric("mqtt_unacked")?;
     ensure!(unacked > 0.0, "messages were acknowledged, although the disk is full");
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     wait_until_empty(scene, SETTLE)?;
     drop(disk);
     Ok(())
 }
 
-fn batches(scene: &Scene) -> Result<Vec<PathBuf>> {
+/// Returns the batch files in the spool of the only member, in the order of their names.
+fn batch_files(scene: &Scene) -> Result<Vec<PathBuf>> {
     let files = std::fs::read_dir(scene.spool_dir("member-0"))?;
     let mut batches: Vec<PathBuf> = files.filter_map(Result::ok).map(|file| file.path()).collect();
     batches.retain(|path| path.extension().is_some_and(|extension| extension == "batch"));
@@ -162,13 +163,13 @@ fn batches(scene: &Scene) -> Result<Vec<PathBuf>> {
 }
 
 fn damaged(scene: &mut Scene) -> Result<()> {
-    scene.http.set(Bad::Refuse);
+    scene.http.set(Fault::Refuse);
     wait_until("four batches are in the spool", SETTLE, || {
         Ok(scene.metric("spool_batches")? >= 4.0)
     })?;
-    scene.meet_unacked(0)?;
+    scene.wait_for_unacked(0)?;
     scene.members[0].process.process.kill()?;
-    let batches = batches(scene)?;
+    let batches = batch_files(scene)?;
     for (path, tear) in [(&batches[1], true), (&batches[2], false)] {
         let mut bytes = std::fs::read(path)?;
         let middle = bytes.len() / 2;
@@ -180,7 +181,7 @@ fn damaged(scene: &mut Scene) -> Result<()> {
         std::fs::write(path, bytes)?;
         let name =
             path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
-        scene.may_be_lost +=
+        scene.allowed_losses +=
             name.split('-').nth(1).context("a file name without a number")?.parse::<u64>()?;
     }
     scene.restart_member(0)?;
@@ -188,38 +189,38 @@ fn damaged(scene: &mut Scene) -> Result<()> {
     wait_until("milepost has read its spool", SETTLE, || {
         Ok(scene.metric("spool_batches").unwrap_or(0.0) > 0.0)
     })?;
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     wait_until_empty(scene, SETTLE)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     let quarantined = scene.metric("positions_quarantined_total")? as u64;
     ensure!(
-        quarantined == scene.may_be_lost,
+        quarantined == scene.allowed_losses,
         "{quarantined} positions counted as quarantined, {} damaged",
-        scene.may_be_lost
+        scene.allowed_losses
     );
     Ok(())
 }
 
 fn kill(scene: &mut Scene) -> Result<()> {
-    scene.http.set(Bad::Refuse);
+    scene.http.set(Fault::Refuse);
     for _ in 0..3 {
         wait_until("batches go to the spool", SETTLE, || {
             Ok(scene.metric("positions_in_spool").unwrap_or(0.0) > 0.0)
         })?;
-        scene.meet_unacked(0)?;
+        scene.wait_for_unacked(0)?;
         scene.kill_and_restart(0)?;
     }
     wait_until("milepost spools again", SETTLE, || {
         Ok(scene.metric("acks_total").unwrap_or(0.0) > 0.0)
     })?;
-    scene.http.set(Bad::Delay(Duration::from_millis(150)));
+    scene.http.set(Fault::Delay(Duration::from_millis(150)));
     for _ in 0..3 {
         wait_until("a batch has been replayed", SETTLE, || {
             Ok(scene.metric("batch_rows_count").unwrap_or(0.0) > 0.0)
         })?;
         scene.kill_and_restart(0)?;
     }
-    scene.http.set(Bad::None);
+    scene.http.set(Fault::None);
     wait_until_empty(scene, 2 * SETTLE)
 }
 
@@ -234,9 +235,9 @@ fn soak(scene: &mut Scene) -> Result<()> {
             now < first + 4 * MIB,
             "memory grows: {first} bytes after the first minute, {now} now"
         );
-        scene.http.set(Bad::Refuse);
+        scene.http.set(Fault::Refuse);
         sleep(Duration::from_secs(5));
-        scene.http.set(Bad::None);
+        scene.http.set(Fault::None);
         sleep(Duration::from_secs(10));
     }
     wait_until_empty(scene, 2 * SETTLE)

@@ -1,5 +1,5 @@
-//! Watches every member during all rows: its memory, and whether a member that acknowledges nothing
-//! reports that.
+//! Watches every member during all rows: the memory it uses, and whether `/readyz` reports a member
+//! that stopped acknowledging.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use lab_stack::{Milepost, get, lock, procfs, prom};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// Time after which waiting messages without any acknowledgement are a stall that `/readyz` must
-/// report.
+/// Once messages have waited this long without any acknowledgement, `/readyz` must report the
+/// stall.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// A watch in a thread of its own, which ends when it is dropped.
+/// Handle of the watching thread, which ends when the handle is dropped.
 pub(crate) struct Watch {
     shared: Arc<Shared>,
 }
@@ -28,8 +28,8 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Acknowledgements of a member at the last check, and since when that number has not changed while
-/// messages waited.
+/// A member's number of acknowledgements when it last changed, and the time of the first check at
+/// which messages waited without a change; `None` while there is progress.
 type Progress = (f64, Option<Instant>);
 
 impl Watch {
@@ -64,7 +64,7 @@ impl Drop for Watch {
 impl Shared {
     fn run(&self) {
         let mut progress = HashMap::new();
-        for look in 0_u64.. {
+        for sample in 0_u64.. {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -76,16 +76,16 @@ impl Shared {
                 }
                 Err(_) => false, // the process has ended
             });
-            if look.is_multiple_of(10) {
+            if sample.is_multiple_of(10) {
                 for (_, address) in &members {
-                    self.look_for_stall(address, &mut progress);
+                    self.check_for_stall(address, &mut progress);
                 }
             }
             sleep(SAMPLE_EVERY);
         }
     }
 
-    fn look_for_stall(&self, address: &str, progress: &mut HashMap<String, Progress>) {
+    fn check_for_stall(&self, address: &str, progress: &mut HashMap<String, Progress>) {
         let Ok(metrics) = get(&format!("http://{address}/metrics")) else { return };
         let value = |name| prom::value(&metrics, name).unwrap_or(0.0);
         let (acks, unacked) = (value("milepost_acks_total"), value("milepost_mqtt_unacked"));

@@ -15,16 +15,16 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the fleet. With `goes_on` it publishes until [`finish`](Self::finish), even beyond
+    /// Starts the fleet. With `endless` it publishes until [`finish`](Self::finish), even beyond
     /// its plan.
     #[must_use]
-    pub fn start(plan: Plan, goes_on: bool) -> Self {
+    pub fn start(plan: Plan, endless: bool) -> Self {
         let progress =
-            Arc::new(Progress { goes_on: AtomicBool::new(goes_on), ..Progress::default() });
-        let watched = Arc::clone(&progress);
+            Arc::new(Progress { endless: AtomicBool::new(endless), ..Progress::default() });
+        let shared = Arc::clone(&progress);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(run(&plan, watched))
+            runtime.block_on(run(&plan, shared))
         });
         Self { progress, thread }
     }
@@ -35,14 +35,16 @@ impl Background {
         self.thread.is_finished()
     }
 
-    /// Ends the load early: the fleet sends what it has generated already, and nothing more.
+    /// Ends the load early: the fleet sends the messages that it has already generated, and no
+    /// others.
     pub fn drain(&self) {
-        self.progress.drains.store(true, Ordering::Relaxed);
+        self.progress.ends_early.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until the fleet has sent everything, and returns its manifest.
+    /// Ends a load without limit, waits until the fleet has sent everything, and returns its
+    /// manifest.
     pub fn finish(self) -> Result<Manifest> {
-        self.progress.goes_on.store(false, Ordering::Relaxed);
+        self.progress.endless.store(false, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the fleet's thread panicked"))?
     }
 }

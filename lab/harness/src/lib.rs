@@ -1,4 +1,4 @@
-//! The test doubles and tools that surround the real programs in tests and in the laboratory.
+//! Test doubles and tools that surround the real programs in tests and in the laboratory.
 //!
 //! | module | job |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Builds a milepost with a patch applied, in a copy of the checkout: for the recipe in docs/,
-//! which must work, and for the planted mistakes that the fault laboratory must find.
+//! Builds a milepost with a patch applied, in a copy of the checkout. The patches are the recipe in
+//! docs/, which must work, and the planted mistakes, which the laboratory must find.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,25 +9,26 @@ use tempfile::TempDir;
 
 use lab_stack::repository;
 
-/// Applies `patch` to a copy of the checkout's files, and builds the binary without optimisation.
+/// Applies `patch` to a copy of the checkout's files, builds the binary without optimisation, and
+/// returns its path. The next call overwrites it.
 pub fn build(patch: &str) -> Result<PathBuf> {
     let folder = TempDir::new()?;
-    // One path for every patch, so that cargo reuses the dependencies of the previous one.
+    // Use the same path for every patch, so that cargo reuses the build of the previous one.
     let sources = repository().join("target/patched/sources");
     let _ = std::fs::remove_dir_all(&sources);
-    copy_of_the_sources(&sources)?;
+    copy_sources(&sources)?;
     let file = folder.path().join("patch.diff");
     std::fs::write(&file, patch)?;
     run(Command::new("git").args(["init", "-q"]).current_dir(&sources))?;
     run(Command::new("git").arg("apply").arg(&file).current_dir(&sources))?;
     let target = repository().join("target/patched/build");
-    take_dependencies(&target)?;
+    reuse_dependencies(&target)?;
     // `nice`, because tests with real servers run at the same time. `--workspace`, so that the
-    // dependencies have the same features as in the checkout.
+    // dependencies get the same features as in the checkout.
     let build =
         ["-n", "5", "cargo", "build", "--locked", "--offline", "--workspace", "--bin", "milepost"];
     let mut nice = Command::new("nice");
-    // tests/run sets the target folder for the output of libtest.
+    // tests/run sets RUSTC_BOOTSTRAP for the JSON output of libtest. The build must not inherit it.
     nice.args(build)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTC_BOOTSTRAP")
@@ -38,8 +39,8 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// Compiles every test of the tree that [`build`] has left, and runs those of the decoder and the
-/// core.
+/// Compiles every test of the sources that [`build`] has patched, and runs those of the decoder and
+/// the core.
 pub fn test() -> Result<()> {
     let compile: &[&str] = &["check", "--workspace", "--tests"];
     let run_tests: &[&str] = &["test", "--lib", "-p", "milepost-decode", "-p", "milepost-core"];
@@ -69,10 +70,10 @@ pub fn fails(test: &str, binary: &Path) -> Result<bool> {
     Ok(has_verdict("FAILED"))
 }
 
-/// Reuses what the checkout's own build has compiled. Only the crates of the workspace, whose path
-/// differs, are compiled again. Libraries are hard links; what build scripts write is copied,
-/// because they would write into the checkout's own files.
-fn take_dependencies(target: &Path) -> Result<()> {
+/// Reuses the dependencies that the checkout's own build has compiled. Only the crates of the
+/// workspace are compiled again, because their path differs. Libraries are hard links. The folders
+/// of build scripts are copied, because a build script would overwrite the checkout's own files.
+fn reuse_dependencies(target: &Path) -> Result<()> {
     let built = repository().join("target/debug");
     if target.exists() || !built.exists() {
         return Ok(());
@@ -84,7 +85,7 @@ fn take_dependencies(target: &Path) -> Result<()> {
 }
 
 /// Copies the files of the checkout, without build products and ignored files.
-fn copy_of_the_sources(to: &Path) -> Result<()> {
+fn copy_sources(to: &Path) -> Result<()> {
     let list = Command::new("git")
         .args(["ls-files", "-z", "-co", "--exclude-standard"])
         .current_dir(repository())

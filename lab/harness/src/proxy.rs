@@ -37,9 +37,9 @@ impl Proxy {
         let state = watch::Sender::new(State { fault: Fault::None, cuts: 0 });
         let shared =
             Arc::new(Shared { upstream: (Ipv4Addr::LOCALHOST, upstream_port).into(), state });
-        let serving = Arc::clone(&shared);
+        let server_shared = Arc::clone(&shared);
         let server = Server::start(None, move |client| {
-            let (shared, state) = (Arc::clone(&serving), *serving.state.borrow());
+            let (shared, state) = (Arc::clone(&server_shared), *server_shared.state.borrow());
             async move {
                 if state.fault == Fault::Refuse {
                     reset(client);
@@ -51,8 +51,8 @@ impl Proxy {
         Ok(Self { port: server.port, shared, _server: server })
     }
 
-    /// Changes the behaviour from now on. Bytes that arrive after this returns, and bytes held
-    /// back, are subject to the new fault. A cut resets all accepted connections.
+    /// Sets the fault. It applies to bytes that arrive after this returns, and to bytes that the
+    /// proxy still holds. A cut resets all accepted connections.
     pub fn set(&self, fault: Fault) {
         self.shared.state.send_modify(|state| {
             let ends_half_open = state.fault == Fault::HalfOpen && fault != Fault::HalfOpen;
@@ -69,10 +69,11 @@ fn reset(stream: TcpStream) {
 }
 
 /// Waits until all connections accepted at `cuts` must be reset.
-async fn cut_since(shared: &Shared, cuts: u64) {
+async fn wait_for_cut(shared: &Shared, cuts: u64) {
     let _ = shared.state.subscribe().wait_for(|state| state.cuts != cuts).await;
 }
 
+/// Connects to the server, once a fault that hangs both directions has ended.
 async fn connect(shared: &Shared) -> io::Result<TcpStream> {
     let _ = shared.state.subscribe().wait_for(|state| state.fault != Fault::HangBoth).await;
     TcpStream::connect(shared.upstream).await
@@ -82,13 +83,13 @@ async fn connect(shared: &Shared) -> io::Result<TcpStream> {
 async fn serve(shared: Arc<Shared>, mut client: TcpStream, cuts: u64) {
     let server = select! {
         biased;
-        () = cut_since(&shared, cuts) => None,
+        () = wait_for_cut(&shared, cuts) => None,
         connected = connect(&shared) => connected.ok(),
     };
     let Some(mut server) = server else { return reset(client) };
     let ended = select! {
         biased;
-        () = cut_since(&shared, cuts) => Err(Cut),
+        () = wait_for_cut(&shared, cuts) => Err(Cut),
         ended = relay(&shared, &mut client, &mut server) => ended,
     };
     if let Err(Cut) = ended {

@@ -1,9 +1,9 @@
 //! A ClickHouse that misbehaves by script, in front of a real engine.
 //!
-//! Guarantee: rows that this server reports as stored are stored, because the engine has confirmed
-//! them first. An INSERT whose statement is in the URL is treated by the [`Behaviour`] that the
-//! test sets at run time. Every other statement is forwarded to the engine, whatever the behaviour.
-//! Refuses: TLS, pipelined requests, bodies above 256 MiB.
+//! Guarantee: if an answer's summary counts written rows, the engine has stored them. The
+//! [`Behaviour`] that the test sets applies to INSERTs whose statement is in the URL. Every other
+//! statement is forwarded to the engine. Not supported: TLS, pipelined requests, bodies above
+//! 256 MiB.
 
 mod answers;
 mod client;
@@ -23,8 +23,8 @@ use self::script::Shared;
 pub use self::script::{Behaviour, HangAt, Seen, TooLarge};
 use crate::server::Server;
 
-/// Receive buffer in bytes. It is small, so that a client is still writing a large body when the
-/// answer arrives.
+/// Receive buffer in bytes. It is small, so that a client is still writing a large body when an
+/// early answer arrives.
 const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
 
 /// A running server. Dropping it closes all connections.
@@ -38,11 +38,11 @@ pub struct ScriptedClickHouse {
 
 impl ScriptedClickHouse {
     /// Listens on a free port of the loopback, in front of the engines at these addresses
-    /// (`http://127.0.0.1:8123`). The server begins honest. Every behaviour but
+    /// (`http://127.0.0.1:8123`). The server starts with [`Behaviour::Honest`]. Every behaviour but
     /// [`Behaviour::InTurn`] uses the first engine.
     ///
     /// # Errors
-    /// The list of engines is empty, or no port or thread is left.
+    /// The list of engines is empty, an address does not begin with `http://`, or no port is free.
     pub fn start(engines: &[String]) -> Result<Self> {
         let address = |url: &String| {
             url.strip_prefix("http://")
@@ -52,9 +52,9 @@ impl ScriptedClickHouse {
         let engines: Vec<String> = engines.iter().map(address).collect::<Result<_>>()?;
         ensure!(!engines.is_empty(), "a scripted ClickHouse needs an engine behind it");
         let shared = Arc::new(Shared::new(engines));
-        let serving = Arc::clone(&shared);
+        let server_shared = Arc::clone(&shared);
         let server = Server::start(Some(RECEIVE_BUFFER_BYTES), move |stream| {
-            let shared = Arc::clone(&serving);
+            let shared = Arc::clone(&server_shared);
             // Ignore how a connection ended: the tests check the client's reaction.
             async move { drop(Client::new(stream, shared).serve().await) }
         })?;
@@ -71,52 +71,53 @@ impl ScriptedClickHouse {
     /// answer has begun keeps its behaviour.
     ///
     /// # Panics
-    /// The code of an error is unknown to this server.
+    /// This server has no text for the error code of the behaviour.
     pub fn set(&self, behaviour: Behaviour) {
         self.change(behaviour, None);
     }
 
-    /// Sets the behaviour for the next `count` INSERTs that [`Behaviour::ClickHouseError`],
-    /// [`Behaviour::ProxyError`], [`Behaviour::SwallowAnswer`] or [`Behaviour::ResetInBody`] hits.
-    /// The server is honest afterwards.
+    /// Sets the behaviour for the next `count` INSERTs that it hits. The server is honest
+    /// afterwards. Only [`Behaviour::ClickHouseError`], [`Behaviour::ProxyError`],
+    /// [`Behaviour::SwallowAnswer`] and [`Behaviour::ResetInBody`] count hits.
     pub fn set_for(&self, count: u32, behaviour: Behaviour) {
         self.change(behaviour, Some(count));
     }
 
-    fn change(&self, behaviour: Behaviour, left: Option<u32>) {
+    fn change(&self, behaviour: Behaviour, remaining: Option<u32>) {
         if let Behaviour::ClickHouseError { code, .. } | Behaviour::ReplicaDies { code } = behaviour
         {
             assert!(answers::is_known(code), "there is no text for ClickHouse's error {code}");
         }
         self.shared.script.send_modify(|script| {
-            (script.behaviour, script.left) = (behaviour, left);
+            (script.behaviour, script.remaining) = (behaviour, remaining);
             script.changes += 1;
         });
     }
 
-    /// Returns `true` if the server is honest: set so, or after the last INSERT of
-    /// [`set_for`](Self::set_for).
+    /// Returns `true` if the behaviour is [`Behaviour::Honest`], as it is again after the last
+    /// INSERT of [`set_for`](Self::set_for).
     #[must_use]
     pub fn is_honest(&self) -> bool {
         self.shared.script.borrow().behaviour == Behaviour::Honest
     }
 
-    /// Returns how many INSERTs a behaviour of [`set_for`](Self::set_for) has hit so far.
+    /// Returns how many INSERTs the behaviours that [`set_for`](Self::set_for) counts have hit.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.shared.hits.load(Ordering::Relaxed)
     }
 
-    /// Returns the durations of the INSERTs that the engine answered with 200, from head to answer.
+    /// Returns the durations of the INSERTs that the engine answered with 200, from the request's
+    /// head to the engine's answer.
     #[must_use]
-    pub fn inserts_took(&self) -> Vec<Duration> {
-        lock(&self.shared.took).clone()
+    pub fn insert_durations(&self) -> Vec<Duration> {
+        lock(&self.shared.durations).clone()
     }
 
     /// Returns how many INSERTs the engine answered with 200.
     #[must_use]
     pub fn inserts_answered(&self) -> usize {
-        lock(&self.shared.took).len()
+        lock(&self.shared.durations).len()
     }
 
     /// Returns every INSERT whose body arrived complete, in order of arrival.

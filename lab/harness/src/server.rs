@@ -63,7 +63,8 @@ async fn accept<Served: Future<Output = ()> + Send + 'static>(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(serve(stream))),
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await, // no file descriptor is free
+            // No file descriptor is free.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A table of a Markdown report.
 
-/// Column names, and rows with as many cells.
+/// Column names, and rows that have one cell for each column.
 #[derive(Debug, Default, Clone)]
 pub struct Table {
     pub head: Vec<String>,
@@ -16,10 +16,11 @@ impl Table {
     /// Returns the table as Markdown. Columns of numbers are aligned to the right.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let number =
+        let starts_as_number =
             |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '–' || c == '-');
-        let is_number =
-            |column: usize| column > 0 && self.rows.iter().all(|row| number(&row[column]));
+        let is_number = |column: usize| {
+            column > 0 && self.rows.iter().all(|row| starts_as_number(&row[column]))
+        };
         let rule = (0..self.head.len()).map(|column| if is_number(column) { "--:" } else { "---" });
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule = format!("|{}|\n", rule.collect::<Vec<_>>().join("|"));
@@ -33,11 +34,11 @@ mod tests {
 
     #[test]
     fn number_columns_are_right_aligned() {
-        let mut table = Table::of(["who", "lost", "in words"]);
+        let mut table = Table::of(["name", "lost", "in words"]);
         table.rows.push(["a", "0", "nothing"].map(str::to_owned).to_vec());
         table.rows.push(["b", "–", ""].map(str::to_owned).to_vec());
-        let wanted =
-            "| who | lost | in words |\n|---|--:|---|\n| a | 0 | nothing |\n| b | – |  |\n";
-        assert_eq!(table.markdown(), wanted);
+        let expected =
+            "| name | lost | in words |\n|---|--:|---|\n| a | 0 | nothing |\n| b | – |  |\n";
+        assert_eq!(table.markdown(), expected);
     }
 }

@@ -32,12 +32,12 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// Signs a certificate for these host names and addresses.
+    /// Signs a certificate for these host names and addresses, valid from 2000 until 2099.
     pub fn sign(&self, names: &[&str]) -> Result<Identity> {
         self.sign_until(names, 2099)
     }
 
-    /// Signs a certificate that expires at the beginning of `year`.
+    /// Signs a certificate that is valid from 2000 and expires at the beginning of `year`.
     pub fn sign_until(&self, names: &[&str], year: i32) -> Result<Identity> {
         let mut params = CertificateParams::new(
             names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(),
@@ -77,25 +77,26 @@ fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
 }
 
 impl TlsFront {
+    /// Listens on a free port of the loopback, and forwards to port `target`.
     pub fn start(identity: &Identity, target: u16) -> Result<Self> {
         let config = Arc::new(Mutex::new(server_config(identity)?));
         let current = Arc::clone(&config);
         let server = Server::start(None, move |stream| {
             let acceptor = TlsAcceptor::from(Arc::clone(&lock(&current)));
-            async move { drop(pass_on(acceptor, stream, target).await) }
+            async move { drop(forward(acceptor, stream, target).await) }
         })?;
         Ok(Self { port: server.port, config, _server: server })
     }
 
     /// Sets the certificate for new connections.
-    pub fn show(&self, identity: &Identity) -> Result<()> {
+    pub fn set_certificate(&self, identity: &Identity) -> Result<()> {
         *lock(&self.config) = server_config(identity)?;
         Ok(())
     }
 }
 
-async fn pass_on(acceptor: TlsAcceptor, stream: TcpStream, target: u16) -> io::Result<()> {
-    let mut outside = acceptor.accept(stream).await?;
-    let mut inside = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await?;
-    tokio::io::copy_bidirectional(&mut outside, &mut inside).await.map(drop)
+async fn forward(acceptor: TlsAcceptor, client: TcpStream, target: u16) -> io::Result<()> {
+    let mut client = acceptor.accept(client).await?;
+    let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
 }

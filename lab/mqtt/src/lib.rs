@@ -31,6 +31,7 @@ const LENGTH_BYTES_MAX: usize = 4;
 const SESSION_EXPIRY: u8 = 17;
 const RECEIVE_MAXIMUM: u8 = 33;
 
+/// A packet of any type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Packet type, one of [`kind`].
@@ -73,6 +74,7 @@ pub fn length(input: &[u8]) -> Result<Option<(usize, usize)>> {
     Ok(None)
 }
 
+/// Appends a variable byte integer (1.5.5).
 pub fn put_length(mut value: usize, out: &mut impl BufMut) {
     while value >= 0x80 {
         out.put_u8(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
@@ -81,6 +83,7 @@ pub fn put_length(mut value: usize, out: &mut impl BufMut) {
     out.put_u8(u8::try_from(value).expect("less than 0x80"));
 }
 
+/// Appends a packet: its type, flags, remaining length and body (2.1).
 pub fn put_packet(kind: u8, flags: u8, body: &[u8], out: &mut impl BufMut) {
     out.put_u8(kind << 4 | flags);
     put_length(body.len(), out);
@@ -93,9 +96,9 @@ pub fn put_string(text: &str, out: &mut impl BufMut) {
     out.put_slice(text.as_bytes());
 }
 
-/// Appends a CONNECT of MQTT 5 (3.1). Clean start is set unless the session has an expiry. The
-/// keep-alive is 18 hours, because no PINGREQ follows, and rumqttd refuses 0, which would turn it
-/// off.
+/// Appends a CONNECT of MQTT 5 (3.1). Clean Start is set unless the session has an expiry. The
+/// keep-alive is 18 hours, because no PINGREQ follows. A keep-alive of 0 would turn it off, but
+/// rumqttd refuses that.
 pub fn put_connect(
     client_id: &str,
     login: Option<(&str, &str)>,
@@ -170,6 +173,7 @@ pub fn read_puback(body: &[u8]) -> Result<(u16, u8)> {
     Ok((packet_id(body)?, body.get(2).copied().unwrap_or(0)))
 }
 
+/// A message in a PUBLISH of MQTT 5 (3.3).
 #[derive(Debug, Clone, Copy)]
 pub struct Publish<'a> {
     pub topic: &'a [u8],
@@ -248,7 +252,8 @@ impl<'a> Reader<'a> {
                 19 | 34 => block.take(2)?,
                 SESSION_EXPIRY | 39 => block.take(4)?,
                 18 | 21 | 22 | 26 | 28 | 31 => block.string()?,
-                38 => block.string().and_then(|_| block.string())?, // a user property's name and value
+                // A user property: its name and value.
+                38 => block.string().and_then(|_| block.string())?,
                 id => bail!("a CONNACK with an unknown property, {id}"),
             };
         }

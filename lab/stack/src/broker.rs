@@ -20,7 +20,7 @@ pub struct Broker {
     pub port: u16,
     /// Port of the second node of a strict-broker.
     pub second_port: Option<u16>,
-    /// Port on which a strict-broker takes commands.
+    /// Port on which a strict-broker accepts commands.
     control: Option<u16>,
 }
 
@@ -48,8 +48,8 @@ impl Broker {
 
     /// Starts a broker of this kind, and waits until it accepts connections.
     pub fn start_kind(kind: BrokerKind, folder: &Path) -> Result<Self> {
-        let second = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
-        Self::launch(kind, folder, free_port()?, second)
+        let second_port = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
+        Self::launch(kind, folder, free_port()?, second_port)
     }
 
     fn launch(
@@ -121,7 +121,8 @@ impl Broker {
         }
     }
 
-    /// Starts the broker again, on the same port and with the same state.
+    /// Kills the broker if it still runs, and starts it again on the same port. Mosquitto restores
+    /// the state that it last saved; a strict-broker starts without sessions.
     pub fn restart(self) -> Result<Self> {
         let Self { process, folder, kind, port, second_port, control: _ } = self;
         drop(process);

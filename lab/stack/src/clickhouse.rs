@@ -81,7 +81,7 @@ impl ClickHouse {
     }
 
     /// Resumes the engine after [`hang`](Self::hang).
-    pub fn go_on(&self) -> Result<()> {
+    pub fn resume(&self) -> Result<()> {
         self.process.signal("CONT")
     }
 
@@ -102,7 +102,7 @@ impl ClickHouse {
         self.query(&format!("CREATE DATABASE {database}"))?;
         self.query(&format!("CREATE DATABASE {database}_ask"))?;
         for file in sql::migrations()? {
-            for statement in for_one_server(&std::fs::read_to_string(file)?, database)? {
+            for statement in render_statements(&std::fs::read_to_string(file)?, database)? {
                 self.query(&statement)?;
             }
         }
@@ -118,7 +118,7 @@ impl ClickHouse {
 
 /// Returns the statements of a file of sql/, as `milepost migrate` renders them for one server (see
 /// crates/clickhouse/src/render.rs).
-fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
+fn render_statements(template: &str, database: &str) -> Result<Vec<String>> {
     let [stored, shown] = sql::columns()?;
     let lines = shown.lines().map(str::trim).filter(|line| !line.starts_with("--"));
     let names: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
@@ -138,8 +138,8 @@ fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
                 ("shown_names", _) => filled += &names.join(", "),
                 ("tokens", _) => filled += "non_replicated_deduplication_window = 10000",
                 ("engine", engine) => filled += engine,
-                ("retention", what) => {
-                    let time = what.split_once(", ").map_or(what, |(_, time)| time);
+                ("retention", argument) => {
+                    let time = argument.split_once(", ").map_or(argument, |(_, time)| time);
                     filled += &format!("{time} + toIntervalDay(400)");
                 }
                 _ => filled.extend(["{", placeholder, "}"]), // a view's parameter
@@ -151,7 +151,8 @@ fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
     Ok(statements.map(fill).collect())
 }
 
-/// Removes the codecs of columns, as crates/clickhouse/src/render.rs does for this table.
+/// Replaces the codec of each column by the default one, as crates/clickhouse/src/render.rs does
+/// for `{stored_plain}`.
 fn plain(section: &str) -> String {
     let without_codec = |line: &str| match line.split_once("CODEC(") {
         Some((column, rest)) => {
@@ -168,7 +169,7 @@ fn plain(section: &str) -> String {
 pub struct Store {
     /// `http://host:port`
     pub url: String,
-    /// Password of [`user`]; `None`: no login is sent.
+    /// Password of [`user`]; `None`: requests carry no login.
     pub password: Option<String>,
     /// Name of the database.
     pub database: String,
@@ -188,8 +189,8 @@ pub fn user() -> String {
     std::env::var("CLICKHOUSE_USER").unwrap_or_else(|_| "default".to_owned())
 }
 
-/// Returns the password of [`user`], from CLICKHOUSE_PASSWORD. A command-line argument would be
-/// visible to every process.
+/// Returns the password of [`user`], from CLICKHOUSE_PASSWORD; `None` if it is unset or empty. A
+/// command-line argument would be visible to every process.
 #[must_use]
 pub fn password() -> Option<String> {
     std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty())

@@ -1,5 +1,5 @@
 //! Starts, queries and kills the real servers on free ports of the loopback: Mosquitto, the
-//! ClickHouse engine, milepost, milepost-map. The demo, the tests and the laboratory use it.
+//! ClickHouse engine, milepost and milepost-map. The demo, the tests and the laboratory use it.
 //! Dropping a handle kills its process.
 
 mod broker;

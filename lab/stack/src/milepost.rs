@@ -16,8 +16,8 @@ use crate::clickhouse::get;
 use crate::process::{Process, free_port, repository, wait_until};
 use crate::prom;
 
-/// Longest time for a command. Without it, a command that waits for ever would block all tests and
-/// show no output.
+/// Longest time for a command. Without a limit, a command that waits for ever would block all tests
+/// and show no output.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A running binary, configured by its environment.
@@ -45,18 +45,18 @@ impl Settings {
     /// Configures milepost for these servers. Logs are written to `folder`.
     #[must_use]
     pub fn new(binary: &Path, folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Self {
-        Self::of("milepost", binary, folder, clickhouse_url)
+        Self::for_program("milepost", binary, folder, clickhouse_url)
             .with("MQTT__URL", format!("mqtt://127.0.0.1:{mqtt_port}"))
             .with("MQTT__CLIENT_ID", "test")
     }
 
     /// Configures milepost-map for this ClickHouse. Logs are written to `folder`.
     #[must_use]
-    pub fn of_map(binary: &Path, folder: &Path, clickhouse_url: &str) -> Self {
-        Self::of("milepost-map", binary, folder, clickhouse_url)
+    pub fn map(binary: &Path, folder: &Path, clickhouse_url: &str) -> Self {
+        Self::for_program("milepost-map", binary, folder, clickhouse_url)
     }
 
-    fn of(name: &'static str, binary: &Path, folder: &Path, clickhouse_url: &str) -> Self {
+    fn for_program(name: &'static str, binary: &Path, folder: &Path, clickhouse_url: &str) -> Self {
         let settings =
             Self { name, binary: binary.into(), folder: folder.into(), variables: BTreeMap::new() };
         settings.with("CLICKHOUSE__URL", clickhouse_url)
@@ -136,8 +136,8 @@ impl Settings {
             text.append(&mut reader.join().map_err(|_| anyhow!("a reader panicked"))??);
         }
         let text = String::from_utf8_lossy(&text).into_owned();
-        let words: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
-        ended.with_context(|| format!("{} {words:?}: {text}", self.name))?;
+        let arguments: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
+        ended.with_context(|| format!("{} {arguments:?}: {text}", self.name))?;
         Ok((code, text))
     }
 
@@ -162,8 +162,8 @@ impl Settings {
         Ok(Milepost { process, port, http: format!("http://127.0.0.1:{port}"), name: self.name })
     }
 
-    /// Starts the command `run`, and waits until its HTTP interface answers. It may not have read
-    /// anything yet.
+    /// Starts the command `run`, and waits until its HTTP interface accepts connections. The
+    /// process may not be ready yet.
     pub fn listen(&self) -> Result<Milepost> {
         let mut milepost = self.start()?;
         let port = milepost.port;
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_of_a_killed_hanging_command_has_its_output() {
+    fn timed_out_command_reports_its_output() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings::new(Path::new("/bin/sh"), folder.path(), 1, "http://127.0.0.1:1");
         let call = |script: &str, within| settings.call_within(&["-c", script], within);

@@ -1,5 +1,5 @@
-//! Child processes and free ports. A child is killed when its handle is dropped, and every child at
-//! an interrupt.
+//! Child processes and free ports. Dropping a child's handle kills the child; an interrupt kills
+//! every child.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,25 +15,27 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::procfs;
 
+/// Longest wait until a server answers or is ready, and longest time of a query.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(20);
 /// Ports from which free ones are taken. They are below the ephemeral range of the kernel, so no
 /// outgoing connection takes one in the minutes until the server binds it.
 const PORTS: Range<u16> = 10_000..32_000;
-const TRIES: usize = 1_000;
+/// Number of random ports to try.
+const ATTEMPTS: usize = 1_000;
 
-/// Returns a port on which no process listens now.
+/// Returns a port on which no process listens now, and which this process has not used before.
 pub fn free_port() -> Result<u16> {
-    // Two callers must not get the same port before the first has bound it.
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    for _ in 0..TRIES {
+    // Remember ports, so that two callers do not get the same one before the first has bound it.
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    for _ in 0..ATTEMPTS {
         let port = fastrand::u16(PORTS);
         let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        if is_free && lock(&GIVEN).insert(port) {
+        if is_free && lock(&RETURNED).insert(port) {
             return Ok(port);
         }
     }
-    bail!("none of {TRIES} ports was free")
+    bail!("none of {ATTEMPTS} ports was free")
 }
 
 /// Locks a mutex even if a thread has panicked while it held the lock: counters stay valid.
@@ -41,26 +43,27 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until `condition` holds, and fails after `within`.
+/// Waits until `condition` holds, and fails after `within`. `description` completes the sentence
+/// "waiting until …".
 pub fn wait_until(
-    what: &str,
+    description: &str,
     within: Duration,
     mut condition: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let began = Instant::now();
-    while !condition().with_context(|| format!("while waiting until {what}"))? {
-        ensure!(began.elapsed() < within, "waited {within:?}, but never: {what}");
+    while !condition().with_context(|| format!("while waiting until {description}"))? {
+        ensure!(began.elapsed() < within, "waited {within:?}, but never: {description}");
         sleep(POLL);
     }
     Ok(())
 }
 
-/// Returns the checkout that holds `lab/local`: the one in which this program was built. For a
-/// program that was copied elsewhere, it is the one in which the program was started, so that a
-/// copy never writes into the checkout from which it was copied.
+/// Returns the checkout of milepost: the folder above this program, or else above the current
+/// folder, that contains `lab/local`. A copy of the program outside a checkout thus never writes
+/// into the checkout that built it.
 ///
 /// # Panics
-/// Neither is a checkout.
+/// Neither is within a checkout.
 #[must_use]
 pub fn repository() -> &'static Path {
     static REPOSITORY: OnceLock<PathBuf> = OnceLock::new();
@@ -86,11 +89,11 @@ pub(crate) fn local_program(program: &str, folder: &Path) -> Command {
 }
 
 /// Process ids of the running children, for [`kill_all`].
-static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// Kills every child. An interrupt leaves no time to drop their handles.
 fn kill_all() {
-    for pid in lock(&LIVING).iter() {
+    for pid in lock(&RUNNING).iter() {
         let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).status();
     }
 }
@@ -129,8 +132,8 @@ pub fn in_scratch_folder<T: Send + 'static>(
     unless_interrupted(move || work(&path))
 }
 
-/// Creates a folder for a test's servers, removed when its handle is dropped. With KEEP_FOLDERS in
-/// the environment it is kept: the runner of the tests removes it when they have passed.
+/// Creates a folder for a test's servers, removed when its handle is dropped. If the environment
+/// variable KEEP_FOLDERS is set it is kept, and tests/run removes it when the tests have passed.
 pub fn folder() -> Result<tempfile::TempDir> {
     let mut folder = tempfile::TempDir::with_prefix("milepost-")?;
     folder.disable_cleanup(std::env::var_os("KEEP_FOLDERS").is_some());
@@ -151,7 +154,7 @@ impl Process {
         let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        lock(&LIVING).insert(child.id());
+        lock(&RUNNING).insert(child.id());
         Ok(Self { name: name.to_owned(), child, log })
     }
 
@@ -161,9 +164,8 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns everything that the process has logged so far. A thread of the process writes the
-    /// log, so a line appears a moment after its event: reads until the file has stopped growing,
-    /// for a second at most.
+    /// Returns the log so far. A separate thread of milepost writes it, so a line appears a moment
+    /// after its event: this waits until the file has stopped growing, for a second at most.
     pub fn log(&self) -> Result<String> {
         let mut bytes = std::fs::read(&self.log)?;
         for _ in 0..20 {
@@ -188,11 +190,14 @@ impl Process {
         if self.child.try_wait()?.is_some() {
             return Ok(()); // its process id may belong to another process by now
         }
-        let others = procfs::descendants(self.pid());
+        let descendants = procfs::descendants(self.pid());
         self.kill()?;
-        if !others.is_empty() {
-            // Descendants that ended with their parent are gone already.
-            Command::new("kill").arg("-KILL").args(others.iter().map(u32::to_string)).output()?;
+        if !descendants.is_empty() {
+            // Ignore the status: `kill` fails if a descendant has ended with its parent.
+            Command::new("kill")
+                .arg("-KILL")
+                .args(descendants.iter().map(u32::to_string))
+                .output()?;
         }
         Ok(())
     }
@@ -235,10 +240,10 @@ impl Process {
 
     pub(crate) fn wait_until(
         &mut self,
-        what: &str,
+        description: &str,
         mut condition: impl FnMut() -> bool,
     ) -> Result<()> {
-        wait_until(&format!("{} {what}", self.name), READY_TIMEOUT, || {
+        wait_until(&format!("{} {description}", self.name), READY_TIMEOUT, || {
             self.ensure_alive()?;
             Ok(condition())
         })
@@ -249,7 +254,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        lock(&LIVING).remove(&self.pid());
+        lock(&RUNNING).remove(&self.pid());
     }
 }
 
@@ -258,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repository_is_found_above_its_program_not_above_a_copy() {
+    fn repository_is_found_above_the_program_but_not_above_a_copy() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("checkout/target/demo");
         std::fs::create_dir_all(&inside).unwrap();

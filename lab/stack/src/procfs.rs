@@ -1,4 +1,4 @@
-//! CPU and memory of processes, from Linux.
+//! CPU time and memory of processes, as Linux reports them.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 /// The unit of time in /proc/stat: USER_HZ, 100 on every Linux architecture in use.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Returns the CPU time of all threads so far, user and system, to the nanosecond. /proc counts in
-/// ticks of 10 ms, and a consumer may use as few as three a second.
+/// Returns the CPU time of all threads so far, user and system, in nanoseconds. The ticks of 10 ms
+/// in /proc are too coarse: a consumer may use as few as three a second.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
     Ok(clock_gettime(clock)?.into())
@@ -73,25 +73,26 @@ pub struct Usage {
 pub fn usage_of_tree(pid: u32) -> Result<Usage> {
     let mut usage = usage(pid)?;
     for child in descendants(pid) {
-        if let Ok(of_child) = self::usage(child) {
-            usage.cpu += of_child.cpu;
-            usage.kernel += of_child.kernel;
-            usage.peak_bytes += of_child.peak_bytes;
-            usage.resident_bytes += of_child.resident_bytes;
-            usage.private_bytes += of_child.private_bytes;
+        if let Ok(child_usage) = self::usage(child) {
+            usage.cpu += child_usage.cpu;
+            usage.kernel += child_usage.kernel;
+            usage.peak_bytes += child_usage.peak_bytes;
+            usage.resident_bytes += child_usage.resident_bytes;
+            usage.private_bytes += child_usage.private_bytes;
         }
     }
     Ok(usage)
 }
 
-/// Returns the CPU time of everything on this machine so far, including what its host gave to other
-/// guests.
+/// Returns the CPU time of everything on this machine so far, including the time that a hypervisor
+/// gave to other machines (steal).
 pub fn busy_time_of_machine() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("/proc/stat is empty")?;
     let ticks: Vec<u64> =
         line.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
-    // Columns: user, nice, system, idle, iowait, irq, softirq, steal. Time of guests is in user.
+    // Columns: user, nice, system, idle, iowait, irq, softirq, steal. The columns after these
+    // (guest, guest_nice) are already in user and nice.
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
     let all: u64 = ticks.iter().take(8).sum();
     Ok(Duration::from_millis((all - idle) * 1000 / TICKS_PER_SECOND))
@@ -99,7 +100,7 @@ pub fn busy_time_of_machine() -> Result<Duration> {
 
 fn usage(pid: u32) -> Result<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The command name comes before, in brackets, and may contain any character.
+    // Skip the command name, which is in brackets and may contain any character.
     let fields = stat.rsplit_once(')').context("no command in /proc/pid/stat")?.1;
     let ticks: u64 =
         fields.split_whitespace().nth(12).context("no stime in /proc/pid/stat")?.parse()?;
@@ -111,15 +112,15 @@ fn usage(pid: u32) -> Result<Usage> {
 /// Returns the running descendants of a process.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
-    let mut to_ask = vec![pid];
-    while let Some(pid) = to_ask.pop() {
+    let mut unvisited = vec![pid];
+    while let Some(pid) = unvisited.pop() {
         let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
         for thread in threads.flatten() {
             let children =
                 std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             let children =
                 children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
-            to_ask.extend(children.inspect(|child| found.push(*child)));
+            unvisited.extend(children.inspect(|child| found.push(*child)));
         }
     }
     found

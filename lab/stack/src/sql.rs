@@ -1,4 +1,4 @@
-//! The files of sql/, for readers without milepost.
+//! The files of sql/, for programs that do not use milepost's own crates.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,8 +26,8 @@ pub fn columns() -> Result<[String; 2]> {
     Ok(sections.map(str::to_owned))
 }
 
-/// The statements that run a roll-up now, in the order of its five-minute schedule. `{db}` is the
-/// database.
+/// The statements that run the roll-up now, in the order in which its schedule runs them every five
+/// minutes. `{db}` is the database.
 pub const REFRESH_ROLLUPS: [&str; 4] = [
     "SYSTEM REFRESH VIEW {db}.touched_mv",
     "SYSTEM WAIT VIEW {db}.touched_mv",

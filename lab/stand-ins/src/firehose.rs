@@ -1,9 +1,9 @@
-//! A stand-in for the broker that sends as fast as the consumer reads, or at a rate above that of a
-//! broker, so that the consumer is the bottleneck.
+//! A stand-in for the broker that sends as fast as the consumer reads, or at a rate that no broker
+//! reaches, so that the consumer is the bottleneck.
 //!
-//! MQTT 5, QoS 0. Each member of the share group gets the same number of messages, and nothing is
-//! sent twice. The sent fixes are known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers`
-//! of driver `k % drivers`. The firehose is not a broker otherwise: it accepts no messages, and
+//! It speaks MQTT 5 at QoS 0. Each member of the share group gets the same number of messages, and
+//! nothing is sent twice. The sent fixes are known exactly: message `k` is fix [`FIRST_SEQ`] +
+//! `k / drivers` of driver `k % drivers`. It is no broker beyond that: it accepts no messages and
 //! matches no topics.
 
 mod segment;
@@ -26,10 +26,10 @@ use self::segment::{MESSAGES, Segments};
 const READ_BYTES: usize = 64 * 1024;
 /// Interval at which an idle writer checks for messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Maximum number of messages by which a member may be ahead of the slowest one.
+/// Number of messages by which a member may be ahead of the slowest one before it must wait.
 const AHEAD_MAX: u64 = 4 * 1024;
-/// Offset of the protocol version in a CONNECT, and the version of MQTT 5 (3.1.2.2).
-const VERSION_AT: usize = 6;
+/// Offset of the protocol version in the body of a CONNECT, and the version of MQTT 5 (3.1.2.2).
+const VERSION_OFFSET: usize = 6;
 const VERSION: u8 = 5;
 
 /// A running firehose; its threads end with their connections.
@@ -43,32 +43,32 @@ pub struct Firehose {
 #[derive(Debug)]
 struct Shared {
     drivers: u32,
-    dealer: Mutex<Dealer>,
+    distributor: Mutex<Distributor>,
     sent: AtomicU64,
     faults: Mutex<Vec<String>>,
 }
 
-/// Deals messages to the members.
+/// Distributes the messages among the members.
 #[derive(Debug, Default)]
-struct Dealer {
+struct Distributor {
     /// Number of the next message.
     next: u64,
     is_open: bool,
-    /// Messages per second from this moment on; `None`: as fast as the members read.
+    /// Start of the load, and its messages per second; `None`: as fast as the members read.
     pace: Option<(Instant, u32)>,
-    /// Messages dealt to each subscribed member.
-    given: BTreeMap<usize, u64>,
-    /// Number of connections so far, from which members get their numbers.
+    /// Number of messages assigned to each subscribed member.
+    assigned: BTreeMap<usize, u64>,
+    /// Number of connections so far; the count at a member's connection is the member's number.
     members: usize,
 }
 
-impl Dealer {
-    /// Deals the next [`MESSAGES`] to a member, and returns the number of the first one. `None`:
-    /// the member is too far ahead, or the pace allows no more now.
-    fn deal(&mut self, member: usize) -> Option<u64> {
-        let slowest = *self.given.values().min()?;
-        let given = self.given.get_mut(&member)?;
-        if !self.is_open || *given >= slowest + AHEAD_MAX {
+impl Distributor {
+    /// Assigns the next [`MESSAGES`] messages to a member, and returns the number of the first one.
+    /// `None`: the firehose is closed, the member is too far ahead, or the pace allows no more now.
+    fn assign(&mut self, member: usize) -> Option<u64> {
+        let slowest = *self.assigned.values().min()?;
+        let assigned = self.assigned.get_mut(&member)?;
+        if !self.is_open || *assigned >= slowest + AHEAD_MAX {
             return None;
         }
         if let Some((began, rate)) = self.pace
@@ -76,7 +76,7 @@ impl Dealer {
         {
             return None;
         }
-        *given += MESSAGES;
+        *assigned += MESSAGES;
         self.next += MESSAGES;
         Some(self.next - MESSAGES)
     }
@@ -95,7 +95,7 @@ impl Firehose {
     pub fn start(drivers: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
             drivers,
-            dealer: Mutex::default(),
+            distributor: Mutex::default(),
             sent: AtomicU64::new(0),
             faults: Mutex::default(),
         });
@@ -113,35 +113,37 @@ impl Firehose {
 
     /// Starts sending, as fast as the members read.
     pub fn open(&self) {
-        lock(&self.shared.dealer).is_open = true;
+        lock(&self.shared.distributor).is_open = true;
     }
 
     /// Starts sending, at most this many messages per second over all members.
     pub fn open_at(&self, rate: u32) {
-        lock(&self.shared.dealer).pace = Some((Instant::now(), rate));
+        lock(&self.shared.distributor).pace = Some((Instant::now(), rate));
         self.open();
     }
 
-    /// Stops dealing messages. Those that were dealt are still sent.
+    /// Assigns no more messages. Those that were assigned are still sent.
     pub fn close(&self) {
-        lock(&self.shared.dealer).is_open = false;
+        lock(&self.shared.distributor).is_open = false;
     }
 
+    /// Returns the number of members.
     #[must_use]
     pub fn subscribers(&self) -> usize {
-        lock(&self.shared.dealer).given.len()
+        lock(&self.shared.distributor).assigned.len()
     }
 
+    /// Returns the number of messages written so far.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of messages dealt so far. Once all are written, their numbers begin at 0
-    /// and have no gap.
+    /// Returns the number of messages assigned so far. Once all are written, their numbers begin at
+    /// 0 and have no gap.
     #[must_use]
-    pub fn dealt(&self) -> u64 {
-        lock(&self.shared.dealer).next
+    pub fn assigned(&self) -> u64 {
+        lock(&self.shared.distributor).next
     }
 
     /// Returns the faults of members: closing while messages were being sent, or sending bytes that
@@ -151,24 +153,26 @@ impl Firehose {
         lock(&self.shared.faults).clone()
     }
 
-    /// Returns the number of fixes sent by each driver, if all messages dealt are written.
+    /// Returns the number of fixes sent by each driver. All assigned messages must have been
+    /// written.
     #[must_use]
     pub fn sent_by_driver(&self) -> Vec<u32> {
-        let (dealt, drivers) = (self.dealt(), u64::from(self.shared.drivers));
-        let of = |n: u64| u32::try_from((dealt + drivers - 1 - n) / drivers).unwrap_or(u32::MAX);
-        (0..drivers).map(of).collect()
+        let (assigned, drivers) = (self.assigned(), u64::from(self.shared.drivers));
+        let fixes =
+            |n: u64| u32::try_from((assigned + drivers - 1 - n) / drivers).unwrap_or(u32::MAX);
+        (0..drivers).map(fixes).collect()
     }
 }
 
 impl Shared {
     fn serve(&self, stream: TcpStream) {
         let member = {
-            let mut dealer = lock(&self.dealer);
-            dealer.members += 1;
-            dealer.members
+            let mut distributor = lock(&self.distributor);
+            distributor.members += 1;
+            distributor.members
         };
         let ended = self.serve_member(member, stream);
-        lock(&self.dealer).given.remove(&member);
+        lock(&self.distributor).assigned.remove(&member);
         if let Err(error) = ended {
             lock(&self.faults).push(format!("member {member}: {error:#}"));
         }
@@ -196,12 +200,12 @@ impl Shared {
             let mut at = 0;
             while let Some(packet) = first_packet(&input[at..])? {
                 at += packet.len;
-                if !self.take(member, link, packet)? {
+                if !self.handle_packet(member, link, packet)? {
                     return Ok(());
                 }
             }
             input.drain(..at);
-            // A member that is killed resets its connection, which is an end and not a fault.
+            // A killed member resets its connection. That is a regular end, not a fault.
             let read = stream.read(&mut buffer).unwrap_or(0);
             if read == 0 {
                 return Ok(());
@@ -211,12 +215,12 @@ impl Shared {
     }
 
     /// Handles a packet. Returns `false` if the member disconnects.
-    fn take(&self, member: usize, link: &Mutex<Link>, packet: Packet<'_>) -> Result<bool> {
+    fn handle_packet(&self, member: usize, link: &Mutex<Link>, packet: Packet<'_>) -> Result<bool> {
         let mut link = lock(link);
         match packet.kind {
             kind::CONNECT => {
                 ensure!(
-                    packet.body.get(VERSION_AT) == Some(&VERSION),
+                    packet.body.get(VERSION_OFFSET) == Some(&VERSION),
                     "the firehose supports only MQTT 5"
                 );
                 // Session present: no; reason: success; no properties.
@@ -227,21 +231,21 @@ impl Shared {
                 put_packet(
                     kind::SUBACK,
                     0,
-                    &with_properties(packet_id, &vec![0; filters.len()]),
+                    &ack_body(packet_id, &vec![0; filters.len()]),
                     &mut link.control,
                 );
                 // A client that subscribes to `$SYS/brokers`, as milepost's preflight does, gets no
                 // fixes.
                 if filters.iter().any(|filter| !filter.starts_with(b"$SYS/")) {
-                    let mut dealer = lock(&self.dealer);
-                    let slowest = dealer.given.values().min().copied().unwrap_or(0);
-                    dealer.given.insert(member, slowest);
+                    let mut distributor = lock(&self.distributor);
+                    let slowest = distributor.assigned.values().min().copied().unwrap_or(0);
+                    distributor.assigned.insert(member, slowest);
                 }
             }
             kind::UNSUBSCRIBE => {
-                let answer = with_properties(packet_id(packet.body)?, &[0]);
+                let answer = ack_body(packet_id(packet.body)?, &[0]);
                 put_packet(kind::UNSUBACK, 0, &answer, &mut link.control);
-                lock(&self.dealer).given.remove(&member);
+                lock(&self.distributor).assigned.remove(&member);
             }
             kind::PINGREQ => put_packet(kind::PINGRESP, 0, &[], &mut link.control),
             kind::DISCONNECT => return Ok(false),
@@ -253,7 +257,7 @@ impl Shared {
     fn write_all(&self, member: usize, link: &Mutex<Link>, stream: &mut TcpStream) -> Result<()> {
         let mut segments = None;
         loop {
-            // Keep the lock while dealing, so that a SUBACK is sent before the first messages.
+            // Keep the lock while messages are assigned, so that the SUBACK is sent before them.
             let mut link = lock(link);
             if !link.control.is_empty() {
                 let control = std::mem::take(&mut link.control);
@@ -264,9 +268,9 @@ impl Shared {
             if link.closed {
                 return Ok(());
             }
-            let dealt = lock(&self.dealer).deal(member);
+            let assigned = lock(&self.distributor).assign(member);
             drop(link);
-            let Some(first) = dealt else {
+            let Some(first) = assigned else {
                 thread::sleep(POLL_INTERVAL);
                 continue;
             };
@@ -277,7 +281,7 @@ impl Shared {
     }
 }
 
-/// Returns the body of a SUBACK or UNSUBACK. MQTT 5 has properties between the id and the codes.
-fn with_properties(packet_id: u16, codes: &[u8]) -> Vec<u8> {
+/// Returns the body of a SUBACK or UNSUBACK without properties.
+fn ack_body(packet_id: u16, codes: &[u8]) -> Vec<u8> {
     [&packet_id.to_be_bytes(), &[0][..], codes].concat()
 }

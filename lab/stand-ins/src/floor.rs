@@ -1,9 +1,9 @@
 //! `lab floor`: the cheapest possible consumer, as a yardstick for the others.
 //!
-//! It has hand-written framing, the same pauses between reads as milepost, one JSON parse into a
-//! plain struct, one row appended to one buffer, and plain HTTP. It leaves out the purpose of a
-//! consumer: it checks types only, retries nothing, survives no fault, and ends with its
-//! connection. At QoS 1 it acknowledges after the insert, a batch in one write.
+//! It has hand-written framing, pauses between reads within milepost's limits, one JSON parse into
+//! a plain struct, one row appended to one buffer, and plain HTTP. It leaves out everything that
+//! makes a consumer safe: it checks types only, retries nothing, survives no fault, and ends with
+//! its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 //!
 //! Its HTTP is hand-written because its cost is measured: with ureq and hyper it took 8 % more CPU
 //! per message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians of four
@@ -27,12 +27,12 @@ use lab_stack::unix_ms;
 
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Target number of bytes between two reads: some hundred messages.
+/// Target number of bytes received between two reads: a few hundred messages.
 const PAUSE_BYTES: usize = 32 * 1024;
 /// Shortest pause between two reads.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Longest pause, by QoS, as in milepost: longer pauses cost less, but at QoS 0 a burst would
-/// overflow the buffers.
+/// Longest pause at QoS 0 and at QoS 1, as in milepost (src/app/read_delay.rs). Longer pauses cost
+/// less, but at QoS 0 a burst would overflow the buffers.
 const PAUSE_MAX: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 const SESSION_SECONDS: u32 = 60;
 const READ_BYTES: usize = 256 * 1024;
@@ -54,8 +54,8 @@ pub struct Arguments {
     /// Port of /readyz; 0 takes a free one
     #[arg(long, default_value_t = 9464)]
     http_port: u16,
-    /// Keep a session under this name. For the self-test of the benchmark: a consumer that loses
-    /// nothing in a crash
+    /// Keep a session under this client id. For the self-test of the benchmark: a consumer that
+    /// loses nothing in a crash
     #[arg(long, hide = true)]
     session: Option<String>,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub struct Mistakes {
     /// PUBACK on receipt, before the insert
     #[arg(long, hide = true)]
     acknowledge_first: bool,
-    /// Keep this many MiB a second
+    /// Leak this many MiB of memory a second
     #[arg(long, hide = true)]
     leak: Option<usize>,
 }
@@ -115,10 +115,10 @@ impl Batch {
 /// Runs until the broker closes the connection.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let subscribed = Arc::new(AtomicBool::new(false));
-    let shown = Arc::clone(&subscribed);
+    let is_ready = Arc::clone(&subscribed);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.http_port))
         .context("cannot listen on the port of /readyz")?;
-    std::thread::spawn(move || serve(&listener, &shown));
+    std::thread::spawn(move || serve(&listener, &is_ready));
 
     if let Some(mib) = arguments.mistakes.leak {
         std::thread::spawn(move || leak(mib));
@@ -175,8 +175,8 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads messages into batches until the broker closes the connection. `reusable`: empty batches,
-/// whose memory is used again.
+/// Reads messages into batches until the broker closes the connection. `reusable`: inserted
+/// batches, whose memory is used again.
 fn read_all(
     mut stream: TcpStream,
     batches: &SyncSender<Batch>,
@@ -212,7 +212,7 @@ fn read_all(
         while let Some(packet) = first_packet(&input[at..filled])? {
             if packet.kind == kind::PUBLISH {
                 messages += 1;
-                take_message(packet, received_at, messages, mistakes, &mut batch)?;
+                handle_message(packet, received_at, messages, mistakes, &mut batch)?;
             }
             at += packet.len;
         }
@@ -223,6 +223,7 @@ fn read_all(
         filled -= at;
         since_pause += read;
         if read < READ_BYTES / 4 {
+            // The pause after which a read would return PAUSE_BYTES, at the current rate.
             let fitting = pause.mul_f64(PAUSE_BYTES as f64 / since_pause as f64);
             pause = fitting.min(pause * 2).clamp(PAUSE_MIN, PAUSE_MAX[usize::from(arguments.qos)]);
             since_pause = 0;
@@ -232,7 +233,7 @@ fn read_all(
     batches.send(batch).context("the inserting thread ended")
 }
 
-fn take_message(
+fn handle_message(
     packet: Packet<'_>,
     received_at: i64,
     messages: u64,
@@ -242,17 +243,17 @@ fn take_message(
     let publish = Publish::read(packet)?;
     batch.began.get_or_insert_with(Instant::now);
     batch.packet_ids.extend(publish.packet_id);
-    let falls_on = |every: Option<u64>| every.is_some_and(|every| messages.is_multiple_of(every));
+    let is_nth = |every: Option<u64>| every.is_some_and(|every| messages.is_multiple_of(every));
     if let Some(us) = mistakes.burn_us {
         burn(Duration::from_micros(us))?;
     }
-    if falls_on(mistakes.drop_every) {
+    if is_nth(mistakes.drop_every) {
         return Ok(());
     }
     let start = batch.body.len();
     put_row(&publish, received_at, &mut batch.body)?;
     batch.rows += 1;
-    if falls_on(mistakes.duplicate_every) {
+    if is_nth(mistakes.duplicate_every) {
         batch.body.extend_from_within(start..);
         batch.rows += 1;
     }
@@ -267,9 +268,9 @@ fn leak(mib: usize) {
     }
 }
 
-fn burn(wanted: Duration) -> Result<()> {
+fn burn(cpu_time: Duration) -> Result<()> {
     let began = thread_cpu_time()?;
-    while thread_cpu_time()? - began < wanted {}
+    while thread_cpu_time()? - began < cpu_time {}
     Ok(())
 }
 
@@ -323,12 +324,12 @@ fn insert_all(
             answers.get_ref().write_all(&batch.body)?;
             read_answer(&mut answers)?;
         }
-        // If the connection has ended, these messages cannot be acknowledged any more.
+        // Messages can be acknowledged only on the connection on which they arrived.
         if acks.write_all(&pubacks(&batch.packet_ids)).is_err() {
             bail!("the broker closed the connection with messages unacknowledged");
         }
         batch.clear();
-        let _ = reusable.try_send(batch); // its memory is mapped already
+        let _ = reusable.try_send(batch); // saves the page faults of a new buffer
     }
     Ok(())
 }
@@ -370,12 +371,17 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
             break;
         }
     }
-    let good = head.split(' ').nth(1) == Some("200");
-    ensure!(good, "{} {}", head.lines().next().unwrap_or_default(), String::from_utf8_lossy(&body));
+    let is_ok = head.split(' ').nth(1) == Some("200");
+    ensure!(
+        is_ok,
+        "{} {}",
+        head.lines().next().unwrap_or_default(),
+        String::from_utf8_lossy(&body)
+    );
     Ok(())
 }
 
-/// Serves `/readyz`: one request per connection, whose head arrives in one read.
+/// Serves `/readyz`: one request per connection. Its head is assumed to arrive in one read.
 fn serve(listener: &TcpListener, subscribed: &AtomicBool) {
     for mut stream in listener.incoming().flatten() {
         let _ = stream.read(&mut [0; 4096]);

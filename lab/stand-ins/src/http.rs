@@ -1,4 +1,4 @@
-//! HTTP for the sink, on hyper.
+//! The sink's HTTP server, on hyper.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -43,7 +43,7 @@ impl ReceivedRequest {
 
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// Number of rows that an insert has written, for the header in which ClickHouse reports it.
+    /// Number of rows that an insert has written, for the header X-ClickHouse-Summary.
     pub(crate) written_rows: Option<u64>,
     pub(crate) body: Vec<u8>,
 }

@@ -6,7 +6,7 @@
 //! | [`sink`] | stands in for ClickHouse, and counts rows |
 //! | [`tally`] | stored fixes as sets, for the sink |
 //! | [`floor`] | the cheapest possible consumer |
-//! | `http` | HTTP for the sink |
+//! | `http` | the sink's HTTP server |
 
 pub mod firehose;
 pub mod floor;

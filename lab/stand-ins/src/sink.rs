@@ -2,9 +2,9 @@
 //! not the bottleneck.
 //!
 //! It reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4
-//! blocks. Of other statements, it answers those of `milepost migrate` and `milepost run`: it
-//! keeps the rows of `schema_migrations`, and every CREATE succeeds. It answers an unknown format,
-//! column or codec with an error.
+//! blocks. It also answers the statements of `milepost migrate` and `milepost run`: it keeps the
+//! rows of `schema_migrations`, and every CREATE succeeds. It answers other statements, formats,
+//! columns and codecs with an error.
 
 mod bytes;
 mod rows;
@@ -18,13 +18,13 @@ use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
 use lab_stack::{lock, unix_ms};
 
-use self::bytes::{columns_of, decompress};
+use self::bytes::{columns, decompress};
 use crate::http::{self, Answer, ReceivedRequest};
 use crate::tally::Tally;
 
 /// Number of threads: a consumer has two inserts in flight.
 const THREADS: usize = 2;
-/// Maximum number of durations that are kept; a benchmark makes a few hundred inserts per second.
+/// Maximum number of recorded durations. A benchmark makes a few hundred inserts per second.
 const INSERTS_KEPT: usize = 1 << 20;
 
 /// A running sink; its threads end with the process.
@@ -41,7 +41,7 @@ struct Shared {
     positions: Vec<(String, String)>,
     tally: Mutex<Tally>,
     rows: AtomicU64,
-    took: Mutex<Vec<Duration>>,
+    durations: Mutex<Vec<Duration>>,
     /// Version and checksum of each recorded migration.
     migrations: Mutex<Vec<(u32, String)>>,
 }
@@ -51,10 +51,10 @@ impl Sink {
     /// `first`.
     pub fn start(drivers: u32, first: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
-            positions: columns_of("positions")?,
+            positions: columns("positions")?,
             tally: Mutex::new(Tally::new(drivers, first)),
             rows: AtomicU64::new(0),
-            took: Mutex::default(),
+            durations: Mutex::default(),
             migrations: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
@@ -77,8 +77,8 @@ impl Sink {
     /// Returns the duration of each insert of positions, from its head to its answer, as seen by
     /// the sink.
     #[must_use]
-    pub fn took(&self) -> Vec<Duration> {
-        lock(&self.shared.took).clone()
+    pub fn insert_durations(&self) -> Vec<Duration> {
+        lock(&self.shared.durations).clone()
     }
 
     pub fn tally(&self) -> MutexGuard<'_, Tally> {
@@ -91,8 +91,8 @@ impl Shared {
         match self.answer(request) {
             Ok(answer) => answer,
             Err(error) => {
-                // milepost queries the properties of a ClickHouse, and logs missing answers itself.
-                if !error.is::<Unknown>() {
+                // milepost probes features of the server, and logs a failed probe itself.
+                if !error.is::<UnknownStatement>() {
                     eprintln!("sink: {error:#}");
                 }
                 let body = format!("Code: 1. DB::Exception: {error:#}\n").into_bytes();
@@ -118,11 +118,11 @@ impl Shared {
             let rows = self.insert(statement, if packed { &plain } else { data }, request)?;
             return Ok(Answer { written_rows: Some(rows), ..Answer::ok("") });
         }
-        self.other(statement).map(Answer::ok)
+        self.answer_statement(statement).map(Answer::ok)
     }
 
     fn insert(&self, statement: &str, data: &[u8], request: &ReceivedRequest) -> Result<u64> {
-        let target = rows::Target::of(statement)?;
+        let target = rows::Target::parse(statement)?;
         if target.table != "positions" {
             return Ok(0);
         }
@@ -131,17 +131,17 @@ impl Shared {
         target.read(&self.positions, data, |driver_id, seq| tally.add(driver_id, seq))?;
         let added = tally.rows - before;
         drop(tally);
-        let mut took = lock(&self.took);
-        if took.len() < INSERTS_KEPT {
-            took.push(request.began.elapsed());
+        let mut durations = lock(&self.durations);
+        if durations.len() < INSERTS_KEPT {
+            durations.push(request.began.elapsed());
         }
-        drop(took);
+        drop(durations);
         self.rows.fetch_add(added, Ordering::Relaxed);
         Ok(added)
     }
 
     /// Answers the statements of `milepost migrate` and `milepost run`.
-    fn other(&self, statement: &str) -> Result<Vec<u8>> {
+    fn answer_statement(&self, statement: &str) -> Result<Vec<u8>> {
         let mut migrations = lock(&self.migrations);
         if statement.starts_with("INSERT") && statement.contains(".schema_migrations") {
             let values = statement.split_once("VALUES (").context("VALUES are missing")?.1;
@@ -152,7 +152,7 @@ impl Shared {
         } else if statement.starts_with("SELECT toUnixTimestamp64Milli") {
             return Ok(format!("{}\n", unix_ms()).into_bytes());
         } else if statement.starts_with("SELECT table, name, type FROM system.columns") {
-            return columns_of_all();
+            return all_columns();
         } else if statement.starts_with("SELECT table, name, arrayStringConcat(") {
             return Ok(Vec::new()); // no table has a field of the configuration
         } else if statement.starts_with("SELECT version, checksum") {
@@ -172,7 +172,7 @@ impl Shared {
                 ["CREATE", "ALTER", "INSERT INTO", "DROP VIEW"]
                     .iter()
                     .any(|known| statement.starts_with(known)),
-                Unknown(statement.to_owned())
+                UnknownStatement(statement.to_owned())
             );
         }
         Ok(Vec::new())
@@ -180,10 +180,10 @@ impl Shared {
 }
 
 /// Returns the columns of milepost's tables, as tab-separated values.
-fn columns_of_all() -> Result<Vec<u8>> {
+fn all_columns() -> Result<Vec<u8>> {
     let mut out = String::new();
     for table in ["positions", "rejects"] {
-        for (name, kind) in columns_of(table)? {
+        for (name, kind) in columns(table)? {
             let _ = writeln!(out, "{table}\t{name}\t{kind}");
         }
     }
@@ -192,15 +192,15 @@ fn columns_of_all() -> Result<Vec<u8>> {
 
 /// The error for a statement that the sink does not know.
 #[derive(Debug)]
-struct Unknown(String);
+struct UnknownStatement(String);
 
-impl fmt::Display for Unknown {
+impl fmt::Display for UnknownStatement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the sink does not support this: {}", self.0)
     }
 }
 
-impl std::error::Error for Unknown {}
+impl std::error::Error for UnknownStatement {}
 
 /// Returns the statement without its leading comments, with which every file of sql/ begins.
 fn without_comment(mut statement: &str) -> &str {

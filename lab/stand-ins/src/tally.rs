@@ -1,12 +1,13 @@
 //! The set of stored fixes, by (driver, seq), for stores that are not ClickHouse.
 //!
-//! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so the set is one array of
-//! bits: the first fix of every driver, then the second one of every driver, and so on. A fix needs
-//! one bit, whatever the number of drivers.
+//! Drivers are numbered, and each numbers its fixes `first`, `first` + 1, … The set is therefore an
+//! array of bits: the first fix of every driver, then the second fix of every driver, and so on. A
+//! fix takes one bit, whatever the number of drivers.
 
-/// Maximum number of bits, half a GiB. Rows beyond it count as never sent.
+/// Maximum number of bits; they take half a GiB. Rows beyond it count as never sent.
 const BITS_MAX: u64 = 1 << 32;
 
+/// The stored fixes.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub(crate) rows: u64,
@@ -23,7 +24,7 @@ pub struct Tally {
     foreign: u64,
 }
 
-/// The difference between what was stored and what was sent.
+/// The differences between the fixes stored and the fixes sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub lost: u64,

@@ -1,4 +1,4 @@
-//! Tests that the stand-ins follow the rules of the broker and of ClickHouse.
+//! Tests that the stand-ins behave like a broker and like ClickHouse.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use lab_mqtt::{kind, put_packet};
 use lab_stand_ins::firehose::Firehose;
 use lab_stand_ins::sink::Sink;
 
-/// Sends an insert as the clients do.
+/// Sends an insert as the clients do, and returns the HTTP status.
 fn insert(sink: &Sink, format: &str, settings: &str, body: &[u8]) -> Result<u16> {
     let query = format!("INSERT INTO fleet.positions (driver_id, seq, speed_cms) FORMAT {format}")
         .replace(' ', "%20");
@@ -40,7 +40,7 @@ fn sink_counts_rows_of_every_format() {
         .map(|seq| format!("{{\"driver_id\":\"sim-x-2\",\"seq\":{seq},\"speed_cms\":7}}\n"))
         .collect();
     assert_eq!(insert(&sink, "JSONEachRow", "", lines.as_bytes()).unwrap(), 200);
-    assert_eq!((sink.rows(), sink.took().len()), (300, 3));
+    assert_eq!((sink.rows(), sink.insert_durations().len()), (300, 3));
     let verdict = sink.tally().compare(&[100, 100, 101]);
     assert_eq!((verdict.lost, verdict.duplicates, verdict.never_sent), (1, 0, 0));
 
@@ -56,7 +56,7 @@ fn sink_counts_rows_of_every_format() {
 /// milepost's preflight subscribes to the broker's list of nodes. Fixes sent to the preflight would
 /// count as lost.
 #[test]
-fn client_that_asks_for_nodes_gets_no_fixes_from_the_firehose() -> Result<()> {
+fn preflight_receives_no_fixes_from_the_firehose() -> Result<()> {
     let firehose = Firehose::start(10)?;
     let subscribe = |filter: &str| -> Result<TcpStream> {
         let mut client = TcpStream::connect(("127.0.0.1", firehose.port))?;
@@ -71,7 +71,7 @@ fn client_that_asks_for_nodes_gets_no_fixes_from_the_firehose() -> Result<()> {
         client.read_exact(&mut [0; 5 + 6])?;
         Ok(client)
     };
-    let _asks = subscribe("$SYS/brokers")?;
+    let _preflight = subscribe("$SYS/brokers")?;
     assert_eq!(firehose.subscribers(), 0);
     let _member = subscribe("$share/milepost/drivers/+/gps")?;
     assert_eq!(firehose.subscribers(), 1);

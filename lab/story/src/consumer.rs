@@ -1,4 +1,4 @@
-//! A running consumer: starts it as the plan says, and reads its HTTP interface.
+//! Starts a consumer as the plan says, and waits until its HTTP interface reports the subscription.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,14 +27,17 @@ pub(crate) struct Recipe<'a> {
     pub(crate) limits: &'a Limits,
 }
 
+/// A running consumer.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) process: Process,
+    /// URL of its HTTP interface.
     pub(crate) http: String,
     began: Instant,
 }
 
 impl Recipe<'_> {
+    /// Replaces the placeholders of the plan.
     fn fill(&self, template: &str, http_port: u16) -> String {
         let (host, port) = self.mqtt.rsplit_once(':').unwrap_or((&self.mqtt, "1883"));
         let values = [
@@ -50,7 +53,7 @@ impl Recipe<'_> {
         values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
     }
 
-    fn set_up(&self, command: &mut Command, arguments: &[String], http_port: u16) {
+    fn configure(&self, command: &mut Command, arguments: &[String], http_port: u16) {
         command
             .current_dir(self.folder)
             .args(arguments.iter().map(|word| self.fill(word, http_port)));
@@ -64,7 +67,7 @@ impl Recipe<'_> {
             return Ok(());
         }
         let mut command = Command::new(&self.program);
-        self.set_up(&mut command, &self.spec.prepare, free_port()?);
+        self.configure(&mut command, &self.spec.prepare, free_port()?);
         let output =
             command.output().with_context(|| format!("cannot start {}", self.program.display()))?;
         ensure!(
@@ -79,7 +82,7 @@ impl Recipe<'_> {
     pub(crate) fn start(&self) -> Result<Running> {
         let port = free_port()?;
         let mut command = self.limits.enter(&self.program);
-        self.set_up(&mut command, &self.spec.arguments, port);
+        self.configure(&mut command, &self.spec.arguments, port);
         let began = Instant::now();
         let log = self.folder.join(format!("{}.log", self.spec.name));
         let process = Process::start(&self.spec.name, &mut command, log)?;

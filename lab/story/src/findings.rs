@@ -9,18 +9,21 @@ const GROWTH_MIB: f64 = 5.0;
 const GROWTH_SHARE: f64 = 0.2;
 /// Shortest run, in seconds, that can show growth: before that, caches fill and compilers run.
 const GROWTH_SECONDS: f64 = 45.0;
-/// A broker that uses this much of a core is at its limit: Mosquitto has one thread, and shares the
-/// machine with the others.
+/// A broker that uses this many cores is at its limit: Mosquitto has one thread, and shares the
+/// machine with the other programs.
 const BROKER_CORES: f64 = 0.7;
-/// CPU cores used by other processes above which a consumer that falls behind has no finding.
+/// CPU cores used by other processes. Above it, falling behind is no finding: the machine may be
+/// the cause.
 const OTHERS_CORES: f64 = 0.15;
+/// Share of the target rate below which a step shows a ceiling.
 const RATE_HELD: f64 = 0.95;
 
-pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
+/// Returns the findings that one outcome supports.
+pub(crate) fn find(outcome: &Outcome) -> Vec<Finding> {
     let Outcome { part, step, .. } = outcome;
     let mut found = Vec::new();
-    let mut add = |what: &str, sentence: String| {
-        found.push(Finding { part: part.clone(), what: what.to_owned(), sentence });
+    let mut add = |kind: &str, sentence: String| {
+        found.push(Finding { part: part.clone(), what: kind.to_owned(), sentence });
     };
     let rate = step.map_or(0, |step| step.rate);
     let during = match part.as_str() {
@@ -78,6 +81,7 @@ pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
     found
 }
 
+/// Returns whether private memory grows in the second half of the run.
 fn grows(outcome: &Outcome) -> bool {
     let half = &outcome.samples[outcome.samples.len() / 2..];
     let Some((first, last)) = half.first().zip(half.last()) else { return false };
@@ -91,7 +95,7 @@ fn grows(outcome: &Outcome) -> bool {
 /// Returns the highest rate that any consumer stored through the broker at this QoS, if the broker
 /// was the bottleneck.
 pub(crate) fn broker_ceiling(outcomes: &[Outcome], qos: u8) -> Option<Ceiling> {
-    let of_broker = |outcome: &&Outcome| {
+    let is_through_broker = |outcome: &&Outcome| {
         outcome.part == "ramp"
             && outcome
                 .step
@@ -99,7 +103,7 @@ pub(crate) fn broker_ceiling(outcomes: &[Outcome], qos: u8) -> Option<Ceiling> {
     };
     let best = outcomes
         .iter()
-        .filter(of_broker)
+        .filter(is_through_broker)
         .filter(|outcome| {
             outcome.step.is_some_and(|step| outcome.stored_per_s < f64::from(step.rate) * RATE_HELD)
         })
@@ -113,8 +117,8 @@ mod tests {
     use super::*;
     use crate::record::{MemoryMib, Sample};
 
-    fn whats(outcome: &Outcome) -> Vec<String> {
-        of(outcome).into_iter().map(|finding| finding.what).collect()
+    fn names(outcome: &Outcome) -> Vec<String> {
+        find(outcome).into_iter().map(|finding| finding.what).collect()
     }
 
     fn good(part: &str) -> Outcome {
@@ -130,23 +134,23 @@ mod tests {
     #[test]
     fn good_consumer_has_no_finding() {
         for part in ["ramp", "kill", "outage", "hostile", "pod", "memory"] {
-            assert_eq!(whats(&good(part)), Vec::<String>::new());
+            assert_eq!(names(&good(part)), Vec::<String>::new());
         }
     }
 
     #[test]
     fn each_mistake_is_named() {
-        assert_eq!(whats(&Outcome { lost: Some(7), ..good("kill") }), ["loses"]);
-        assert_eq!(whats(&Outcome { twice: Some(7), ..good("kill") }), ["doubles"]);
-        assert_eq!(whats(&Outcome { bad_stored: Some(1), ..good("hostile") }), ["stores"]);
-        assert_eq!(whats(&Outcome { is_alive: false, ..good("hostile") }), ["dies"]);
-        assert_eq!(whats(&Outcome { holds: false, ..good("pod") }), ["fails"]);
+        assert_eq!(names(&Outcome { lost: Some(7), ..good("kill") }), ["loses"]);
+        assert_eq!(names(&Outcome { twice: Some(7), ..good("kill") }), ["doubles"]);
+        assert_eq!(names(&Outcome { bad_stored: Some(1), ..good("hostile") }), ["stores"]);
+        assert_eq!(names(&Outcome { is_alive: false, ..good("hostile") }), ["dies"]);
+        assert_eq!(names(&Outcome { holds: false, ..good("pod") }), ["fails"]);
         let busy = Outcome { holds: false, others_cores: 1.0, ..good("pod") };
-        assert_eq!(whats(&busy), Vec::<String>::new(), "the machine may be the cause");
-        assert_eq!(whats(&Outcome { error: Some("no".to_owned()), ..good("ramp") }), ["fails"]);
+        assert_eq!(names(&busy), Vec::<String>::new(), "the machine may be the cause");
+        assert_eq!(names(&Outcome { error: Some("no".to_owned()), ..good("ramp") }), ["fails"]);
         let dropped = Outcome { lost: Some(7), broker_dropped: Some(7), ..good("ramp") };
         assert_eq!(
-            whats(&dropped),
+            names(&dropped),
             Vec::<String>::new(),
             "the broker's loss is not the consumer's"
         );
@@ -164,7 +168,7 @@ mod tests {
             let slope = samples[60].memory.private - samples[30].memory.private;
             Outcome { samples, slope_mib_per_min: Some(slope * 2.0), ..good("memory") }
         };
-        assert_eq!(whats(&run(|second| 5.0 + second)), ["grows"]);
-        assert_eq!(whats(&run(|second| 100.0 + second.min(20.0))), Vec::<String>::new());
+        assert_eq!(names(&run(|second| 5.0 + second)), ["grows"]);
+        assert_eq!(names(&run(|second| 100.0 + second.min(20.0))), Vec::<String>::new());
     }
 }

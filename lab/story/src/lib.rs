@@ -2,9 +2,9 @@
 //! afternoon's Rust, from a thousand drivers to ten million.
 //!
 //! `story.toml` lists the consumers and the steps. Each consumer runs alone, on fresh servers.
-//! Every second the process tree, the broker and the store are measured; lost messages are found by
-//! comparing sets of (driver, seq). The record is written after every step; `page.py` makes the
-//! page, docs/story.md and README's picture from it.
+//! `watch` samples the process tree, the broker and the store every second, and `stage` finds lost
+//! messages by comparing sets of (driver, seq). The record is written after every step. `page.py`
+//! makes the page from it; `docs.py` makes docs/story.md and README's picture.
 
 mod consumer;
 mod findings;
@@ -38,6 +38,7 @@ const LONG: [&str; 2] = ["smaller", "everyone"];
 const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
 /// Length of the memory part of `--prove`, in seconds; long enough to tell a leak from a cache.
 const PROOF_MEMORY_SECONDS: u32 = 60;
+/// CPU cores used by other processes above which a run needs `--busy`.
 const OTHERS_CORES_MAX: f64 = 0.1;
 
 /// Arguments of `lab story`.
@@ -65,8 +66,8 @@ pub struct Arguments {
     /// Measure even while other processes use the machine
     #[arg(long)]
     busy: bool,
-    /// Continue the interrupted run whose record is in the folder: what it measured is not played
-    /// again. The command and the commit must be the same
+    /// Continue the interrupted run whose record is in the folder, without the steps that it has
+    /// measured. The command and the commit must be the same
     #[arg(long, conflicts_with_all = ["prove", "smoke"])]
     resume: bool,
     /// Plant consumers that lose, leak and drop, and check that the report names each
@@ -120,9 +121,10 @@ struct Turn<'a> {
     seconds: u32,
 }
 
-/// Plays the plan. Returns `true` if everything could be measured.
+/// Plays the plan. Returns `true` if everything could be measured; with `--prove`, if the report
+/// names every planted mistake.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let (plan, seconds) = chosen(arguments)?;
+    let (plan, seconds) = select(arguments)?;
     if arguments.list {
         for turn in turns(arguments, &plan, seconds, None) {
             let Step { drivers, rate, .. } = turn.step;
@@ -141,10 +143,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Returns the plan with the consumers and steps that take part, and the seconds of each part.
-fn chosen(arguments: &Arguments) -> Result<(Plan, Seconds)> {
+fn select(arguments: &Arguments) -> Result<(Plan, Seconds)> {
     let planted = arguments.prove.then(|| repository().join("lab/story/planted.toml"));
-    let own = arguments.plan.is_file();
-    let path = if own { arguments.plan.clone() } else { repository().join(&arguments.plan) };
+    let exists = arguments.plan.is_file();
+    let path = if exists { arguments.plan.clone() } else { repository().join(&arguments.plan) };
     let mut plan = Plan::read(&path, planted.as_deref())?;
     let known: Vec<String> = plan.consumers.iter().map(|consumer| consumer.name.clone()).collect();
     for name in &arguments.consumer {
@@ -218,8 +220,8 @@ fn turns<'a>(
     for limit in &plan.smaller {
         add("smaller", plan.pod.step(), Some(*limit), seconds.pod);
     }
-    let (everyone, lasts) = plan.everyone.each_once();
-    add("everyone", everyone, None, lasts);
+    let (everyone, everyone_seconds) = plan.everyone.each_once();
+    add("everyone", everyone, None, everyone_seconds);
     let memory = if arguments.prove { PROOF_MEMORY_SECONDS } else { seconds.memory };
     add("memory", plan.memory.step(ceiling), None, memory);
     turns
@@ -241,8 +243,8 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         if arguments.resume && resume::has_step(&record, turn.part, name, &turn.step, turn.limit) {
             continue;
         }
-        // If a pod was too small, the smaller ones are too.
-        if turn.part == "smaller" && has_failed(&record, name) {
+        // The pods come in order of size: if one was too small, the rest are too.
+        if turn.part == "smaller" && has_failed_a_smaller_pod(&record, name) {
             continue;
         }
         eprint!(
@@ -271,9 +273,9 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
             folder,
         };
         let outcome = stage.measure();
-        eprintln!("{}   ({} s so far)", in_a_line(&outcome), began.elapsed().as_secs());
-        for player in record.players_called(name) {
-            player.findings.extend(findings::of(&outcome));
+        eprintln!("{}   ({} s so far)", one_line(&outcome), began.elapsed().as_secs());
+        for player in record.players_named(name) {
+            player.findings.extend(findings::find(&outcome));
         }
         record.outcomes.push(outcome);
         record.minutes = minutes_before + began.elapsed().as_secs_f64() / 60.0;
@@ -293,7 +295,7 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         && record.outcomes.iter().all(|outcome| outcome.error.is_none()))
 }
 
-fn has_failed(record: &Record, name: &str) -> bool {
+fn has_failed_a_smaller_pod(record: &Record, name: &str) -> bool {
     let mut tried = record
         .outcomes
         .iter()
@@ -339,7 +341,7 @@ fn profile() -> Option<String> {
     folder.into_string().ok()
 }
 
-fn in_a_line(outcome: &Outcome) -> String {
+fn one_line(outcome: &Outcome) -> String {
     if let Some(error) = &outcome.error {
         return format!("FAILED: {error}");
     }
@@ -353,8 +355,8 @@ fn in_a_line(outcome: &Outcome) -> String {
 }
 
 fn summary(player: &Player) -> String {
-    if let Some(why) = &player.missing {
-        return format!("missing: {why}");
+    if let Some(reason) = &player.missing {
+        return format!("missing: {reason}");
     }
     let sentences: Vec<&str> =
         player.findings.iter().map(|finding| finding.sentence.as_str()).collect();
@@ -362,7 +364,7 @@ fn summary(player: &Player) -> String {
 }
 
 /// Returns whether each planted mistake is among its consumer's findings, and the consumer without
-/// a mistake has no findings.
+/// a mistake has none.
 fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     let mut missed = Vec::new();
     for consumer in &plan.consumers {
@@ -445,7 +447,7 @@ mod tests {
     #[test]
     fn planted_mistakes_are_played_where_they_show() {
         let arguments = parse("make story ARGS=--prove");
-        let (plan, seconds) = chosen(&arguments).unwrap();
+        let (plan, seconds) = select(&arguments).unwrap();
         let turns = turns(&arguments, &plan, seconds, None);
         for consumer in &plan.consumers {
             let Some([part, _]) = &consumer.must_show else { continue };
@@ -460,12 +462,12 @@ mod tests {
         let text = std::fs::read_to_string(repository().join("docs/story.json")).unwrap();
         let record: Record = serde_json::from_str(&text).unwrap();
         let arguments = parse(&record.command);
-        let (plan, seconds) = chosen(&arguments).unwrap();
+        let (plan, seconds) = select(&arguments).unwrap();
         let turns = turns(&arguments, &plan, seconds, None);
         assert!(!record.outcomes.is_empty());
         for Outcome { part, consumer, step, .. } in &record.outcomes {
             let step = step.unwrap();
-            let is_it = |turn: &Turn<'_>| {
+            let matches = |turn: &Turn<'_>| {
                 turn.part == part
                     && turn.consumer.name == *consumer
                     && turn.step.drivers == step.drivers
@@ -473,7 +475,7 @@ mod tests {
             };
             let command = &record.command;
             assert!(
-                turns.iter().any(is_it),
+                turns.iter().any(matches),
                 "{command} does not play {consumer}, {part}, {} drivers",
                 step.drivers
             );
@@ -481,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_picture_are_the_last_recorded_run() {
+    fn documents_and_picture_match_the_recorded_run() {
         for script in ["docs/figures/draw.py", "lab/story/docs.py"] {
             let checked = Command::new("python3")
                 .arg(repository().join(script))

@@ -1,6 +1,6 @@
-//! A cgroup for the consumer: it limits CPU and memory as a pod does, and counts memory as `docker
-//! stats` does. It uses v2 if its controllers are available, else v1. Without either, steps with a
-//! limit fail, and the others lack the memory that `docker stats` would show.
+//! A cgroup for the consumer, which limits CPU and memory as a pod does, and counts memory as
+//! `docker stats` does. It is of version 2 if that has the controllers, else of version 1. Without
+//! either, steps with a limit fail, and the others lack the memory that `docker stats` would show.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Limits {
         Ok(this)
     }
 
-    /// Returns a command for the program whose process enters the groups first.
+    /// Returns a command that enters the groups and then executes the program.
     pub(crate) fn enter(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         let mut script = String::new();
@@ -117,8 +117,8 @@ fn create_group(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns this process's group of a v1 controller, so that the consumer's group is inside the
-/// limits of the laboratory.
+/// Returns this process's own group of a v1 controller. The consumer's group inside it is subject
+/// to the limits of the laboratory as well.
 fn own_group(controller: &str) -> Result<PathBuf> {
     let root = Path::new(ROOT).join(controller);
     let groups = fs::read_to_string("/proc/self/cgroup")?;

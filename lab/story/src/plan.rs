@@ -24,12 +24,12 @@ pub(crate) struct Plan {
     pub(crate) price: Price,
 }
 
-/// How a consumer is started and queried.
+/// A consumer, and how the laboratory starts and queries it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Consumer {
     pub(crate) name: String,
-    /// Name of the consumer from which missing settings are taken.
+    /// Name of the consumer that supplies the settings missing here.
     like: Option<String>,
     pub(crate) title: String,
     pub(crate) colour: String,
@@ -51,7 +51,7 @@ pub(crate) struct Consumer {
     /// Client ids of its sessions. The laboratory ends them after each step at a broker that it did
     /// not start. `{n}` stands for 0 to 63.
     pub(crate) sessions: Vec<String>,
-    /// A planted mistake that the report must name: a part and a finding.
+    /// The finding with which the report must name a planted mistake: its part, and its `what`.
     pub(crate) must_show: Option<[String; 2]>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Seconds {
 pub(crate) enum Through {
     /// A real broker and a fleet.
     Broker,
-    /// The stand-in for a broker, which sends more than a broker can.
+    /// The stand-in for a broker, which sends faster than any broker.
     Firehose,
 }
 
@@ -209,8 +209,8 @@ impl Fleet {
 }
 
 impl Fleet {
-    /// Returns the step in which the firehose sends one message of each driver, which the consumer
-    /// stores in ClickHouse, and the duration of the step in seconds.
+    /// Returns a step in which the firehose sends one message of each driver and the consumer
+    /// stores them in ClickHouse, and its duration in seconds.
     pub(crate) fn each_once(self) -> (Step, u32) {
         let step = Step { through: Through::Firehose, qos: 0, ..self.step() };
         (step, self.drivers.div_ceil(self.rate))
@@ -297,15 +297,15 @@ impl Plan {
 
 impl Consumer {
     fn inherit_from(&mut self, original: &Self) {
-        let text = |own: &mut String, other: &String| {
+        let inherit = |own: &mut String, original: &String| {
             if own.is_empty() {
-                own.clone_from(other);
+                own.clone_from(original);
             }
         };
-        text(&mut self.program, &original.program);
-        text(&mut self.ready, &original.ready);
-        text(&mut self.ready_words, &original.ready_words);
-        text(&mut self.flush, &original.flush);
+        inherit(&mut self.program, &original.program);
+        inherit(&mut self.ready, &original.ready);
+        inherit(&mut self.ready_words, &original.ready_words);
+        inherit(&mut self.flush, &original.flush);
         if self.arguments.is_empty() {
             self.arguments.clone_from(&original.arguments);
         }

@@ -1,4 +1,4 @@
-//! Finds the programs that the plan names, and installs or builds what is missing.
+//! Finds the programs that the plan names, and installs or builds those of other projects.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::plan::Consumer;
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) version: String,
-    /// Size in bytes of what must be shipped: the program, and for Node and Bun the packages.
+    /// Size in bytes of the program and, for Node and Bun, of the packages shipped with it.
     pub(crate) bytes: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The record of a run: the JSON from which the page, docs/story.md and README's picture are made.
+//! The record of a run: the JSON from which scripts make the page, docs/story.md and README's
+//! picture.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ pub(crate) struct Record {
     pub(crate) price: Price,
     pub(crate) consumers: Vec<Player>,
     pub(crate) outcomes: Vec<Outcome>,
-    /// By QoS, the highest rate that any consumer stored through the broker; only where the broker
+    /// Highest rate that any consumer stored through the broker, for each QoS at which the broker
     /// was at its limit.
     pub(crate) broker_ceilings: Vec<Ceiling>,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Player {
     pub(crate) version: String,
     /// Size in MiB of the program and the packages that must be shipped with it.
     pub(crate) shipped_mib: f64,
-    /// Why the consumer is unavailable.
+    /// Reason for which the consumer is unavailable.
     pub(crate) missing: Option<String>,
     /// Findings against the consumer, by part.
     pub(crate) findings: Vec<Finding>,
@@ -62,7 +63,7 @@ pub(crate) struct Outcome {
     pub(crate) consumer: String,
     pub(crate) step: Option<Step>,
     pub(crate) limit: Option<Limit>,
-    /// Why the step has no figures.
+    /// Reason for which the step has no figures.
     pub(crate) error: Option<String>,
     /// Time from the start of the process to its subscription, in milliseconds.
     pub(crate) ready_ms: f64,
@@ -83,6 +84,7 @@ pub(crate) struct Outcome {
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) messages: u64,
     pub(crate) lost: Option<u64>,
+    /// Rows that are duplicates or were never sent.
     pub(crate) twice: Option<u64>,
     /// QoS 0 messages that the broker dropped; part of `lost`.
     pub(crate) broker_dropped: Option<u64>,
@@ -90,6 +92,7 @@ pub(crate) struct Outcome {
     /// Cores that other processes used meanwhile.
     pub(crate) others_cores: f64,
     pub(crate) kills: u32,
+    /// For each kill, the time until the restarted consumer was subscribed.
     pub(crate) back_after_ms: Vec<f64>,
     /// `true` if the process still runs at the end.
     pub(crate) is_alive: bool,
@@ -114,7 +117,7 @@ pub(crate) struct MemoryMib {
     pub(crate) resident: f64,
     /// Without pages of files.
     pub(crate) private: f64,
-    /// Memory as `docker stats` counts it.
+    /// Memory as `docker stats` counts it; `None` without a cgroup.
     pub(crate) docker: Option<f64>,
 }
 
@@ -136,7 +139,7 @@ pub(crate) struct Sample {
 }
 
 impl Record {
-    pub(crate) fn players_called(&mut self, name: &str) -> impl Iterator<Item = &mut Player> {
+    pub(crate) fn players_named(&mut self, name: &str) -> impl Iterator<Item = &mut Player> {
         self.consumers.iter_mut().filter(move |player| player.name == name)
     }
 

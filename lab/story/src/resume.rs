@@ -8,13 +8,13 @@ use crate::findings;
 use crate::plan::{Limit, Step};
 use crate::record::{Outcome, Record};
 
-/// Moves the outcomes of the interrupted run whose record is in `folder` into `record`. Steps that
-/// could not be measured are left out, so that they are played again.
+/// Copies the outcomes of the interrupted run whose record is in `folder` into `record`, without
+/// those of steps that could not be measured: these are played again.
 ///
 /// # Errors
 ///
-/// There is no record, or it is of another command, commit or machine. One table would then compare
-/// figures that are not comparable.
+/// There is no record, or it is of another command, commit or machine: its figures would not be
+/// comparable with those of this run.
 pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Result<()> {
     let file = folder.join("story.json");
     let text = std::fs::read_to_string(&file).with_context(|| {
@@ -22,15 +22,15 @@ pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Resul
     })?;
     let earlier: Record = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a record of lab story", file.display()))?;
-    for (what, was, is) in [
+    for (aspect, earlier_value, value) in [
         ("by the command", &earlier.command, &record.command),
         ("at commit", commit(&earlier), commit(record)),
         ("on the processor", &earlier.machine.cpu, &record.machine.cpu),
         ("on the kernel", &earlier.machine.kernel, &record.machine.kernel),
     ] {
         ensure!(
-            was == is,
-            "{} was made {what} {was:?}, this run {what} {is:?}: repeat the earlier run as it was, or leave out --resume",
+            earlier_value == value,
+            "{} was made {aspect} {earlier_value:?}, this run {aspect} {value:?}: repeat the earlier run as it was, or leave out --resume",
             file.display()
         );
     }
@@ -39,7 +39,7 @@ pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Resul
     record.outcomes.retain(|outcome| outcome.error.is_none());
     for player in &mut record.consumers {
         let own = record.outcomes.iter().filter(|outcome| outcome.consumer == player.name);
-        player.findings.extend(own.flat_map(findings::of));
+        player.findings.extend(own.flat_map(findings::find));
     }
     Ok(())
 }
@@ -57,13 +57,13 @@ pub(crate) fn has_step(
     step: &Step,
     limit: Option<Limit>,
 ) -> bool {
-    let is_it = |outcome: &Outcome| {
+    let matches = |outcome: &Outcome| {
         outcome.part == part
             && outcome.consumer == consumer
             && outcome.limit == limit
             && outcome.step.is_some_and(|played| played.is_same_load(step))
     };
-    record.outcomes.iter().any(is_it)
+    record.outcomes.iter().any(matches)
 }
 
 #[cfg(test)]
@@ -72,14 +72,14 @@ mod tests {
 
     use super::*;
 
-    /// The recorded run of the documents.
+    /// Returns the recorded run of the documents.
     fn recorded() -> Record {
         let file = lab_stack::repository().join("docs/story.json");
         serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
     }
 
-    /// A run of the same command, commit and machine, before its first step.
-    fn begun(earlier: &Record) -> Record {
+    /// Returns a run of the same command, commit and machine, before its first step.
+    fn new_run(earlier: &Record) -> Record {
         let mut record = Record { minutes: 0.0, outcomes: Vec::new(), ..earlier.clone() };
         record.consumers.iter_mut().for_each(|player| player.findings.clear());
         record
@@ -94,7 +94,7 @@ mod tests {
     fn resumed_run_has_the_outcomes_and_findings_of_the_interrupted_one() {
         let (folder, earlier) = (TempDir::new().unwrap(), recorded());
         write(&earlier, &folder);
-        let mut record = begun(&earlier);
+        let mut record = new_run(&earlier);
         take_earlier_outcomes(&mut record, folder.path()).unwrap();
         assert_eq!(serde_json::to_value(&record).unwrap(), serde_json::to_value(&earlier).unwrap());
         for Outcome { part, consumer, step, limit, .. } in &earlier.outcomes {
@@ -109,7 +109,7 @@ mod tests {
         let (folder, mut earlier) = (TempDir::new().unwrap(), recorded());
         earlier.outcomes[0].error = Some("no port was free".to_owned());
         write(&earlier, &folder);
-        let mut record = begun(&earlier);
+        let mut record = new_run(&earlier);
         take_earlier_outcomes(&mut record, folder.path()).unwrap();
         let Outcome { part, consumer, step, limit, .. } = &earlier.outcomes[0];
         assert!(!has_step(&record, part, consumer, &step.unwrap(), *limit));
@@ -119,16 +119,16 @@ mod tests {
     fn run_of_another_commit_or_command_is_not_resumed() {
         let (folder, earlier) = (TempDir::new().unwrap(), recorded());
         write(&earlier, &folder);
-        let mut other = begun(&earlier);
+        let mut other = new_run(&earlier);
         other.machine.versions.insert("commit".to_owned(), "1234567".to_owned());
         let error = take_earlier_outcomes(&mut other, folder.path()).unwrap_err().to_string();
         assert!(error.contains("at commit") && error.contains("1234567"), "{error}");
-        let mut other = begun(&earlier);
+        let mut other = new_run(&earlier);
         other.command = "make story ARGS='--only kill'".to_owned();
         let error = take_earlier_outcomes(&mut other, folder.path()).unwrap_err().to_string();
         assert!(error.contains("by the command"), "{error}");
         std::fs::remove_file(folder.path().join("story.json")).unwrap();
-        let error = take_earlier_outcomes(&mut begun(&earlier), folder.path()).unwrap_err();
+        let error = take_earlier_outcomes(&mut new_run(&earlier), folder.path()).unwrap_err();
         assert!(format!("{error:#}").contains("--resume needs the record"), "{error:#}");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Servers {
     broker: Option<Broker>,
     pub(crate) firehose: Option<Firehose>,
     pub(crate) engine: Option<ClickHouse>,
-    /// Proxy in front of the engine: it measures inserts, and keeps running while the engine is
+    /// Proxy in front of the engine. It measures the inserts, and keeps running while the engine is
     /// down.
     pub(crate) proxy: Option<ScriptedClickHouse>,
     pub(crate) sink: Option<Sink>,
@@ -36,19 +36,19 @@ pub(crate) struct Servers {
 impl Servers {
     /// Starts the servers. `broker`: `host:port` of a broker that runs already.
     pub(crate) fn start(step: &Step, broker: Option<&str>, folder: &Path) -> Result<Self> {
-        let (mut own, mut firehose, mut first) = (None, None, 1);
+        let (mut own_broker, mut firehose, mut first_seq) = (None, None, 1);
         let mqtt = match (step.through, broker) {
             (Through::Firehose, _) => {
                 let started = Firehose::start(step.drivers)?;
                 let address = format!("127.0.0.1:{}", started.port);
-                (firehose, first) = (Some(started), firehose::FIRST_SEQ);
+                (firehose, first_seq) = (Some(started), firehose::FIRST_SEQ);
                 address
             }
             (Through::Broker, Some(address)) => address.to_owned(),
             (Through::Broker, None) => {
                 let started = Broker::start(folder)?;
                 let address = format!("127.0.0.1:{}", started.port);
-                own = Some(started);
+                own_broker = Some(started);
                 address
             }
         };
@@ -62,19 +62,20 @@ impl Servers {
                 url
             }
             Destination::Sink => {
-                let started = Sink::start(step.drivers, first)?;
+                let started = Sink::start(step.drivers, first_seq)?;
                 let url = started.url();
                 sink = Some(started);
                 url
             }
         };
-        Ok(Self { broker: own, firehose, engine, proxy, sink, mqtt, clickhouse_url })
+        Ok(Self { broker: own_broker, firehose, engine, proxy, sink, mqtt, clickhouse_url })
     }
 
-    pub(crate) fn inserts_took(&self) -> Vec<Duration> {
+    /// Returns the durations of all inserts so far, as the proxy or the sink measured them.
+    pub(crate) fn insert_durations(&self) -> Vec<Duration> {
         match (&self.proxy, &self.sink) {
-            (Some(proxy), _) => proxy.inserts_took(),
-            (_, Some(sink)) => sink.took(),
+            (Some(proxy), _) => proxy.insert_durations(),
+            (_, Some(sink)) => sink.insert_durations(),
             _ => Vec::new(),
         }
     }
@@ -101,8 +102,8 @@ impl Servers {
     /// them.
     pub(crate) fn publish_hostile(&self, messages: &[HostileMessage], times: u32) -> Result<()> {
         for _ in 0..times {
-            // One connection per message: a broker may close it because of a message that it
-            // rejects.
+            // Use one connection per message, because a broker may close the connection on which it
+            // rejects a message.
             for message in messages {
                 let mut out = Vec::new();
                 put_connect("story-hostile", None, 0, &mut out);
@@ -146,13 +147,12 @@ impl Servers {
 }
 
 /// Reads packets until one of this kind. Returns the payload of a PUBLISH; empty for other kinds.
-fn read_until(stream: &mut TcpStream, input: &mut Vec<u8>, wanted: u8) -> Result<Vec<u8>> {
+fn read_until(stream: &mut TcpStream, input: &mut Vec<u8>, kind: u8) -> Result<Vec<u8>> {
     let (began, mut buffer) = (Instant::now(), [0; 4096]);
     while began.elapsed() < ANSWER_WITHIN {
         while let Some(packet) = first_packet(input)? {
-            if packet.kind == wanted {
-                let is_publish = wanted == kind::PUBLISH;
-                return if is_publish {
+            if packet.kind == kind {
+                return if kind == kind::PUBLISH {
                     Ok(Publish::read(packet)?.payload.to_vec())
                 } else {
                     Ok(Vec::new())

@@ -1,4 +1,5 @@
-//! One consumer in one step: fresh servers, the load, the fault, and the count of losses.
+//! Measures one consumer in one step: starts fresh servers, sends the load, causes the fault, and
+//! counts the losses.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -27,18 +28,18 @@ const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(5);
 const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 const COUNT_EVERY: Duration = Duration::from_millis(200);
-/// Longest wait for the moment of a kill; a consumer that inserts nothing is killed after it.
+/// Longest wait for an insert before a kill. A consumer that inserts nothing is killed after it.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Time after which the broker has read everything that a stopped consumer had sent.
+/// Time in which the broker reads everything that a stopped consumer had sent.
 const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
-/// Half of a batch. Every consumer's batch is 5,000 rows.
+/// Half of a batch, in messages. The largest batch of every consumer is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// Share of the rate that a consumer must store; below it, the consumer has fallen behind.
+/// Share of the rate that a consumer must store. Below it, the consumer does not keep up.
 const HOLDS_SHARE: f64 = 0.98;
-/// Rows that may be unstored at any time without the consumer being behind: those of two batches,
-/// one filling and one in flight, or, at low rates, those of two seconds.
-const UNDER_WAY_ROWS: f64 = 10_000.0;
-const UNDER_WAY_SECONDS: f64 = 2.0;
+/// Rows that may be in flight at any time although the consumer keeps up: those of two batches, one
+/// open and one being inserted, or, at low rates, those of two seconds.
+const IN_FLIGHT_ROWS: f64 = 10_000.0;
+const IN_FLIGHT_SECONDS: f64 = 2.0;
 
 /// The fault that occurs while the load is sent.
 pub(crate) enum Fault<'a> {
@@ -51,6 +52,7 @@ pub(crate) enum Fault<'a> {
     Outage {
         away: Duration,
     },
+    /// Messages that are not positions are published after a quarter of the load.
     Hostile(&'a Hostile),
 }
 
@@ -64,7 +66,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) seconds: u32,
     pub(crate) limit: Option<Limit>,
     pub(crate) fault: Fault<'a>,
-    /// Address, `host:port`, of a broker that runs already.
+    /// Address, `host:port`, of a broker that the laboratory did not start.
     pub(crate) broker: Option<&'a str>,
     pub(crate) folder: &'a Path,
 }
@@ -94,10 +96,10 @@ impl Stage<'_> {
             ..Outcome::default()
         };
         let folder = self.folder.join("step");
-        let ran = std::fs::create_dir_all(&folder)
+        let result = std::fs::create_dir_all(&folder)
             .map_err(Into::into)
             .and_then(|()| self.run(&folder, &mut outcome));
-        if let Err(error) = ran {
+        if let Err(error) = result {
             outcome.error = Some(format!("{error:#}"));
         }
         let _ = std::fs::remove_dir_all(&folder);
@@ -153,7 +155,7 @@ impl Stage<'_> {
         running: &mut Running,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        // The engine is restarted in an outage, so the sampler must not hold it.
+        // An outage takes the engine out and puts a new one in, while the sampler queries it.
         let engine = Mutex::new(servers.engine.take());
         let servers = &*servers;
         let stored = || match &servers.sink {
@@ -175,12 +177,12 @@ impl Stage<'_> {
             sent: &|| load.sent(),
             stored: &stored,
             broker_cpu_seconds: &|| servers.broker_cpu_seconds(),
-            inserts: &|| servers.inserts_took().len(),
+            inserts: &|| servers.insert_durations().len(),
         };
         let began = Instant::now();
         let (samples, fault) = scope(|scope| {
             let watching = scope.spawn(|| sample(&sources, &is_over));
-            let fault = self.cause(servers, &engine, recipe, running, &target, outcome);
+            let fault = self.inject_fault(servers, &engine, recipe, running, &target, outcome);
             // Wait a little longer than the counted seconds, so that the last sample is taken.
             sleep(
                 (self.load_duration() + Duration::from_millis(100)).saturating_sub(began.elapsed()),
@@ -188,13 +190,14 @@ impl Stage<'_> {
             is_over.store(true, Ordering::Relaxed);
             (watching.join().unwrap_or_default(), fault)
         });
-        self.figures(&samples, outcome);
+        self.compute_figures(&samples, outcome);
         let warm_inserts = samples.get(self.warm_up as usize).map_or(0, |sample| sample.inserts);
         outcome.samples_seconds = samples.last().map_or(0.0, |sample| sample.seconds);
         outcome.samples = samples;
         outcome.flush_own_ms = self.flush_own_ms(running).or(outcome.flush_own_ms);
-        self.judge(servers, &engine, &run, load, &stored, outcome)?;
-        outcome.flush_seen_ms = quantiles_of(servers.inserts_took().split_off(warm_inserts));
+        self.compare(servers, &engine, &run, load, &stored, outcome)?;
+        outcome.flush_seen_ms =
+            exact_quantiles_ms(servers.insert_durations().split_off(warm_inserts));
         fault
     }
 
@@ -229,7 +232,7 @@ impl Stage<'_> {
     }
 
     /// Causes the fault, and waits until the consumer or ClickHouse is back.
-    fn cause(
+    fn inject_fault(
         &self,
         servers: &Servers,
         engine: &Mutex<Option<lab_stack::ClickHouse>>,
@@ -238,40 +241,40 @@ impl Stage<'_> {
         target: &Mutex<Target>,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        let (began, lasts) = (Instant::now(), self.load_duration());
+        let (began, duration) = (Instant::now(), self.load_duration());
         match self.fault {
             Fault::None => {}
             Fault::Kill { times } => {
                 for kill in 0..times {
-                    let due = lasts * (2 * kill + 1) / (2 * times + 1);
+                    let due = duration * (2 * kill + 1) / (2 * times + 1);
                     sleep(due.saturating_sub(began.elapsed()));
                     wait_for_half_a_batch(servers, self.step.rate);
-                    // A busy broker may not have read the last acknowledgements, and loses them
-                    // with the connection. Then a consumer that acknowledges too early would lose
-                    // nothing. So let the broker read them before the kill.
+                    // Stop the consumer, and let the broker read its last acknowledgements before
+                    // the kill. A busy broker would lose them with the connection and redeliver
+                    // the messages, and acknowledging too early would cost nothing.
                     running.process.signal("STOP")?;
                     sleep(ACKS_READ_WITHIN);
-                    let killed = Instant::now();
+                    let killed_at = Instant::now();
                     running.process.kill_tree()?;
                     outcome.kills += 1;
                     *running = recipe
                         .start_until_ready()
                         .context("the consumer did not come back after kill -9")?
                         .0;
-                    outcome.back_after_ms.push(killed.elapsed().as_secs_f64() * 1e3);
+                    outcome.back_after_ms.push(killed_at.elapsed().as_secs_f64() * 1e3);
                     *lock(target) = self.target(running);
                 }
             }
             Fault::Outage { away } => {
-                sleep((lasts / 4).saturating_sub(began.elapsed()));
-                let mut taken =
+                sleep((duration / 4).saturating_sub(began.elapsed()));
+                let mut killed_engine =
                     lock(engine).take().context("the step has no ClickHouse to kill")?;
-                taken.kill()?;
+                killed_engine.kill()?;
                 sleep(away);
-                *lock(engine) = Some(taken.restart()?);
+                *lock(engine) = Some(killed_engine.restart()?);
             }
             Fault::Hostile(hostile) => {
-                sleep(lasts / 4);
+                sleep(duration / 4);
                 servers.publish_hostile(&hostile.messages, hostile.times)?;
             }
         }
@@ -279,7 +282,7 @@ impl Stage<'_> {
     }
 
     /// Computes the figures of the counted seconds.
-    fn figures(&self, samples: &[Sample], outcome: &mut Outcome) {
+    fn compute_figures(&self, samples: &[Sample], outcome: &mut Outcome) {
         let counted = samples.get(self.warm_up as usize..).unwrap_or_default();
         let Some((first, last)) = counted.first().zip(counted.last()) else { return };
         let seconds = (last.seconds - first.seconds).max(1e-3);
@@ -290,15 +293,15 @@ impl Stage<'_> {
         outcome.others_cores = per_second(|sample| sample.others_cpu_seconds).max(0.0);
         outcome.broker_cores =
             first.broker_cpu_seconds.zip(last.broker_cpu_seconds).map(|(a, b)| (b - a) / seconds);
-        let under_way =
-            (UNDER_WAY_SECONDS * f64::from(self.step.rate)).min(UNDER_WAY_ROWS) / seconds;
-        // At the first and the last sample some rows are in an open batch. So a consumer that keeps
-        // up counts as having stored what was sent.
-        if outcome.stored_per_s >= outcome.sent_per_s * HOLDS_SHARE - under_way {
+        let in_flight =
+            (IN_FLIGHT_SECONDS * f64::from(self.step.rate)).min(IN_FLIGHT_ROWS) / seconds;
+        // Rows are in flight at the first and at the last sample. A consumer that keeps up
+        // therefore counts as having stored as many rows as were sent.
+        if outcome.stored_per_s >= outcome.sent_per_s * HOLDS_SHARE - in_flight {
             outcome.stored_per_s = outcome.sent_per_s;
         }
-        let done = outcome.stored_per_s;
-        outcome.cpu_us_per_message = (done > 0.0).then(|| outcome.cores / done * 1e6);
+        let rate = outcome.stored_per_s;
+        outcome.cpu_us_per_message = (rate > 0.0).then(|| outcome.cores / rate * 1e6);
         let most = |of: fn(&MemoryMib) -> f64| {
             counted.iter().map(|sample| of(&sample.memory)).fold(0.0, f64::max)
         };
@@ -313,15 +316,15 @@ impl Stage<'_> {
         outcome.slope_mib_per_min = slope_mib_per_min(&counted[counted.len() / 2..]);
     }
 
-    /// Returns median and 99th percentile over all inserts, warm-up included, because the histogram
-    /// is the consumer's own.
+    /// Returns the median and 99th percentile of all inserts by the consumer's own histogram, which
+    /// includes the warm-up.
     fn flush_own_ms(&self, running: &Running) -> Option<(f64, f64)> {
         let scrape = get(&format!("{}/metrics", running.http)).ok()?;
         quantiles_ms(&Histogram::read(&scrape, &self.consumer.flush))
     }
 
-    /// Ends the load, waits until nothing more is stored, and compares the sets.
-    fn judge(
+    /// Ends the load, waits until nothing more is stored, and compares the sets of fixes.
+    fn compare(
         &self,
         servers: &Servers,
         engine: &Mutex<Option<lab_stack::ClickHouse>>,
@@ -333,7 +336,7 @@ impl Stage<'_> {
         match load {
             Load::Firehose(firehose) => {
                 firehose.close();
-                wait_until_quiet(|| Ok(firehose.sent()), |sent| sent >= firehose.dealt())?;
+                wait_until_quiet(|| Ok(firehose.sent()), |sent| sent >= firehose.assigned())?;
                 outcome.messages = firehose.sent();
                 wait_until_quiet(|| Ok(stored().unwrap_or(0)), |rows| rows >= firehose.sent())?;
                 let Some(sink) = &servers.sink else {
@@ -398,18 +401,21 @@ fn count_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
 
 /// Waits until an insert has been answered and half a batch more has arrived.
 fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
-    let (began, before) = (Instant::now(), servers.inserts_took().len());
-    while servers.inserts_took().len() == before && began.elapsed() < PATIENCE {
+    let (began, before) = (Instant::now(), servers.insert_durations().len());
+    while servers.insert_durations().len() == before && began.elapsed() < PATIENCE {
         sleep(Duration::from_millis(1));
     }
     sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
 }
 
-/// Waits until `done` accepts the count, the count has not changed for [`QUIET`], or
-/// [`SETTLED_WITHIN`] has passed.
-fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool) -> Result<()> {
+/// Waits until the count is complete, has not changed for [`QUIET`], or [`SETTLED_WITHIN`] has
+/// passed.
+fn wait_until_quiet(
+    count: impl Fn() -> Result<u64>,
+    is_complete: impl Fn(u64) -> bool,
+) -> Result<()> {
     let (began, mut before, mut changed) = (Instant::now(), count()?, Instant::now());
-    while !done(before) && changed.elapsed() < QUIET && began.elapsed() < SETTLED_WITHIN {
+    while !is_complete(before) && changed.elapsed() < QUIET && began.elapsed() < SETTLED_WITHIN {
         sleep(COUNT_EVERY);
         let now = count()?;
         if now != before {
@@ -420,7 +426,7 @@ fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool)
 }
 
 /// Returns the exact median and 99th percentile, in milliseconds.
-fn quantiles_of(mut took: Vec<Duration>) -> Option<(f64, f64)> {
+fn exact_quantiles_ms(mut took: Vec<Duration>) -> Option<(f64, f64)> {
     took.sort_unstable();
     let at = |percent: usize| {
         Some(
@@ -441,10 +447,10 @@ fn slope_mib_per_min(samples: &[Sample]) -> Option<f64> {
     let n = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let (over, under) = points.iter().fold((0.0, 0.0), |(over, under), point| {
-        (over + (point.0 - x) * (point.1 - y), under + (point.0 - x).powi(2))
+    let (covariance, variance) = points.iter().fold((0.0, 0.0), |(covariance, variance), point| {
+        (covariance + (point.0 - x) * (point.1 - y), variance + (point.0 - x).powi(2))
     });
-    (points.len() > 2 && under > 0.0).then(|| over / under)
+    (points.len() > 2 && variance > 0.0).then(|| covariance / variance)
 }
 
 #[cfg(test)]
@@ -473,7 +479,7 @@ mod tests {
     #[test]
     fn quantiles_are_exact() {
         let took = (1..=100).map(Duration::from_millis).collect();
-        assert_eq!(quantiles_of(took), Some((51.0, 100.0)));
-        assert_eq!(quantiles_of(Vec::new()), None);
+        assert_eq!(exact_quantiles_ms(took), Some((51.0, 100.0)));
+        assert_eq!(exact_quantiles_ms(Vec::new()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Takes one sample per second of a consumer and its servers during the load and the faults.
+//! Samples a consumer and its servers once a second, during the load and the faults.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,12 +38,13 @@ pub(crate) struct Sources<'a> {
 pub(crate) fn sample(sources: &Sources<'_>, is_over: &AtomicBool) -> Vec<Sample> {
     let began = Instant::now();
     let mut samples = Vec::new();
-    // `earlier`: CPU seconds of the processes that were killed; `cpu`: of the running one.
-    let (mut pid, mut earlier, mut cpu, mut histogram) = (0, 0.0, 0.0, Histogram::default());
+    // `killed_cpu`: CPU seconds of the killed processes; `cpu`: those of the running one.
+    let (mut pid, mut killed_cpu, mut cpu, mut histogram) = (0, 0.0, 0.0, Histogram::default());
     while !is_over.load(Ordering::Relaxed) {
         let target = lock(sources.target).clone();
         if target.pid != pid {
-            (pid, earlier, cpu, histogram) = (target.pid, earlier + cpu, 0.0, Histogram::default());
+            (pid, killed_cpu, cpu, histogram) =
+                (target.pid, killed_cpu + cpu, 0.0, Histogram::default());
         }
         let mut sample = Sample {
             seconds: began.elapsed().as_secs_f64(),
@@ -56,7 +57,7 @@ pub(crate) fn sample(sources: &Sources<'_>, is_over: &AtomicBool) -> Vec<Sample>
         if let Ok((seconds, memory)) = usage(pid, sources.limits) {
             (cpu, sample.memory) = (seconds, memory);
         }
-        sample.cpu_seconds = earlier + cpu;
+        sample.cpu_seconds = killed_cpu + cpu;
         let before = samples.last().map_or(0, |sample: &Sample| sample.stored);
         sample.stored = (sources.stored)().unwrap_or(before);
         if !target.flush.is_empty()
@@ -86,9 +87,9 @@ pub(crate) fn usage(pid: u32, limits: &Limits) -> Result<(f64, MemoryMib)> {
     Ok((usage.cpu.as_secs_f64(), memory))
 }
 
-/// Returns the CPU time of everything on the machine that is neither idle nor part of the
-/// laboratory, in seconds. Servers and consumers are children of this process, generator and sink
-/// are its threads.
+/// Returns the CPU time so far of everything on the machine outside the laboratory, in seconds. The
+/// laboratory is this process with its children: servers and consumers. The generator and the sink
+/// are threads of it.
 pub(crate) fn others_cpu_seconds() -> Result<f64> {
     Ok(busy_time_of_machine()?.as_secs_f64() - usage_of_tree(std::process::id())?.cpu.as_secs_f64())
 }

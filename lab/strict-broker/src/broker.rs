@@ -1,4 +1,4 @@
-//! All sessions: how they begin, are taken over and end, and to which of them a message is routed.
+//! All sessions: their beginning, takeover and end, and the routing of messages to them.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -21,6 +21,7 @@ pub(crate) const NOT_AUTHORIZED: u8 = 0x87;
 /// Reason code "server busy" of CONNACK (3.2.2.2).
 const SERVER_BUSY: u8 = 0x89;
 
+/// A client's CONNECT, on one of the nodes.
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) client: ClientId,
@@ -33,16 +34,21 @@ pub(crate) struct Hello {
     pub(crate) window: u16,
 }
 
+/// Result of [`Broker::open`].
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) link: Rc<Link>,
+    /// Session Present of the CONNACK.
     pub(crate) present: bool,
+    /// Number of messages that the session already holds.
     pub(crate) messages: usize,
 }
 
+/// The reason for which a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Expired,
+    /// Its connection ended, and its expiry was 0 from the CONNECT on.
     WithConnection,
     CleanStart,
     /// The client set the session expiry to 0 in its DISCONNECT.
@@ -51,8 +57,8 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Returns whether the other members of the group receive the session's messages, as on EMQX
-    /// 5.8.
+    /// Returns whether the broker redispatches the session's messages to the other members of their
+    /// group, as EMQX 5.8 does.
     fn redispatches(self) -> bool {
         match self {
             Self::Expired | Self::WithConnection | Self::CleanStart => true,
@@ -60,33 +66,34 @@ impl End {
         }
     }
 
-    /// Returns whether the session remains a member for the time of `--dying`.
+    /// Returns whether the session remains a member of its groups for the time of `--dying`.
     fn lingers(self) -> bool {
         matches!(self, Self::Expired | Self::WithConnection)
     }
 }
 
-/// Counters, with EMQX's names. No counter shows the messages of a killed session.
+/// Message counters. As on EMQX, none counts the messages that a killed session held.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) received: u64,
     pub(crate) no_subscriber: u64,
     /// Messages dropped because a queue was full.
     pub(crate) dropped: Dropped,
-    /// Messages held by sessions whose node was killed. EMQX counts neither these nor
+    /// Messages held by sessions whose node was killed. EMQX has neither this counter nor
     /// `given_to_ghosts`.
     pub(crate) lost_with_node: u64,
     /// Messages given to members whose node had been killed.
     pub(crate) given_to_ghosts: u64,
     /// Number of takeovers by the other node.
     pub(crate) takeovers: u64,
+    /// Messages lost within `--takeover-gap` after a takeover.
     pub(crate) lost_in_takeovers: u64,
     /// Messages acknowledged and discarded on request (`--lose-every`, `lose N`).
     pub(crate) lost_on_purpose: u64,
 }
 
 impl Counters {
-    /// Returns the counters with EMQX's names.
+    /// Returns the counters by name; EMQX's names where EMQX has the counter.
     pub(crate) fn named(&self) -> [(&'static str, u64); 10] {
         let Dropped { queue_full, qos0 } = self.dropped;
         [
@@ -111,16 +118,18 @@ pub(crate) struct Broker {
     pub(crate) counters: Counters,
     options: Rc<Options>,
     pace: Option<Pace>,
+    /// Nodes that were killed.
     pub(crate) down: [bool; 2],
     /// Nodes that accept connections and answer nothing.
     pub(crate) hung: [bool; 2],
     /// Time until which every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does
     /// around a boot and a graceful stop.
     pub(crate) denies_until: Option<Instant>,
-    /// Messages still to discard, from the next one on.
+    /// Number of messages still to discard for the control command `lose`.
     pub(crate) to_lose: u64,
     /// Client ids whose former process is not cleaned up yet, with the time of the cleanup.
     cleaning: HashMap<ClientId, Instant>,
+    /// Buffer that every call of [`receive`](Self::receive) reuses.
     targets: Vec<Target>,
 }
 
@@ -164,7 +173,7 @@ impl Broker {
         if session.node != hello.node {
             session.node = hello.node;
             if present {
-                session.deaf_until = now + self.options.takeover_gap;
+                session.loses_until = now + self.options.takeover_gap;
                 self.counters.takeovers += 1;
             }
             for (path, qos) in &session.subscriptions {
@@ -224,24 +233,24 @@ impl Broker {
         }
     }
 
-    /// Ends a session, with its connection if it has one.
-    pub(crate) fn end(&mut self, client: &ClientId, why: End, now: Instant) {
+    /// Ends a session, and its connection if it has one.
+    pub(crate) fn end(&mut self, client: &ClientId, reason: End, now: Instant) {
         let Some(mut session) = self.sessions.remove(client) else { return };
         if let Some(link) = session.link() {
-            match why {
+            match reason {
                 End::CleanStart => link.end(Ending::TakenOver),
                 End::Killed | End::Expired | End::WithConnection | End::Lowered => {
                     link.end(Ending::Cut)
                 }
             }
         }
-        let inherited = if why.redispatches() { session.outbox.take_shared() } else { Vec::new() };
-        let lingers = why.lingers() && !self.options.dying.is_zero();
+        let shared = if reason.redispatches() { session.outbox.take_shared() } else { Vec::new() };
+        let lingers = reason.lingers() && !self.options.dying.is_zero();
         for path in session.subscriptions.keys() {
             self.router.unsubscribe(client, path);
         }
-        // Without another member no session inherits the messages, so they are lost.
-        let heirs: Vec<(Target, Message)> = inherited
+        // Messages of a group without another member have no target: they are lost.
+        let redispatched: Vec<(Target, Message)> = shared
             .into_iter()
             .filter_map(|message| Some((self.router.member(message.share.as_deref()?)?, message)))
             .collect();
@@ -253,7 +262,7 @@ impl Broker {
             session.life = Life::Dying(now + self.options.dying);
             self.sessions.insert(Rc::clone(client), session);
         }
-        for (target, message) in heirs {
+        for (target, message) in redispatched {
             self.deliver(&target, &message, now);
         }
     }
@@ -264,14 +273,14 @@ impl Broker {
         self.end(client, End::Killed, now);
     }
 
-    /// Plays kill -9 of a node: its connections and sessions are gone, its shared subscriptions
-    /// stay.
+    /// Plays kill -9 of a node: its connections and sessions end, and its shared subscriptions stay
+    /// as ghosts.
     pub(crate) fn kill_node(&mut self, node: usize) {
         self.down[node] = true;
-        let of_node = |(client, session): (&ClientId, &Session)| {
+        let is_on_node = |(client, session): (&ClientId, &Session)| {
             (session.node == node).then(|| Rc::clone(client))
         };
-        let clients: Vec<ClientId> = self.sessions.iter().filter_map(of_node).collect();
+        let clients: Vec<ClientId> = self.sessions.iter().filter_map(is_on_node).collect();
         self.router.kill_node(node, &clients);
         for session in clients.iter().filter_map(|client| self.sessions.remove(client)) {
             self.counters.lost_with_node += session.held() as u64;
@@ -281,7 +290,7 @@ impl Broker {
         }
     }
 
-    /// Starts a killed node again, without the sessions that it had, or resumes a hung node.
+    /// Restarts a killed node without its former sessions, or resumes a hung node.
     pub(crate) fn start_node(&mut self, node: usize) {
         (self.down[node], self.hung[node]) = (false, false);
         self.router.purge_node(node);
@@ -330,7 +339,7 @@ impl Broker {
             return;
         };
         let Some(session) = self.sessions.get_mut(client) else { return };
-        if now < session.deaf_until {
+        if now < session.loses_until {
             self.counters.lost_in_takeovers += 1;
             return;
         }
@@ -344,33 +353,36 @@ impl Broker {
 
     /// Adds the filters to the session's subscriptions, and returns the reason codes.
     pub(crate) fn subscribe(&mut self, client: &ClientId, filters: &[Filter]) -> Vec<u8> {
-        filters.iter().map(|asked| self.subscribe_one(client, asked)).collect()
+        filters.iter().map(|requested| self.subscribe_one(client, requested)).collect()
     }
 
-    fn subscribe_one(&mut self, client: &ClientId, asked: &Filter) -> u8 {
-        if filter::parse(&asked.path).is_none() {
-            return 0x8F;
+    fn subscribe_one(&mut self, client: &ClientId, requested: &Filter) -> u8 {
+        if filter::parse(&requested.path).is_none() {
+            return 0x8F; // Topic Filter invalid
         }
+        // Unspecified error: the session was killed.
         let Some(session) = self.sessions.get_mut(client) else { return 0x80 };
-        let qos = if asked.qos == QoS::AtMostOnce { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-        session.subscriptions.insert(asked.path.clone(), qos);
-        self.router.subscribe(client, &asked.path, qos, session.node);
+        let qos = if requested.qos == QoS::AtMostOnce { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+        session.subscriptions.insert(requested.path.clone(), qos);
+        self.router.subscribe(client, &requested.path, qos, session.node);
         qos as u8
     }
 
+    /// Removes the subscriptions to these filters, and returns the reason codes.
     pub(crate) fn unsubscribe(&mut self, client: &ClientId, filters: &[String]) -> Vec<u8> {
         let Some(session) = self.sessions.get_mut(client) else { return vec![0x80; filters.len()] };
-        let gone: Vec<bool> =
+        let removed: Vec<bool> =
             filters.iter().map(|path| session.subscriptions.remove(path).is_some()).collect();
         for path in filters {
             self.router.unsubscribe(client, path);
         }
-        gone.into_iter().map(|was_there| if was_there { 0 } else { 0x11 }).collect()
+        // 0x11: No subscription existed.
+        removed.into_iter().map(|existed| if existed { 0 } else { 0x11 }).collect()
     }
 
-    /// Lets the process of a connected session handle the messages that it had time for. Returns
-    /// when it will have handled the next one.
-    pub(crate) fn work(
+    /// Advances the process of a connected session to `now`. Returns the time at which it will have
+    /// handled the next message.
+    pub(crate) fn advance(
         &mut self,
         client: &ClientId,
         link: &Rc<Link>,
@@ -378,16 +390,16 @@ impl Broker {
     ) -> Option<Instant> {
         let pace = self.pace?;
         let session = self.session(client, link)?;
-        let worked = session.work(now, pace);
+        let outcome = session.advance(now, pace);
         let due = session.mailbox.due(pace);
-        match worked {
+        match outcome {
             Ok(dropped) => self.counters.dropped += dropped,
             Err(death) => self.kill(client, death, now),
         }
         due
     }
 
-    /// Writes the messages of a connection into `out`. Returns when there may be more.
+    /// Writes the messages of a connection into `out`. Returns the time at which there may be more.
     pub(crate) fn write(
         &mut self,
         client: &ClientId,
@@ -400,12 +412,12 @@ impl Broker {
         if stuck {
             return None;
         }
-        let due = self.work(client, link, now);
+        let due = self.advance(client, link, now);
         self.session(client, link)?.write(out);
         due
     }
 
-    /// Expires sessions, and runs the processes of those without a connection.
+    /// Ends expired sessions, and advances the processes of those without a connection.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.cleaning.retain(|_, until| now < *until);
         let mut ends = Vec::new();
@@ -421,13 +433,13 @@ impl Broker {
             }
             // Without a connection no message is assigned a packet id, so the process cannot die of
             // an id in use.
-            if let Some(Ok(dropped)) = self.pace.map(|pace| session.work(now, pace)) {
+            if let Some(Ok(dropped)) = self.pace.map(|pace| session.advance(now, pace)) {
                 all += dropped;
             }
         }
         self.counters.dropped += all;
-        for (client, why) in ends {
-            self.end(&client, why, now);
+        for (client, reason) in ends {
+            self.end(&client, reason, now);
         }
     }
 

@@ -12,9 +12,9 @@ use tokio::net::TcpStream;
 
 use crate::broker::NOT_AUTHORIZED;
 use crate::filter;
-use crate::handshake::{self, Greeted};
+use crate::handshake::{self, Accepted};
 use crate::hub::Hub;
-use crate::orders::{Answer, Manner};
+use crate::orders::{Behaviour, Request};
 use crate::packet::{Message, put, put_codes, put_disconnect};
 use crate::session::{Ending, Expiry};
 use crate::socket::{Event, Socket};
@@ -24,15 +24,18 @@ const OUT_BYTES_MAX: usize = 1 << 20;
 const SUBACK: u8 = 0x90;
 const UNSUBACK: u8 = 0xB0;
 
+/// How the broker closes a connection.
 #[derive(Debug, Default)]
-struct Bye {
+struct Close {
+    /// Reason code of the broker's DISCONNECT; `None`: no DISCONNECT is sent.
     code: Option<u8>,
     /// Session expiry in the client's own DISCONNECT.
     expiry: Option<Expiry>,
+    /// The packets in the output buffer are sent first.
     flushes: bool,
 }
 
-impl Bye {
+impl Close {
     fn with_code(code: u8) -> Self {
         Self { code: Some(code), flushes: true, expiry: None }
     }
@@ -46,7 +49,7 @@ impl Bye {
 struct Connection<'a> {
     hub: &'a Hub,
     node: usize,
-    greeted: Greeted,
+    accepted: Accepted,
     socket: Socket,
     /// Answers that are delayed on request, with the time when they are due.
     late: Vec<(Instant, BytesMut)>,
@@ -56,41 +59,41 @@ struct Connection<'a> {
 /// Serves a client until its connection ends.
 pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>, node: usize) {
     let mut socket = Socket::new(stream);
-    let Some(greeted) = handshake::greet(&mut socket, &hub, node).await else {
-        return socket.farewell().await;
+    let Some(accepted) = handshake::accept(&mut socket, &hub, node).await else {
+        return socket.close().await;
     };
     let mut connection = Connection {
         hub: &hub,
         node,
-        greeted,
+        accepted,
         socket,
         late: Vec::new(),
         last_read: Instant::now(),
     };
-    let bye = connection.run().await;
-    let Connection { mut socket, greeted: Greeted { client, link, .. }, .. } = connection;
-    hub.broker.borrow_mut().close(&client, &link, bye.expiry, Instant::now());
-    if let Some(code) = bye.code {
+    let close = connection.run().await;
+    let Connection { mut socket, accepted: Accepted { client, link, .. }, .. } = connection;
+    hub.broker.borrow_mut().close(&client, &link, close.expiry, Instant::now());
+    if let Some(code) = close.code {
         put_disconnect(code, &mut socket.out);
     }
-    if bye.flushes {
-        socket.farewell().await;
+    if close.flushes {
+        socket.close().await;
     }
 }
 
 impl Connection<'_> {
-    async fn run(&mut self) -> Bye {
+    async fn run(&mut self) -> Close {
         loop {
             // Packets may have arrived together with the CONNECT.
-            if let Err(bye) = self.handle_packets() {
-                return bye;
+            if let Err(close) = self.handle_packets() {
+                return close;
             }
-            match self.greeted.link.ending.get() {
+            match self.accepted.link.ending.get() {
                 None => {}
-                Some(Ending::TakenOver) => return Bye::with_code(0x8E),
-                Some(Ending::Cut) => return Bye::silent(),
+                Some(Ending::TakenOver) => return Close::with_code(0x8E),
+                Some(Ending::Cut) => return Close::silent(),
             }
-            let Greeted { client, link, .. } = &self.greeted;
+            let Accepted { client, link, .. } = &self.accepted;
             let due = self.hub.broker.borrow_mut().write(
                 client,
                 link,
@@ -99,15 +102,15 @@ impl Connection<'_> {
             );
             let until = self.deadlines().chain(due).min();
             let reads = self.socket.out.len() < OUT_BYTES_MAX;
-            let event = self.socket.event(Some(&self.greeted.link), reads, until).await;
+            let event = self.socket.event(Some(&self.accepted.link), reads, until).await;
             let now = Instant::now();
             match event {
-                Event::Gone => return Bye::silent(),
+                Event::Gone => return Close::silent(),
                 Event::Read => self.last_read = now,
                 Event::Wrote | Event::Woken | Event::Due => {}
             }
-            if let Err(bye) = self.check_deadlines(now) {
-                return bye;
+            if let Err(close) = self.check_deadlines(now) {
+                return close;
             }
         }
     }
@@ -120,13 +123,13 @@ impl Connection<'_> {
     /// Returns when the client's keep-alive expires: after 1.5 times its interval without a packet
     /// (3.1.2.10).
     fn keep_alive_deadline(&self) -> Option<Instant> {
-        let keep_alive = self.greeted.keep_alive;
+        let keep_alive = self.accepted.keep_alive;
         (!keep_alive.is_zero()).then(|| self.last_read + keep_alive + keep_alive / 2)
     }
 
-    fn check_deadlines(&mut self, now: Instant) -> Result<(), Bye> {
+    fn check_deadlines(&mut self, now: Instant) -> Result<(), Close> {
         if self.keep_alive_deadline().is_some_and(|at| at <= now) {
-            return Err(Bye::with_code(0x8D));
+            return Err(Close::with_code(0x8D));
         }
         for (_, answer) in self.late.extract_if(.., |(at, _)| *at <= now) {
             self.socket.out.extend_from_slice(&answer);
@@ -135,19 +138,19 @@ impl Connection<'_> {
     }
 
     /// Handles all packets that have arrived complete.
-    fn handle_packets(&mut self) -> Result<(), Bye> {
+    fn handle_packets(&mut self) -> Result<(), Close> {
         while let Some(packet) =
-            self.socket.packet().map_err(|fault| Bye::with_code(fault.code()))?
+            self.socket.packet().map_err(|fault| Close::with_code(fault.code()))?
         {
             self.handle(packet)?;
         }
         Ok(())
     }
 
-    fn handle(&mut self, packet: Packet) -> Result<(), Bye> {
+    fn handle(&mut self, packet: Packet) -> Result<(), Close> {
         match packet {
             Packet::Publish(publish) => self.publish(publish)?,
-            Packet::PubAck(ack) => self.acknowledged(ack.pkid),
+            Packet::PubAck(ack) => self.ack(ack.pkid),
             Packet::Subscribe(subscribe) => self.subscribe(&subscribe)?,
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(&unsubscribe),
             Packet::PingReq(_) => {
@@ -162,37 +165,38 @@ impl Connection<'_> {
             | Packet::SubAck(_)
             | Packet::UnsubAck(_)
             | Packet::PingResp(_)
-            | Packet::Auth(_) => return Err(Bye::with_code(0x82)),
+            | Packet::Auth(_) => return Err(Close::with_code(0x82)),
         }
         Ok(())
     }
 
-    /// Handles a PUBACK. If it kills the session, the connection ends as well.
-    fn acknowledged(&self, packet_id: u16) {
-        let Greeted { client, link, .. } = &self.greeted;
+    /// Handles a PUBACK. It makes room for a new message, whose packet id may still be in use. That
+    /// kills the session and ends the connection.
+    fn ack(&self, packet_id: u16) {
+        let Accepted { client, link, .. } = &self.accepted;
         let mut broker = self.hub.broker.borrow_mut();
         if let Some(session) = broker.session(client, link)
-            && let Err(death) = session.outbox.acknowledged(packet_id)
+            && let Err(death) = session.outbox.ack(packet_id)
         {
             broker.kill(client, death.into(), Instant::now());
         }
     }
 
-    fn publish(&mut self, mut publish: Publish) -> Result<(), Bye> {
+    fn publish(&mut self, mut publish: Publish) -> Result<(), Close> {
         if publish.properties.as_ref().is_some_and(|properties| properties.topic_alias.is_some()) {
-            return Err(Bye::with_code(0x94));
+            return Err(Close::with_code(0x94));
         }
         if publish.retain {
-            return Err(Bye::with_code(0x9A));
+            return Err(Close::with_code(0x9A));
         }
         if publish.qos == QoS::ExactlyOnce {
-            return Err(Bye::with_code(0x9B));
+            return Err(Close::with_code(0x9B));
         }
         let (packet_id, qos) = (publish.pkid, publish.qos);
         let bytes = std::mem::take(&mut publish.topic);
-        let topic = std::str::from_utf8(&bytes).map_err(|_| Bye::with_code(0x81))?;
+        let topic = std::str::from_utf8(&bytes).map_err(|_| Close::with_code(0x81))?;
         if !filter::is_topic(topic) {
-            return Err(Bye::with_code(0x90));
+            return Err(Close::with_code(0x90));
         }
         if self.hub.broker.borrow().denies(Instant::now()) {
             if qos == QoS::AtLeastOnce {
@@ -218,21 +222,21 @@ impl Connection<'_> {
         Ok(())
     }
 
-    fn subscribe(&mut self, subscribe: &Subscribe) -> Result<(), Bye> {
+    fn subscribe(&mut self, subscribe: &Subscribe) -> Result<(), Close> {
         if subscribe.properties.as_ref().is_some_and(|properties| properties.id.is_some()) {
-            return Err(Bye::with_code(0xA1));
+            return Err(Close::with_code(0xA1));
         }
-        let client = &self.greeted.client;
+        let client = &self.accepted.client;
         let now = Instant::now();
         let codes = if self.hub.broker.borrow().denies(now) {
             vec![NOT_AUTHORIZED; subscribe.filters.len()]
         } else {
             self.hub.broker.borrow_mut().subscribe(client, &subscribe.filters)
         };
-        let manner = self.hub.orders.borrow_mut().take(Answer::Subscribe, client);
-        match manner {
-            Some(Manner::Never | Manner::Lose) => {}
-            Some(Manner::Late(time)) => {
+        let behaviour = self.hub.orders.borrow_mut().take(Request::Subscribe, client);
+        match behaviour {
+            Some(Behaviour::Never | Behaviour::Lose) => {}
+            Some(Behaviour::Late(time)) => {
                 let mut late = BytesMut::new();
                 put_codes(SUBACK, subscribe.pkid, &codes, &mut late);
                 self.late.push((Instant::now() + time, late));
@@ -244,22 +248,25 @@ impl Connection<'_> {
 
     fn unsubscribe(&mut self, unsubscribe: &Unsubscribe) {
         let codes =
-            self.hub.broker.borrow_mut().unsubscribe(&self.greeted.client, &unsubscribe.filters);
+            self.hub.broker.borrow_mut().unsubscribe(&self.accepted.client, &unsubscribe.filters);
         put_codes(UNSUBACK, unsubscribe.pkid, &codes, &mut self.socket.out);
     }
 
-    fn disconnect(&self, disconnect: Disconnect) -> Bye {
-        let asked = disconnect.properties.and_then(|properties| properties.session_expiry_interval);
-        let expiry = asked.map(Expiry::from_seconds);
-        let Greeted { client, link, .. } = &self.greeted;
+    fn disconnect(&self, disconnect: Disconnect) -> Close {
+        let seconds =
+            disconnect.properties.and_then(|properties| properties.session_expiry_interval);
+        let expiry = seconds.map(Expiry::from_seconds);
+        let Accepted { client, link, .. } = &self.accepted;
         let mut broker = self.hub.broker.borrow_mut();
         let ends = broker
             .session(client, link)
             .is_some_and(|session| session.expiry == Expiry::After(Duration::ZERO));
         match expiry {
-            // 3.14.2.2.2: a session with expiry 0 cannot be given another one in DISCONNECT.
-            Some(expiry) if ends && expiry != Expiry::After(Duration::ZERO) => Bye::with_code(0x82),
-            expiry => Bye { expiry, ..Bye::default() },
+            // 3.14.2.2.2: DISCONNECT must not set an expiry above 0 if CONNECT set 0.
+            Some(expiry) if ends && expiry != Expiry::After(Duration::ZERO) => {
+                Close::with_code(0x82)
+            }
+            expiry => Close { expiry, ..Close::default() },
         }
     }
 }

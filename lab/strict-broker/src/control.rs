@@ -2,21 +2,21 @@
 //! read lines until one is `ok` or begins with `error`. With `nc`: `echo 'next 1 suback never' | nc
 //! -N 127.0.0.1 PORT`.
 //!
-//! | command | what it does |
+//! | command | effect |
 //! |---|---|
 //! | `sessions` | one line for each session: `ID connected\|away\|dying node=N mailbox=N queued=N unacked=N FILTERS` |
 //! | `counters` | one line for each counter: `NAME N`, with EMQX's names |
-//! | `next N connack MANNER [for PREFIX]` | how the next N CONNECTs are answered |
-//! | `next N suback MANNER [for PREFIX]` | how the next N SUBSCRIBEs are answered; the subscription is made in any case |
+//! | `next N connack BEHAVIOUR [for PREFIX]` | the next N CONNECTs are answered in this way |
+//! | `next N suback BEHAVIOUR [for PREFIX]` | the next N SUBSCRIBEs are answered in this way; the subscriptions are made in any case |
 //! | `node N down` | kill -9 of node 0 or 1: connections cut, sessions gone, their shared subscriptions left behind as ghosts |
-//! | `node N hang` | new connections to it are accepted, and get no CONNACK until `node N up` |
-//! | `node N up` | the node is back, or has been force-left: its ghosts are gone |
+//! | `node N hang` | the node accepts new connections, and sends them no CONNACK until `node N up` |
+//! | `node N up` | the node is back, or was removed from the cluster (EMQX: force-leave): its ghosts are gone |
 //! | `deny D` | for `D`, such as `20s`, every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a boot and a graceful stop |
 //! | `lose N` | the next N messages with a subscriber are acknowledged and discarded; `counters` shows them |
 //! | `kill PREFIX` | as EMQX's force_shutdown: TCP is closed without a DISCONNECT, and the session is gone, without a counter or redispatch |
 //!
-//! `PREFIX` is the beginning of client ids; `next` without one applies to every client. `MANNER` is
-//! one of
+//! `PREFIX` is the beginning of client ids; `next` without one applies to every client.
+//! `BEHAVIOUR` is one of
 //!
 //! * `never`: no answer, and the connection stays open;
 //! * `late D`: after `D`, such as `7s`; a client that has left by then keeps its session;
@@ -31,7 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::broker::Broker;
 use crate::hub::Hub;
-use crate::orders::{Answer, Manner, Order};
+use crate::orders::{Behaviour, Order, Request};
 use crate::router::ClientId;
 use crate::session::{Death, Life};
 
@@ -51,8 +51,8 @@ async fn answer(mut stream: TcpStream, hub: &Hub) -> std::io::Result<()> {
     while let Some(line) = lines.next_line().await? {
         let words: Vec<&str> = line.split_whitespace().collect();
         let reply = match execute(&words, hub) {
-            Ok(said) => format!("{said}ok\n"),
-            Err(why) => format!("error: {why}\n"),
+            Ok(output) => format!("{output}ok\n"),
+            Err(error) => format!("error: {error}\n"),
         };
         writer.write_all(reply.as_bytes()).await?;
     }
@@ -67,13 +67,13 @@ fn execute(words: &[&str], hub: &Hub) -> Result<String, String> {
             let counters = broker.counters.named();
             return Ok(counters.iter().map(|(name, value)| format!("{name} {value}\n")).collect());
         }
-        ["next", count, answer, ref rest @ ..] => {
-            hub.orders.borrow_mut().push(order(count, answer, rest)?);
+        ["next", count, request, ref rest @ ..] => {
+            hub.orders.borrow_mut().push(parse_order(count, request, rest)?);
         }
-        ["node", number, what @ ("down" | "up" | "hang")] => {
+        ["node", number, action @ ("down" | "up" | "hang")] => {
             let node =
                 number.parse().ok().filter(|node| *node < 2).ok_or("node N: N must be 0 or 1")?;
-            match what {
+            match action {
                 "down" => broker.kill_node(node),
                 "hang" => broker.hung[node] = true,
                 _ => broker.start_node(node),
@@ -87,9 +87,9 @@ fn execute(words: &[&str], hub: &Hub) -> Result<String, String> {
             broker.to_lose += count.parse::<u64>().map_err(|_| "lose N: N must be a number")?;
         }
         ["kill", prefix] => {
-            let named = broker.sessions.keys().filter(|client| client.starts_with(prefix));
-            for client in named.cloned().collect::<Vec<ClientId>>() {
-                broker.kill(&client, Death::Asked, Instant::now());
+            let matching = broker.sessions.keys().filter(|client| client.starts_with(prefix));
+            for client in matching.cloned().collect::<Vec<ClientId>>() {
+                broker.kill(&client, Death::Requested, Instant::now());
             }
         }
         _ => return Err(format!("{words:?} is not a command; see the top of src/control.rs")),
@@ -97,30 +97,31 @@ fn execute(words: &[&str], hub: &Hub) -> Result<String, String> {
     Ok(String::new())
 }
 
-fn order(count: &str, answer: &str, rest: &[&str]) -> Result<Order, String> {
-    let left = count
+/// Parses the words after `next`.
+fn parse_order(count: &str, request: &str, rest: &[&str]) -> Result<Order, String> {
+    let remaining = count
         .parse()
         .ok()
         .filter(|count| *count > 0)
         .ok_or("next N: N must be a number above 0")?;
-    let answer = match answer {
-        "connack" => Answer::Connect,
-        "suback" => Answer::Subscribe,
-        _ => return Err(format!("{answer}: must be connack or suback")),
+    let request = match request {
+        "connack" => Request::Connect,
+        "suback" => Request::Subscribe,
+        _ => return Err(format!("{request}: must be connack or suback")),
     };
     let (rest, prefix) = match rest {
         [rest @ .., "for", prefix] => (rest, (*prefix).to_owned()),
         rest => (rest, String::new()),
     };
-    let manner = match *rest {
-        ["never"] => Manner::Never,
+    let behaviour = match *rest {
+        ["never"] => Behaviour::Never,
         ["late", time] => {
-            Manner::Late(humantime::parse_duration(time).map_err(|error| error.to_string())?)
+            Behaviour::Late(humantime::parse_duration(time).map_err(|error| error.to_string())?)
         }
-        ["lose"] if answer == Answer::Connect => Manner::Lose,
-        _ => return Err(format!("{rest:?} is not a manner; see the top of src/control.rs")),
+        ["lose"] if request == Request::Connect => Behaviour::Lose,
+        _ => return Err(format!("{rest:?} is not a behaviour; see the top of src/control.rs")),
     };
-    Ok(Order { left, answer, manner, prefix })
+    Ok(Order { remaining, request, behaviour, prefix })
 }
 
 fn sessions(broker: &Broker) -> String {

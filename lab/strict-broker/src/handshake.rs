@@ -1,4 +1,4 @@
-//! Answers CONNECT with CONNACK, or fails on purpose in each way that a test requests.
+//! Answers CONNECT with CONNACK, or withholds, delays or loses the answer as a test ordered.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use rumqttc::v5::mqttbytes::v5::{
 
 use crate::broker::{Hello, Opened};
 use crate::hub::Hub;
-use crate::orders::{Answer, Manner};
+use crate::orders::{Behaviour, Request};
 use crate::packet::{PACKET_BYTES_MAX, put, put_refusal};
 use crate::router::ClientId;
 use crate::session::{Expiry, Link};
-use crate::socket::{Event, Socket, Waited};
+use crate::socket::{Event, Socket, WaitOutcome};
 
 /// Time for a CONNECT after the connection is accepted, as EMQX's idle_timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -22,7 +22,7 @@ const NO_CLIENT_ID: u8 = 0x85;
 
 /// A client that has received its CONNACK.
 #[derive(Debug)]
-pub(crate) struct Greeted {
+pub(crate) struct Accepted {
     pub(crate) client: ClientId,
     pub(crate) link: Rc<Link>,
     /// Longest interval between two packets of the client (3.1.2.10); zero: no limit.
@@ -33,7 +33,7 @@ pub(crate) struct Greeted {
 const HUNG_TICK: Duration = Duration::from_millis(100);
 
 /// Answers a CONNECT. Returns `None` if the connection must be closed.
-pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option<Greeted> {
+pub(crate) async fn accept(socket: &mut Socket, hub: &Hub, node: usize) -> Option<Accepted> {
     let connect = read_connect(socket).await?;
     while hub.broker.borrow().hung[node] {
         tokio::time::sleep(HUNG_TICK).await;
@@ -54,22 +54,22 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option
         put_refusal(reason, &mut socket.out);
         return None;
     }
-    let manner = hub.orders.borrow_mut().take(Answer::Connect, &client);
+    let behaviour = hub.orders.borrow_mut().take(Request::Connect, &client);
     let hello = hello(&connect, &client, node, hub);
     let opened = hub.broker.borrow_mut().open(&hello, Instant::now());
-    let greeted = Greeted {
+    let accepted = Accepted {
         client,
         link: Rc::clone(&opened.link),
         keep_alive: Duration::from_secs(connect.keep_alive.into()),
     };
-    if !finish_takeover(socket, hub, &greeted, &opened).await
-        || !follow_order(socket, hub, &greeted, manner).await
+    if !finish_takeover(socket, hub, &accepted, &opened).await
+        || !follow_order(socket, hub, &accepted, behaviour).await
     {
-        hub.broker.borrow_mut().close(&greeted.client, &greeted.link, None, Instant::now());
+        hub.broker.borrow_mut().close(&accepted.client, &accepted.link, None, Instant::now());
         return None;
     }
     put(&connack(&hello, opened.present, hub), &mut socket.out);
-    Some(greeted)
+    Some(accepted)
 }
 
 async fn read_connect(socket: &mut Socket) -> Option<Connect> {
@@ -102,45 +102,46 @@ fn hello(connect: &Connect, client: &ClientId, node: usize, hub: &Hub) -> Hello 
     }
 }
 
-/// Takes over the messages of the session, at the configured rate. A client that closes the
-/// connection meanwhile leaves an empty session behind, as on EMQX.
+/// Waits as long as the takeover of the session's messages takes at `--resume-rate`. If the client
+/// leaves meanwhile, the session is emptied, as on EMQX. Returns whether the takeover is complete.
 async fn finish_takeover(
     socket: &mut Socket,
     hub: &Hub,
-    greeted: &Greeted,
+    accepted: &Accepted,
     opened: &Opened,
 ) -> bool {
     let Some(rate) = hub.options.resume_rate else { return true };
-    let takes = Duration::from_secs_f64(opened.messages as f64 / rate);
-    let until = Some(Instant::now() + takes);
-    let done = socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over;
+    let duration = Duration::from_secs_f64(opened.messages as f64 / rate);
+    let until = Some(Instant::now() + duration);
+    let done =
+        socket.wait(hub, &accepted.client, &accepted.link, until).await == WaitOutcome::Elapsed;
     if !done {
-        hub.broker.borrow_mut().forget(&greeted.client);
+        hub.broker.borrow_mut().forget(&accepted.client);
     }
     done
 }
 
-/// Returns whether the CONNACK must be sent, after waiting or losing the session as ordered.
+/// Delays the CONNACK, or empties the session, as ordered. Returns whether to send the CONNACK.
 async fn follow_order(
     socket: &mut Socket,
     hub: &Hub,
-    greeted: &Greeted,
-    manner: Option<Manner>,
+    accepted: &Accepted,
+    behaviour: Option<Behaviour>,
 ) -> bool {
-    let until = match manner {
+    let until = match behaviour {
         None => return true,
-        Some(Manner::Lose) => {
-            hub.broker.borrow_mut().forget(&greeted.client);
+        Some(Behaviour::Lose) => {
+            hub.broker.borrow_mut().forget(&accepted.client);
             return false;
         }
-        Some(Manner::Late(time)) => Some(Instant::now() + time),
-        Some(Manner::Never) => None,
+        Some(Behaviour::Late(time)) => Some(Instant::now() + time),
+        Some(Behaviour::Never) => None,
     };
-    socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over
+    socket.wait(hub, &accepted.client, &accepted.link, until).await == WaitOutcome::Elapsed
 }
 
-/// Builds EMQX's CONNACK, without the features that this broker lacks. Like EMQX, it echoes no
-/// session expiry.
+/// Builds a CONNACK like EMQX's, without the features that this broker lacks. Like EMQX's, it does
+/// not echo the session expiry.
 fn connack(hello: &Hello, session_present: bool, hub: &Hub) -> Packet {
     let properties = ConnAckProperties {
         session_expiry_interval: None,

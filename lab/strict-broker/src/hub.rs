@@ -7,7 +7,7 @@ use crate::broker::Broker;
 use crate::options::Options;
 use crate::orders::Orders;
 
-/// State of all connections, which run on one thread.
+/// The shared state. All connections run on one thread, so it needs no lock.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) options: Rc<Options>,

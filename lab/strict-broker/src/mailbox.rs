@@ -1,9 +1,10 @@
 //! The mailbox of a session. On EMQX a session is one process, and messages wait in its mailbox
-//! until it has handled the ones before.
+//! until it has handled the earlier ones.
 //!
-//! Handling a message costs `1 / rate`, and so does sending one that waited for the window. Each
-//! costs `scan` more for each message in the mailbox, because EMQX's process searches its mailbox
-//! at each send. So a session that is slightly too slow becomes slower still, until it is killed.
+//! Handling a message takes `1 / rate`, and so does sending one that waited for the window. Both
+//! take `scan` longer for each message in the mailbox, because EMQX's process searches its mailbox
+//! at each send. A session that is slightly too slow therefore becomes ever slower, until it is
+//! killed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use crate::packet::Message;
 /// Speed of a session's process, and the bound of its mailbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    pub(crate) each: Duration,
+    /// Time to handle or send one message, with an empty mailbox.
+    pub(crate) per_message: Duration,
     /// Extra time for each message in the mailbox, per message handled.
     pub(crate) scan: Duration,
     /// Messages in the mailbox above which the process is killed.
@@ -36,10 +38,13 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<Message>,
-    /// When the last unit of work was completed, or the current one begun.
+    /// Time at which the last unit of work was completed, or the current one began.
     since: Instant,
+    /// A unit of work is under way.
     busy: bool,
+    /// The process is suspended, because its socket accepts nothing.
     stuck: bool,
+    /// The last unit of work was a send. Sends and handled messages alternate.
     sent_last: bool,
 }
 
@@ -71,9 +76,10 @@ impl Mailbox {
         }
     }
 
-    /// Returns the next unit of work that is completed by now. `sends`: a message waits to be sent.
-    pub(crate) fn work(&mut self, sends: bool, now: Instant, pace: Pace) -> Option<Work> {
-        if self.waiting.is_empty() && !sends {
+    /// Returns the next unit of work that is completed by now. `can_send`: a message waits and may
+    /// be sent.
+    pub(crate) fn next_work(&mut self, can_send: bool, now: Instant, pace: Pace) -> Option<Work> {
+        if self.waiting.is_empty() && !can_send {
             self.busy = false;
             return None;
         }
@@ -82,15 +88,18 @@ impl Mailbox {
             return None;
         }
         self.since = Some(self.done_at(pace)).filter(|done_at| *done_at <= now)?;
-        self.sent_last = sends && (self.waiting.is_empty() || !self.sent_last);
+        self.sent_last = can_send && (self.waiting.is_empty() || !self.sent_last);
         if self.sent_last { Some(Work::Sends) } else { self.waiting.pop_front().map(Work::Handled) }
     }
 
     fn done_at(&self, pace: Pace) -> Instant {
-        self.since + pace.each + pace.scan * u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
+        self.since
+            + pace.per_message
+            + pace.scan * u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns when the current unit of work will be completed.
+    /// Returns the time at which the current unit of work will be completed; `None`: there is none,
+    /// or the process is suspended.
     pub(crate) fn due(&self, pace: Pace) -> Option<Instant> {
         (self.busy && !self.stuck).then(|| self.done_at(pace))
     }

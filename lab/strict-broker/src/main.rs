@@ -1,9 +1,9 @@
 //! strict-broker: an MQTT 5 broker for tests. `strict-broker --help` lists its options.
 //!
 //! It is exact where Mosquitto 2.0.11 is not: the window of a session is the smaller of the
-//! client's Receive Maximum and `--max-inflight`, and when the window is full, each acknowledgement
-//! lets one more message out. A resumed session receives its unacknowledged messages, under their
-//! old packet ids and with DUP, in order, before any new ones.
+//! client's Receive Maximum and `--max-inflight`, and while the window is full, the broker sends
+//! one message for each acknowledgement. A resumed session receives its unacknowledged messages
+//! with their old packet ids and DUP, in order, before any new ones.
 //!
 //! It also behaves as EMQX 5.8 does under stress. Each behaviour has an option, or a command for
 //! the running broker (`control.rs`):
@@ -12,21 +12,22 @@
 //!   (`mailbox.rs`);
 //! * the messages of a session go to its group when it ends, depending on how it ends
 //!   (`broker.rs`);
-//! * taking over a large session takes time; a client that gives up empties it (`handshake.rs`);
-//! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed
-//!   stay in the table as ghosts, whose share is acknowledged to the publisher and lost
-//!   (`router.rs`), as are messages that arrive while the other node takes a session over;
-//! * a client id is refused for a while after its session ended (`--cleanup`), and every request
-//!   around a stop and a boot (`deny`);
-//! * messages are acknowledged and lost, as many as requested (`--lose-every`, `lose`);
+//! * taking over a large session takes time, and a client that disconnects meanwhile empties it
+//!   (`handshake.rs`);
+//! * two nodes form a cluster (`--second-port`); the shared subscriptions of a killed node stay in
+//!   the table as ghosts, whose messages are acknowledged to the publisher and lost (`router.rs`),
+//!   as are messages that arrive while the other node takes a session over;
+//! * a client id is refused for a while after its session ended (`--cleanup`), and every request is
+//!   refused around a stop and a boot (`deny`);
+//! * messages are acknowledged and lost on request (`--lose-every`, `lose`);
 //! * answers are late or never sent.
 //!
 //! | module | job |
 //! |---|---|
-//! | `packet`, `filter` | bytes to packets, and topics to filters |
+//! | `packet`, `filter` | decode and encode packets, match topics with filters |
 //! | `outbox`, `mailbox`, `session` | one session; these modules take `now` and do no I/O |
 //! | `router`, `broker` | all sessions: subscriptions, groups, beginning and end |
-//! | `hub` | what all connections share |
+//! | `hub` | the state that all connections share |
 //! | `socket`, `handshake`, `connection` | one client |
 //! | `control`, `orders`, `options` | commands and options |
 //!
@@ -85,8 +86,8 @@ fn main() -> ExitCode {
         .and_then(|runtime| LocalSet::new().block_on(&runtime, run(options)));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("strict-broker: {why:#}");
+        Err(error) => {
+            eprintln!("strict-broker: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -97,7 +98,7 @@ async fn run(options: Options) -> Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let broker = Broker::new(Rc::clone(&options)).into();
     let hub = Rc::new(Hub { options: Rc::clone(&options), broker, orders: RefCell::default() });
-    // The control port is opened first, so that it accepts commands once clients are served.
+    // Open the control port first: once a client is served, commands are accepted as well.
     let mut line = String::new();
     if let Some(port) = options.control {
         let listener = listen(port).await?;
@@ -118,7 +119,7 @@ async fn run(options: Options) -> Result<()> {
     tokio::select! {
         () = serve(listener, &hub, 0) => {}
         () = async { serve(second.expect("opened above"), &hub, 1).await }, if options.second_port.is_some() => {}
-        () = keep_time(&hub) => {}
+        () = tick_regularly(&hub) => {}
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
@@ -137,13 +138,13 @@ async fn serve(listener: TcpListener, hub: &Rc<Hub>, node: usize) {
             Ok((stream, _)) => {
                 drop(tokio::task::spawn_local(connection::serve(stream, Rc::clone(hub), node)));
             }
-            // Too many open files, for example: existing connections have priority.
+            // Without a free file descriptor, for example: wait for a connection to end.
             Err(_) => tokio::time::sleep(TICK).await,
         }
     }
 }
 
-async fn keep_time(hub: &Hub) {
+async fn tick_regularly(hub: &Hub) {
     loop {
         tokio::time::sleep(TICK).await;
         hub.broker.borrow_mut().tick(Instant::now());

@@ -44,8 +44,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub(crate) announce: bool,
 
-    /// Messages a second that a session's process handles; default: no limit. Like EMQX, 25000
-    /// sustains a load of 20000, even over a pause of about 80 ms, and fails under 30000
+    /// Messages a second that a session's process handles; default: no limit. 25000 behaves like
+    /// EMQX: it sustains 20000, even after a pause of about 80 ms, and fails at 30000
     #[arg(long, value_parser = rate)]
     pub(crate) session_rate: Option<f64>,
     /// Extra time to handle a message, for each message in the mailbox
@@ -55,24 +55,24 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1_000)]
     pub(crate) max_mailbox: usize,
 
-    /// How long a session that expires, or ends with its connection, remains a member; messages
-    /// given to it are lost
+    /// Time for which a session that expires, or ends with its connection, remains a member;
+    /// messages routed to it are lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) dying: Duration,
-    /// How long messages for a session are lost, uncounted, after the other node takes it over
-    /// (EMQX: some dozen messages)
+    /// Time for which messages for a session are lost, uncounted, after the other node takes it
+    /// over (EMQX: some dozen messages)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) takeover_gap: Duration,
-    /// How long a client id is refused with 0x89 after its session ended with its connection (EMQX:
-    /// until the former process is cleaned up)
+    /// Time for which a client id is refused with 0x89 after its session ended with its connection
+    /// (EMQX: until the former process is cleaned up)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) cleanup: Duration,
     /// Loses every Nth message after acknowledging it; only the control command `counters` shows
     /// how many
     #[arg(long)]
     pub(crate) lose_every: Option<NonZeroU64>,
-    /// Messages a second that a CONNECT of an old session takes over, before CONNACK; a client that
-    /// gives up meanwhile empties the session
+    /// Rate at which a CONNECT takes over the messages of an existing session before its CONNACK,
+    /// in messages a second; a client that disconnects meanwhile empties the session
     #[arg(long, value_parser = rate)]
     pub(crate) resume_rate: Option<f64>,
 }
@@ -80,8 +80,8 @@ pub(crate) struct Options {
 impl Options {
     /// Returns the speed of a session's process, if it is limited.
     pub(crate) fn pace(&self) -> Option<Pace> {
-        let each = Duration::from_secs_f64(1.0 / self.session_rate?);
-        Some(Pace { each, scan: self.mailbox_scan, waiting_max: self.max_mailbox })
+        let per_message = Duration::from_secs_f64(1.0 / self.session_rate?);
+        Some(Pace { per_message, scan: self.mailbox_scan, waiting_max: self.max_mailbox })
     }
 }
 

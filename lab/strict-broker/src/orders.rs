@@ -1,32 +1,37 @@
-//! Orders of a test for the next answers.
+//! Orders of a test that change how the broker answers the next requests.
 
 use std::time::Duration;
 
+/// The kind of request to which an order applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Request {
     Connect,
     Subscribe,
 }
 
+/// How the broker answers a request under an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Behaviour {
+    /// Sends no answer.
     Never,
+    /// Sends the answer after this delay.
     Late(Duration),
     /// Sends no answer, and empties the session.
     Lose,
 }
 
-/// An order for some of the next answers.
+/// An order for the next requests of one kind.
 #[derive(Debug)]
 pub(crate) struct Order {
-    pub(crate) left: u32,
-    pub(crate) answer: Answer,
-    pub(crate) manner: Manner,
+    /// Number of requests to which the order still applies.
+    pub(crate) remaining: u32,
+    pub(crate) request: Request,
+    pub(crate) behaviour: Behaviour,
     /// Prefix of the client ids that the order applies to.
     pub(crate) prefix: String,
 }
 
-/// Orders for the next answers. The oldest order that matches an answer applies to it.
+/// The orders that still apply. The oldest order that matches a request applies to it.
 #[derive(Debug, Default)]
 pub(crate) struct Orders(Vec<Order>);
 
@@ -35,13 +40,15 @@ impl Orders {
         self.0.push(order);
     }
 
-    /// Returns the ordered manner of this answer; `None`: answer as usual.
-    pub(crate) fn take(&mut self, answer: Answer, client: &str) -> Option<Manner> {
-        let fits = |order: &&mut Order| order.answer == answer && client.starts_with(&order.prefix);
-        let order = self.0.iter_mut().find(fits)?;
-        order.left -= 1;
-        let manner = order.manner;
-        self.0.retain(|order| order.left > 0);
-        Some(manner)
+    /// Returns the ordered behaviour for this request, and counts the request; `None`: answer as
+    /// usual.
+    pub(crate) fn take(&mut self, request: Request, client: &str) -> Option<Behaviour> {
+        let matches =
+            |order: &&mut Order| order.request == request && client.starts_with(&order.prefix);
+        let order = self.0.iter_mut().find(matches)?;
+        order.remaining -= 1;
+        let behaviour = order.behaviour;
+        self.0.retain(|order| order.remaining > 0);
+        Some(behaviour)
     }
 }

@@ -1,4 +1,4 @@
-//! The messages of a session for its client: queued, or sent and unacknowledged.
+//! The messages of a session for its client: those queued, and those sent and unacknowledged.
 //!
 //! The unacknowledged messages never exceed the window, with one exception: a client that resumes
 //! with a smaller window receives all of them again, as on EMQX, and nothing new until the
@@ -39,8 +39,8 @@ impl AddAssign for Dropped {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue_max: usize,
-    /// `true`: messages that wait for the window leave one by one, by [`send`](Self::send).
-    /// `false`: they leave as soon as the window has room.
+    /// `true`: the session's process sends waiting messages one by one, by [`send`](Self::send).
+    /// `false`: they are sent as soon as the window has room.
     paced: bool,
     window: usize,
     /// Sent messages in the order of their packet ids, without a gap. `None`: acknowledged before
@@ -49,13 +49,13 @@ pub(crate) struct Outbox {
     /// Number of the first message in `sent`.
     first: u64,
     /// Number of unacknowledged messages in `sent`.
-    open: usize,
+    unacked: usize,
     /// Number of the next message to write to this connection.
     next: u64,
     /// Number below which messages were sent on an earlier connection.
-    again_below: u64,
+    dup_below: u64,
     /// Messages at QoS 0, which do not wait for the window.
-    quick: VecDeque<Message>,
+    qos0_queue: VecDeque<Message>,
     queue: VecDeque<Message>,
 }
 
@@ -68,10 +68,10 @@ impl Outbox {
             window: 0,
             sent: VecDeque::new(),
             first: 0,
-            open: 0,
+            unacked: 0,
             next: 0,
-            again_below: 0,
-            quick: VecDeque::new(),
+            dup_below: 0,
+            qos0_queue: VecDeque::new(),
             queue: VecDeque::new(),
         }
     }
@@ -83,16 +83,17 @@ impl Outbox {
 
     /// Returns the number of messages that are sent and unacknowledged.
     pub(crate) fn unacked(&self) -> usize {
-        self.open
+        self.unacked
     }
 
-    /// Adds a message. For a connected client it is sent as soon as the window has room.
+    /// Adds a message. `connected`: the client is connected, so the message is sent as soon as the
+    /// window has room.
     pub(crate) fn push(&mut self, message: Message, connected: bool) -> Result<Dropped, IdInUse> {
         let mut dropped = Dropped::default();
         if connected && message.qos == QoS::AtMostOnce {
-            self.quick.push_back(message);
-            if self.quick.len() > self.queue_max {
-                self.quick.pop_front();
+            self.qos0_queue.push_back(message);
+            if self.qos0_queue.len() > self.queue_max {
+                self.qos0_queue.pop_front();
                 dropped.qos0 = 1;
             }
             return Ok(dropped);
@@ -115,7 +116,7 @@ impl Outbox {
     pub(crate) fn can_send(&self) -> bool {
         self.queue
             .front()
-            .is_some_and(|next| next.qos == QoS::AtMostOnce || self.open < self.window)
+            .is_some_and(|next| next.qos == QoS::AtMostOnce || self.unacked < self.window)
     }
 
     /// Sends a waiting message if there is one and the window has room.
@@ -124,14 +125,14 @@ impl Outbox {
             return Ok(false);
         }
         if self.queue.front().is_some_and(|next| next.qos == QoS::AtMostOnce) {
-            self.quick.extend(self.queue.pop_front());
+            self.qos0_queue.extend(self.queue.pop_front());
             return Ok(true);
         }
         if self.sent.len() as u64 >= IDS {
             return Err(IdInUse);
         }
         self.sent.push_back(self.queue.pop_front());
-        self.open += 1;
+        self.unacked += 1;
         Ok(true)
     }
 
@@ -144,19 +145,19 @@ impl Outbox {
     pub(crate) fn resume(&mut self, window: u16) -> Result<(), IdInUse> {
         self.window = window.into();
         self.next = self.first;
-        self.again_below = self.first + self.sent.len() as u64;
+        self.dup_below = self.first + self.sent.len() as u64;
         self.fill_window()
     }
 
     /// Handles the end of the connection, with which the messages at QoS 0 are lost.
     pub(crate) fn suspend(&mut self) {
-        self.quick.clear();
+        self.qos0_queue.clear();
     }
 
-    /// Handles a PUBACK. One for an id that is not in flight changes nothing.
-    pub(crate) fn acknowledged(&mut self, packet_id: u16) -> Result<(), IdInUse> {
+    /// Handles a PUBACK. An id that is not in flight changes nothing.
+    pub(crate) fn ack(&mut self, packet_id: u16) -> Result<(), IdInUse> {
         if self.unacked_mut(packet_id).is_some_and(|slot| slot.take().is_some()) {
-            self.open -= 1;
+            self.unacked -= 1;
         }
         while let Some(None) = self.sent.front() {
             self.sent.pop_front();
@@ -174,7 +175,7 @@ impl Outbox {
     /// Appends packets to `out` until it holds at least `enough` bytes.
     pub(crate) fn write(&mut self, out: &mut BytesMut, enough: usize) {
         while out.len() < enough {
-            if let Some(message) = self.quick.pop_front() {
+            if let Some(message) = self.qos0_queue.pop_front() {
                 message.put(0, false, out);
                 continue;
             }
@@ -182,14 +183,14 @@ impl Outbox {
             let Some(slot) = self.sent.get(index) else { return };
             let packet_id = u16::try_from(self.next % IDS).expect("at most 65,534") + 1;
             if let Some(message) = slot {
-                message.put(packet_id, self.next < self.again_below, out);
+                message.put(packet_id, self.next < self.dup_below, out);
             }
             self.next += 1;
         }
     }
 
-    /// Takes out the messages that another member of the group may receive: first the
-    /// unacknowledged, then the queued ones.
+    /// Empties the outbox, and returns the messages that another member of the group may receive:
+    /// first the unacknowledged, then the queued ones.
     pub(crate) fn take_shared(&mut self) -> Vec<Message> {
         let queued = self.queue.drain(..).filter(|message| message.qos != QoS::AtMostOnce);
         let all = self.sent.iter_mut().filter_map(Option::take).chain(queued);
@@ -202,9 +203,9 @@ impl Outbox {
     pub(crate) fn forget(&mut self) {
         self.first += self.sent.len() as u64;
         self.next = self.first;
-        self.open = 0;
+        self.unacked = 0;
         self.sent.clear();
-        self.quick.clear();
+        self.qos0_queue.clear();
         self.queue.clear();
     }
 }

@@ -16,17 +16,19 @@ use rumqttc::v5::mqttbytes::{Error, QoS};
 pub(crate) const PACKET_BYTES_MAX: u32 = 1_048_576;
 const DISCONNECT: u8 = 0xE0;
 
-/// Why the bytes of a client end its connection.
+/// Error in a client's bytes, which ends its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Larger than [`PACKET_BYTES_MAX`].
     TooLarge,
+    /// The CONNECT is not for MQTT 5.
     Version,
     /// The bytes are not an MQTT 5 packet.
     Malformed,
 }
 
 impl Fault {
+    /// Returns the reason code of the CONNACK or DISCONNECT.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::TooLarge => 0x95,
@@ -68,17 +70,17 @@ pub(crate) fn put(packet: &Packet, out: &mut BytesMut) {
     packet.write(out, None).expect("our packets are small and complete");
 }
 
-/// Appends a CONNACK with a reason code that refuses; any code is possible.
+/// Appends a CONNACK that refuses the client with this reason code, even one that rumqttc lacks.
 pub(crate) fn put_refusal(code: u8, out: &mut BytesMut) {
     out.put_slice(&[0x20, 3, 0, code, 0]);
 }
 
-/// Appends a DISCONNECT with any reason code.
+/// Appends a DISCONNECT with this reason code, even one that rumqttc lacks.
 pub(crate) fn put_disconnect(code: u8, out: &mut BytesMut) {
     out.put_slice(&[DISCONNECT, 2, code, 0]);
 }
 
-/// Appends a SUBACK or UNSUBACK with one reason code for each filter; any code is possible.
+/// Appends a SUBACK or UNSUBACK with a reason code for each filter, even codes that rumqttc lacks.
 pub(crate) fn put_codes(head: u8, packet_id: u16, codes: &[u8], out: &mut BytesMut) {
     out.put_u8(head);
     put_length(codes.len() + 3, out);
@@ -155,7 +157,8 @@ mod tests {
 
     #[test]
     fn oversized_packet_is_refused_from_its_length() {
-        assert_eq!(read_all(&[0x30, 0xFD, 0xFF, 0x3F]), Err(Fault::TooLarge)); // a head of four bytes and a body of 1,048,573
+        // The head has four bytes and the body 1,048,573, one above the limit.
+        assert_eq!(read_all(&[0x30, 0xFD, 0xFF, 0x3F]), Err(Fault::TooLarge));
         assert_eq!(read_all(&[0x30, 0xFC, 0xFF, 0x3F]), Ok(None));
     }
 }

@@ -13,7 +13,7 @@ pub(crate) type ClientId = Rc<str>;
 /// A session that receives a message, with the QoS and the group of its subscription.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// Client id of the session; `None`: a ghost, which no session belongs to.
+    /// Client id of the session; `None`: a ghost, whose session is gone.
     pub(crate) client: Option<ClientId>,
     pub(crate) qos: QoS,
     pub(crate) share: Option<Rc<Share>>,
@@ -33,6 +33,7 @@ struct Member {
 struct Group {
     share: Rc<Share>,
     members: Vec<Member>,
+    /// Index of the member that is next in turn.
     turn: usize,
 }
 
@@ -49,7 +50,7 @@ impl Router {
         Self { strategy, plain: Vec::new(), groups: Vec::new() }
     }
 
-    /// Adds or replaces a subscription of a session on this node. The path is a valid filter.
+    /// Adds or replaces a subscription of a session on this node. The path must be a valid filter.
     pub(crate) fn subscribe(&mut self, client: &ClientId, path: &str, qos: QoS, node: usize) {
         self.unsubscribe(client, path);
         let Some((group, filter)) = filter::parse(path) else { return };
@@ -70,7 +71,7 @@ impl Router {
     pub(crate) fn unsubscribe(&mut self, client: &ClientId, path: &str) {
         let Some((group, filter)) = filter::parse(path) else { return };
         match group {
-            None => self.plain.retain(|(known, by, _)| known != filter || by != client),
+            None => self.plain.retain(|(known, owner, _)| known != filter || by != client),
             Some(name) => self.retain(|share, member| {
                 share.group != name
                     || share.filter != filter
@@ -89,14 +90,14 @@ impl Router {
         }
     }
 
-    /// Removes the ghosts of a node that is back, or was force-left.
+    /// Removes the ghosts of a node that is back, or was removed from the cluster.
     pub(crate) fn purge_node(&mut self, node: usize) {
         self.retain(|_, member| member.node != node || !member.is_ghost);
     }
 
-    fn retain(&mut self, keeps: impl Fn(&Share, &Member) -> bool) {
+    fn retain(&mut self, keep: impl Fn(&Share, &Member) -> bool) {
         for group in &mut self.groups {
-            group.members.retain(|member| keeps(&group.share, member));
+            group.members.retain(|member| keep(&group.share, member));
         }
         self.groups.retain(|group| !group.members.is_empty());
     }
@@ -117,22 +118,22 @@ impl Router {
         }
     }
 
-    /// Returns the next member of a group.
+    /// Returns the next member in turn of a group; `None`: the group has no member.
     pub(crate) fn member(&mut self, share: &Share) -> Option<Target> {
         self.groups.iter_mut().find(|group| *group.share == *share)?.next(None)
     }
 }
 
 impl Group {
-    /// Returns the next member in turn, if possible on this node. Offline members and ghosts have
-    /// their turn as well, as on EMQX.
+    /// Returns the next member in turn, preferably one on `node`. Offline members and ghosts take
+    /// their turns as well, as on EMQX.
     fn next(&mut self, node: Option<usize>) -> Option<Target> {
         let count = self.members.len();
-        let is_wanted = |at: &usize| node.is_none_or(|node| self.members[*at].node == node);
-        let mut turns = (0..count).map(|ahead| (self.turn + ahead) % count);
-        let at = turns.clone().find(is_wanted).or_else(|| turns.next())?;
-        self.turn = (at + 1) % count;
-        let Member { client, qos, is_ghost, .. } = &self.members[at];
+        let is_on_node = |index: &usize| node.is_none_or(|node| self.members[*index].node == node);
+        let mut indices = (0..count).map(|ahead| (self.turn + ahead) % count);
+        let index = indices.clone().find(is_on_node).or_else(|| indices.next())?;
+        self.turn = (index + 1) % count;
+        let Member { client, qos, is_ghost, .. } = &self.members[index];
         let client = (!is_ghost).then(|| Rc::clone(client));
         Some(Target { client, qos: *qos, share: Some(Rc::clone(&self.share)) })
     }

@@ -14,8 +14,8 @@ use crate::options::Options;
 use crate::outbox::{Dropped, IdInUse, Outbox};
 use crate::packet::Message;
 
-/// Bytes in a connection's buffer above which nothing more is written. Messages that a client does
-/// not read stay in its session.
+/// Bytes in a connection's output buffer from which on no more messages are written to it. Messages
+/// that a client does not read thus stay in its session.
 pub(crate) const OUT_BYTES_ENOUGH: usize = 256 * 1024;
 
 /// The session's end of a connection.
@@ -36,7 +36,9 @@ impl Link {
 /// How the broker ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
+    /// Sends a DISCONNECT that reports the takeover.
     TakenOver,
+    /// Closes the connection without a DISCONNECT.
     Cut,
 }
 
@@ -58,24 +60,25 @@ impl Expiry {
     }
 }
 
-/// State of a session in its life.
+/// Phase in the life of a session.
 #[derive(Debug, Clone)]
 pub(crate) enum Life {
     Connected(Rc<Link>),
-    /// The session waits for a connection, at most until this time.
+    /// The session waits for a connection, at most until this time; `None`: without limit.
     Away(Option<Instant>),
     /// The session has ended, but remains a member of its group until this time: messages given to
     /// it are lost.
     Dying(Instant),
 }
 
-/// Why EMQX kills a session.
+/// The reason for which the broker kills a session, as EMQX does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Death {
     MailboxOverflow,
     /// The next packet id belongs to an unacknowledged message.
     IdInUse,
-    Asked,
+    /// The control command `kill`.
+    Requested,
 }
 
 impl From<Overflow> for Death {
@@ -99,11 +102,10 @@ pub(crate) struct Session {
     pub(crate) mailbox: Mailbox,
     /// How long the session outlives its connection.
     pub(crate) expiry: Expiry,
-    /// State of the session in its life.
     pub(crate) life: Life,
     pub(crate) node: usize,
     /// Time until which messages are lost, after the other node has taken the session over.
-    pub(crate) deaf_until: Instant,
+    pub(crate) loses_until: Instant,
 }
 
 impl Session {
@@ -115,7 +117,7 @@ impl Session {
             expiry,
             life: Life::Away(None),
             node: 0,
-            deaf_until: now,
+            loses_until: now,
         }
     }
 
@@ -126,6 +128,7 @@ impl Session {
         }
     }
 
+    /// Returns the number of messages that the session holds.
     pub(crate) fn held(&self) -> usize {
         self.outbox.unacked() + self.outbox.queued() + self.mailbox.len()
     }
@@ -141,8 +144,8 @@ impl Session {
         }
         let dropped = match pace {
             Some(pace) => {
-                // Work that is completed by now does not slow down the rest.
-                let dropped = self.work(now, pace)?;
+                // Complete the work that is due first: the new message must not slow it down.
+                let dropped = self.advance(now, pace)?;
                 self.mailbox.push(message, now, pace)?;
                 dropped
             }
@@ -154,11 +157,14 @@ impl Session {
         Ok(dropped)
     }
 
-    /// Handles the messages that the process had time for.
-    pub(crate) fn work(&mut self, now: Instant, pace: Pace) -> Result<Dropped, Death> {
+    /// Advances the session's process to `now`: it handles and sends the messages that it had time
+    /// for.
+    pub(crate) fn advance(&mut self, now: Instant, pace: Pace) -> Result<Dropped, Death> {
         let connected = self.link().is_some();
         let mut all = Dropped::default();
-        while let Some(work) = self.mailbox.work(connected && self.outbox.can_send(), now, pace) {
+        while let Some(work) =
+            self.mailbox.next_work(connected && self.outbox.can_send(), now, pace)
+        {
             match work {
                 Work::Handled(message) => all += self.outbox.push(message, connected)?,
                 Work::Sends => {

@@ -17,7 +17,7 @@ use crate::session::Link;
 /// Largest read, in bytes.
 const READ_BYTES: usize = 16 * 1024;
 /// Longest time to write the last packets to a client.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for a client to close its end afterwards.
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -34,26 +34,29 @@ pub(crate) enum Event {
     Wrote,
     /// The session has signalled.
     Woken,
+    /// The deadline has passed.
     Due,
+    /// The client has closed the connection, or it failed.
     Gone,
 }
 
+/// Outcome of [`Socket::wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waited {
-    Over,
+pub(crate) enum WaitOutcome {
+    Elapsed,
     /// The client has left, or another connection owns the session.
-    InVain,
+    Aborted,
 }
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        // Without TCP_NODELAY small answers wait for each other. A socket that refuses the option
-        // is about to fail anyway.
+        // Without TCP_NODELAY, the kernel holds back small answers until the client has
+        // acknowledged earlier ones. A socket that refuses the option is about to fail anyway.
         let _ = stream.set_nodelay(true);
         Self { stream, input: BytesMut::with_capacity(READ_BYTES), out: BytesMut::new() }
     }
 
-    /// Waits for the next event. Cancelling the wait loses nothing.
+    /// Waits for the next event. Cancel safe.
     pub(crate) async fn event(
         &mut self,
         link: Option<&Link>,
@@ -76,67 +79,67 @@ impl Socket {
                 }
                 Err(_) => Event::Gone,
             },
-            () = woken(link) => Event::Woken,
-            () = reached(until) => Event::Due,
+            () = wait_for_wake(link) => Event::Woken,
+            () = sleep_until(until) => Event::Due,
         }
     }
 
-    /// Returns the next packet that is complete.
+    /// Returns the next packet; `None`: none is complete.
     pub(crate) fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         packet::read(&mut self.input)
     }
 
-    /// Waits while the client must wait; without `until`, until the client leaves. Packets that
-    /// arrive meanwhile are kept.
+    /// Waits until the deadline; without one, until the client leaves. Meanwhile the session's
+    /// process continues, and packets from the client are kept.
     pub(crate) async fn wait(
         &mut self,
         hub: &Hub,
         client: &ClientId,
         link: &Rc<Link>,
         until: Option<Instant>,
-    ) -> Waited {
+    ) -> WaitOutcome {
         loop {
-            let due = hub.broker.borrow_mut().work(client, link, Instant::now());
+            let due = hub.broker.borrow_mut().advance(client, link, Instant::now());
             let reads = self.input.len() < PACKET_BYTES_MAX as usize;
             let first = [until, due].into_iter().flatten().min();
             if self.event(Some(link), reads, first).await == Event::Gone
                 || link.ending.get().is_some()
             {
-                return Waited::InVain;
+                return WaitOutcome::Aborted;
             }
             if until.is_some_and(|until| until <= Instant::now()) {
-                return Waited::Over;
+                return WaitOutcome::Elapsed;
             }
         }
     }
 
-    /// Sends the last packets, and closes so that the client can read them.
-    pub(crate) async fn farewell(mut self) {
-        let sent = timeout(FAREWELL_TIMEOUT, self.stream.write_all(&self.out)).await;
+    /// Sends the last packets, and closes the connection so that the client can still read them.
+    pub(crate) async fn close(mut self) {
+        let sent = timeout(CLOSE_TIMEOUT, self.stream.write_all(&self.out)).await;
         if let Ok(Ok(())) = sent
             && self.stream.shutdown().await.is_ok()
         {
-            // Closing with unread bytes would send a reset, which discards the packets that the
-            // client has not read.
-            let emptied = async {
+            // Read until the client closes: closing with unread bytes sends a reset, which
+            // discards the packets that the client has not read.
+            let drain = async {
                 self.input.clear();
                 while let Ok(1..) = self.stream.read_buf(&mut self.input).await {
                     self.input.clear();
                 }
             };
-            let _ = timeout(LINGER, emptied).await;
+            let _ = timeout(LINGER, drain).await;
         }
     }
 }
 
-async fn woken(link: Option<&Link>) {
+async fn wait_for_wake(link: Option<&Link>) {
     match link {
         Some(link) => link.wake.notified().await,
         None => std::future::pending().await,
     }
 }
 
-async fn reached(until: Option<Instant>) {
+async fn sleep_until(until: Option<Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until.into()).await,
         None => std::future::pending().await,

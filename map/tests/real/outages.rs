@@ -73,7 +73,7 @@ fn hung_clickhouse_is_reported() -> Result<()> {
         ticks.set(ticks.get() + 1);
         tick["state"] == "away"
     });
-    engine.0.go_on()?;
+    engine.0.resume()?;
     reported?;
     ensure!(
         ticks.get() > 5,

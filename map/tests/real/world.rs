@@ -63,7 +63,7 @@ pub fn world(name: &str) -> Result<World> {
 
 /// Settings of the binary under test.
 pub fn settings(folder: &Path, clickhouse_url: &str) -> Settings {
-    Settings::of_map(Path::new(env!("CARGO_BIN_EXE_milepost-map")), folder, clickhouse_url)
+    Settings::map(Path::new(env!("CARGO_BIN_EXE_milepost-map")), folder, clickhouse_url)
 }
 
 impl World {

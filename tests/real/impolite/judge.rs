@@ -344,7 +344,7 @@ impl Stage {
         });
         let had_effect = if let Behaviour::Slow(delay) = behaviour {
             // On a busy machine, one or two inserts may be slow without the fault.
-            self.server.inserts_took().iter().filter(|took| **took >= delay).count() > 5
+            self.server.insert_durations().iter().filter(|took| **took >= delay).count() > 5
         } else if let Some(second) = &self.second {
             let has_fixes = format!("SELECT count() > 0 FROM {}.fixes", self.database);
             second.server.query(&has_fixes).is_ok_and(|answer| answer.trim() == "1")

@@ -14,45 +14,46 @@ pub(super) const HEAD: [&str; 8] = [
     "left in the spool",
     "lost",
     "twice in fixes",
-    "rows more",
+    "extra rows",
     "verdict",
 ];
 
-/// The result of a row: what happened to the fixes of the fleet.
+/// The result of a row: the fate of the fleet's fixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) sent: u64,
     /// Fixes that were neither on another replica nor in the spool while the first replica was
-    /// away; `None`: not examined.
-    pub(super) lost_without_it: Option<u64>,
+    /// away; `None`: the row does not examine that.
+    pub(super) lost_without_first: Option<u64>,
     /// Batches left in the spool.
-    pub(super) left: u64,
+    pub(super) spooled: u64,
     /// Fixes missing on the replica that lacks most.
     pub(super) lost: u64,
     /// Fixes stored twice on the replica that has most of them.
     pub(super) twice: u64,
-    /// Rows of `positions` beyond one for each fix; ClickHouse merges them away.
-    pub(super) more: u64,
+    /// Rows of `positions` beyond one for each fix, which ClickHouse merges away later.
+    pub(super) extra_rows: u64,
     /// Rows of an erased driver that are still stored.
     pub(super) erased_left: u64,
     /// Rows that lack the value of an added field.
     pub(super) without_value: u64,
     /// `true` if the last positions of the replicas differ.
-    pub(super) differ: bool,
+    pub(super) positions_differ: bool,
 }
 
 impl Verdict {
     pub(super) fn holds(&self) -> bool {
-        let Self { lost_without_it, left, lost, twice, erased_left, without_value, .. } = self;
-        let without_it = lost_without_it.unwrap_or(0);
-        let bad = [without_it, *left, *lost, *twice, *erased_left, *without_value];
-        self.sent > 0 && bad.iter().all(|count| *count == 0) && !self.differ
+        let Self { lost_without_first, spooled, lost, twice, erased_left, without_value, .. } =
+            self;
+        let lost_without_first = lost_without_first.unwrap_or(0);
+        let bad = [lost_without_first, *spooled, *lost, *twice, *erased_left, *without_value];
+        self.sent > 0 && bad.iter().all(|count| *count == 0) && !self.positions_differ
     }
 
     /// Returns the cells of the table, in the order of [`HEAD`].
     pub(super) fn cells(&self, name: &str) -> Vec<String> {
-        let without = self.lost_without_it.map_or("–".to_owned(), |lost| lost.to_string());
-        let why = if self.differ {
+        let without = self.lost_without_first.map_or("–".to_owned(), |lost| lost.to_string());
+        let reason = if self.positions_differ {
             ": last positions differ".to_owned()
         } else if self.erased_left > 0 {
             format!(": {} rows of the erased driver", self.erased_left)
@@ -61,9 +62,10 @@ impl Verdict {
         } else {
             String::new()
         };
-        let verdict = if self.holds() { "holds".to_owned() } else { format!("DOES NOT HOLD{why}") };
-        let Self { sent, left, lost, twice, more, .. } = self;
-        let numbers = [*left, *lost, *twice, *more].map(|number| number.to_string());
+        let verdict =
+            if self.holds() { "holds".to_owned() } else { format!("DOES NOT HOLD{reason}") };
+        let Self { sent, spooled, lost, twice, extra_rows, .. } = self;
+        let numbers = [*spooled, *lost, *twice, *extra_rows].map(|number| number.to_string());
         [vec![name.to_owned(), sent.to_string(), without], numbers.to_vec(), vec![verdict]].concat()
     }
 
@@ -79,7 +81,7 @@ impl Verdict {
             let found = verify(store, manifest, within)?;
             self.lost = self.lost.max(found.lost);
             self.twice = self.twice.max(found.duplicates_in_fixes);
-            self.more = self.more.max(found.duplicates_raw);
+            self.extra_rows = self.extra_rows.max(found.duplicates_raw);
         }
         // The target table of the view is replicated separately, a moment later.
         let all_agree = || -> Result<bool> {
@@ -87,7 +89,7 @@ impl Verdict {
                 replicas.iter().map(last_positions).collect::<Result<_>>()?;
             Ok(answers.windows(2).all(|pair| pair[0] == pair[1]))
         };
-        self.differ = wait_until("the replicas agree", within, all_agree).is_err();
+        self.positions_differ = wait_until("the replicas agree", within, all_agree).is_err();
         Ok(())
     }
 }
@@ -106,19 +108,19 @@ mod tests {
     use lab_stack::{ClickHouse, in_scratch_folder};
 
     #[test]
-    fn row_holds_only_if_no_replica_lacks_anything() {
-        let good = Verdict { sent: 9, more: 4, ..Verdict::default() };
+    fn row_holds_only_if_every_replica_is_complete() {
+        let good = Verdict { sent: 9, extra_rows: 4, ..Verdict::default() };
         assert!(good.holds(), "duplicate rows that ClickHouse merges away are allowed");
-        assert!(Verdict { lost_without_it: Some(0), ..good.clone() }.holds());
+        assert!(Verdict { lost_without_first: Some(0), ..good.clone() }.holds());
         for bad in [
             Verdict { sent: 0, ..good.clone() },
-            Verdict { lost_without_it: Some(1), ..good.clone() },
-            Verdict { left: 1, ..good.clone() },
+            Verdict { lost_without_first: Some(1), ..good.clone() },
+            Verdict { spooled: 1, ..good.clone() },
             Verdict { lost: 1, ..good.clone() },
             Verdict { twice: 1, ..good.clone() },
             Verdict { erased_left: 1, ..good.clone() },
             Verdict { without_value: 1, ..good.clone() },
-            Verdict { differ: true, ..good.clone() },
+            Verdict { positions_differ: true, ..good.clone() },
         ] {
             assert!(!bad.holds(), "{bad:?}");
             assert!(bad.cells("row").last().is_some_and(|cell| cell.starts_with("DOES NOT HOLD")));
@@ -141,7 +143,7 @@ mod tests {
                     store.database
                 ))
             };
-            let judged = || -> Result<Verdict> {
+            let compare = || -> Result<Verdict> {
                 let mut verdict = Verdict::default();
                 verdict.compare(&replicas, &manifest, Duration::ZERO)?;
                 Ok(verdict)
@@ -151,16 +153,16 @@ mod tests {
             }
             insert(&replicas[0], "1")?;
             insert(&replicas[1], "number != 9")?;
-            let found = judged()?;
-            assert!(found.lost == 1 && found.differ && !found.holds(), "{found:?}");
+            let found = compare()?;
+            assert!(found.lost == 1 && found.positions_differ && !found.holds(), "{found:?}");
             insert(&replicas[1], "1")?;
-            let found = judged()?;
+            let found = compare()?;
             assert!(
-                found.holds() && found.more == 9,
+                found.holds() && found.extra_rows == 9,
                 "rows inserted twice must count once: {found:?}"
             );
             replicas[1].query("CREATE OR REPLACE VIEW b.fixes AS SELECT * FROM b.positions")?;
-            let found = judged()?;
+            let found = compare()?;
             assert!(found.twice == 9 && !found.holds(), "{found:?}");
             Ok(())
         })

@@ -1,41 +1,46 @@
 //! Planted mistakes of a consumer of replicated tables. Each must make its row fail.
 
-/// How a mistake is planted.
+/// The way in which a mistake is planted.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Made {
+pub(super) enum Plant {
     /// Patch against the checkout.
-    ByPatch(&'static str),
+    Patch(&'static str),
     /// Value of `clickhouse.insert_quorum`.
-    ByQuorum(&'static str),
+    InsertQuorum(&'static str),
 }
 
 pub(super) struct Mistake {
-    pub(super) what: &'static str,
+    /// Completes the sentence "a milepost that …".
+    pub(super) description: &'static str,
     pub(super) row: &'static str,
-    pub(super) made: Made,
+    pub(super) plant: Plant,
 }
 
 pub(super) const ALL: [Mistake; 5] = [
-    Mistake { what: "asks for no quorum", row: "cut_then_killed", made: Made::ByQuorum("0") },
     Mistake {
-        what: "treats error 319 (unknown status of insert) as success",
+        description: "asks for no quorum",
         row: "cut_then_killed",
-        made: Made::ByPatch(include_str!("mistakes/unknown_is_success.diff")),
+        plant: Plant::InsertQuorum("0"),
     },
     Mistake {
-        what: "keeps its token after an ambiguous failure",
+        description: "treats error 319 (unknown status of insert) as success",
+        row: "cut_then_killed",
+        plant: Plant::Patch(include_str!("mistakes/unknown_is_success.diff")),
+    },
+    Mistake {
+        description: "keeps its token after an ambiguous failure",
         row: "disk_lost",
-        made: Made::ByPatch(include_str!("mistakes/token_kept.diff")),
+        plant: Plant::Patch(include_str!("mistakes/token_kept.diff")),
     },
     Mistake {
-        what: "stores rows of erased drivers",
+        description: "stores rows of erased drivers",
         row: "erased",
-        made: Made::ByPatch(include_str!("mistakes/erased_taken.diff")),
+        plant: Plant::Patch(include_str!("mistakes/erased_taken.diff")),
     },
     Mistake {
-        what: "keeps none of the values of fields",
+        description: "keeps none of the values of fields",
         row: "field",
-        made: Made::ByPatch(lab_faults::KEEPS_NO_FIELD),
+        plant: Plant::Patch(lab_faults::KEEPS_NO_FIELD),
     },
 ];
 
@@ -47,7 +52,7 @@ mod tests {
     #[test]
     fn patch_of_every_mistake_still_applies() {
         for mistake in &ALL {
-            let Made::ByPatch(patch) = mistake.made else { continue };
+            let Plant::Patch(patch) = mistake.plant else { continue };
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), patch).unwrap();
             let mut git = std::process::Command::new("git");
@@ -60,7 +65,7 @@ mod tests {
             assert!(
                 status.success(),
                 "the patch for a milepost that {} no longer applies",
-                mistake.what
+                mistake.description
             );
         }
     }

@@ -2,10 +2,10 @@
 //! again.
 //!
 //! A row holds if at the end every fix that the broker acknowledged is on each replica once, the
-//! last positions of all replicas are equal, and the spool is empty; where a replica stays away,
-//! the others and the spool must have everything before it returns. The machine needs Mosquitto.
-//! Tables are created on each replica with `clickhouse.replication = "macros"`, in databases that
-//! are dropped afterwards.
+//! last positions of all replicas are equal, and the spool is empty. While a replica is away, the
+//! others and the spool must already hold everything. The machine needs Mosquitto. The rows create
+//! their tables on each replica with `clickhouse.replication = "macros"`, in databases that are
+//! dropped afterwards.
 
 mod arguments;
 mod judge;
@@ -52,12 +52,12 @@ fn prove(arguments: &Arguments, rows: &[Row]) -> Result<bool> {
     for mistake in &mistakes::ALL {
         let Some(row) = rows.iter().find(|row| row.name == mistake.row) else { continue };
         let mut arguments = arguments.clone();
-        match mistake.made {
-            mistakes::Made::ByPatch(patch) => arguments.milepost = patched::build(patch)?,
-            mistakes::Made::ByQuorum(quorum) => arguments.insert_quorum = quorum.to_owned(),
+        match mistake.plant {
+            mistakes::Plant::Patch(patch) => arguments.milepost = patched::build(patch)?,
+            mistakes::Plant::InsertQuorum(quorum) => arguments.insert_quorum = quorum.to_owned(),
         }
         let verdict = scene::judge(&arguments, row)?;
-        let mut cells = vec![mistake.what.to_owned()];
+        let mut cells = vec![mistake.description.to_owned()];
         cells.extend(verdict.cells(row.name));
         say(&cells.join(", "));
         table.rows.push(cells);

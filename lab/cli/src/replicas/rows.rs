@@ -1,25 +1,27 @@
-//! The rows of the report: the harm that is done to the replicas, and when.
+//! The rows of the report: the steps that harm the replicas, each with its time.
 
 use super::arguments::Arguments;
 
+/// One step of a row.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
+    /// Runs a shell command.
     Shell(String),
-    /// Commits an insert and loses its answer; the next attempt reaches the replica that this
-    /// command makes the balancer prefer.
-    TurnInMidInsert(String),
-    /// Creates the tables on the second replica, and restarts milepost with a quorum, on the
-    /// balancer.
+    /// Commits an insert, runs this command, which makes the balancer prefer another replica, and
+    /// loses the answer. The next attempt reaches the other replica.
+    SwitchDuringInsert(String),
+    /// Creates the tables on the other replicas, and restarts milepost with a quorum and the URL of
+    /// the balancer.
     ScaleOut,
-    /// Moves from the tables of one server to replicated ones, as in docs/clickhouse.md. The
-    /// history is copied twice.
+    /// Moves from the tables of one server to replicated ones, as in docs/clickhouse.md. Copies the
+    /// history twice, as after an interrupted copy.
     Move,
     /// Erases a driver on every replica, while the driver's fixes arrive.
     Erase,
     /// Adds fields on the first replica, restarts milepost with them, and adds them on the others.
     AddField,
-    /// Makes the other replicas forget the first one, starts it again without its data by these
-    /// commands, and creates its tables.
+    /// Drops the first replica from the Keeper, starts it without its data by these commands, and
+    /// creates its tables.
     Renew(Vec<String>),
 }
 
@@ -27,50 +29,50 @@ pub(super) enum Step {
 pub(super) struct Row {
     pub(super) name: &'static str,
     /// Steps, each with its time in seconds from the beginning.
-    pub(super) harm: Vec<(u64, Step)>,
-    /// Commands that run when the fleet has sent everything, and the other replicas and the spool
-    /// have been examined without the first replica.
-    pub(super) afterwards: Vec<String>,
+    pub(super) steps: Vec<(u64, Step)>,
+    /// Shell commands that bring the first replica back, after the fleet has sent everything and
+    /// the other replicas have been examined without it.
+    pub(super) final_commands: Vec<String>,
 }
 
 impl Row {
-    /// Returns `true` if the row begins with the first replica alone.
+    /// Returns `true` if milepost uses only the first replica at the beginning.
     pub(super) fn begins_alone(&self) -> bool {
-        self.harm.iter().any(|(_, step)| matches!(step, Step::ScaleOut | Step::Move))
+        self.steps.iter().any(|(_, step)| matches!(step, Step::ScaleOut | Step::Move))
     }
 
-    /// Returns `true` if the row ends with another process of milepost than it began with.
+    /// Returns `true` if a step restarts milepost.
     pub(super) fn restarts(&self) -> bool {
         self.begins_alone() || self.adds_field()
     }
 
     /// Returns `true` if the tables are not replicated at the beginning.
     pub(super) fn moves(&self) -> bool {
-        self.harm.iter().any(|(_, step)| matches!(step, Step::Move))
+        self.steps.iter().any(|(_, step)| matches!(step, Step::Move))
     }
 
     /// Returns `true` if the columns of fields must have their values at the end.
     pub(super) fn adds_field(&self) -> bool {
-        self.harm.iter().any(|(_, step)| matches!(step, Step::AddField))
+        self.steps.iter().any(|(_, step)| matches!(step, Step::AddField))
     }
 
     /// Returns `true` if a driver must be absent at the end.
     pub(super) fn erases(&self) -> bool {
-        self.harm.iter().any(|(_, step)| matches!(step, Step::Erase))
+        self.steps.iter().any(|(_, step)| matches!(step, Step::Erase))
     }
 }
 
 pub(super) fn all(arguments: &Arguments) -> Vec<Row> {
     let shell = |at: u64, command: &Option<String>| Some((at, Step::Shell(command.clone()?)));
     let turn =
-        |at: u64, command: &Option<String>| Some((at, Step::TurnInMidInsert(command.clone()?)));
+        |at: u64, command: &Option<String>| Some((at, Step::SwitchDuringInsert(command.clone()?)));
     let renew =
         |at: u64| Some((at, Step::Renew(vec![arguments.start.clone()?, arguments.heal.clone()?])));
-    let row = |name, harm: Vec<Option<(u64, Step)>>, afterwards: &[&Option<String>]| {
-        let harm = harm.into_iter().collect::<Option<_>>()?;
-        let afterwards =
-            afterwards.iter().map(|command| (*command).clone()).collect::<Option<_>>()?;
-        Some(Row { name, harm, afterwards })
+    let row = |name, steps: Vec<Option<(u64, Step)>>, final_commands: &[&Option<String>]| {
+        let steps = steps.into_iter().collect::<Option<_>>()?;
+        let final_commands =
+            final_commands.iter().map(|command| (*command).clone()).collect::<Option<_>>()?;
+        Some(Row { name, steps, final_commands })
     };
     let Arguments { kill, wipe, start, cut, heal, .. } = arguments;
     let rows = [

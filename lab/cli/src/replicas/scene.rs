@@ -1,5 +1,5 @@
-//! One row from beginning to end: tables, a broker, milepost, a fleet, the harm, and the
-//! comparison.
+//! Plays one row: creates the tables, starts broker, milepost and fleet, performs the steps, and
+//! compares the fixes.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,27 +22,28 @@ const MESSAGES_PER_SECOND: u32 = 500;
 const DRIVERS: u32 = 200;
 /// Number of the driver that a row erases.
 const ERASED: usize = 7;
-/// Shortest duration of the fleet. It publishes until the harm is over.
-const LASTS: Duration = Duration::from_secs(30);
-/// Longest wait for a replica to recover. Its Keeper session must end first, and failed fetches
-/// back off for a minute.
-const BACK_WITHIN: Duration = Duration::from_secs(150);
-/// Longest wait for missing fixes if something else has failed already.
-const SOON: Duration = Duration::from_secs(20);
+/// Shortest duration of the fleet. It publishes until the last step is done.
+const DURATION_MIN: Duration = Duration::from_secs(30);
+/// Longest wait for a replica to recover. Its Keeper session must expire first, and failed fetches
+/// are retried after up to a minute.
+const RECOVERY_MAX: Duration = Duration::from_secs(150);
+/// Longest wait for an event that is expected soon, or for fixes that are probably missing.
+const SHORT_WAIT: Duration = Duration::from_secs(20);
 
 pub(super) fn judge(arguments: &Arguments, row: &Row) -> Result<Verdict> {
     let database = format!("lab_{}_{}", row.name, unix_ms());
     let (arguments, row) = (arguments.clone(), row.clone());
     in_scratch_folder("replicas-", move |folder| {
-        let judged = Scene::set(&arguments, &row, folder, &database).and_then(Scene::play);
+        let outcome = Scene::start(&arguments, &row, folder, &database).and_then(Scene::play);
         // Drop the databases of the views first, then those that the views read.
-        let all = ["_ask", "", "_old_ask", "_old"].map(|after| format!("{database}{after}"));
+        let databases =
+            ["_ask", "", "_old_ask", "_old"].map(|suffix| format!("{database}{suffix}"));
         for (url, database) in
-            arguments.replica.iter().flat_map(|url| all.iter().map(move |name| (url, name)))
+            arguments.replica.iter().flat_map(|url| databases.iter().map(move |name| (url, name)))
         {
             let _ = arguments.query(url, &format!("DROP DATABASE IF EXISTS {database} SYNC"));
         }
-        judged
+        outcome
     })
 }
 
@@ -57,12 +58,12 @@ struct Scene<'a> {
     milepost: Milepost,
     /// Name of the first replica in the Keeper.
     first: String,
-    /// Rows of the erased driver that remained afterwards.
+    /// Rows of the erased driver that remained right after the commands, on all replicas.
     erased_left: u64,
 }
 
 impl<'a> Scene<'a> {
-    fn set(
+    fn start(
         arguments: &'a Arguments,
         row: &'a Row,
         folder: &Path,
@@ -123,12 +124,12 @@ impl<'a> Scene<'a> {
             run: self.row.name.replace('_', "-"),
             drivers: DRIVERS,
             rate: f64::from(MESSAGES_PER_SECOND),
-            messages: u64::from(MESSAGES_PER_SECOND) * LASTS.as_secs(),
+            messages: u64::from(MESSAGES_PER_SECOND) * DURATION_MIN.as_secs(),
             format: if self.row.adds_field() { Format::Teltonika } else { Format::default() },
             ..Plan::default()
         };
         let fleet = Background::start(plan, true);
-        for (seconds, step) in &self.row.harm {
+        for (seconds, step) in &self.row.steps {
             std::thread::sleep(Duration::from_secs(*seconds).saturating_sub(began.elapsed()));
             self.perform(step)?;
         }
@@ -145,45 +146,45 @@ impl<'a> Scene<'a> {
             // The counter of a restarted process begins at 0.
             let first = self.store(&self.arguments.replica[0]);
             let is_stored = || Ok(progress(&first, &manifest)?.different >= manifest.sent());
-            wait_until("everything is stored", BACK_WITHIN, is_stored)?;
+            wait_until("everything is stored", RECOVERY_MAX, is_stored)?;
         } else {
-            wait_until("everything is acknowledged", BACK_WITHIN, || {
+            wait_until("everything is acknowledged", RECOVERY_MAX, || {
                 Ok(milepost.metric("acks_total")? >= sent)
             })?;
         }
 
         let mut verdict = Verdict::default();
-        if self.row.afterwards.is_empty() {
+        if self.row.final_commands.is_empty() {
             let milepost = &self.milepost;
             let is_empty = || Ok(milepost.metric("spool_batches")? < 1.0);
-            if wait_until("the spool is empty", BACK_WITHIN, is_empty).is_err() {
+            if wait_until("the spool is empty", RECOVERY_MAX, is_empty).is_err() {
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
                     reason = "a count of files"
                 )]
-                let left = milepost.metric("spool_batches")? as u64;
-                verdict.left = left;
+                let batches = milepost.metric("spool_batches")? as u64;
+                verdict.spooled = batches;
             }
-            self.milepost.terminate(BACK_WITHIN)?;
+            self.milepost.terminate(RECOVERY_MAX)?;
         } else {
-            // Rows on the disk of one replica alone are not safe, so the other replicas must
-            // receive what the spool holds.
-            self.milepost.terminate(BACK_WITHIN)?;
+            // The first replica is still away. Whatever the spool holds must reach the second one,
+            // and after that no acknowledged fix may be missing there.
+            self.milepost.terminate(RECOVERY_MAX)?;
             let second = &self.arguments.replica[1];
             let settings = self.settings.clone().with("CLICKHOUSE__URL", second);
             let (code, printed) =
                 settings.with("CLICKHOUSE__INSERT_QUORUM", "0").call(&["spool", "replay"])?;
             ensure!(code == 0, "spool replay: {printed}");
             let mut without = Verdict::default();
-            without.compare(&[self.store(second)], &manifest, SOON)?;
-            verdict.lost_without_it = Some(without.lost);
-            for command in &self.row.afterwards {
+            without.compare(&[self.store(second)], &manifest, SHORT_WAIT)?;
+            verdict.lost_without_first = Some(without.lost);
+            for command in &self.row.final_commands {
                 shell(command)?;
             }
         }
         for url in &self.arguments.replica {
-            wait_until("the replica answers", BACK_WITHIN, || {
+            wait_until("the replica answers", RECOVERY_MAX, || {
                 Ok(self.arguments.query(url, "SELECT 1").is_ok())
             })?;
         }
@@ -193,16 +194,16 @@ impl<'a> Scene<'a> {
         }
         let replicas: Vec<Store> =
             self.arguments.replica.iter().map(|url| self.store(url)).collect();
-        let within = if verdict.left > 0 { SOON } else { BACK_WITHIN };
+        let within = if verdict.spooled > 0 { SHORT_WAIT } else { RECOVERY_MAX };
         verdict.compare(&replicas, &manifest, within)?;
         if self.row.erases() {
-            let left_at_end = self
+            let rows_at_end = self
                 .arguments
                 .replica
                 .iter()
-                .map(|url| self.left_of_erased(url))
+                .map(|url| self.rows_of_erased(url))
                 .sum::<Result<u64>>()?;
-            verdict.erased_left = self.erased_left + left_at_end;
+            verdict.erased_left = self.erased_left + rows_at_end;
         }
         if self.row.adds_field() {
             let urls = self.arguments.replica.iter();
@@ -215,18 +216,18 @@ impl<'a> Scene<'a> {
     fn perform(&mut self, step: &Step) -> Result<()> {
         match step {
             Step::Shell(command) => shell(command),
-            Step::TurnInMidInsert(command) => {
+            Step::SwitchDuringInsert(command) => {
                 let before = self.proxy.hits();
                 self.proxy.set(Behaviour::Hang(HangAt::AfterStoring));
-                // The insert is committed or about to be, and its answer is outstanding. Now cut
-                // the replica off, and query the others.
+                // By now an insert is committed or about to be, and its answer is outstanding.
+                // Switch the balancer to another replica.
                 std::thread::sleep(Duration::from_secs(2));
                 shell(command)?;
                 self.proxy.set_for(1, Behaviour::SwallowAnswer);
-                wait_until("an answer is lost", SOON, || Ok(self.proxy.hits() > before))
+                wait_until("an answer is lost", SHORT_WAIT, || Ok(self.proxy.hits() > before))
             }
             Step::ScaleOut => {
-                self.milepost.terminate(BACK_WITHIN)?;
+                self.milepost.terminate(RECOVERY_MAX)?;
                 for url in &self.arguments.replica[1..] {
                     self.settings.clone().with("CLICKHOUSE__URL", url).migrate()?;
                 }
@@ -238,10 +239,10 @@ impl<'a> Scene<'a> {
                     self.settings.clone().with("CLICKHOUSE__URL", url).migrate()?;
                 }
                 let milepost = &self.milepost;
-                wait_until("the spool is empty", BACK_WITHIN, || {
+                wait_until("the spool is empty", RECOVERY_MAX, || {
                     Ok(milepost.metric("spool_batches")? < 1.0)
                 })?;
-                self.milepost.terminate(BACK_WITHIN)?;
+                self.milepost.terminate(RECOVERY_MAX)?;
                 self.milepost = self.settings.run()?;
                 (0..2).try_for_each(|_| self.copy())
             }
@@ -252,12 +253,14 @@ impl<'a> Scene<'a> {
                 let forget =
                     format!("SYSTEM DROP REPLICA '{}' FROM DATABASE {}", self.first, self.database);
                 // The replica counts as live until its Keeper session has ended.
-                wait_until("the other replicas have forgotten the first one", BACK_WITHIN, || {
-                    Ok(self.arguments.query(&others[0], &forget).is_ok())
-                })?;
+                wait_until(
+                    "the other replicas have forgotten the first one",
+                    RECOVERY_MAX,
+                    || Ok(self.arguments.query(&others[0], &forget).is_ok()),
+                )?;
                 commands.iter().try_for_each(|command| shell(command))?;
                 let renewed = &self.arguments.replica[0];
-                wait_until("the replica answers", BACK_WITHIN, || {
+                wait_until("the replica answers", RECOVERY_MAX, || {
                     Ok(self.arguments.query(renewed, "SELECT 1").is_ok())
                 })?;
                 self.settings.clone().with("CLICKHOUSE__URL", renewed).migrate()
@@ -268,14 +271,15 @@ impl<'a> Scene<'a> {
     /// Copies the history, one month at a time.
     fn copy(&self) -> Result<()> {
         let (first, new) = (&self.arguments.replica[0], self.database);
-        let ask = |sql: &str| self.arguments.query(first, sql);
-        let columns = ask(&format!(
+        let query = |sql: &str| self.arguments.query(first, sql);
+        let columns = query(&format!(
             "SELECT arrayStringConcat(groupArray(name), ', ') FROM system.columns WHERE database = '{new}' AND table = 'positions' \
              AND default_kind = ''"
         ))?;
-        for month in ask(&format!("SELECT DISTINCT toYYYYMM(ts) FROM {new}_old.positions"))?.lines()
+        for month in
+            query(&format!("SELECT DISTINCT toYYYYMM(ts) FROM {new}_old.positions"))?.lines()
         {
-            ask(&format!(
+            query(&format!(
                 "INSERT INTO {new}.positions ({0}) SELECT {0} FROM {new}_old.positions WHERE toYYYYMM(ts) = {month} \
                  SETTINGS insert_quorum = 2, insert_quorum_parallel = 1",
                 columns.trim()
@@ -317,7 +321,7 @@ impl<'a> Scene<'a> {
                 say(&format!("erase at {url}: {printed}"));
             }
             // Count the rows of the driver that are left right after the command.
-            self.erased_left += self.left_of_erased(url)?;
+            self.erased_left += self.rows_of_erased(url)?;
         }
         Ok(())
     }
@@ -328,21 +332,22 @@ impl<'a> Scene<'a> {
         self.settings = self.settings.clone().with_all(&ADDED);
         let [first, others @ ..] = &*self.arguments.replica else { bail!("no replica") };
         self.settings.clone().with("CLICKHOUSE__URL", first).migrate()?;
-        self.milepost.terminate(BACK_WITHIN)?;
+        self.milepost.terminate(RECOVERY_MAX)?;
         self.milepost = self.settings.run()?;
         others
             .iter()
             .try_for_each(|url| self.settings.clone().with("CLICKHOUSE__URL", url).migrate())
     }
 
-    /// Counts the rows of a replica whose columns of fields lack a value: that of `sat` must be in
-    /// every row, that of `evt` in every last position and in every row with the attribute `evt`.
+    /// Counts the rows of a replica that lack the value of a field. Every row must have
+    /// `satellites`; every last position, and every row with the attribute `evt`, must have
+    /// `tracker_event`.
     fn rows_without_value(&self, url: &str) -> Result<u64> {
         let count = |table: &&str| -> Result<u64> {
-            let newest =
+            let has_event =
                 if table.starts_with("last") { "true" } else { "mapContains(attributes, 'evt')" };
             let sql = format!(
-                "SELECT countIf(ifNull(satellites != {SATELLITES}, true) OR {newest} AND tracker_event IS NULL) FROM {}.{table}",
+                "SELECT countIf(ifNull(satellites != {SATELLITES}, true) OR {has_event} AND tracker_event IS NULL) FROM {}.{table}",
                 self.database
             );
             Ok(self.arguments.query(url, &sql)?.trim().parse()?)
@@ -351,7 +356,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Counts the rows of the erased driver on this replica's disk, including hidden ones.
-    fn left_of_erased(&self, url: &str) -> Result<u64> {
+    fn rows_of_erased(&self, url: &str) -> Result<u64> {
         let tables = self.arguments.query(
             url,
             &format!(

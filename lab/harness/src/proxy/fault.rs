@@ -15,13 +15,13 @@ pub enum Fault {
     Cut,
     /// Forwards nothing and connects to no server. When it ends, everything flows again.
     HangBoth,
-    /// Discards bytes up, and the client's end of stream; forwards bytes down. When it ends, the
+    /// Discards bytes up and the client's end of stream, and forwards bytes down. When it ends, the
     /// connections are reset.
     HalfOpen,
-    /// Forwards bytes up; holds back bytes down, and the server's end of stream. When it ends, they
-    /// flow again.
+    /// Forwards bytes up, and holds back bytes down and the server's end of stream. When it ends,
+    /// they flow again.
     HangDown,
-    /// Forwards everything this much later, with at most 256 KiB in flight.
+    /// Forwards all bytes with this delay in each direction. At most 256 KiB are in flight.
     Delay(Duration),
 }
 

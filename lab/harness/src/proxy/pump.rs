@@ -1,4 +1,4 @@
-//! One direction of a connection: reads, holds back, forwards.
+//! One direction of a proxied connection: reads bytes, holds them back, and forwards them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 use super::fault::{Fault, Shared, State};
 
 const READ_BYTES: usize = 64 * 1024;
-/// Limits of a direction: bytes held back, and reads, which a client that sends single bytes
-/// reaches first.
+/// Limits of a direction: the bytes held back, and the number of reads that brought them. A client
+/// that sends single bytes reaches the limit of reads first.
 const HELD_BYTES: usize = 256 * 1024;
 const HELD_READS: usize = 4096;
 
@@ -82,13 +82,14 @@ impl<'a> Pump<'a> {
             select! {
                 biased;
                 _ = self.state.changed() => {}
-                written = self.writer.write(front), if writes => self.wrote(written)?,
+                written = self.writer.write(front), if writes => self.record_write(written)?,
                 read = self.reader.read(&mut self.buffer[..room]), if room > 0 => self.record_read(read),
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
     }
 
+    /// Returns how many bytes may be read now.
     fn room(&self) -> usize {
         if self.end.is_some() || self.held.len() >= HELD_READS {
             return 0;
@@ -124,7 +125,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn wrote(&mut self, written: io::Result<usize>) -> Result<(), Cut> {
+    fn record_write(&mut self, written: io::Result<usize>) -> Result<(), Cut> {
         let len = written.map_err(|_| Cut)?;
         if let Some((bytes, _)) = self.held.front_mut() {
             bytes.advance(len);

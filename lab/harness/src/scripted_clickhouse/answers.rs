@@ -1,4 +1,4 @@
-//! The answers that the script gives instead of the engine: ClickHouse's errors, and the pages of
+//! Answers that the script gives instead of the engine: ClickHouse's errors, and the pages of
 //! proxies.
 
 /// Tag of an exception within a body. A real server draws one for each answer.
@@ -13,7 +13,7 @@ const OUT_OF_MEMORY: u32 = 241;
 /// accepted.
 const VIOLATED_CONSTRAINT: u32 = 469;
 
-/// Code, HTTP status, name and text of each error, as a current server answers it.
+/// Code, HTTP status, name and text of each error, as ClickHouse 26.9 answers it.
 const ERRORS: [(u32, &str, &str, &str); 13] = [
     (UNKNOWN_TABLE, "404 Not Found", "UNKNOWN_TABLE", "Table fleet.positions does not exist"),
     (81, "404 Not Found", "UNKNOWN_DATABASE", "Database fleet does not exist"),
@@ -89,16 +89,18 @@ pub(super) fn is_known(code: u32) -> bool {
 
 /// Returns the text of an error, as a server writes it into a body.
 fn text(code: u32) -> String {
-    let (_, _, name, words) = known(code);
-    format!("Code: {code}. DB::Exception: {words}. ({name}) (version 26.9.2.1 (official build))\n")
+    let (_, _, name, message) = entry(code);
+    format!(
+        "Code: {code}. DB::Exception: {message}. ({name}) (version 26.9.2.1 (official build))\n"
+    )
 }
 
-fn known(code: u32) -> &'static (u32, &'static str, &'static str, &'static str) {
+fn entry(code: u32) -> &'static (u32, &'static str, &'static str, &'static str) {
     ERRORS.iter().find(|(known, ..)| *known == code).expect("a code that is listed above")
 }
 
 pub(super) fn error(code: u32) -> Vec<u8> {
-    let (_, status, ..) = known(code);
+    let (_, status, ..) = entry(code);
     whole(status, &format!("X-ClickHouse-Exception-Code: {code}\r\n"), &text(code))
 }
 
@@ -128,7 +130,7 @@ pub(super) fn exception_cut_in_its_marker() -> Vec<u8> {
 /// ends with the connection.
 pub(super) fn exception_cut_in_its_text() -> Vec<u8> {
     let exception = tagged_exception();
-    cut_exception(exception.find("DB::Exc").expect("it is in every exception"))
+    cut_exception(exception.find("DB::Exc").expect("every exception contains it"))
 }
 
 fn cut_exception(bytes: usize) -> Vec<u8> {
@@ -153,7 +155,8 @@ fn tagged_exception() -> String {
     format!("\r\n__exception__\r\n{TAG}\r\n{text}{} {TAG}\r\n__exception__\r\n", text.len())
 }
 
-/// Returns 200 with the summary and stores nothing: the answer of a replica that knows the token.
+/// Returns 200 with a summary of 0 written rows: the answer of a replica that already knows the
+/// token.
 pub(super) fn known_already() -> Vec<u8> {
     whole("200 OK", &format!("X-ClickHouse-Summary: {SUMMARY}\r\n"), "")
 }
@@ -198,7 +201,7 @@ pub(super) fn redirect(port: u16, target: &str) -> Vec<u8> {
     whole("307 Temporary Redirect", &location, "")
 }
 
-/// Returns the head of an error whose body has this length, or does not end.
+/// Returns the head of an error whose body has this length; `None`: the body does not end.
 pub(super) fn head_of_a_long_error(body_bytes: Option<u64>) -> Vec<u8> {
     let framing = match body_bytes {
         Some(bytes) => format!("Content-Length: {bytes}"),

@@ -16,11 +16,11 @@ use super::script::{Behaviour, HangAt, SUMMARY, Script, Seen, Shared, TooLarge};
 /// Body length of [`Behaviour::HugeError`], in bytes.
 const HUGE_ERROR_BYTES: usize = 600 << 20;
 const LONG_ERROR_PIECE: &[u8] = &[b'e'; 64 * 1024];
-/// Pause between two pieces of an endless body: 64 MiB a second are enough to fill the memory of a
-/// client that keeps them.
+/// Pause between two pieces of an endless body. At up to 64 MiB a second it soon fills the memory
+/// of a client that keeps it.
 const LONG_ERROR_PAUSE: Duration = Duration::from_millis(1);
 
-/// Fate of a connection after an answer.
+/// The next step for a connection after an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum AfterAnswer {
     Next,
@@ -44,7 +44,7 @@ impl Client {
         self.stream.get_ref().set_nodelay(true)?;
         while let Some(head) = Head::read(&mut self.stream).await? {
             let then =
-                if head.is_insert() { self.insert(head).await } else { self.other(&head).await }?;
+                if head.is_insert() { self.insert(head).await } else { self.forward(&head).await }?;
             match then {
                 AfterAnswer::Next => {}
                 AfterAnswer::Close => break,
@@ -54,9 +54,10 @@ impl Client {
         Ok(())
     }
 
-    async fn other(&mut self, head: &Head) -> io::Result<AfterAnswer> {
+    /// Forwards a request that is no INSERT.
+    async fn forward(&mut self, head: &Head) -> io::Result<AfterAnswer> {
         let mut body = Vec::new();
-        Body::of_request(head).pull_all(&mut self.stream, &mut body).await?;
+        Body::request(head).pull_all(&mut self.stream, &mut body).await?;
         let answer = self.shared.ask_engine(head, &body).await?;
         self.relay(answer).await
     }
@@ -65,7 +66,7 @@ impl Client {
         let (script, began) = (*self.shared.script.borrow(), Instant::now());
         let body = match self.read_rows(&head, script).await? {
             Rows::Whole(body) => body,
-            Rows::TooMany(then) => return self.refuse(then).await,
+            Rows::TooLarge(then) => return self.refuse(then).await,
             Rows::Reset => {
                 self.shared.hit();
                 return Ok(AfterAnswer::Reset);
@@ -77,7 +78,7 @@ impl Client {
         let seen = Seen { token, body_hash: hasher.finish() };
         self.shared.seen().push(seen.clone());
         if let Behaviour::ReplicaDies { code } = script.behaviour {
-            return self.other_replica(code, &head, &body, seen).await;
+            return self.answer_as_replica(code, &head, &body, seen).await;
         }
         self.answer(script, head, &body, began).await
     }
@@ -85,16 +86,16 @@ impl Client {
     /// Reads the body as far as the script allows.
     async fn read_rows(&mut self, head: &Head, script: Script) -> io::Result<Rows> {
         if script.behaviour == Behaviour::Hang(HangAt::BeforeBody) {
-            self.shared.released(script).await;
+            self.shared.wait_for_release(script).await;
         }
-        let (mut body, mut incoming) = (Vec::new(), Body::of_request(head));
+        let (mut body, mut incoming) = (Vec::new(), Body::request(head));
         let mut hangs = script.behaviour == Behaviour::Hang(HangAt::InBody);
         while incoming.pull(&mut self.stream, &mut body).await? {
             if let Behaviour::TooLarge { body_bytes_max, then } = script.behaviour
                 && then != TooLarge::AnswersAfterIt
                 && body.len() > body_bytes_max
             {
-                return Ok(Rows::TooMany(then));
+                return Ok(Rows::TooLarge(then));
             }
             if let Behaviour::ResetInBody { after_bytes } = script.behaviour
                 && body.len() >= after_bytes
@@ -102,14 +103,14 @@ impl Client {
                 return Ok(Rows::Reset);
             }
             if hangs && !body.is_empty() {
-                self.shared.released(script).await;
+                self.shared.wait_for_release(script).await;
                 hangs = false;
             }
         }
         if let Behaviour::TooLarge { body_bytes_max, then } = script.behaviour
             && body.len() > body_bytes_max
         {
-            return Ok(Rows::TooMany(then));
+            return Ok(Rows::TooLarge(then));
         }
         Ok(Rows::Whole(body))
     }
@@ -138,11 +139,11 @@ impl Client {
             | Behaviour::Slow(_)
             | Behaviour::TooLarge { .. }
             | Behaviour::Hang(HangAt::BeforeBody | HangAt::InBody | HangAt::AfterStoring) => {
-                self.honestly(script, &head, body, began).await
+                self.answer_honestly(script, &head, body, began).await
             }
             Behaviour::Hang(HangAt::ForGood) => std::future::pending().await,
             Behaviour::Hang(HangAt::AfterBody) => {
-                self.shared.released(script).await;
+                self.shared.wait_for_release(script).await;
                 Ok(AfterAnswer::Reset)
             }
             Behaviour::ExceptionInChunks => {
@@ -152,73 +153,75 @@ impl Client {
                 Ok(AfterAnswer::Next)
             }
             Behaviour::ExceptionCutInMarker => {
-                self.say(&answers::exception_cut_in_its_marker()).await?;
+                self.respond(&answers::exception_cut_in_its_marker()).await?;
                 Ok(AfterAnswer::Close)
             }
             Behaviour::ExceptionCutInText => {
-                self.say(&answers::exception_cut_in_its_text()).await?;
+                self.respond(&answers::exception_cut_in_its_text()).await?;
                 Ok(AfterAnswer::Close)
             }
             Behaviour::ExceptionInOldFormat => {
-                self.say(&answers::exception_in_the_old_format()).await
+                self.respond(&answers::exception_in_the_old_format()).await
             }
             Behaviour::BodyDropped => {
                 let answer = self.shared.ask_engine(&head, &[]).await?;
                 self.relay(answer).await
             }
-            Behaviour::PageWithStatus200 => self.say(&answers::page(200)).await,
-            Behaviour::EmptyWithoutSummary => self.say(&answers::empty()).await,
+            Behaviour::PageWithStatus200 => self.respond(&answers::page(200)).await,
+            Behaviour::EmptyWithoutSummary => self.respond(&answers::empty()).await,
             Behaviour::EndlessError => self.send_endless_error().await,
             Behaviour::HugeError => self.send_huge_error().await,
-            Behaviour::Redirect { port } => self.say(&answers::redirect(port, head.target())).await,
+            Behaviour::Redirect { port } => {
+                self.respond(&answers::redirect(port, head.target())).await
+            }
             Behaviour::ProxyError { status } => {
                 self.shared.hit();
-                self.say(&answers::page_with_a_quotation(status)).await
+                self.respond(&answers::page_with_a_quotation(status)).await
             }
             Behaviour::ViewFailed => {
                 self.shared.ask_engine(&head, body).await?;
-                self.say(&answers::view_failed()).await
+                self.respond(&answers::view_failed()).await
             }
             Behaviour::ClickHouseError { code, stored } => {
                 if stored {
                     self.shared.ask_engine(&head, body).await?;
                 }
                 self.shared.hit();
-                self.say(&answers::error(code)).await
+                self.respond(&answers::error(code)).await
             }
         }
     }
 
-    /// Plays the first replica, which takes the rows and dies, or the second one, which may know
-    /// the token.
-    async fn other_replica(
+    /// Plays the replica that takes the rows and dies, if the body is new; otherwise the other
+    /// replica, which may know the token. See [`Behaviour::ReplicaDies`].
+    async fn answer_as_replica(
         &mut self,
         code: u32,
         head: &Head,
         body: &[u8],
         seen: Seen,
     ) -> io::Result<AfterAnswer> {
-        let taken_as = {
-            let mut taken = lock(&self.shared.taken);
-            let before = taken.get(&seen.body_hash).cloned();
-            taken.entry(seen.body_hash).or_insert_with(|| seen.token.clone());
-            before
+        let known_token = {
+            let mut tokens = lock(&self.shared.tokens);
+            let known = tokens.get(&seen.body_hash).cloned();
+            tokens.entry(seen.body_hash).or_insert_with(|| seen.token.clone());
+            known
         };
         let quorum =
             head.parameter("insert_quorum").is_some_and(|quorum| !matches!(&*quorum, "0" | "1"));
-        match taken_as {
-            None => self.say(&answers::error(code)).await,
+        match known_token {
+            None => self.respond(&answers::error(code)).await,
             Some(token) if token != seen.token => {
                 let answer = self.shared.ask_engine(head, body).await?;
                 self.relay(answer).await
             }
-            Some(_) if quorum => self.say(&answers::error(319)).await,
-            Some(_) => self.say(&answers::known_already()).await,
+            Some(_) if quorum => self.respond(&answers::error(319)).await,
+            Some(_) => self.respond(&answers::known_already()).await,
         }
     }
 
     /// Forwards the INSERT to the engine, and relays its answer.
-    async fn honestly(
+    async fn answer_honestly(
         &mut self,
         script: Script,
         head: &Head,
@@ -230,11 +233,11 @@ impl Client {
         }
         let (mut head, body) = self.shared.ask_engine(head, body).await?;
         if script.behaviour == Behaviour::Hang(HangAt::AfterStoring) {
-            self.shared.released(script).await;
+            self.shared.wait_for_release(script).await;
         }
         if head.first_line.starts_with("HTTP/1.1 200") {
-            lock(&self.shared.took).push(began.elapsed());
-            // An INSERT that hung until now is subject to the new behaviour as well.
+            lock(&self.shared.durations).push(began.elapsed());
+            // Read the script again: an INSERT that hung until now follows the new behaviour.
             if self.shared.script.borrow().behaviour == Behaviour::SwallowAnswer {
                 self.shared.hit();
                 return Ok(AfterAnswer::Reset);
@@ -271,7 +274,7 @@ impl Client {
         Ok(AfterAnswer::Next)
     }
 
-    async fn say(&mut self, bytes: &[u8]) -> io::Result<AfterAnswer> {
+    async fn respond(&mut self, bytes: &[u8]) -> io::Result<AfterAnswer> {
         self.send(bytes).await?;
         Ok(AfterAnswer::Next)
     }
@@ -284,6 +287,7 @@ impl Client {
 /// Outcome of reading a body.
 enum Rows {
     Whole(Vec<u8>),
-    TooMany(TooLarge),
+    /// The body exceeds the limit of [`Behaviour::TooLarge`].
+    TooLarge(TooLarge),
     Reset,
 }

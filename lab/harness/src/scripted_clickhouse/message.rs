@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::TcpStream;
 
 const HEAD_BYTES_MAX: u64 = 1 << 20;
-/// Longest body in bytes. A longer one is an error of the test.
+/// Longest body in bytes. No test sends a longer one.
 const BODY_BYTES_MAX: usize = 256 << 20;
 const PIECE_BYTES: u64 = 64 * 1024;
 /// Headers that describe the framing of a message, not its content.
@@ -81,20 +81,23 @@ impl Head {
 pub(super) enum Body {
     /// Bytes of the body still to read.
     Bytes(u64),
-    /// The size of a chunk comes next.
+    /// The size line of the next chunk is still to read.
     Chunks,
     /// Bytes of the current chunk still to read.
     Chunk(u64),
-    ToTheEnd,
+    /// The body ends with the connection.
+    UntilClose,
 }
 
 impl Body {
-    pub(super) fn of_request(head: &Head) -> Self {
+    /// Returns the body of a request. Without framing headers it is empty.
+    pub(super) fn request(head: &Head) -> Self {
         Self::framed(head).unwrap_or(Self::Bytes(0))
     }
 
-    pub(super) fn of_answer(head: &Head) -> Self {
-        Self::framed(head).unwrap_or(Self::ToTheEnd)
+    /// Returns the body of an answer. Without framing headers it ends with the connection.
+    pub(super) fn answer(head: &Head) -> Self {
+        Self::framed(head).unwrap_or(Self::UntilClose)
     }
 
     fn framed(head: &Head) -> Option<Self> {
@@ -114,18 +117,18 @@ impl Body {
         into: &mut Vec<u8>,
     ) -> io::Result<bool> {
         if into.len() > BODY_BYTES_MAX {
-            return Err(bad("the body is too long"));
+            return Err(invalid("the body is too long"));
         }
         match self {
             Self::Bytes(0) => Ok(false),
-            Self::Bytes(left) => {
-                *left -= take(reader, *left, into).await?;
+            Self::Bytes(remaining) => {
+                *remaining -= read_some(reader, *remaining, into).await?;
                 Ok(true)
             }
             Self::Chunks => {
                 let size = read_line(reader).await?.ok_or(ErrorKind::UnexpectedEof)?;
-                let size =
-                    u64::from_str_radix(size.trim(), 16).map_err(|_| bad("a chunk's size"))?;
+                let size = u64::from_str_radix(size.trim(), 16)
+                    .map_err(|_| invalid("a chunk's size is not hexadecimal"))?;
                 if size > 0 {
                     *self = Self::Chunk(size);
                     return Ok(true);
@@ -134,15 +137,15 @@ impl Body {
                 *self = Self::Bytes(0);
                 Ok(false)
             }
-            Self::Chunk(left) => {
-                *left -= take(reader, *left, into).await?;
-                if *left == 0 {
+            Self::Chunk(remaining) => {
+                *remaining -= read_some(reader, *remaining, into).await?;
+                if *remaining == 0 {
                     read_line(reader).await?;
                     *self = Self::Chunks;
                 }
                 Ok(true)
             }
-            Self::ToTheEnd => Ok(reader.take(PIECE_BYTES).read_to_end(into).await? > 0),
+            Self::UntilClose => Ok(reader.take(PIECE_BYTES).read_to_end(into).await? > 0),
         }
     }
 
@@ -157,15 +160,15 @@ impl Body {
     }
 }
 
-/// Appends the bytes that are available, at least one and at most `bytes_max`, and returns their
+/// Waits for bytes, appends those that are available, at most `bytes_max`, and returns their
 /// number.
-async fn take(
+async fn read_some(
     reader: &mut BufReader<TcpStream>,
     bytes_max: u64,
     into: &mut Vec<u8>,
 ) -> io::Result<u64> {
-    let taken = reader.take(bytes_max.min(PIECE_BYTES)).read_buf(into).await?;
-    if taken == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(taken as u64) }
+    let read = reader.take(bytes_max.min(PIECE_BYTES)).read_buf(into).await?;
+    if read == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(read as u64) }
 }
 
 async fn read_line(reader: &mut BufReader<TcpStream>) -> io::Result<Option<String>> {
@@ -177,6 +180,6 @@ async fn read_line(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Strin
     Ok(Some(line))
 }
 
-fn bad(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, what)
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, message)
 }

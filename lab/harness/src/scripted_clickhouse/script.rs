@@ -1,5 +1,4 @@
-//! The behaviour that the script sets, and the INSERTs that arrived: shared by the owner and the
-//! connections.
+//! The script and the INSERTs that arrived: state that the test's thread and the connections share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,11 +13,10 @@ use tokio::sync::watch;
 
 use super::message::{Body, Head};
 
-/// Header in which a server reports what it wrote.
+/// Header in which a server reports the rows that it read and wrote.
 pub(super) const SUMMARY: &str = "X-ClickHouse-Summary";
 
-/// Treatment of an INSERT. Unless stated otherwise, an INSERT that is not answered honestly stores
-/// nothing.
+/// Treatment of an INSERT. Unless stated otherwise, only [`Behaviour::Honest`] stores the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
     /// The engine stores the rows and answers.
@@ -26,6 +24,7 @@ pub enum Behaviour {
     /// The engine stores the rows and answers, and the header X-ClickHouse-Summary is removed, as
     /// by a proxy that drops unknown headers.
     HonestWithoutSummary,
+    /// Like `Honest`, after this delay.
     Slow(Duration),
     /// A load balancer: each request, of any kind, is forwarded to the next engine.
     InTurn,
@@ -50,7 +49,7 @@ pub enum Behaviour {
     EndlessError,
     /// 500 with a body of 600 MiB.
     HugeError,
-    /// A proxy that accepts bodies up to a length. Shorter ones are treated honestly.
+    /// A proxy that accepts bodies up to a length. Those are treated honestly.
     TooLarge {
         /// Longest accepted body, in bytes on the wire.
         body_bytes_max: usize,
@@ -65,13 +64,9 @@ pub enum Behaviour {
     SwallowAnswer,
     /// The connection is reset after this many bytes of the body. A shorter body is treated
     /// honestly.
-    ResetInBody {
-        after_bytes: usize,
-    },
+    ResetInBody { after_bytes: usize },
     /// 307 to the same path and query at another port of this machine.
-    Redirect {
-        port: u16,
-    },
+    Redirect { port: u16 },
     /// A proxy's HTML page that quotes a ClickHouse error.
     ProxyError {
         /// 404, 500, 502 or 503.
@@ -82,9 +77,7 @@ pub enum Behaviour {
     /// dies; the rows are lost. The second replica knows the token: it answers 319 if the insert
     /// requires a quorum, else 200 without storing anything. It stores an insert whose token is
     /// new.
-    ReplicaDies {
-        code: u32,
-    },
+    ReplicaDies { code: u32 },
     /// ClickHouse's answer for an error: text, status and X-ClickHouse-Exception-Code.
     ClickHouseError {
         /// 60, 81, 159, 164, 241, 242, 252, 285, 319, 344, 469, 516 or 999.
@@ -105,6 +98,7 @@ pub enum TooLarge {
     Resets,
 }
 
+/// The moment at which an INSERT hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HangAt {
     /// After the request's head. Continues honestly when released.
@@ -115,12 +109,15 @@ pub enum HangAt {
     AfterBody,
     /// After the engine has stored the rows. The answer is sent when released.
     AfterStoring,
-    /// After the body, and never released: the machine died, and another one has its address.
+    /// After the body, and never released, as if the machine had died and another one had taken
+    /// its address.
     ForGood,
 }
 
+/// An INSERT that arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
+    /// Its `insert_deduplication_token`; empty if it has none.
     pub token: String,
     /// Hash of the body as received on the wire.
     pub body_hash: u64,
@@ -130,21 +127,24 @@ pub struct Seen {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) engines: Vec<String>,
+    /// Number of requests forwarded while the behaviour was [`Behaviour::InTurn`].
     pub(super) turn: AtomicUsize,
     pub(super) script: watch::Sender<Script>,
     pub(super) seen: Mutex<Vec<Seen>>,
-    /// Durations of the INSERTs that the engine answered with 200, from head to answer.
-    pub(super) took: Mutex<Vec<Duration>>,
+    /// Durations of the INSERTs that the engine answered with 200, from the request's head to the
+    /// engine's answer.
+    pub(super) durations: Mutex<Vec<Duration>>,
     pub(super) hits: AtomicU64,
-    /// Bodies that the dying replica has taken, by hash, with their tokens.
-    pub(super) taken: Mutex<BTreeMap<u64, String>>,
+    /// Tokens of the INSERTs that the dying replica has taken, by the hash of their body.
+    pub(super) tokens: Mutex<BTreeMap<u64, String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Script {
     pub(super) behaviour: Behaviour,
     /// INSERTs for which the behaviour still applies. `None`: all.
-    pub(super) left: Option<u32>,
+    pub(super) remaining: Option<u32>,
+    /// Number of times that the test set a behaviour. A change releases the INSERTs that hang.
     pub(super) changes: u64,
 }
 
@@ -155,13 +155,13 @@ impl Shared {
             turn: AtomicUsize::new(0),
             script: watch::Sender::new(Script {
                 behaviour: Behaviour::Honest,
-                left: None,
+                remaining: None,
                 changes: 0,
             }),
             seen: Mutex::default(),
-            took: Mutex::default(),
+            durations: Mutex::default(),
             hits: AtomicU64::new(0),
-            taken: Mutex::default(),
+            tokens: Mutex::default(),
         }
     }
 
@@ -169,25 +169,27 @@ impl Shared {
         lock(&self.seen)
     }
 
+    /// Returns the address of the engine for the next request.
     pub(super) fn engine(&self) -> &str {
         let in_turn = self.script.borrow().behaviour == Behaviour::InTurn;
         let turn = if in_turn { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         &self.engines[turn % self.engines.len()]
     }
 
-    /// Counts a hit. After the last INSERT of the behaviour, the server is honest again.
+    /// Counts a hit. After the last hit of [`set_for`](super::ScriptedClickHouse::set_for), the
+    /// server is honest again.
     pub(super) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
         self.script.send_modify(|script| {
-            script.left = script.left.map(|left| left.saturating_sub(1));
-            if script.left == Some(0) {
-                (script.behaviour, script.left) = (Behaviour::Honest, None);
+            script.remaining = script.remaining.map(|remaining| remaining.saturating_sub(1));
+            if script.remaining == Some(0) {
+                (script.behaviour, script.remaining) = (Behaviour::Honest, None);
             }
         });
     }
 
-    /// Waits until a behaviour is set that is newer than `script`.
-    pub(super) async fn released(&self, script: Script) {
+    /// Waits until the test sets a behaviour after `script`.
+    pub(super) async fn wait_for_release(&self, script: Script) {
         let _ = self.script.subscribe().wait_for(|now| now.changes != script.changes).await;
     }
 
@@ -198,7 +200,7 @@ impl Shared {
         engine.get_mut().write_all(body).await?;
         let head = Head::read(&mut engine).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut body = Vec::new();
-        Body::of_answer(&head).pull_all(&mut engine, &mut body).await?;
+        Body::answer(&head).pull_all(&mut engine, &mut body).await?;
         Ok((head, body))
     }
 }

@@ -1,16 +1,16 @@
-//! Messages that are encoded once; later ones only overwrite their digits, which takes a few
-//! nanoseconds per message.
+//! Segments of messages that are encoded once and sent many times. Each time only the digits of
+//! driver, time and `seq` are overwritten, which takes a few nanoseconds per message.
 
 use lab_mqtt::{kind, put_packet, put_string};
 use lab_stack::unix_ms;
 use loadgen::fleet::{Fleet, LIVE_ACC_M};
 
-/// The first `seq` of every driver. It has ten digits, as all later ones do, because a JSON number
-/// has no leading zeros.
+/// The first `seq` of every driver. It has ten digits, so all later ones have as many: a JSON
+/// number cannot be padded with zeros.
 pub const FIRST_SEQ: u32 = 1_000_000_001;
 /// Number of messages in a segment, which has about 64 KiB.
 pub(super) const MESSAGES: u64 = 460;
-/// Number of different segments. If all were equal, a batch would compress too well.
+/// Number of different segments. Equal ones would make a batch compress too well.
 const SEGMENTS: usize = 16;
 
 const DRIVER_DIGITS: usize = 7;
@@ -20,12 +20,12 @@ const TS_DIGITS: usize = 13;
 pub(super) struct Segments {
     encoded: Vec<Vec<u8>>,
     next: usize,
-    places: Places,
+    offsets: Offsets,
 }
 
-/// Offsets of the digits in a message, and its length, in bytes.
+/// Length of a message, and the offsets of its digits, in bytes.
 #[derive(Default, Clone, Copy)]
-struct Places {
+struct Offsets {
     len: usize,
     driver: usize,
     ts: usize,
@@ -35,7 +35,7 @@ struct Places {
 impl Segments {
     pub(super) fn new() -> Self {
         let mut fleet = Fleet::new("fh", 0..256, 1);
-        let (mut now, mut places) = (unix_ms(), Places::default());
+        let (mut now, mut offsets) = (unix_ms(), Offsets::default());
         let mut encoded = vec![Vec::new(); SEGMENTS];
         for segment in &mut encoded {
             for n in 0..MESSAGES {
@@ -48,25 +48,25 @@ impl Segments {
                 fix.seq = FIRST_SEQ;
                 let mut payload = String::new();
                 fix.write_json(&mut payload);
-                places = put_message(&payload, segment);
+                offsets = put_message(&payload, segment);
             }
-            assert_eq!(segment.len(), places.len * usize::try_from(MESSAGES).expect("small"));
+            assert_eq!(segment.len(), offsets.len * usize::try_from(MESSAGES).expect("small"));
         }
-        Self { encoded, next: 0, places }
+        Self { encoded, next: 0, offsets }
     }
 
     /// Returns the bytes of [`MESSAGES`] messages from number `first` on.
     pub(super) fn fill(&mut self, drivers: u32, first: u64) -> &[u8] {
         self.next = (self.next + 1) % SEGMENTS;
-        let (segment, places) = (&mut self.encoded[self.next], self.places);
+        let (segment, offsets) = (&mut self.encoded[self.next], self.offsets);
         let mut ts = [0; TS_DIGITS];
         put_digits(u64::try_from(unix_ms()).unwrap_or(0), &mut ts);
         let mut driver = first % u64::from(drivers);
         let mut seq = first / u64::from(drivers) + u64::from(FIRST_SEQ);
-        for message in segment.chunks_exact_mut(places.len) {
-            put_digits(driver, &mut message[places.driver..][..DRIVER_DIGITS]);
-            put_digits(seq, &mut message[places.seq..][..SEQ_DIGITS]);
-            message[places.ts..][..TS_DIGITS].copy_from_slice(&ts);
+        for message in segment.chunks_exact_mut(offsets.len) {
+            put_digits(driver, &mut message[offsets.driver..][..DRIVER_DIGITS]);
+            put_digits(seq, &mut message[offsets.seq..][..SEQ_DIGITS]);
+            message[offsets.ts..][..TS_DIGITS].copy_from_slice(&ts);
             driver += 1;
             if driver == u64::from(drivers) {
                 driver = 0;
@@ -77,20 +77,21 @@ impl Segments {
     }
 }
 
-fn put_message(payload: &str, out: &mut Vec<u8>) -> Places {
+fn put_message(payload: &str, out: &mut Vec<u8>) -> Offsets {
     let mut body = Vec::new();
     put_string("drivers/sim-fh-0000000/gps", &mut body);
     let driver = 2 + "drivers/sim-fh-".len();
     body.push(0); // no properties
     let start = body.len();
     body.extend_from_slice(payload.as_bytes());
-    let behind = |key: &str| start + payload.find(key).expect("a fix has this field") + key.len();
-    let (ts, seq) = (behind("\"ts\":"), behind("\"seq\":"));
+    let after_key =
+        |key: &str| start + payload.find(key).expect("a fix has this field") + key.len();
+    let (ts, seq) = (after_key("\"ts\":"), after_key("\"seq\":"));
     let before = out.len();
     put_packet(kind::PUBLISH, 0, &body, out);
     let len = out.len() - before;
     let head = len - body.len();
-    Places { len, driver: head + driver, ts: head + ts, seq: head + seq }
+    Offsets { len, driver: head + driver, ts: head + ts, seq: head + seq }
 }
 
 fn put_digits(mut number: u64, out: &mut [u8]) {

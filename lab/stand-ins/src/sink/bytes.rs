@@ -1,13 +1,12 @@
-//! The widths of values in RowBinary, by the types of the columns in sql/; and ClickHouse's
-//! compressed blocks.
+//! Decodes values of RowBinary by the column types in sql/, and ClickHouse's compressed blocks.
 
 use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_stack::sql;
 
-/// ClickHouse's compressed block has a checksum and a head of nine bytes: method, compressed size
-/// including the head, plain size.
+/// A compressed block of ClickHouse begins with a checksum and a head of nine bytes: the method,
+/// the compressed size including the head, and the plain size.
 const CHECKSUM_BYTES: usize = 16;
 const HEAD_BYTES: usize = 9;
 const METHOD_LZ4: u8 = 0x82;
@@ -18,17 +17,17 @@ const BLOCK_BYTES_MAX: usize = 256 << 20;
 /// The width of a value in RowBinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
-    Text,
+    String,
     Fixed(usize),
     /// A byte; if it is 0, the value follows.
     Nullable(usize),
     /// A count, then as many pairs of strings.
-    TextPairs,
+    StringPairs,
 }
 
 impl Width {
-    /// Returns the width of a type; `None` if no table of milepost has this type.
-    pub(super) fn of(kind: &str) -> Option<Self> {
+    /// Returns the width of a type; `None` for a type that no table of milepost has.
+    pub(super) fn parse(kind: &str) -> Option<Self> {
         let fixed = |kind: &str| {
             let widths = [
                 (8, &["DateTime64", "UInt64", "Int64", "Float64"][..]),
@@ -40,10 +39,10 @@ impl Width {
             widths.iter().find(|(_, names)| is(names)).map(|(width, _)| *width)
         };
         if kind.starts_with("String") || kind.starts_with("LowCardinality(String)") {
-            return Some(Self::Text);
+            return Some(Self::String);
         }
         if kind.starts_with("Map(LowCardinality(String), String)") {
-            return Some(Self::TextPairs);
+            return Some(Self::StringPairs);
         }
         match kind.strip_prefix("Nullable(") {
             Some(inner) => fixed(inner).map(Self::Nullable),
@@ -53,16 +52,16 @@ impl Width {
 }
 
 /// Returns name and type of each stored column of a table, from the files of sql/.
-pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
+pub(super) fn columns(table: &str) -> Result<Vec<(String, String)>> {
     let [stored, _] = sql::columns()?;
     let mut columns = Vec::new();
     for path in sql::migrations()? {
         let text = fs::read_to_string(path)?;
-        let of_table = |line: &str| {
+        let names_table = |line: &str| {
             line.split_whitespace()
                 .any(|word| word == format!("{{database}}.{table}{{on_cluster}}"))
         };
-        let mut lines = text.lines().skip_while(|line| !of_table(line));
+        let mut lines = text.lines().skip_while(|line| !names_table(line));
         let Some(first) = lines.next() else { continue };
         if first.starts_with("CREATE TABLE") {
             for line in lines.skip(1).take_while(|line| !line.starts_with(')')) {
@@ -101,10 +100,10 @@ pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u
                 0
             }
         }
-        Width::Text => take_length(rest)?,
-        Width::TextPairs => {
+        Width::String => take_length(rest)?,
+        Width::StringPairs => {
             for _ in 0..2 * take_length(rest)? {
-                take_value(Width::Text, rest)?;
+                take_value(Width::String, rest)?;
             }
             0
         }

@@ -1,4 +1,4 @@
-//! Reads driver and sequence number of each fix from the bytes of an INSERT, as cheaply as
+//! Reads the driver id and sequence number of each fix from the body of an INSERT, as cheaply as
 //! possible.
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::bytes::{Width, take_value};
 
-/// Fields required in a line of JSONEachRow.
+/// The fields of a line of JSONEachRow that the sink reads.
 #[derive(Deserialize)]
 struct Line<'a> {
     driver_id: &'a str,
@@ -22,9 +22,9 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Reads `INSERT INTO database.table (columns) FORMAT format`; the data itself may name its
-    /// columns.
-    pub(super) fn of(statement: &'a str) -> Result<Self> {
+    /// Parses `INSERT INTO database.table (columns) FORMAT format`. The list of columns is
+    /// optional, because JSONEachRow names them in the data.
+    pub(super) fn parse(statement: &'a str) -> Result<Self> {
         let (head, format) =
             statement.rsplit_once("FORMAT ").context("an INSERT without FORMAT")?;
         let (into, columns) = match head.split_once('(') {
@@ -43,7 +43,7 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Calls `row` with driver and seq of every row.
+    /// Calls `row` with the driver id and `seq` of every row.
     pub(super) fn read(
         &self,
         columns: &[(String, String)],
@@ -71,7 +71,7 @@ impl<'a> Target<'a> {
     ) -> Result<()> {
         let width = |name: &&str| {
             let kind = &columns.iter().find(|(known, _)| known == name)?.1;
-            Width::of(kind)
+            Width::parse(kind)
         };
         let width = |name: &&str| width(name).with_context(|| format!("no column {name} in sql/"));
         let widths: Vec<Width> = self.columns.iter().map(width).collect::<Result<_>>()?;
@@ -81,7 +81,7 @@ impl<'a> Target<'a> {
             index("seq").context("the INSERT has no seq")?,
         );
         ensure!(
-            widths[driver_index] == Width::Text && widths[seq_index] == Width::Fixed(4),
+            widths[driver_index] == Width::String && widths[seq_index] == Width::Fixed(4),
             "driver_id must be a String, and seq a UInt32"
         );
         let mut rest = data;
@@ -108,13 +108,13 @@ mod tests {
     #[test]
     fn statements_of_all_clients_are_understood() {
         let target =
-            Target::of("INSERT INTO fleet.positions (driver_id, ts) FORMAT RowBinary").unwrap();
+            Target::parse("INSERT INTO fleet.positions (driver_id, ts) FORMAT RowBinary").unwrap();
         assert_eq!(
             (target.table, target.columns, target.format),
             ("positions", vec!["driver_id", "ts"], "RowBinary")
         );
         let target =
-            Target::of("INSERT INTO fleet.positions (`driver_id`, `seq`) FORMAT JSONEachRow")
+            Target::parse("INSERT INTO fleet.positions (`driver_id`, `seq`) FORMAT JSONEachRow")
                 .unwrap();
         assert_eq!((target.columns, target.format), (vec!["driver_id", "seq"], "JSONEachRow"));
     }

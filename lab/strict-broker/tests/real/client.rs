@@ -1,4 +1,4 @@
-//! The broker's binary, and a client that sends only what the test makes it send.
+//! The broker's binary, and a client that sends nothing on its own.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,12 +15,12 @@ use rumqttc::v5::mqttbytes::{Error, QoS};
 use tempfile::TempDir;
 
 pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
-/// Longest wait for a condition. No test takes this long.
+/// Longest wait for a condition, which no passing test needs.
 const LONG: Duration = Duration::from_secs(240);
 
 /// Waits until a condition holds, and fails after [`LONG`].
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    lab_stack::wait_until(what, LONG, || Ok(condition())).unwrap();
+pub(crate) fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
+    lab_stack::wait_until(description, LONG, || Ok(condition())).unwrap();
 }
 
 /// The running broker, killed when the test ends.
@@ -57,9 +57,10 @@ impl Broker {
         line.map(str::to_owned)
     }
 
-    pub(crate) fn wait_for(&self, client: &str, what: &str) {
-        wait_until(&format!("{client} is {what}"), || {
-            self.session(client).is_some_and(|session| session.contains(what))
+    /// Waits until the line about a session contains `state`.
+    pub(crate) fn wait_for(&self, client: &str, state: &str) {
+        wait_until(&format!("{client} is {state}"), || {
+            self.session(client).is_some_and(|session| session.contains(state))
         });
     }
 
@@ -70,11 +71,12 @@ impl Broker {
     }
 
     /// Returns whether the broker has printed this to stderr.
-    pub(crate) fn has_logged(&self, what: &str) -> bool {
-        self.process().log().unwrap().contains(what)
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
+        self.process().log().unwrap().contains(text)
     }
 }
 
+/// The CONNECT of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hello<'a> {
     pub(crate) id: &'a str,
@@ -86,10 +88,12 @@ pub(crate) struct Hello<'a> {
 }
 
 impl<'a> Hello<'a> {
+    /// A session that ends with its connection.
     pub(crate) fn once(id: &'a str) -> Self {
         Self { id, clean: true, expiry_s: None, window: Some(32_000), keep_alive_s: 0 }
     }
 
+    /// A session that outlives its connection by ten minutes.
     pub(crate) fn keep(id: &'a str) -> Self {
         Self { clean: false, expiry_s: Some(600), ..Self::once(id) }
     }
@@ -130,9 +134,9 @@ impl Client {
         Self::dial_at(broker.broker.port, hello)
     }
 
-    /// Connects to the second node of the cluster.
+    /// Connects to the second node of the cluster, and waits for the CONNACK.
     pub(crate) fn connect_to_second(broker: &Broker, hello: &Hello) -> Self {
-        Self::dial_at(broker.broker.second_port.unwrap(), hello).greeted()
+        Self::dial_at(broker.broker.second_port.unwrap(), hello).receive_connack()
     }
 
     fn dial_at(port: u16, hello: &Hello) -> Self {
@@ -145,10 +149,10 @@ impl Client {
     }
 
     pub(crate) fn connect(broker: &Broker, hello: &Hello) -> Self {
-        Self::dial(broker, hello).greeted()
+        Self::dial(broker, hello).receive_connack()
     }
 
-    pub(crate) fn greeted(mut self) -> Self {
+    pub(crate) fn receive_connack(mut self) -> Self {
         let Next::Packet(Packet::ConnAck(connack)) = self.next(LONG) else { panic!("no CONNACK") };
         self.present = connack.session_present;
         self.connack = Some(connack);
@@ -181,11 +185,11 @@ impl Client {
                 Err(Error::InsufficientBytes(_)) => {}
                 Err(error) => panic!("the broker sent bytes that are not MQTT: {error}"),
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = until.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Next::Nothing;
             }
-            self.stream.set_read_timeout(Some(left)).unwrap();
+            self.stream.set_read_timeout(Some(remaining)).unwrap();
             let mut bytes = [0; 64 * 1024];
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Next::Closed,
@@ -224,8 +228,8 @@ impl Client {
         })
     }
 
-    /// Returns the messages that the broker has for this client now: the broker answers a second
-    /// ping after it has sent them.
+    /// Returns the messages that the broker has for this client now. It pings twice, because the
+    /// broker has sent them all before it answers the second ping.
     pub(crate) fn take(&mut self) -> Vec<Publish> {
         let mut all = Vec::new();
         for _ in 0..2 {
@@ -299,7 +303,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn ask_to_subscribe(&mut self, path: &str, qos: QoS) -> u16 {
+    pub(crate) fn send_subscribe(&mut self, path: &str, qos: QoS) -> u16 {
         let mut subscribe = Subscribe::new(Filter::new(path, qos), None);
         subscribe.pkid = self.next_id();
         self.send(&Packet::Subscribe(subscribe.clone()));
@@ -307,7 +311,7 @@ impl Client {
     }
 
     pub(crate) fn subscribe(&mut self, path: &str, qos: QoS) -> SubscribeReasonCode {
-        self.ask_to_subscribe(path, qos);
+        self.send_subscribe(path, qos);
         let Packet::SubAck(answer) = self.packet() else { panic!("no SUBACK") };
         answer.return_codes[0]
     }

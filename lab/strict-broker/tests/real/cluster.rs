@@ -4,9 +4,9 @@ use rumqttc::v5::mqttbytes::QoS;
 
 use crate::client::{Broker, Client, Hello, SHARED, numbers, sequence};
 
-/// Kills the first of two nodes, with a member on each and a publisher on the second. Returns how
-/// many of ten messages the second member receives.
-fn taken_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
+/// Kills the first of two nodes, with a member on each and a publisher on the second. Returns the
+/// broker, and how many of ten messages the second member receives.
+fn received_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
     let broker = Broker::start(&["--strategy", strategy]);
     let mut first = Client::member(&broker, &Hello::keep("first"));
     let mut second = Client::connect_to_second(&broker, &Hello::keep("second"));
@@ -19,24 +19,24 @@ fn taken_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
         "cut without a DISCONNECT, and the session is gone"
     );
     publisher.publish(0..10); // all of them are acknowledged
-    let taken = second.take().len();
+    let received = second.take().len();
     broker.tell("node 0 up");
     publisher.publish(10..20);
     assert_eq!(second.take().len(), 10, "a node that is back has no ghosts");
-    (broker, taken)
+    (broker, received)
 }
 
 #[test]
 fn ghost_receives_its_share_and_loses_it() {
-    let (broker, taken) = taken_of_ten_after_a_kill("round-robin");
-    assert_eq!((taken, broker.counter("given_to_ghosts")), (5, 5));
+    let (broker, received) = received_of_ten_after_a_kill("round-robin");
+    assert_eq!((received, broker.counter("given_to_ghosts")), (5, 5));
     assert_eq!(broker.counter("delivery.dropped"), 0, "EMQX counts no drop");
 }
 
 #[test]
 fn local_strategy_gives_nothing_to_ghosts_of_another_node() {
-    let (broker, taken) = taken_of_ten_after_a_kill("local");
-    assert_eq!((taken, broker.counter("given_to_ghosts")), (10, 0));
+    let (broker, received) = received_of_ten_after_a_kill("local");
+    assert_eq!((received, broker.counter("given_to_ghosts")), (10, 0));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Rules of MQTT that every broker should keep, and that this one keeps exactly.
+//! Rules of MQTT that this broker follows exactly.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ fn members_share_evenly_even_if_one_is_offline() {
 }
 
 #[test]
-fn puback_says_no_matching_subscribers() {
+fn puback_reports_no_matching_subscribers() {
     let broker = Broker::start(&[]);
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut reason = || match publisher.publish_to("drivers/1/gps", QoS::AtLeastOnce, "1") {

@@ -1,6 +1,5 @@
 //! The broker as its clients see it: tests of the binary with a client that does nothing on its
 //! own.
-//!
 #![expect(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
@@ -10,7 +9,7 @@
 mod client;
 mod cluster;
 mod exact;
-mod lives;
-mod manners;
+mod lifecycle;
 mod orders;
 mod process;
+mod refusals;

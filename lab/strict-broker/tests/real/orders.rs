@@ -10,7 +10,7 @@ use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence};
 /// Time within which an answer would arrive if the broker had sent one.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Starts a broker with an offline member that has three messages.
+/// Starts a broker with an offline member that holds three messages.
 fn with_messages() -> Broker {
     let broker = Broker::start(&[]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
@@ -26,17 +26,17 @@ fn check_messages(broker: &Broker) {
 }
 
 #[test]
-fn connack_never_comes() {
+fn connack_is_withheld_on_request() {
     let broker = with_messages();
     broker.tell("next 1 connack never");
     let mut waiting = Client::dial(&broker, &Hello::keep("member"));
     assert_eq!(waiting.next(SOON), Next::Nothing);
-    check_messages(&broker); // the next connection has the session
+    check_messages(&broker); // the next connection takes the session over
     assert_eq!(waiting.rest(), []);
 }
 
 #[test]
-fn connack_comes_late() {
+fn late_connack_keeps_the_session_of_an_impatient_client() {
     let broker = with_messages();
     broker.tell("next 2 connack late 2s");
     let impatient = Client::dial(&broker, &Hello::keep("member"));
@@ -61,11 +61,11 @@ fn connack_and_session_are_lost() {
 }
 
 #[test]
-fn subscription_is_made_though_suback_never_comes() {
+fn subscription_is_made_even_if_the_suback_is_withheld() {
     let broker = Broker::start(&[]);
     broker.tell("next 1 suback never");
     let mut member = Client::connect(&broker, &Hello::keep("member"));
-    member.ask_to_subscribe(SHARED, QoS::AtLeastOnce);
+    member.send_subscribe(SHARED, QoS::AtLeastOnce);
     assert_eq!(member.next(SOON), Next::Nothing);
     Client::connect(&broker, &Hello::once("publisher")).publish(0..1);
     assert_eq!(numbers(&member.take()), [0]);

@@ -1,4 +1,4 @@
-//! The servers of a demo, on free ports.
+//! The servers of `demo` and `map`, on free ports.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,17 +6,18 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Broker, ClickHouse, Milepost, Settings};
 
-/// Free disk space that a demo needs: the engine's parts take more space than the rows.
+/// Free disk space that a demo needs, in bytes. The parts of the engine take more space than the
+/// rows.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
 /// A broker, the ClickHouse engine, and a milepost between them.
-pub(crate) struct Parts {
+pub(crate) struct Servers {
     pub(crate) broker: Broker,
     pub(crate) clickhouse: ClickHouse,
     pub(crate) milepost: Milepost,
 }
 
-impl Parts {
+impl Servers {
     /// Starts the servers with their data in `folder`; `settings` changes milepost's configuration.
     pub(crate) fn start(
         milepost: &Path,
@@ -46,11 +47,11 @@ impl Parts {
     }
 }
 
-/// Prints the step, runs it, and prints its duration.
-pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    eprint!("{what} … ");
+/// Prints the name of a step, runs it, and prints its duration.
+pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    eprint!("{name} … ");
     let began = Instant::now();
-    let done = work()?;
+    let result = work()?;
     eprintln!("{:.1} s", began.elapsed().as_secs_f64());
-    Ok(done)
+    Ok(result)
 }

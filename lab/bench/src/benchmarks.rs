@@ -1,5 +1,4 @@
-//! The other benchmarks, each a program of its own: `lab bench --what sql`, `inserts`, `map` and
-//! `micro`.
+//! The benchmarks that are separate programs: `lab bench --what sql`, `inserts`, `map` and `micro`.
 
 use std::process::Command;
 
@@ -8,7 +7,7 @@ use lab_stack::repository;
 
 /// The benchmark to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum What {
+pub(crate) enum Benchmark {
     /// milepost compared with Node, Telegraf and the floor
     Peers,
     /// Analysts' queries, compared with the obvious schema; `-- --millions 40` for more fixes
@@ -23,20 +22,20 @@ pub(crate) enum What {
 }
 
 /// Returns the commands of a benchmark, in order; they run in the root of the repository.
-fn commands(what: What) -> &'static [&'static str] {
-    match what {
-        What::Peers => &[],
-        What::Sql => &[
+fn commands(benchmark: Benchmark) -> &'static [&'static str] {
+    match benchmark {
+        Benchmark::Peers => &[],
+        Benchmark::Sql => &[
             "lab/local/setup --dev",
             "cargo build --locked --bin milepost",
             "PYTHON lab/bench-sql/bench_sql.py MORE",
         ],
-        What::Inserts => &[
+        Benchmark::Inserts => &[
             "lab/local/setup --dev",
             "cargo build --release --locked -p milepost -p loadgen",
             "PYTHON lab/bench-inserts/bench_inserts.py MORE",
         ],
-        What::Map => &[
+        Benchmark::Map => &[
             "make page",
             "lab/local/setup --dev",
             "cargo build --release --locked -p milepost -p milepost-map",
@@ -44,17 +43,17 @@ fn commands(what: What) -> &'static [&'static str] {
             "lab/local/setup --map",
             "lab/local/npm --prefix map/page run frames",
         ],
-        What::Micro => {
+        Benchmark::Micro => {
             &["cargo bench --locked --bench micro", "cargo bench --locked --bench instructions"]
         }
     }
 }
 
 /// Runs the commands of a benchmark; `more` is passed to the one that measures.
-pub(crate) fn run(what: What, more: &[String]) -> Result<bool> {
+pub(crate) fn run(benchmark: Benchmark, more: &[String]) -> Result<bool> {
     let venv = std::env::var("VENV_DIR").unwrap_or_else(|_| ".local/venv".to_owned());
     let python = format!("{venv}/bin/python");
-    for line in commands(what) {
+    for line in commands(benchmark) {
         let mut words = line.split(' ').map(|word| if word == "PYTHON" { &python } else { word });
         let mut command = Command::new(words.next().context("the command is empty")?);
         for word in words {
@@ -79,10 +78,10 @@ mod tests {
 
     #[test]
     fn every_file_that_a_benchmark_runs_exists() {
-        for what in What::value_variants() {
-            for word in commands(*what).iter().flat_map(|line| line.split(' ')) {
+        for benchmark in Benchmark::value_variants() {
+            for word in commands(*benchmark).iter().flat_map(|line| line.split(' ')) {
                 let is_file = word.contains('/') && word != "map/page";
-                assert!(!is_file || repository().join(word).is_file(), "{what:?}: {word}");
+                assert!(!is_file || repository().join(word).is_file(), "{benchmark:?}: {word}");
             }
         }
     }

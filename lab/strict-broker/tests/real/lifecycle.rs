@@ -1,4 +1,4 @@
-//! How sessions end and resume, and what happens to their messages, compared with EMQX.
+//! The end and the takeover of sessions, and the fate of their messages, compared with EMQX.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ fn two_members<'a>(options: &[&str], a: Hello<'a>) -> (Broker, Client, Client, C
     let mut second = Client::member(&broker, &Hello::keep("b"));
     publisher.publish(0..12);
     assert_eq!(numbers(&first.take()), [0, 2, 4]);
-    let seconds = second.take();
-    assert_eq!(numbers(&seconds), [1, 3, 5]);
-    second.ack_all(&seconds);
-    let seconds = second.take();
-    assert_eq!(numbers(&seconds), [7, 9, 11]);
-    second.ack_all(&seconds);
+    let received = second.take();
+    assert_eq!(numbers(&received), [1, 3, 5]);
+    second.ack_all(&received);
+    let received = second.take();
+    assert_eq!(numbers(&received), [7, 9, 11]);
+    second.ack_all(&received);
     (broker, publisher, first, second)
 }
 
@@ -26,16 +26,16 @@ fn two_members<'a>(options: &[&str], a: Hello<'a>) -> (Broker, Client, Client, C
 fn inherited(broker: &Broker, b: &mut Client) -> Vec<usize> {
     let mut all = Vec::new();
     loop {
-        let some = b.take();
-        b.ack_all(&some);
-        all.extend(numbers(&some));
-        if some.is_empty() && broker.session("b").unwrap().contains("queued=0 unacked=0") {
+        let received = b.take();
+        b.ack_all(&received);
+        all.extend(numbers(&received));
+        if received.is_empty() && broker.session("b").unwrap().contains("queued=0 unacked=0") {
             return all;
         }
     }
 }
 
-/// Waits until the session is gone. Then the other members have its messages.
+/// Waits until the session is gone. The broker has redispatched its messages by then.
 fn wait_until_gone(broker: &Broker, client: &str) {
     wait_until(&format!("{client} is gone"), || broker.session(client).is_none());
 }
@@ -65,14 +65,18 @@ fn clean_start_gives_the_old_messages_to_the_group() {
 
 #[test]
 fn session_without_expiry_gives_its_messages_to_its_group() {
-    for politely in [true, false] {
+    for with_disconnect in [true, false] {
         let (broker, _, mut a, mut b) = two_members(&[], Hello::once("a"));
-        if politely {
+        if with_disconnect {
             a.disconnect(None);
         }
         drop(a);
         wait_until_gone(&broker, "a");
-        assert_eq!(inherited(&broker, &mut b), [0, 2, 4, 6, 8, 10], "politely: {politely}");
+        assert_eq!(
+            inherited(&broker, &mut b),
+            [0, 2, 4, 6, 8, 10],
+            "with DISCONNECT: {with_disconnect}"
+        );
     }
 }
 
@@ -110,7 +114,7 @@ fn dying_member_receives_its_share_and_loses_it() {
     assert_eq!(inherited(&broker, &mut b), sequence(16..20));
 }
 
-/// Starts a broker that takes over 100 messages a second, with an offline member that has 200.
+/// Starts a broker that takes over 100 messages a second, with an offline member that holds 200.
 fn large_session() -> Broker {
     let broker = Broker::start(&["--resume-rate", "100"]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
@@ -125,7 +129,7 @@ fn client_that_gives_up_leaves_an_empty_session() {
         let impatient = Client::dial(&broker, &Hello::keep("member"));
         broker.wait_for("member", "connected");
         let member = if taken_over {
-            let next = Client::dial(&broker, &Hello::keep("member")).greeted();
+            let next = Client::dial(&broker, &Hello::keep("member")).receive_connack();
             drop(impatient);
             next
         } else {
