@@ -41,9 +41,10 @@ pub enum Command {
         #[arg(long)]
         plan: bool,
         /// First drop the column of this field, such as one that [fields.NAME] no longer names; its
-        /// values stay in attributes
+        /// values stay in attributes. A configured field is then computed again. Repeat it for
+        /// several fields
         #[arg(long, value_name = "NAME", conflicts_with = "plan")]
-        drop_field: Option<String>,
+        drop_field: Vec<String>,
     },
     /// Print the effective configuration as TOML, secrets redacted
     Config,

@@ -64,7 +64,7 @@ fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
         }
         Command::Migrate { plan: true, .. } => put(&migrate::plan(&config), ExitCode::SUCCESS),
         Command::Migrate { plan: false, drop_field } => with_logs(config, async |config| {
-            migrate::migrate(&config, drop_field.as_deref()).await.map(|()| ExitCode::SUCCESS)
+            migrate::migrate(&config, &drop_field).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Run => with_logs_and_runtime(config, async |config| {
             log_start(&config);

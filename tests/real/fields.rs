@@ -158,6 +158,11 @@ fn column_type_does_not_change_silently() -> Result<()> {
     // Drop the column, and compute it with another type from the kept attributes.
     let wider = settings.clone().with("FIELDS__BATTERY__TYPE", "Int16");
     check_refused(&wider, &["migrate", "--drop-field", "lat"], "there is no field lat")?;
+    // A migration that another field will refuse drops nothing.
+    let clashing =
+        wider.clone().with("FIELDS__SERVER__FROM", "srv").with("FIELDS__SERVER__TYPE", "String");
+    check_refused(&clashing, &["migrate", "--drop-field", "battery"], "fields.server: ")?;
+    assert_eq!(world.query("SELECT toTypeName(battery) FROM {db}.fixes")?, "Nullable(UInt8)");
     let (code, output) = wider.call(&["migrate", "--drop-field", "battery"])?;
     ensure!(code == 0, "{output}");
     assert_eq!(

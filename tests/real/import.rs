@@ -552,6 +552,15 @@ fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
     let higher = write(&world, "higher.csv", &higher)?;
     let (_, printed) = import(&world, &["--driver", "d9", "--json"], &higher)?;
     ensure!(printed.contains("\"known\":0") && printed.contains("\"inserted\":3"), "{printed}");
+    // A device that sent more rows between the first and the last fix of the file than one answer of
+    // the client library may have.
+    world.query(&format!(
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, received_at) \
+         SELECT 'd9', fromUnixTimestamp64Milli({began} + 1 + number), number + 100, 1, 2, \
+         fromUnixTimestamp64Milli({began} + 900000) FROM numbers(400000)"
+    ))?;
+    let (code, printed) = import(&world, &["--driver", "d9", "--json"], &file)?;
+    ensure!(code == 0 && printed.contains("\"known\":3"), "{printed}");
     // Fixes of another driver with the same places and times are not duplicates.
     let (_, printed) = import(&world, &["--driver", "d8", "--json"], &file)?;
     ensure!(printed.contains("\"inserted\":4"), "{printed}");

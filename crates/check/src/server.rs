@@ -283,7 +283,7 @@ async fn fields(
     config: &Config,
     clickhouse: &ClickHouse,
 ) -> Result<(), Error> {
-    let FieldChanges { violations, to_add, stale_views, hidden } =
+    let FieldChanges { violations, to_add, stale_views, hidden, disturbing } =
         clickhouse.field_changes().await?;
     let advice = "run milepost migrate as a user that may change tables";
     for violation in &violations {
@@ -296,7 +296,11 @@ async fn fields(
     if !to_add.is_empty() {
         report.warning("fields", format!("fields without a column: {}", to_add.join(", ")), advice);
     }
-    if to_add.is_empty() && !stale_views.is_empty() {
+    for column in &disturbing {
+        report.error("fields", column, "see docs/fields.md");
+    }
+    // Until a violation is corrected, migrate changes no view.
+    if violations.is_empty() && to_add.is_empty() && !stale_views.is_empty() {
         report.warning(
             "fields",
             format!("{} do not show exactly the configured fields", stale_views.join(", ")),

@@ -15,6 +15,7 @@ use tracing::info;
 use super::client::{ClickHouse, Error};
 use super::column::{column_type, comment, list, origin, origin_in, quoted, stored};
 use super::files::{MIGRATIONS, Migration};
+use super::query_names::names_in_queries;
 use super::render::Layout;
 use super::shards;
 use milepost_config::Field;
@@ -97,7 +98,12 @@ impl ExistingColumns {
     /// Returns why configured fields conflict with the tables, one line each.
     fn violations(&self, fields: &[Field]) -> Vec<String> {
         let mut violations = Vec::new();
+        let in_queries = names_in_queries();
         for field in fields {
+            if in_queries.contains(&*field.name) {
+                violations.push(name_in_queries(&field.name, self.is_field(&field.name)));
+                continue;
+            }
             let column = TABLES.iter().rev().find_map(|table| self.column(table, &field.name));
             let Some(column) = column else { continue };
             let (name, table) = (&field.name, &column.table);
@@ -119,13 +125,38 @@ impl ExistingColumns {
             if !differs.is_empty() {
                 violations.push(format!(
                     "fields.{name}: the column is {}. Stored values do not change: either give the new field another name, \
-                     so that it is computed from `attributes`, for stored fixes too; or have this field computed again: \
-                     drop it with `milepost migrate --drop-field {name}`, then run `milepost migrate`",
+                     so that it is computed from `attributes`, for stored fixes too; or have this field computed again with \
+                     `milepost migrate --drop-field {name}` (repeat the option for several fields)",
                     differs.join(", ")
                 ));
             }
         }
         violations
+    }
+
+    fn is_field(&self, name: &str) -> bool {
+        TABLES.iter().any(|table| self.fields(table).any(|column| column.name == name))
+    }
+
+    /// Returns the columns of `positions` that are not in the configuration and have a name that
+    /// milepost's queries define, each with advice.
+    fn disturbing(&self, fields: &[Field]) -> Vec<String> {
+        let in_queries = names_in_queries();
+        let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
+        let columns = self.columns.iter().filter(|column| column.table == "positions");
+        let names = columns
+            .map(|column| &*column.name)
+            .filter(|name| in_queries.contains(name) && !is_configured(name));
+        names
+            .map(|name| {
+                let remedy = if self.is_field(name) {
+                    format!("drop it with `milepost migrate --drop-field {name}`")
+                } else {
+                    "rename it with ALTER TABLE … RENAME COLUMN".to_owned()
+                };
+                format!("positions has a column {name}, {DISTURBS}: {remedy}")
+            })
+            .collect()
     }
 
     /// Returns the statements that add the configured columns to the tables, each with its purpose.
@@ -178,6 +209,24 @@ impl ExistingColumns {
         let migration = |file: &str| MIGRATIONS.iter().find(|migration| migration.name == file);
         stale.filter_map(|(file, _)| migration(file)).collect()
     }
+}
+
+/// Why a column must not have a name that milepost's queries define.
+const DISTURBS: &str = "a name that milepost's own queries define: with such a column, trips and other answers \
+                        would be wrong or fail";
+
+/// Returns the violation for a configured field with such a name. `exists`: the tables already have
+/// its column.
+fn name_in_queries(name: &str, exists: bool) -> String {
+    let remedy = if exists {
+        format!(
+            "rename it in the configuration and run `milepost migrate --drop-field {name}`, then `milepost migrate`; the \
+             new column is computed from `attributes`, for stored fixes too"
+        )
+    } else {
+        format!("choose another, such as {name}_value")
+    };
+    format!("fields.{name}: {DISTURBS}: {remedy}")
 }
 
 /// Returns the tables of fixes. Distributed tables, which span all shards, come last.
@@ -256,17 +305,22 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Checks that a field has a column in some table.
+    /// Checks that each of these fields has a column in some table, and that no other configured
+    /// field conflicts with the tables: a migration that will be refused must not drop a column.
     ///
     /// # Errors
-    /// No table has the field, or the server refuses.
-    pub async fn find_field(&self, name: &str) -> Result<(), Error> {
+    /// No table has one of the fields, another field conflicts, or the server refuses.
+    pub async fn check_drop(&self, names: &[String]) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
-        if TABLES.iter().any(|table| found.fields(table).any(|column| column.name == name)) {
-            return Ok(());
+        if let Some(name) = names.iter().find(|name| !found.is_field(name)) {
+            let existing: Vec<&str> =
+                found.fields("positions").map(|column| &*column.name).collect();
+            return Err(Error::NoField { name: name.clone(), existing: existing.join(", ") });
         }
-        let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
-        Err(Error::NoField { name: name.to_owned(), existing: existing.join(", ") })
+        let mut others = self.layout.config.fields.clone();
+        others.retain(|field| !names.contains(&field.name));
+        let violations = found.violations(&others);
+        if violations.is_empty() { Ok(()) } else { Err(Error::Fields { violations }) }
     }
 
     /// Drops the columns of a field from every table that has them. The attributes from which they
@@ -313,7 +367,8 @@ impl ClickHouse {
         let exists = |file: &&&Migration| file.makes().is_some_and(|view| found.has(view));
         let stale_views = stale.iter().filter(exists).filter_map(|file| file.makes()).collect();
         let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
-        Ok(FieldChanges { violations, to_add, stale_views, hidden })
+        let disturbing = found.disturbing(fields);
+        Ok(FieldChanges { violations, to_add, stale_views, hidden, disturbing })
     }
 
     /// Reads the columns on all hosts of this cluster; without a cluster, on the host that answers.
@@ -352,6 +407,9 @@ pub struct FieldChanges {
     pub stale_views: Vec<&'static str>,
     /// Fields that have a column but are not configured.
     pub hidden: Vec<String>,
+    /// Columns that are not configured, and whose name makes milepost's queries fail, each with
+    /// advice.
+    pub disturbing: Vec<String>,
 }
 
 #[cfg(test)]
@@ -459,6 +517,25 @@ mod tests {
         let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) but configured as Nullable(UInt8), \
                         [field from b] and [field from batt; unknown 255] but configured as [field from batt; unknown 255].";
         assert!(violations[0].starts_with(expected), "{violations:?}");
+    }
+
+    #[test]
+    fn name_that_queries_define_is_a_violation() {
+        const SERVER: &str = "[fields.server]\nfrom = 'srv'\ntype = 'String'\n";
+        let fields = layout("", &[SERVER]).config.fields;
+        let new = found(&[]).violations(&fields);
+        assert!(
+            new.len() == 1 && new[0].ends_with("choose another, such as server_value"),
+            "{new:?}"
+        );
+        let existing = found(&[("server", "Nullable(String)", "[field from srv]")]);
+        let violations = existing.violations(&fields);
+        assert!(violations[0].contains("--drop-field server"), "{violations:?}");
+        let hidden = existing.disturbing(&[]);
+        assert!(hidden.len() == 1 && hidden[0].contains("--drop-field server"), "{hidden:?}");
+        let own = found(&[("half", "UInt8", "The operator's own")]).disturbing(&[]);
+        assert!(own.len() == 1 && own[0].contains("RENAME COLUMN"), "{own:?}");
+        assert!(existing.disturbing(&fields).is_empty(), "a violation already");
     }
 
     #[test]

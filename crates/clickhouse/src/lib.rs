@@ -26,6 +26,7 @@ mod files;
 mod insert;
 mod login;
 mod migrations;
+mod query_names;
 mod quorum;
 mod reader;
 mod rejects;

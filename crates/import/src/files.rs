@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -211,15 +212,23 @@ pub(super) fn read_all(
     reader.counts
 }
 
-/// Returns the offset after the last complete line.
-fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
+/// Returns the offset after the last complete line. `encoding`: the file's encoding, if it is not
+/// UTF-8. In UTF-16 a newline is two bytes, and other characters contain the byte 0x0A, too.
+fn end_of_lines(file: &File, length: u64, encoding: Option<&'static Encoding>) -> io::Result<u64> {
+    let newline: &[u8] = match encoding {
+        Some(encoding) if encoding == UTF_16LE => b"\n\0",
+        Some(encoding) if encoding == UTF_16BE => b"\0\n",
+        Some(_) | None => b"\n",
+    };
+    let width = newline.len() as u64;
+    let mut end = length - length % width;
     let mut piece = vec![0; 64 * 1024];
     while end > 0 {
         let begin = end.saturating_sub(piece.len() as u64);
         let read = &mut piece[..usize::try_from(end - begin).expect("a piece")];
         file.read_exact_at(read, begin)?;
-        if let Some(last) = read.iter().rposition(|byte| *byte == b'\n') {
-            return Ok(begin + last as u64 + 1);
+        if let Some(last) = read.chunks_exact(newline.len()).rposition(|unit| unit == newline) {
+            return Ok(begin + (last as u64 + 1) * width);
         }
         end = begin;
     }
@@ -259,10 +268,12 @@ impl FileReader<'_> {
             Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
             None => {
                 let mut file = File::open(&path)?;
+                let head = text::head(&mut file)?;
+                file.rewind()?;
                 // A file that still grows may end in half a line, which the next run will read.
                 let length = file.metadata()?.len();
                 let end = if args.resume.is_some() && kind.is_line_based() {
-                    end_of_lines(&file, length)?
+                    end_of_lines(&file, length, text::encoding(&head))?
                 } else {
                     u64::MAX
                 };
@@ -272,8 +283,6 @@ impl FileReader<'_> {
                         path.display()
                     );
                 }
-                let head = text::head(&mut file)?;
-                file.rewind()?;
                 (head, Box::new(file.take(end)))
             }
         };
@@ -489,7 +498,27 @@ mod tests {
         ] {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(text.as_bytes(), 0).unwrap();
-            assert_eq!(end_of_lines(&file, text.len() as u64).unwrap(), end);
+            assert_eq!(end_of_lines(&file, text.len() as u64, None).unwrap(), end);
+        }
+    }
+
+    #[test]
+    fn newline_in_utf_16_is_two_bytes() {
+        // U+0A0A and U+010A contain the byte of a newline, but are other characters.
+        let text = "id,name\n1,\u{a0a}\u{10a}\n2,half\u{10a}";
+        let complete = text.rfind('\n').unwrap() + 1;
+        let to_bytes: [(_, fn(u16) -> [u8; 2]); 2] =
+            [(UTF_16LE, u16::to_le_bytes), (UTF_16BE, u16::to_be_bytes)];
+        for (encoding, to_bytes) in to_bytes {
+            let bytes = |text: &str| text.encode_utf16().flat_map(to_bytes).collect::<Vec<_>>();
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&bytes(text), 0).unwrap();
+            let (length, expected) = (bytes(text).len(), bytes(&text[..complete]).len());
+            // The last character may be half written, too.
+            for length in [length, length - 1] {
+                let end = end_of_lines(&file, length as u64, Some(encoding)).unwrap();
+                assert_eq!(end, expected as u64, "{} {length}", encoding.name());
+            }
         }
     }
 }

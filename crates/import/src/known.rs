@@ -40,9 +40,9 @@ pub(super) async fn skip_known(
     let without_seq = || batch.positions.iter().filter(|position| position.seq == 0);
     let drivers: BTreeSet<&str> =
         without_seq().map(|position| position.driver_id.as_str()).collect();
-    let days: BTreeSet<i64> =
-        without_seq().map(|position| position.ts.unix_ms().div_euclid(DAY_MS)).collect();
-    let (Some(first), Some(last)) = (days.first(), days.last()) else { return Ok(0) };
+    let times = || without_seq().map(|position| position.ts.unix_ms());
+    let days: BTreeSet<i64> = times().map(|ms| ms.div_euclid(DAY_MS)).collect();
+    let (Some(first), Some(last)) = (times().min(), times().max()) else { return Ok(0) };
     // Driver ids contain no quotes, so they need no escaping.
     let driver_list =
         drivers.iter().map(|driver| format!("'{driver}'")).collect::<Vec<_>>().join(", ");
@@ -54,18 +54,20 @@ pub(super) async fn skip_known(
     let day_list =
         days.iter().map(|day| (*day * 86_400).to_string()).collect::<Vec<_>>().join(", ");
     let rows = format!(
-        "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts < fromUnixTimestamp64Milli({}) AND (seq != 0 OR received_at != ts){driver_condition}",
+        "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts <= fromUnixTimestamp64Milli({}) AND (seq != 0 OR received_at != ts){driver_condition}",
         clickhouse.table_on_all_shards("positions"),
-        first * DAY_MS,
-        (last + 1) * DAY_MS,
+        first,
+        last,
     );
     let days = format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({day_list})");
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7, if(seq != 0, toUInt8(31), {KNOWN_FIELDS}) {rows} AND {days}"
     );
     let context = "looking for the fixes that devices sent";
+    // The rows are read one by one, and only those of the batch are kept, so memory is bounded
+    // however long the answer is.
     let mut cursor = clickhouse
-        .client()
+        .unbounded()
         .query_raw(&sql)
         .fetch::<(String, i64, i32, i32, u8)>()
         .context(context)?;

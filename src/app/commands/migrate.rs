@@ -20,12 +20,12 @@ pub fn plan(config: &Config) -> String {
     clickhouse::plan(&config.clickhouse)
 }
 
-/// Drops the columns of the field `drop_field`, if set, then creates or updates the tables. Waits
-/// for a server that is down.
+/// Drops the columns of the fields `drop_fields`, then creates or updates the tables. Waits for a
+/// server that is down.
 ///
 /// # Errors
 /// The server refuses, a migration was edited, or fields conflict with the tables.
-pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
+pub async fn migrate(config: &Config, drop_fields: &[String]) -> Result<()> {
     let own = &config.clickhouse;
     // Pin the endpoint: a migration of one host must not run on another because this one is down.
     let own = if own.changes_all_hosts() { own.clone() } else { own.pinned() };
@@ -33,16 +33,16 @@ pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     // Do not repeat a step that succeeded. If the answer to a drop is lost, the field no longer
     // exists at the next attempt, which must not fail for that reason.
-    let (mut to_find, mut to_drop) = (drop_field, drop_field);
+    let (mut is_checked, mut to_drop) = (drop_fields.is_empty(), drop_fields);
     let applied = loop {
         let migrated = async {
-            if let Some(field) = to_find {
-                clickhouse.find_field(field).await?;
-                to_find = None;
+            if !is_checked {
+                clickhouse.check_drop(drop_fields).await?;
+                is_checked = true;
             }
-            if let Some(field) = to_drop {
+            while let [field, others @ ..] = to_drop {
                 clickhouse.drop_field(field).await?;
-                to_drop = None;
+                to_drop = others;
             }
             clickhouse.migrate().await
         };
@@ -88,7 +88,8 @@ mod tests {
         drop(listener);
         let config = format!("[clickhouse]\nurl = 'http://{address}'");
         let config = Config::parse(&config).unwrap();
-        let mut migrated = Box::pin(migrate(&config, Some("battery")));
+        let fields = ["battery".to_owned()];
+        let mut migrated = Box::pin(migrate(&config, &fields));
         assert!(
             timeout(Duration::from_millis(500), &mut migrated).await.is_err(),
             "migrate must wait"

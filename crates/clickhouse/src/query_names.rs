@@ -1,0 +1,94 @@
+//! The names that milepost's own queries define in their WITH clauses.
+//!
+//! ClickHouse resolves a name to a column of the table that is read before it looks for such a
+//! definition in an outer query. So a column of `positions` with one of these names would change
+//! the results of milepost's views, or make them fail.
+
+use std::collections::BTreeSet;
+
+use super::files::MIGRATIONS;
+
+/// Returns the names, from all files of `sql/`.
+pub(super) fn names_in_queries() -> BTreeSet<&'static str> {
+    MIGRATIONS.iter().flat_map(|migration| names_in(migration.sql)).collect()
+}
+
+fn names_in(sql: &str) -> BTreeSet<&str> {
+    let words = words(sql);
+    let mut names = BTreeSet::new();
+    // For each open WITH clause, the depth of its parentheses.
+    let (mut depth, mut clauses) = (0_usize, Vec::new());
+    for (at, word) in words.iter().enumerate() {
+        match *word {
+            "(" => depth += 1,
+            ")" => {
+                depth = depth.saturating_sub(1);
+                clauses.retain(|clause| *clause <= depth);
+            }
+            "WITH" => clauses.push(depth),
+            "SELECT" => clauses.retain(|clause| *clause != depth),
+            // `value AS name` or `name AS (SELECT …)`.
+            "AS" if clauses.last() == Some(&depth) => {
+                let name = match words.get(at + 1) {
+                    Some(&"(") => at.checked_sub(1).and_then(|before| words.get(before)),
+                    after => after,
+                };
+                names.extend(name.filter(|name| is_name(name)).copied());
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
+/// Splits SQL into names, keywords and parentheses, without comments, strings and other characters.
+fn words(sql: &str) -> Vec<&str> {
+    let lines = sql.lines().map(|line| line.split("--").next().unwrap_or_default());
+    let mut found = Vec::new();
+    for line in lines {
+        // Every second piece between quotes is a string.
+        for code in line.split('\'').step_by(2) {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let mut rest = code;
+            while let Some(begin) = rest.find(|c: char| is_word(c) || matches!(c, '(' | ')')) {
+                rest = &rest[begin..];
+                let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len()).max(1);
+                found.push(&rest[..end]);
+                rest = &rest[end..];
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_definitions_of_with_clauses_are_found() {
+        let sql = "CREATE VIEW v AS -- a comment AS no\n\
+                   WITH (SELECT max(a) AS inner_one FROM t) AS newest, 5 AS limit_m, 'x AS y' AS text,\n\
+                       (xs, k) -> arrayMap(x -> x AS z, xs) AS mapped,\n\
+                       rows AS (WITH 1 AS one SELECT two AS not_this FROM t)\n\
+                   SELECT three AS nor_this FROM rows WHERE four IN (WITH 2 AS deep SELECT deep AS nor)";
+        let expected = ["deep", "limit_m", "mapped", "newest", "one", "rows", "text"];
+        assert_eq!(names_in(sql).into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn names_of_the_views_are_found() {
+        let names = names_in_queries();
+        for name in ["flat", "half", "server", "since", "until", "first_day", "parts", "kept"] {
+            assert!(names.contains(name), "{name}");
+        }
+        assert!(names.len() < 150, "{names:?}");
+        for name in ["battery", "ignition", "driver_id", "ts", "lat", "speed"] {
+            assert!(!names.contains(name), "{name}");
+        }
+    }
+}
