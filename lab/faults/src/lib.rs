@@ -221,33 +221,36 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
 /// Judges the laboratory itself: each planted mistake must make its row fail.
 fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     let mut all_found = true;
-    let is_chosen = |mistake: &Mistake| {
-        arguments.only.is_empty() || arguments.only.iter().any(|row| row == mistake.row)
-    };
-    for mistake in mistakes::ALL.into_iter().filter(is_chosen) {
-        let row = rows
-            .iter()
-            .find(|row| row.name == mistake.row)
-            .context("no row has the name that the mistake gives")?;
-        eprintln!("building a milepost that {}", mistake.description);
-        let binary = lab_harness::patched::build(mistake.patch)?;
-        // A row that could not run has not found its mistake.
-        let verdict = match run_row(row, &binary, arguments, &mut None)
-            .map(|finding| finding.violations(false))
-        {
-            Ok(violations) if violations.is_empty() => "NOT FOUND".to_owned(),
-            Ok(violations) => format!("found: {}", violations.join("; ")),
-            Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
-        };
-        all_found &= verdict.starts_with("found");
-        say(&format!("a milepost that {}, on row {}: {verdict}", mistake.description, mistake.row));
+    let is_chosen =
+        |name: &&str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+    for Mistake { description, rows: names, patch } in mistakes::ALL {
+        let chosen: Vec<&str> = names.iter().copied().filter(is_chosen).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        eprintln!("building a milepost that {description}");
+        let binary = lab_harness::patched::build(patch)?;
+        for name in chosen {
+            let row = rows
+                .iter()
+                .find(|row| row.name == name)
+                .context("no row has the name that the mistake gives")?;
+            // A row that could not run has not found its mistake.
+            let verdict = match run_row(row, &binary, arguments, &mut None)
+                .map(|finding| finding.violations(false))
+            {
+                Ok(violations) if violations.is_empty() => "NOT FOUND".to_owned(),
+                Ok(violations) => format!("found: {}", violations.join("; ")),
+                Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
+            };
+            all_found &= verdict.starts_with("found");
+            say(&format!("a milepost that {description}, on row {name}: {verdict}"));
+        }
     }
-    let is_chosen = |mistake: &CommandMistake| {
-        arguments.only.is_empty() || arguments.only.iter().any(|test| test == mistake.test)
-    };
-    for CommandMistake { description, test, patch } in
-        mistakes::COMMAND_MISTAKES.into_iter().filter(is_chosen)
-    {
+    for CommandMistake { description, test, patch } in mistakes::COMMAND_MISTAKES {
+        if !is_chosen(&test) {
+            continue;
+        }
         eprintln!("building a milepost that {description}");
         let binary = lab_harness::patched::build(patch)?;
         let is_found = lab_harness::patched::fails(test, &binary)?;
