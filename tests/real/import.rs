@@ -482,6 +482,11 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     let (code, printed) = resume("replaced.csv", &rows(0..7))?;
     ensure!(code == 0, "{printed}");
     assert_eq!(count("replaced")?, "7");
+
+    // The same file for another driver has other fixes.
+    let file = world.folder.path().join("replaced.csv");
+    let (code, printed) = import(&world, &["--driver", "d7", "--resume", &state], &file)?;
+    ensure!(code == 1 && printed.contains("with other options"), "{code} {printed}");
     Ok(())
 }
 

@@ -225,10 +225,15 @@ fn timestamp(raw: &str, and_known: &str) -> String {
     );
     // DateTime64 holds the years 1900 to 2299.
     let is_in_range = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
+    // Without its date, or in another order, the server's parser would guess a part of the time:
+    // the year of the moment at which it computes the value, or the month.
+    let is_dated = format!(
+        "match({raw}, '^(19|2[0-2])[0-9]{{2}}-[01][0-9]-[0-3][0-9]($|[T ]([01][0-9]|2[0-3]):)')"
+    );
     format!(
         "multiIf({number} IS NOT NULL AND {is_in_range}{and_known}, \
          fromUnixTimestamp64Milli(toInt64(if({is_in_range}, {ms}, 0)), 'UTC'), \
-         {number} IS NULL{and_known}, parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
+         {number} IS NULL AND {is_dated}{and_known}, parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
     )
 }
 

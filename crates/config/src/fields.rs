@@ -82,9 +82,12 @@ impl Reader<'_> {
 
     fn from(&mut self) -> Vec<String> {
         let key = self.key("from");
-        let mut given: Vec<String> = self.s.given(&key).unwrap_or_default();
+        let given: Option<Vec<String>> = self.s.given(&key);
+        // A value of another type is already reported.
+        let is_reported = given.is_none() && self.s.is_given(&key);
+        let mut given = given.unwrap_or_default();
         given.retain(|from| !from.is_empty());
-        if given.is_empty() {
+        if given.is_empty() && !is_reported {
             self.wrong(
                 "from",
                 "required: a key of the payload such as \"batt\", or a JSON pointer",
@@ -240,6 +243,23 @@ mod tests {
         .unwrap();
         assert_eq!(config.clickhouse.fields[0].from, ["io/239", "a/b", "x/y/~z"]);
         assert_eq!(config.clickhouse.fields[0].unknown, ["2", "n/a"]);
+    }
+
+    #[test]
+    fn single_number_is_a_list_of_one() {
+        let toml = "[fields.ignition]\nfrom = 239\ntype = 'UInt8'\nunknown = 255";
+        let field = &Config::parse(toml).unwrap().clickhouse.fields[0];
+        assert_eq!(
+            (&field.from[..], &field.unknown[..]),
+            (&["239".to_owned()][..], &["255".to_owned()][..])
+        );
+        let lines = violations("[fields.a]\nfrom = { path = 'a' }\ntype = 'UInt8'");
+        assert!(!lines.iter().any(|line| line.contains("fields.a.from: required")), "{lines:#?}");
+        assert!(violations("[fields.a]\nfrom = ''\ntype = 'UInt8'")[0].contains("required"));
+        let lines = violations("[fields.battery]");
+        assert!(lines[0].starts_with("fields.battery.from: required"), "{lines:#?}");
+        let lines = violations("[fields]\nbattery = 'UInt8'");
+        assert!(lines[0].contains("such as [fields.battery]"), "{lines:#?}");
     }
 
     #[test]

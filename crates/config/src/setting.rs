@@ -120,6 +120,10 @@ impl Setting for Vec<String> {
             }
             return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
         }
+        // A single number or boolean is a list of one.
+        if matches!(value.kind, ValueKind::I64(_) | ValueKind::Float(_) | ValueKind::Boolean(_)) {
+            return Ok(vec![String::parse(value)?]);
+        }
         value.into_array().map_err(|_| expected())?.into_iter().map(String::parse).collect()
     }
     fn show(&self) -> String {

@@ -243,7 +243,13 @@ impl Settings {
         for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
             // No suggestion for violations that are not listed: it would compare all known keys.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
-            let problem = format!("unknown key; did you mean {nearest}?");
+            let is_bare_field = key.starts_with("fields") && !nearest.starts_with("fields.");
+            let problem = if is_bare_field {
+                "a field is a section of its own, such as [fields.battery], with from and type"
+                    .to_owned()
+            } else {
+                format!("unknown key; did you mean {nearest}?")
+            };
             self.wrong(&key, problem);
         }
         self.report_mistaken();
@@ -289,7 +295,10 @@ impl Settings {
 fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap<String, Value>) {
     for (name, value) in values {
         let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
-        if let ValueKind::Table(table) = value.kind {
+        if let ValueKind::Table(mut table) = value.kind {
+            if table.is_empty() && prefix == "fields" {
+                table.insert("from".to_owned(), "".into()); // keep an empty section, so that it is reported
+            }
             flatten(&key, table, into);
         } else if let Some(sections) = sections(&value) {
             for (n, mut table) in sections.into_iter().enumerate() {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
+use twox_hash::XxHash3_128;
 
 use super::text::{conversion_advice, head_text};
 use milepost_decode::formats::unknown;
@@ -201,6 +202,17 @@ impl ImportArgs {
     /// Returns the UNIT of `--unit FIELD=UNIT`; the last one wins.
     pub(super) fn unit_of(&self, field: &str) -> Option<&str> {
         self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
+    }
+
+    /// Returns a hash, never 0, of the options that change what is stored for a file. A file that
+    /// was read for another driver or in another zone has other fixes.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    pub(super) fn hash(&self) -> u64 {
+        let Self { formats, driver, fields, units, unknown, zone, keep, .. } = self;
+        let factors = (self.speed_unit, self.alt_unit);
+        let options =
+            format!("{:?}", (formats, driver, fields, factors, units, unknown, zone, keep));
+        (XxHash3_128::oneshot(options.as_bytes()) as u64).max(1)
     }
 }
 

@@ -300,7 +300,8 @@ impl FileReader<'_> {
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let fault = RefCell::<Cow<'static, str>>::default();
         let (mut windows_1252_rows, mut unread) = (0, BTreeSet::new());
-        let (mut mark, mut leaves_rest, mut has_hemisphere) = (Mark::default(), false, false);
+        let (mut mark, mut leaves_rest, mut has_hemisphere) =
+            (Mark::new(args.hash()), false, false);
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
         let mut emit = |payload: &[u8], length: usize, line: u64| {

@@ -89,9 +89,17 @@ pub(super) struct Mark {
     bytes: u64,
     /// Hash of the fixes: the hash of each fix has that of the fixes before it as seed.
     hash: u64,
+    /// Hash of the options with which the file was read; 0 in a state file of an older version.
+    #[serde(default)]
+    options: u64,
 }
 
 impl Mark {
+    /// Returns the mark of a file of which nothing was read. `options`: the hash of the options.
+    pub(super) fn new(options: u64) -> Self {
+        Self { options, ..Self::default() }
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
     pub(super) fn add(&mut self, fix: &[u8]) {
         self.fixes += 1;
@@ -120,7 +128,10 @@ impl Stored {
     /// Returns whether the file still begins with the stored fixes.
     pub(super) fn matches(self, mark: Mark) -> bool {
         match self {
-            Self::Read(stored) => stored == mark,
+            Self::Read(stored) => {
+                let has_options = stored.options != 0;
+                stored == Mark { options: if has_options { mark.options } else { 0 }, ..mark }
+            }
             Self::Fixes(fixes) => fixes == mark.fixes,
         }
     }
@@ -213,17 +224,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let mut first = Resume::open(&path).unwrap();
-        first.save(vec![(PathBuf::from("a"), Mark { fixes: 1, bytes: 2, hash: 3 })]).unwrap();
+        let mark = Mark { fixes: 1, bytes: 2, hash: 3, options: 4 };
+        first.save(vec![(PathBuf::from("a"), mark)]).unwrap();
         assert!(
             format!("{:#}", Resume::open(&path).unwrap_err()).contains("another import uses it")
         );
         drop(first);
         let stored = Resume::open(&path).unwrap().stored(Path::new("a"));
-        assert!(stored.is_some_and(|stored| stored.matches(Mark { fixes: 1, bytes: 2, hash: 3 })));
+        assert!(stored.is_some_and(|stored| stored.matches(mark)));
         assert!(
             format!("{:#}", Resume::open(Path::new("/dev/full")).unwrap_err())
                 .contains("regular file")
         );
+        // A state file of an older version has no options.
+        fs::write(&path, r#"{"a":{"fixes":1,"bytes":2,"hash":3}}"#).unwrap();
+        let stored = Resume::open(&path).unwrap().stored(Path::new("a"));
+        assert!(stored.is_some_and(|stored| stored.matches(mark)));
+        assert!(!Stored::Read(Mark { options: 5, ..mark }).matches(mark), "other options");
         fs::write(&path, r#"{"a":7}"#).unwrap();
         assert_eq!(Resume::open(&path).unwrap().stored(Path::new("a")).map(Stored::fixes), Some(7));
     }

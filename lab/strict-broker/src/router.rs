@@ -71,7 +71,7 @@ impl Router {
     pub(crate) fn unsubscribe(&mut self, client: &ClientId, path: &str) {
         let Some((group, filter)) = filter::parse(path) else { return };
         match group {
-            None => self.plain.retain(|(known, owner, _)| known != filter || by != client),
+            None => self.plain.retain(|(known, owner, _)| known != filter || owner != client),
             Some(name) => self.retain(|share, member| {
                 share.group != name
                     || share.filter != filter
