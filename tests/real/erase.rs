@@ -198,6 +198,14 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let inner = world.query(&format!("{MERGE_TREES} AND name LIKE '.inner%'"))?;
     world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {FAST_CLEANUP}"))?;
     world.query("INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)")?;
+    // A table whose engine knows no DELETE, with rows of the driver.
+    world.query("CREATE TABLE {db}.my_log (Driver_Id String) ENGINE = Log")?;
+    world.query("INSERT INTO {db}.my_log VALUES ('7'), ('8')")?;
+    let (code, printed) =
+        world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
+    assert_eq!(code, 75, "{printed}");
+    assert!(printed.contains("my_log (Log, column Driver_Id): 1 rows"), "{printed}");
+    world.query("DROP TABLE {db}.my_log SYNC")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, 0, "{printed}");

@@ -84,6 +84,30 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
+    let world = world("import_queries")?;
+    let csv = format!("driver_id,ts,lat,lng\nd7,{},1,2\n", unix_ms() - 3_600_000);
+    let csv = file(&world, "one.csv", &csv)?.display().to_string();
+    for query in ["system.parts", "received_at != ts"] {
+        let refusals = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&refusals);
+        let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+            if statement.contains(query) && count.fetch_add(1, Ordering::SeqCst) < 2 {
+                let why = "Code: 241. DB::Exception: Memory limit exceeded".to_owned();
+                return Scripted::Answer(500, why);
+            }
+            Scripted::Pass
+        })?;
+        let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+        let (code, printed) = settings.call(&["import", &csv])?;
+        ensure!(code == 0, "{query}: {code} {printed}");
+        ensure!(refusals.load(Ordering::SeqCst) > 2, "{query} was not asked again: {printed}");
+    }
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
+    Ok(())
+}
+
 /// Largest body that the proxy accepts, in bytes. nginx's default is 1 MiB; this limit is lower, so
 /// that a test needs few rows.
 const BODY_BYTES_MAX: usize = 40_000;

@@ -101,8 +101,9 @@ impl ClickHouse {
             self.database,
             ERASED_MAX + 2
         );
-        let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
+        // The list is as old as the query: the answer may take until its timeout.
         let read_at = Instant::now();
+        let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
         if rows.len() > ERASED_MAX + 1 {
             let why = format!(
                 "more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)"
@@ -189,6 +190,40 @@ impl ClickHouse {
             invisible.join(", ")
         );
         Err(Error::unusable_answer(what, FailureKind::Permanent, why))
+    }
+
+    /// Returns the tables with rows of the driver that `erase` cannot remove, each with its number of
+    /// rows: tables of the operator with an engine that knows no DELETE, or with the driver's id in
+    /// a column with another spelling.
+    pub async fn rows_out_of_reach(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
+        let sql = format!(
+            "SELECT c.table, c.name, t.engine FROM system.columns AS c INNER JOIN system.tables AS t \
+             ON t.database = c.database AND t.name = c.table \
+             WHERE c.database = '{}' AND lower(replaceAll(c.name, '_', '')) = 'driverid' \
+             AND (t.engine IN ('Log', 'TinyLog', 'StripeLog', 'Memory', 'EmbeddedRocksDB', 'KeeperMap', 'Join') \
+             OR t.engine LIKE '%MergeTree' AND c.name != 'driver_id') ORDER BY c.table",
+            self.database
+        );
+        let found: Vec<[String; 3]> =
+            self.ask("asking for tables that erase does not reach", &sql).await?;
+        let mut out_of_reach = Vec::new();
+        for [table, column, engine] in found {
+            let sql = format!(
+                "SELECT count() FROM {}.{} WHERE toString({}) = '{}'",
+                self.database,
+                identifier(&table),
+                identifier(&column),
+                driver_id.as_str()
+            );
+            let rows = match self.number("counting rows that erase does not reach", &sql).await {
+                Ok(0) => continue,
+                Ok(rows) => format!("{rows} rows"),
+                Err(error) if error.code().is_some() => "cannot be counted".to_owned(),
+                Err(error) => return Err(error),
+            };
+            out_of_reach.push(format!("{table} ({engine}, column {column}): {rows}"));
+        }
+        Ok(out_of_reach)
     }
 
     /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.

@@ -101,11 +101,12 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     let is_complete =
         url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
     match url.scheme() {
-        "https" if is_complete => Ok((text, Some(true))),
+        // As the library encodes it: a request refuses a space.
+        "https" if is_complete => Ok((url.into(), Some(true))),
         // Positions are personal data, and a token is secret: without TLS, neither may leave this
         // machine.
         "http" if is_complete && tls::is_this_machine(url.host_str().unwrap_or_default()) => {
-            Ok((text, Some(false)))
+            Ok((url.into(), Some(false)))
         }
         "http" if is_complete => {
             Err("must be https:// unless the host is this machine: events say where people are"

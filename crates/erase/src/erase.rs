@@ -56,6 +56,8 @@ pub(crate) struct EraseReport {
     members: Members,
     /// Description of the spool. The second value is true if it holds nothing of the driver.
     spool: (String, bool),
+    /// Tables with rows of the driver that this command cannot remove.
+    out_of_reach: Vec<String>,
     /// [`CLEAN_SCANS_REQUIRED`] consecutive scans were clean. A scan counts only once every member
     /// must have read the list.
     is_sure: bool,
@@ -78,9 +80,9 @@ impl EraseReport {
     #[must_use]
     pub(crate) fn outcome(&self) -> Outcome {
         let is_done = if self.yes {
-            self.is_clean() && self.is_sure
+            self.is_clean() && self.is_sure && self.out_of_reach.is_empty()
         } else {
-            self.is_clean() || !self.is_erased
+            self.is_clean() && self.out_of_reach.is_empty() || !self.is_erased
         };
         if is_done { Outcome::Clean } else { Outcome::DataLeft }
     }
@@ -117,6 +119,7 @@ impl Shown for EraseReport {
             "members_done": self.members.done,
             "members_left": self.members.pending,
             "spool": self.spool.0,
+            "out_of_reach": self.out_of_reach,
         })
     }
 }
@@ -166,6 +169,9 @@ impl fmt::Display for EraseReport {
             writeln!(f, "member {member}")?;
         }
         writeln!(f, "spool: {}", self.spool.0)?;
+        for table in &self.out_of_reach {
+            writeln!(f, "table {table}, which erase does not reach: delete them by hand")?;
+        }
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
             (false, Outcome::DataLeft) => {
@@ -178,6 +184,9 @@ impl fmt::Display for EraseReport {
                 writeln!(f, "nothing of {id} is left on this replica")
             }
             (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
+            (true, Outcome::DataLeft) if self.is_sure => {
+                writeln!(f, "everything else of {id} is removed")
+            }
             (true, Outcome::DataLeft) if self.is_clean() => {
                 writeln!(
                     f,
@@ -358,6 +367,7 @@ async fn scan(
     let tables =
         clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
     let is_erased = erased.contains(&driver_id);
+    let out_of_reach = clickhouse.rows_out_of_reach(&driver_id).await?;
     Ok(EraseReport {
         driver_id,
         yes,
@@ -368,6 +378,7 @@ async fn scan(
         inserts,
         members,
         spool,
+        out_of_reach,
         is_sure: false,
     })
 }

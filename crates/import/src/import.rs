@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::args::ImportArgs;
 use super::files::{self, ClosedBatch, Counts};
 use super::known;
+use super::pause::Pause;
 use super::progress::{Bar, Progress, Resume};
 use super::summary::FileSummary;
 use milepost_clickhouse::ClickHouse;
@@ -154,15 +155,21 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         move || files::read_all(files, &config, &args, began, &progress, to_insert)
     });
     let (mut inserted, mut erased, mut known, mut counted_at) = (0, 0, 0, None);
-    let mut writer = patient(config);
+    let (mut writer, mut pause) = (patient(config), Pause::new());
     while let Some(ClosedBatch { mut batch, stored }) = closed.recv().await {
         let Some(clickhouse) = &clickhouse else { continue };
         if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_INTERVAL) {
-            wait_for_merges(clickhouse, &progress).await?;
+            wait_for_merges(clickhouse, &progress, &mut pause).await?;
             counted_at = Some(Instant::now());
         }
-        known +=
-            known::skip_known(clickhouse, &mut batch, config.clickhouse.insert_timeout).await?;
+        let timeout = config.clickhouse.insert_timeout;
+        known += loop {
+            match known::skip_known(clickhouse, &mut batch, timeout).await {
+                Ok(known) => break known,
+                Err(error) => pause.wait_or_fail(error).await?,
+            }
+        };
+        pause.reset();
         let fixes: Vec<_> = stored.iter().map(|(path, mark)| (path.clone(), mark.fixes)).collect();
         let written = insert(config, clickhouse, &mut writer, batch, &fixes).await?;
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
@@ -179,15 +186,25 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
 
 /// Waits until no partition of the tables has many parts, so that ClickHouse never delays a
 /// consumer that inserts at the same time.
-async fn wait_for_merges(clickhouse: &ClickHouse, progress: &Progress) -> Result<()> {
-    while clickhouse
-        .parts_of_fullest_partition()
-        .await
-        .context("cannot read system.parts, which says whether the import must wait")?
-        > PARTS_MAX
-    {
-        progress.waits_for_merges.store(true, Relaxed);
-        sleep(COUNT_INTERVAL).await;
+async fn wait_for_merges(
+    clickhouse: &ClickHouse,
+    progress: &Progress,
+    pause: &mut Pause,
+) -> Result<()> {
+    loop {
+        match clickhouse.parts_of_fullest_partition().await {
+            Ok(parts) if parts <= PARTS_MAX => {
+                pause.reset();
+                return Ok(());
+            }
+            Ok(_) => {
+                progress.waits_for_merges.store(true, Relaxed);
+                sleep(COUNT_INTERVAL).await;
+            }
+            Err(error) => pause
+                .wait_or_fail(error)
+                .await
+                .context("cannot read system.parts, which says whether the import must wait")?,
+        }
     }
-    Ok(())
 }

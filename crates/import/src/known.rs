@@ -5,9 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-
-use milepost_clickhouse::{ClickHouse, within};
+use milepost_clickhouse::{ClickHouse, Error, within};
 use milepost_core::batch::Batch;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
@@ -36,7 +34,7 @@ pub(super) async fn skip_known(
     clickhouse: &ClickHouse,
     batch: &mut Batch,
     timeout: Duration,
-) -> Result<u64> {
+) -> Result<u64, Error> {
     let without_seq = || batch.positions.iter().filter(|position| position.seq == 0);
     let drivers: BTreeSet<&str> =
         without_seq().map(|position| position.driver_id.as_str()).collect();
@@ -70,7 +68,7 @@ pub(super) async fn skip_known(
         .unbounded()
         .query_raw(&sql)
         .fetch::<(String, i64, i32, i32, u8)>()
-        .context(context)?;
+        .map_err(|error| clickhouse.failed(context, error))?;
     // If the batch has a fix twice, the stored row must have the fields of both.
     let mut batch_fields: HashMap<(&str, i64, i32, i32), u8> = HashMap::new();
     for fix in without_seq() {
@@ -79,7 +77,7 @@ pub(super) async fn skip_known(
     }
     let mut known = HashSet::new();
     while let Some((driver, ts, lat, lng, stored)) =
-        within(timeout, cursor.next()).await.context(context)?
+        within(timeout, cursor.next()).await.map_err(|error| clickhouse.failed(context, error))?
     {
         let fields = batch_fields.get(&(driver.as_str(), ts, lat, lng));
         if fields.is_some_and(|fields| fields & !stored == 0) {

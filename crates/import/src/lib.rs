@@ -27,6 +27,7 @@ mod kml;
 mod known;
 mod names;
 mod numbers;
+mod pause;
 mod plan;
 mod progress;
 mod read;

@@ -13,7 +13,7 @@ use anyhow::Result;
 use tokio::time::Instant;
 use tracing::info;
 
-use milepost_clickhouse::StoredReject;
+use milepost_clickhouse::{StoredReject, Written};
 use milepost_command::insert::{insert, patient};
 use milepost_command::{Shown, tables};
 use milepost_config::Config;
@@ -31,6 +31,8 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 pub struct Summary {
     rejects: u64,
     inserted: u64,
+    /// Positions that were left out because their driver is erased.
+    erased: u64,
     rejected_again: BTreeMap<Reason, u64>,
     /// Rejects of which only the beginning of the payload is stored.
     cut: u64,
@@ -38,13 +40,20 @@ pub struct Summary {
     without_row: u64,
 }
 
+impl Summary {
+    fn add(&mut self, written: Written) {
+        self.inserted += written.rows;
+        self.erased += written.erased;
+    }
+}
+
 impl Shown for Summary {
     fn json(&self) -> serde_json::Value {
-        let Self { rejects, inserted, rejected_again, cut, without_row } = self;
+        let Self { rejects, inserted, erased, rejected_again, cut, without_row } = self;
         let again: BTreeMap<_, _> =
             rejected_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
-            "rejects": rejects, "positions_inserted": inserted, "rejected_again": again, "truncated": cut,
+            "rejects": rejects, "positions_inserted": inserted, "erased": erased, "rejected_again": again, "truncated": cut,
             "without_row": without_row,
         })
     }
@@ -54,6 +63,9 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "rejects                   {:>10}", self.rejects)?;
         writeln!(f, "positions inserted        {:>10}", self.inserted)?;
+        if self.erased > 0 {
+            writeln!(f, "left out                  {:>10}   of erased drivers", self.erased)?;
+        }
         for (reason, count) in &self.rejected_again {
             writeln!(f, "rejected again            {count:>10}   {}", reason.name())?;
         }
@@ -96,8 +108,9 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
             if !batcher.fits_position(&position) || batcher.is_full() {
-                summary.inserted +=
-                    insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?.rows;
+                let written =
+                    insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?;
+                summary.add(written);
             }
             batcher.push_position(position, true, instant);
         }
@@ -106,7 +119,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
             info!(rejects = summary.rejects, inserted = summary.inserted, "replaying rejects");
         }
     }
-    summary.inserted += insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?.rows;
+    summary.add(insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?);
     Ok(summary)
 }
 

@@ -183,7 +183,11 @@ impl Channels {
         }
         for queue in &mut self.queues {
             queue.refill();
-            let waiting = i64::try_from(queue.waiting()).unwrap_or(i64::MAX);
+            // An event that a channel has taken from its queue waits until it is accepted.
+            let is_pending =
+                |undelivered: &&Undelivered| undelivered.pending.contains(&queue.channel);
+            let pending = self.undelivered.values().filter(is_pending).count();
+            let waiting = i64::try_from(queue.waiting().max(pending)).unwrap_or(i64::MAX);
             self.status.waiting.with_label_values(&[queue.channel.name()]).set(waiting);
         }
     }

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::publisher::connect;
@@ -146,28 +146,42 @@ struct Outage {
     channel: Channel,
     status: Arc<Status>,
     log: Throttle,
+    /// A failure was reported since the last success.
+    has_failed: bool,
     retry_after: Duration,
 }
 
 impl Outage {
     fn new(channel: Channel, status: Arc<Status>) -> Self {
-        Self { channel, status, log: Throttle::once(), retry_after: RETRY_PAUSE_MIN }
+        Self {
+            channel,
+            status,
+            log: Throttle::once(),
+            has_failed: false,
+            retry_after: RETRY_PAUSE_MIN,
+        }
     }
 
     /// Reports a failure, then waits until the next retry.
     async fn report_and_wait(&mut self, why: &str) {
-        let name = self.channel.name();
-        if self.log.allow(Instant::now()) {
-            warn!(to = name, why, "the channel does not accept events: they wait until it does");
-        }
-        self.status.health.set(name, vec![format!("{name}: {why}")]);
+        self.report(why);
         sleep(self.retry_after).await;
         self.retry_after = RETRY_PAUSE_MAX.min(self.retry_after * 2);
     }
 
+    /// Reports a failure. Logs the first one of an outage.
+    fn report(&mut self, why: &str) {
+        let name = self.channel.name();
+        if self.log.allow(Instant::now()) {
+            warn!(to = name, why, "the channel does not accept events: they wait until it does");
+        }
+        self.has_failed = true;
+        self.status.health.set(name, vec![format!("{name}: {why}")]);
+    }
+
     fn end(&mut self) {
         let name = self.channel.name();
-        if self.retry_after != RETRY_PAUSE_MIN {
+        if std::mem::take(&mut self.has_failed) {
             info!(to = name, "the channel accepts events again");
         }
         self.log.reset();
@@ -182,19 +196,21 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
     let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Client>, true);
+    // An attempt failed: a broker that was away may have restored an old save, session included.
+    let mut was_away = false;
     loop {
         let Some(address) = node else { return };
         let Some(publisher) = &mut connected else {
             match connect(&mqtt, address).await {
                 Ok((publisher, is_resumed)) => {
-                    if is_first || !is_resumed {
+                    if is_first || !is_resumed || was_away {
                         ends.retained_lost.send_modify(|times| *times += 1);
                     }
-                    (connected, is_first) = (Some(publisher), false);
+                    (connected, is_first, was_away) = (Some(publisher), false, false);
                     outage.end();
                 }
                 Err(error) => {
-                    node = nodes.next();
+                    (node, was_away) = (nodes.next(), true);
                     outage.report_and_wait(&format!("{address}: {}", error_chain(&error))).await;
                 }
             }
@@ -265,54 +281,108 @@ struct Post {
     event: Event,
     /// Time of the first attempt.
     since: Instant,
-    /// Time of the last attempt.
-    began: Instant,
+    /// Time of the next attempt.
+    next_at: Instant,
+    /// Pause after the next failure; [`RETRY_PAUSE_MIN`] before the first one.
+    pause: Duration,
+}
+
+/// Events that wait to be posted. An event that the webhook does not accept delays only the later
+/// events of its driver.
+#[derive(Default)]
+struct Posts {
+    waiting: VecDeque<Post>,
+    /// Drivers with an event that is being posted.
+    posting: HashSet<String>,
+}
+
+impl Posts {
+    /// Returns the first waiting event of each driver of which none is being posted, by position.
+    fn candidates(&self) -> impl Iterator<Item = (usize, &Post)> {
+        let mut seen = HashSet::new();
+        self.waiting.iter().enumerate().filter(move |(_, post)| {
+            let driver_id = post.event.driver_id.as_str();
+            seen.insert(driver_id) && !self.posting.contains(driver_id)
+        })
+    }
+
+    /// Removes and returns the first event whose time has come.
+    fn take_due(&mut self, now: Instant) -> Option<Post> {
+        let (at, _) = self.candidates().find(|(_, post)| post.next_at <= now)?;
+        self.waiting.remove(at)
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.candidates().map(|(_, post)| post.next_at).min()
+    }
+
+    /// Puts a post back that failed, before its driver's later events.
+    fn retry(&mut self, mut post: Post, now: Instant) {
+        post.next_at = now + post.pause;
+        post.pause = RETRY_PAUSE_MAX.min(post.pause * 2);
+        self.waiting.push_front(post);
+    }
+
+    /// Returns whether an event waits that the webhook did not accept.
+    fn has_failed(&self) -> bool {
+        self.waiting.iter().any(|post| post.pause != RETRY_PAUSE_MIN)
+    }
 }
 
 /// Posts events until their sender is dropped: several concurrently, but those of one driver in
-/// order.
+/// order. After a failure, one at a time until the webhook accepts one.
 pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
     let client: legacy::Client<Connector, Full<Bytes>> =
         legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
     let target = Arc::new((client, webhook));
-    let (mut outage, mut failed_at) = (Outage::new(Channel::Webhook, status), None);
-    let (mut waiting, mut posted, mut posts) =
-        (VecDeque::<Post>::new(), HashSet::new(), JoinSet::new());
+    let (mut outage, mut places) = (Outage::new(Channel::Webhook, status), WEBHOOK_POSTS_MAX);
+    let (mut posts, mut running) = (Posts::default(), JoinSet::new());
     loop {
-        while posts.len() < WEBHOOK_POSTS_MAX {
-            let is_next = |post: &Post| !posted.contains(&post.event.driver_id);
-            let next = waiting.iter().position(is_next).and_then(|at| waiting.remove(at));
-            let Some(mut post) = next else { break };
+        while running.len() < places
+            && let Some(post) = posts.take_due(Instant::now())
+        {
             if ends.is_erased(&post.event) {
                 continue;
             }
-            posted.insert(post.event.driver_id.clone());
-            post.began = Instant::now();
+            posts.posting.insert(post.event.driver_id.clone());
             let target = Arc::clone(&target);
-            posts.spawn(async move {
+            running.spawn(async move {
                 let (client, webhook) = &*target;
                 let answer = self::post(client, webhook, &post.event).await;
                 (post, answer)
             });
         }
+        // With all places taken, the next change is an answer.
+        let next_at = posts.next_at().filter(|_| running.len() < places);
+        let wake_at = next_at.unwrap_or_else(Instant::now);
         let (post, answer) = tokio::select! {
-            Some(ended) = posts.join_next() => ended.expect("a post neither panics nor is cancelled"),
-            order = ends.orders.recv(), if waiting.len() < WEBHOOK_WAITING_MAX => {
+            Some(ended) = running.join_next() => ended.expect("a post neither panics nor is cancelled"),
+            order = ends.orders.recv(), if posts.waiting.len() < WEBHOOK_WAITING_MAX => {
                 let now = Instant::now();
                 match order {
                     None => return,
-                    Some(Order::Publish(event)) => waiting.push_back(Post { event, since: now, began: now }),
+                    Some(Order::Publish(event)) => {
+                        let pause = RETRY_PAUSE_MIN;
+                        posts.waiting.push_back(Post { event, since: now, next_at: now, pause });
+                    }
                     Some(Order::Republish(_) | Order::Clear(_)) => {}
                 }
                 continue;
             }
+            () = sleep_until(wake_at.into()), if next_at.is_some() => continue,
         };
-        posted.remove(&post.event.driver_id);
+        posts.posting.remove(&post.event.driver_id);
         let id = post.event.id();
         match answer {
             Ok(()) => {
-                outage.end();
+                places = WEBHOOK_POSTS_MAX;
+                // While another event is refused, the log must not alternate at each retry.
+                if posts.has_failed() {
+                    outage.status.health.set(Channel::Webhook.name(), Vec::new());
+                } else {
+                    outage.end();
+                }
                 ends.answer(Channel::Webhook, id, true).await;
             }
             Err(Failure::Refused(why)) => {
@@ -328,13 +398,9 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 ends.answer(Channel::Webhook, id, false).await;
             }
             Err(Failure::Transient(why)) => {
-                // A post that began before the last failure is no evidence of a new one.
-                let is_first = failed_at.is_none_or(|at| post.began >= at);
-                waiting.push_front(post); // before its driver's later events
-                if is_first {
-                    outage.report_and_wait(&why).await;
-                    failed_at = Some(Instant::now());
-                }
+                outage.report(&why);
+                posts.retry(post, Instant::now());
+                places = 1;
             }
         }
     }
@@ -395,6 +461,54 @@ async fn post(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn post(driver_id: &str, ts: i64, now: Instant) -> Post {
+        let event = Event {
+            driver_id: driver_id.to_owned(),
+            kind: Kind::Entered,
+            fence: "depot".to_owned(),
+            ts,
+            seq: 0,
+            lat: 1.0,
+            lng: 2.0,
+            speed: None,
+            known_at: 0,
+        };
+        Post { event, since: now, next_at: now, pause: RETRY_PAUSE_MIN }
+    }
+
+    #[test]
+    fn refused_event_delays_only_later_events_of_its_driver() {
+        let now = Instant::now();
+        let mut posts = Posts::default();
+        let all = [("p", 1), ("p", 2), ("a", 1), ("a", 2), ("b", 1)];
+        posts.waiting.extend(all.map(|(driver_id, ts)| post(driver_id, ts, now)));
+        let refused = posts.take_due(now).unwrap();
+        assert_eq!((&*refused.event.driver_id, refused.event.ts), ("p", 1));
+        posts.retry(refused, now);
+        let mut due = Vec::new();
+        while let Some(post) = posts.take_due(now) {
+            due.push((post.event.driver_id.clone(), post.event.ts));
+        }
+        let names: Vec<_> = due.iter().map(|(id, ts)| (&**id, *ts)).collect();
+        assert_eq!(names, [("a", 1), ("a", 2), ("b", 1)]);
+        assert_eq!(posts.next_at(), Some(now + RETRY_PAUSE_MIN));
+        assert!(posts.has_failed());
+        let again = posts.take_due(now + RETRY_PAUSE_MIN).unwrap();
+        assert_eq!((again.event.ts, again.pause), (1, 2 * RETRY_PAUSE_MIN));
+    }
+
+    #[test]
+    fn events_of_a_driver_are_posted_one_after_the_other() {
+        let now = Instant::now();
+        let mut posts = Posts::default();
+        posts.waiting.extend([("a", 1), ("a", 2)].map(|(id, ts)| post(id, ts, now)));
+        let first = posts.take_due(now).unwrap();
+        posts.posting.insert(first.event.driver_id.clone());
+        assert!(posts.take_due(now).is_none() && posts.next_at().is_none());
+        posts.posting.clear();
+        assert_eq!(posts.take_due(now).unwrap().event.ts, 2);
+    }
 
     #[test]
     fn fence_name_is_one_topic_level() {

@@ -253,20 +253,22 @@ impl Events {
             known = known.len(),
             "watching"
         );
+        let unposted = match self.config.webhook {
+            Some(_) => EventStore(&self.clickhouse).unposted_before(since).await?,
+            None => 0,
+        };
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));
+        // Nothing below may fail: a repeated start would deliver the events again.
         self.channels.resume(before, known);
-        if self.config.webhook.is_some() {
-            let unposted = EventStore(&self.clickhouse).unposted_before(since).await?;
-            if unposted > 0 {
-                let to = Channel::Webhook.name();
-                warn!(
-                    to,
-                    events = unposted,
-                    "events older than a quarter of an hour, of the last two days, were never posted: they are only in the table"
-                );
-                self.status.dropped.with_label_values(&[to]).inc_by(unposted);
-            }
+        if unposted > 0 {
+            let to = Channel::Webhook.name();
+            warn!(
+                to,
+                events = unposted,
+                "events older than a quarter of an hour, of the last two days, were never posted: they are only in the table"
+            );
+            self.status.dropped.with_label_values(&[to]).inc_by(unposted);
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Sequence {
             Some(0) => 0,
             // The device's counter was reset; the numbers missing before the reset stay missing.
             Some(RESET_JUMP_MIN..) => self.restart(seq, ts),
-            None if !self.is_of_earlier_run(ts) && self.fill(seq) => -1,
+            None if self.is_of_this_run(ts) && self.fill(seq) => -1,
             None if ts > self.highest_ts => self.restart(seq, ts),
             None => 0,
         }
@@ -85,8 +85,10 @@ impl Sequence {
         0
     }
 
-    fn is_of_earlier_run(&self, ts: i64) -> bool {
-        ts / 1_000 < i64::from(self.run_began_s)
+    /// Returns whether a fix with a lower number than the highest one belongs to the current run. A
+    /// newer fix with a lower number shows that the counter was reset.
+    fn is_of_this_run(&self, ts: i64) -> bool {
+        ts <= self.highest_ts && ts / 1_000 >= i64::from(self.run_began_s)
     }
 
     /// Removes the number from the gaps. Returns whether it was missing.

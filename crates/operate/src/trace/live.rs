@@ -86,6 +86,11 @@ pub async fn follow(
             ping_at = now + PING_EVERY;
         }
         if !waiting.is_empty() && (now >= query_at || now >= until) {
+            // The message's own lines must not wait for the server's answer, or be lost with it.
+            if !print(&std::mem::take(&mut lines))? {
+                probe.leave().await;
+                return Ok(());
+            }
             lines += &outcomes(&clickhouse, &driver_id, &mut waiting).await?;
             query_at = now + QUERY_EVERY;
         }

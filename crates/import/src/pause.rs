@@ -1,0 +1,52 @@
+//! Repeats the queries of an import that stand between its inserts.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::time::sleep;
+use tracing::warn;
+
+use milepost_clickhouse::Error;
+use milepost_core::delivery::retry;
+use milepost_core::error_chain;
+use milepost_core::throttle::Reasons;
+
+/// Interval between log lines with the same reason.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// Pauses before a query is repeated: like inserts, the queries between them are repeated until
+/// ClickHouse answers, unless its answer is an error that stays.
+pub(super) struct Pause {
+    failures: u32,
+    log: Reasons,
+    jitter: fastrand::Rng,
+}
+
+impl Pause {
+    pub(super) fn new() -> Self {
+        let log = Reasons::every(LOGGED_EVERY);
+        Self { failures: 0, log, jitter: fastrand::Rng::new() }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Waits until the next attempt is due. Each reason is logged, at most once a minute.
+    ///
+    /// # Errors
+    /// Returns the error if it is permanent.
+    pub(super) async fn wait_or_fail(&mut self, error: Error) -> Result<()> {
+        if !error.may_succeed_on_retry() {
+            return Err(error.into());
+        }
+        self.failures += 1;
+        let delay = retry::delay(self.failures, &mut self.jitter);
+        let why = error_chain(&error);
+        if self.log.allow(&why, Instant::now()) {
+            warn!(failures = self.failures, retry_in = ?delay, error = why, "a query failed");
+        }
+        sleep(delay).await;
+        Ok(())
+    }
+}
