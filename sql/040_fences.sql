@@ -18,5 +18,5 @@ CREATE TABLE IF NOT EXISTS {database}.fences{on_cluster}
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY (name, valid_from)
-SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
+SETTINGS {no_tokens}, fsync_after_insert = 1, fsync_part_directory = 1
 COMMENT 'Geofences, written by `milepost fences`. Read with FINAL'

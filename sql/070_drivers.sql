@@ -12,5 +12,5 @@ CREATE TABLE IF NOT EXISTS {database}.drivers{on_cluster}
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY driver_id
-SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
+SETTINGS {no_tokens}, fsync_after_insert = 1, fsync_part_directory = 1
 COMMENT 'Names and groups of drivers, inserted by the operator. Read with FINAL'

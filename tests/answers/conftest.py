@@ -157,7 +157,7 @@ def migrated(url: str) -> Database:
 
 
 # The tables that are emptied for each test.
-TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects", "trip_rules")
+TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects", "trip_rules", "drivers")
 
 
 @pytest.fixture(scope="session")

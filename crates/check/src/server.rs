@@ -7,7 +7,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::inserts;
-use super::replicas::{self, setting};
+use super::replicas::{self, TABLES_WITHOUT_WINDOW, setting};
 use super::report::Report;
 use super::shards;
 use milepost_clickhouse::{ClickHouse, Error, FieldChanges, migration_names};
@@ -366,7 +366,7 @@ fn durability(
         } else {
             "non_replicated_deduplication_window"
         };
-        if is_below(window, WINDOW_MIN) {
+        if !TABLES_WITHOUT_WINDOW.contains(&name.as_str()) && is_below(window, WINDOW_MIN) {
             windows.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
         let syncs_nothing = !replicated

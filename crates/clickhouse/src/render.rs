@@ -7,6 +7,7 @@
 //! | `{on_cluster}` | nothing | ` ON CLUSTER '…'`, if `clickhouse.cluster` is set |
 //! | `{engine:ReplacingMergeTree}` | `ReplacingMergeTree` | its replicated form, with its path in Keeper |
 //! | `{tokens}` | the setting for how many insert tokens the table remembers | the settings of a replicated table for their number and age |
+//! | `{no_tokens}` | the setting with which the table remembers no insert tokens | the same of a replicated table |
 //! | `{retention:positions, toDateTime(ts)}` | when rows expire, by `clickhouse.retention` | the same |
 //! | `{policy}` | the storage policy of `clickhouse.retention`, and a comma, if one is configured | the same |
 //! | `{shards}` before a statement | leaves the statement out | keeps it where `clickhouse.shards` is true |
@@ -39,6 +40,9 @@ const TOKENS: &str = "non_replicated_deduplication_window = 10000";
 /// than milepost retries a batch with one token.
 const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
+/// Settings of tables that people write with INSERT: the same text may be inserted again.
+const NO_TOKENS: &str = "non_replicated_deduplication_window = 0";
+const REPLICATED_NO_TOKENS: &str = "replicated_deduplication_window = 0";
 const RETENTION: &str = "{retention:";
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
 
@@ -172,6 +176,8 @@ impl Layout {
             }
             "tokens" if self.config.replication == Replication::None => TOKENS.to_owned(),
             "tokens" => REPLICATED_TOKENS.to_owned(),
+            "no_tokens" if self.config.replication == Replication::None => NO_TOKENS.to_owned(),
+            "no_tokens" => REPLICATED_NO_TOKENS.to_owned(),
             unknown => panic!("{}: there is no placeholder {{{unknown}}}", migration.name),
         }
     }

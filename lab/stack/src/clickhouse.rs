@@ -137,6 +137,7 @@ fn render_statements(template: &str, database: &str) -> Result<Vec<String>> {
                 ("shown", _) => filled += &shown,
                 ("shown_names", _) => filled += &names.join(", "),
                 ("tokens", _) => filled += "non_replicated_deduplication_window = 10000",
+                ("no_tokens", _) => filled += "non_replicated_deduplication_window = 0",
                 ("engine", engine) => filled += engine,
                 ("retention", argument) => {
                     let time = argument.split_once(", ").map_or(argument, |(_, time)| time);

@@ -1,0 +1,16 @@
+-- Tables that people write with INSERT: a value may return to an earlier one. With a deduplication window, ClickHouse would drop the second
+-- INSERT of the same text without an error, because the default of written_at is not part of what it compares. A retried insert of
+-- `milepost fences import` only repeats a row.
+ALTER TABLE {database}.fences{on_cluster} MODIFY SETTING {no_tokens};
+
+ALTER TABLE {database}.drivers{on_cluster} MODIFY SETTING {no_tokens};
+
+ALTER TABLE {database}.trip_rules{on_cluster} MODIFY SETTING {no_tokens};
+
+-- A limit outside these ranges would make the roll-up of the whole fleet fail, or find no stops.
+ALTER TABLE {database}.trip_rules{on_cluster}
+    ADD CONSTRAINT IF NOT EXISTS limits CHECK
+        (speed_max IS NULL OR speed_max BETWEEN 0.5 AND 400) AND (radius_m IS NULL OR radius_m BETWEEN 1 AND 10000)
+        AND (stop_s IS NULL OR stop_s BETWEEN 45 AND 86400) AND (trip_m IS NULL OR trip_m BETWEEN 0 AND 100000)
+        AND (trip_s IS NULL OR trip_s BETWEEN 0 AND 86400) AND (spike_s IS NULL OR spike_s BETWEEN 0 AND 3600)
+        AND (acc_max IS NULL OR acc_max BETWEEN 1 AND 100000)
