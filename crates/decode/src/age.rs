@@ -169,7 +169,7 @@ fn too_old(
 
 /// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
 /// of UTC.
-const EPOCHS: [(i64, &str); 4] = [
+pub(super) const EPOCHS: [(i64, &str); 4] = [
     (631_065_600, "from 1989-12-31, as Garmin's FIT does"),
     (978_307_200, "from 2001, as Apple's clocks do"),
     (315_964_800 - 18, "from 1980-01-06, as GPS does"),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::unit::TimeUnit;
@@ -130,6 +130,34 @@ impl fmt::Display for Scalar<'_> {
             Self::Other(kind) => f.write_str(kind),
         }
     }
+}
+
+/// Returns the first 256 members of an object with their names; repeated names are not merged.
+pub(super) fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
+    struct Members<'m, 'a>(&'m mut Vec<(String, Scalar<'a>)>);
+    impl<'de> Visitor<'de> for Members<'_, 'de> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<Text<'de>>()? {
+                if self.0.len() < 256 {
+                    self.0.push((key.0.into_owned(), map.next_value()?));
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut found = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    // Keep the members that were found before an error.
+    let _ = deserializer.deserialize_map(Members(&mut found));
+    found
 }
 
 /// Returns the elements of an array, and their number. They are raw JSON, so an invalid element

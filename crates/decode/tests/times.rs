@@ -372,3 +372,129 @@ fn bignum_in_cbor_is_a_number() {
     // Other byte strings count as null.
     assert_eq!(fix(&[0x44, 0x6b, 0x09, 0x46, 0x90]).lacking.undated, 1);
 }
+
+/// Returns an undated fix of milepost's own format with these members.
+fn own_fix(members: &str) -> String {
+    format!(r#"{{"lat":52.5,"lng":13.4,{members}}}"#)
+}
+
+#[test]
+fn recent_time_under_any_name_rejects_the_fix() {
+    let own = format_called("milepost");
+    let mapping = mapped_source(fields(TimeUnit::Seconds));
+    for name in [
+        "ts_ms",
+        "gps_ts",
+        "fix_ts",
+        "unix",
+        "dt",
+        "tm",
+        "sec",
+        "created",
+        "recorded",
+        "moment",
+        "datum",
+        "zeit",
+        "hora",
+        "last_seen",
+        "fixed_on",
+        "rx",
+        "event_time",
+        "sentAt",
+        "lastUpdate",
+        "rtc",
+        "isotst",
+    ] {
+        for value in [
+            "1795770000",
+            "1795770000123",
+            "1795769000.5",
+            "\"2026-11-27T08:00:00Z\"",
+            "\"27/11/2026 09:00:00\"",
+            "\"1795770000\"",
+            "1795770000123456789",
+        ] {
+            let payload = own_fix(&format!(r#""{name}":{value}"#));
+            for source in [&own, &mapping] {
+                assert_refused(source, &payload, &format!("but {name} is "));
+                assert_refused(source, &payload, "a format without ts stores the time of receipt");
+            }
+        }
+    }
+    for members in [
+        r#""fix":{"at":1795770000}"#,
+        r#""header":{"x":1795770000}"#,
+        r#""stamp":{"sec":1795770000,"nanosec":5}"#,
+        // GPS time: seconds since 1980.
+        r#""gpsTime":1479805218"#,
+        // Twelve digits.
+        r#""dt":271126085900"#,
+    ] {
+        assert_refused(&own, &own_fix(members), "there is no ts, but ");
+    }
+    // A format without a time keeps the time of receipt, whatever the payload has.
+    let timeless = mapped_source(Fields { ts: None, ..fields(TimeUnit::Seconds) });
+    assert_undated(&timeless, &own_fix(r#""created":1795770000,"hour":9,"minute":0"#));
+}
+
+#[test]
+fn older_time_rejects_the_fix_under_a_name_of_a_time() {
+    let mapping = mapped_source(fields(TimeUnit::Seconds));
+    for name in ["gps_ts", "eventTime", "updated_at", "gps_utc", "msgTimestamp", "recordedat"] {
+        for source in [&format_called("milepost"), &mapping] {
+            for value in ["1795000000", "\"2026-11-20 08:00:00\""] {
+                assert_refused(source, &own_fix(&format!(r#""{name}":{value}"#)), name);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_times_and_numbers_leave_the_fix_undated() {
+    for source in [format_called("milepost"), mapped_source(fields(TimeUnit::Seconds))] {
+        for members in [
+            r#""expires_at":1795773600"#,
+            r#""valid_until":"2026-11-27T12:00:00Z""#,
+            r#""bootTime":1795760000"#,
+            r#""build_time":"2026-11-27T02:00:00Z""#,
+            r#""last_update_check":1795760000"#,
+            r#""eta":"2026-11-27T10:00:00Z""#,
+            r#""trip_start":"2026-11-27T08:00:00Z""#,
+            r#""next_report":1795770600"#,
+            r#""id":1795770000,"msgId":"1795770000","seq_nonce":1795770000"#,
+            r#""imei":"356307042441013","iccid":"8949020000012345678","mac":187723572702975"#,
+            r#""speed":12.5,"batt":3971,"odometer":1795770,"temp":21.5,"fw":"2.4.1""#,
+            r#""uptime":"10:15:07","drive_time":"01:23:45","moving_time":5025"#,
+            r#""purchase_date":"2024-05-01","lastService":"2026-05-01 10:00:00""#,
+            r#""hours":1234,"minutes":30,"week":47,"day":3"#,
+            r#""year":2000,"month":1,"day":1,"hour":0,"minute":0"#,
+            r#""device":"123456","gps":"3D","fix":3"#,
+        ] {
+            assert_undated(&source, &own_fix(members));
+        }
+    }
+}
+
+#[test]
+fn time_in_parts_rejects_the_fix() {
+    let own = format_called("milepost");
+    for (members, detail) in [
+        (r#""hour":9,"minute":0"#, "hour is 9, a part of a time"),
+        (r#""gps_hour":9,"gps_min":0,"gps_sec":10"#, "gps_hour is 9, a part"),
+        (r#""year":2026,"month":11,"day":27,"hour":9,"minute":0"#, "year is 2026, a part"),
+        (r#""year":26,"month":11,"day":27"#, "year is 26, a part"),
+        (r#""date":"2026-11-27""#, "date is 2026-11-27, a part"),
+        (r#""date":"271126","clock":"090000.00""#, "clock is the time of day 090000.00"),
+        (r#""date":"271126","utc":90000"#, "date is 271126, a part"),
+        (r#""fecha":"27/11/2026","hora":"9:00:00""#, "hora is the time of day 9:00:00"),
+        (r#""datum":"27.11.2026","zeit":"09:00""#, "zeit is the time of day"),
+        (r#""d":"2026-11-27","t":"09:00:00""#, "t is the time of day"),
+        (r#""gps_date":20261127,"gps_clock":"09:00:00""#, "gps_clock is the time of day"),
+        (r#""week":2446,"tow":464428"#, "week is 2446, a part"),
+        (r#""gps_week":398,"gps_sow":464428"#, "gps_week is 398, a part"),
+        (r#""week":2446,"tow":464428000"#, "week is 2446, a part"),
+    ] {
+        assert_refused(&own, &own_fix(members), detail);
+        assert_refused(&mapped_source(fields(TimeUnit::Seconds)), &own_fix(members), detail);
+    }
+}
