@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 
+use memchr::memmem;
+
 use super::driver::Driver;
-use super::hemisphere::{hemisphere, normalised, says_negative};
-use super::json::{Scalar, members};
+use super::hemisphere::{coordinate, hemisphere, normalised, says_negative};
+use super::json::{Scalar, members, number};
 use super::keep::{Keep, Origin, Value, visit_values};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
@@ -58,6 +60,54 @@ fn distance_is_small(a: &str, b: &str) -> bool {
         }
     }
     row[b.len()] <= 2
+}
+
+/// Checks a message without a position for one that the format does not read.
+///
+/// # Errors
+/// The message has numbers that are named lat and lng, and not both 0. `remedy` ends the error.
+#[cold]
+pub(super) fn refuse_unread_position(json: &str, remedy: &str) -> Result<(), Refusal> {
+    /// Names of the objects in which a position counts. Others, such as `home`, hold other places.
+    const PARENTS: [&str; 14] = [
+        "values",
+        "state",
+        "reported",
+        "properties",
+        "data",
+        "gps",
+        "gnss",
+        "fix",
+        "geo",
+        "position",
+        "pos",
+        "location",
+        "loc",
+        "coords",
+    ];
+    let has = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
+    if !["lat", "Lat", "LAT"].into_iter().any(has) {
+        return Ok(());
+    }
+    let mut found = [None, None];
+    visit_values(json.as_bytes(), &[], &mut |path, value| {
+        let mut names = path.rsplit('/').map(normalised);
+        let name = names.next().unwrap_or_default();
+        if let Value::Scalar(text) = value
+            && let Some(n) = coordinate(name.strip_prefix("gps").unwrap_or(&name))
+            && names.all(|name| PARENTS.contains(&&*name))
+            && let Some(degrees) = number(text).and_then(|number| number.as_f64())
+        {
+            found[n] = Some((path.to_owned(), degrees));
+        }
+    });
+    match found {
+        [Some((lat, y)), Some((lng, x))] if (y, x) != (0.0, 0.0) => refuse(
+            Reason::MissingField,
+            format!("{lat:.60} is {y} and {lng:.60} is {x}, which are not read: {remedy}"),
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Like [`hemisphere`], for the path of a member. The member's name may contain a `/`, as `N/S`

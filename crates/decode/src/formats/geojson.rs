@@ -104,6 +104,7 @@ pub(super) fn read(
         }
     }
     if geometry.is_missing() {
+        names::refuse_unread_position(json, "geometry is null: send them as its coordinates")?;
         points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
         return Ok(());
     }

@@ -216,6 +216,9 @@ impl Mapping {
         if let Some(more) = &fields.more
             && let Some(kind) = more.apply(&mut found, read_number)?
         {
+            if kind == Ignored::Telemetry {
+                names::refuse_unread_position(json, "map them as lat and lng in [formats.NAME]")?;
+            }
             points.ignore(kind);
             return Ok(());
         }

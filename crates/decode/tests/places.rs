@@ -1,0 +1,160 @@
+//! Tests that no fix is stored at a wrong place or dropped, although its payload states the right
+//! place.
+
+use std::sync::Arc;
+
+use milepost_decode::formats::{Fields, Format, Mapping, More, shipped};
+use milepost_decode::position::Timestamp;
+use milepost_decode::{
+    Decoded, Decoder, Driver, Keep, Limits, Message, Pointer, Source, SpeedUnit, Template, TimeUnit,
+};
+
+/// 2026-11-27T09:00:10Z.
+const NOW_MS: i64 = 1_795_770_010_000;
+
+fn source(format: Format) -> Source {
+    Source::new("in/+", Driver::Topic(Template::first()), format, Keep::Nothing)
+}
+
+fn format_called(name: &str) -> Source {
+    source(match name {
+        "milepost" => Format::Milepost,
+        "geojson" => Format::GeoJson(SpeedUnit::MetresPerSecond),
+        _ => {
+            let mapping = shipped(name, Some(SpeedUnit::MetresPerSecond)).expect("a known name");
+            Format::Mapped(Arc::new(mapping))
+        }
+    })
+}
+
+fn pointer(text: &str) -> Pointer {
+    Pointer::new(text).expect("well formed")
+}
+
+/// Returns a mapping with the pointers `/lat`, `/lng` and `/ts`.
+fn mapping(more: More) -> Source {
+    source(Format::Mapped(Arc::new(Mapping::new(Fields {
+        points: None,
+        lat: pointer("/lat"),
+        lng: pointer("/lng"),
+        ts: Some((pointer("/ts"), TimeUnit::BySize)),
+        speed: None,
+        heading: None,
+        alt: None,
+        acc: None,
+        seq: None,
+        driver: None,
+        more: Some(Box::new(more)),
+    }))))
+}
+
+/// Decodes a payload with both parsers, which must agree.
+fn decode(source: &Source, payload: &str) -> Decoded {
+    let decoder = Decoder::new(std::slice::from_ref(source), Limits::default());
+    let by = |decoder: Decoder| {
+        let mut decoded = Decoded::default();
+        let message = Message::new(b"in/d7", payload.as_bytes());
+        decoder.decode(message, Timestamp::from_unix_ms(NOW_MS), &mut decoded);
+        decoded
+    };
+    let (plain, other) = (by(decoder.clone()), by(decoder.by_serde_json()));
+    assert_eq!(plain.positions, other.positions, "{payload}");
+    assert_eq!(plain.rejects, other.rejects, "{payload}");
+    plain
+}
+
+/// Asserts that the payload is rejected with this reason and a detail that contains `message`.
+#[track_caller]
+fn assert_refused(source: &Source, payload: &str, reason: &str, message: &str) {
+    let decoded = decode(source, payload);
+    assert!(decoded.positions.is_empty(), "{payload}: {decoded:?}");
+    let [reject] = &decoded.rejects[..] else { panic!("{payload}: {decoded:?}") };
+    assert_eq!(reject.reason.name(), reason, "{payload}: {}", reject.detail);
+    assert!(reject.detail.contains(message), "{payload}: {}", reject.detail);
+}
+
+/// Asserts that the payload is one fix at this place.
+#[track_caller]
+fn assert_place(source: &Source, payload: &str, [lat, lng]: [f64; 2]) {
+    let decoded = decode(source, payload);
+    let [fix] = &decoded.positions[..] else { panic!("{payload}: {decoded:?}") };
+    let found = [fix.lat.e7(), fix.lng.e7()].map(|units| f64::from(units) / 1e7);
+    assert!((found[0] - lat).abs() < 1e-6 && (found[1] - lng).abs() < 1e-6, "{payload}: {found:?}");
+}
+
+#[track_caller]
+fn assert_ignored(source: &Source, payload: &str, kind: &str) {
+    let decoded = decode(source, payload);
+    let kinds: Vec<&str> = decoded.ignored.iter().map(|kind| kind.name()).collect();
+    assert_eq!((kinds, decoded.rejects.len()), (vec![kind], 0), "{payload}: {decoded:?}");
+}
+
+#[test]
+fn position_under_other_names_is_not_ignored_as_telemetry() {
+    let thingsboard = format_called("thingsboard");
+    for values in [
+        r#""lat":52.5,"lon":13.4"#,
+        r#""Latitude":52.5,"Longitude":13.4"#,
+        r#""LAT":"52.5","LNG":"13.4""#,
+        r#""gps":{"latitude":52.5,"longitude":13.4}"#,
+        r#""gps_lat":52.5,"gps_lon":13.4,"temp":21"#,
+    ] {
+        let message = "which are not read: format thingsboard reads latitude and longitude";
+        let payload = format!(r#"{{"ts":1795770000123,"values":{{{values}}}}}"#);
+        assert_refused(&thingsboard, &payload, "missing_field", message);
+        assert_refused(&thingsboard, &format!("{{{values}}}"), "missing_field", message);
+    }
+    for values in [
+        r#""temperature":21.5"#,
+        r#""latency":5,"longest":7,"platform":"y""#,
+        r#""lat":0,"lon":0.0"#,
+        r#""lat":null,"lon":null"#,
+        r#""home":{"lat":52.5,"lng":13.4}"#,
+        r#""lat":52.5,"mode":"LONG""#,
+        r#""x":0.1,"y":-0.2,"z":9.8"#,
+    ] {
+        let payload = format!(r#"{{"ts":1795770000123,"values":{{{values}}}}}"#);
+        assert_ignored(&thingsboard, &payload, "telemetry");
+    }
+    let teltonika = format_called("teltonika");
+    for position in [r#""lat":52.5,"lng":13.4"#, r#""latitude":52.5,"longitude":13.4"#] {
+        let payload = format!(r#"{{"state":{{"reported":{{"ts":1795770000123,{position}}}}}}}"#);
+        assert_refused(&teltonika, &payload, "missing_field", "format teltonika reads latlng");
+    }
+    assert_ignored(
+        &teltonika,
+        r#"{"state":{"reported":{"ts":1795770000123,"66":12}}}"#,
+        "telemetry",
+    );
+    let geojson = format_called("geojson");
+    let feature = |properties: &str| {
+        format!(r#"{{"type":"Feature","geometry":null,"properties":{{{properties}}}}}"#)
+    };
+    let message = "geometry is null: send them as its coordinates";
+    let payload = feature(r#""latitude":52.5,"longitude":13.4"#);
+    assert_refused(&geojson, &payload, "missing_field", message);
+    assert_ignored(&geojson, &feature(r#""name":"later""#), "no_fix");
+    let lacking = mapping(More { may_lack_position: true, ..More::default() });
+    let message = "map them as lat and lng in [formats.NAME]";
+    assert_refused(&lacking, r#"{"gps":{"lat":52.5,"lon":13.4}}"#, "missing_field", message);
+    assert_ignored(&lacking, r#"{"batt":5,"lat":null,"lng":null}"#, "telemetry");
+}
+
+#[test]
+fn marks_of_degrees_decide_their_units() {
+    let numbers = mapping(More::default());
+    let fix = |lat: &str| format!(r#"{{"lat":{lat:?},"lng":"1°05'.50W","ts":1795770000}}"#);
+    for (lat, degrees) in [
+        ("50°47'.32N", 50.788_667),
+        ("50°47.32'N", 50.788_667),
+        ("50 47 .32 N", 50.788_667),
+        ("50°.5N", 50.5),
+        ("50°47'19.2\"N", 50.788_667),
+        ("50°47'19.2''N", 50.788_667),
+    ] {
+        assert_place(&numbers, &fix(lat), [degrees, -1.091_667]);
+    }
+    for lat in ["33°56\"S", "26'S", "50'30\"N", "50°47\"N"] {
+        assert_refused(&numbers, &fix(lat), "wrong_type", "lat is");
+    }
+}
