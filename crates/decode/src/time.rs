@@ -10,7 +10,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 use super::date_words::{in_english, is_abbreviation, month, numeric_date, zone_example};
-use super::patterns::patterns;
+use super::patterns::{patterns, with_leading_zero};
 use crate::position::Timestamp;
 
 /// A time zone: one of IANA's database such as `Europe/Berlin`, or a fixed offset.
@@ -158,6 +158,7 @@ impl Local {
 
     fn parse_by_pattern(&self, text: &str, pattern: &str) -> Result<i64, String> {
         let invalid = |error: jiff::Error| format!("\"{text}\" is not {pattern}: {error}");
+        let text = &*with_leading_zero(text, pattern)?;
         let parts = BrokenDownTime::parse(pattern, text).map_err(invalid)?;
         if parts.offset().is_some() || parts.timestamp().is_some() {
             return parts.to_timestamp().map(jiff::Timestamp::as_millisecond).map_err(invalid);

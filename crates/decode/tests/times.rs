@@ -498,3 +498,48 @@ fn time_in_parts_rejects_the_fix() {
         assert_refused(&mapped_source(fields(TimeUnit::Seconds)), &own_fix(members), detail);
     }
 }
+
+#[test]
+fn digits_that_lost_their_leading_zero_are_the_same_time() {
+    let source = |pattern: &str| {
+        let pattern = Some(Local::check_pattern(pattern).expect("a pattern"));
+        let more = More {
+            date: Some(pointer("/date")),
+            local: Some(Arc::new(Local { zone: Some(Zone::utc()), pattern })),
+            ..More::default()
+        };
+        mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Pattern) })
+    };
+    for (pattern, time, seconds) in [
+        ("%d%m%y %H%M%S", "11507", Ok(-7 * 3_600 - 44 * 60 - 53)),
+        ("%d%m%y %H%M%S", "\"011507\"", Ok(-7 * 3_600 - 44 * 60 - 53)),
+        ("%d%m%y %H%M", "859", Ok(-60)),
+        ("%d%m%y %H%M%S%2f", "8595900", Ok(-1)),
+        ("%d%m%y %H%M%S", "1507", Err("\"1507\" has lost leading zeros")),
+        ("%d%m%y %H%M%S%f", "1150300", Err("\"1150300\" has lost leading zeros")),
+    ] {
+        let payload = own_fix(&format!(r#""date":271126,"ts":{time}"#));
+        match seconds {
+            Ok(seconds) => {
+                let decoded = decode(&source(pattern), &payload);
+                let times: Vec<_> = decoded.positions.iter().map(|fix| fix.ts.unix_ms()).collect();
+                assert_eq!(times, [1_795_770_000_000 + seconds * 1_000], "{pattern} {time}");
+            }
+            Err(message) => assert_refused(&source(pattern), &payload, message),
+        }
+    }
+    // Without a pattern, a JSON number of four digits may be hhmm, or mmss after midnight.
+    let more = More {
+        date: Some(pointer("/date")),
+        local: Some(Arc::new(Local { zone: Some(Zone::utc()), pattern: None })),
+        ..More::default()
+    };
+    let by_form = mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Rfc3339) });
+    let fix = |time: &str| own_fix(&format!(r#""date":"2026-11-27","ts":{time}"#));
+    for time in ["\"0859\"", "\"08:59\"", "\"085900\""] {
+        assert_eq!(decode(&by_form, fix(time)).positions.len(), 1, "{time}");
+    }
+    for time in ["1507", "85900"] {
+        assert_refused(&by_form, &fix(time), "has lost leading zeros: send it as text");
+    }
+}

@@ -140,6 +140,16 @@ impl More {
                 (date, Scalar::Missing) => {
                     return refuse(Reason::BadTs, format!("the date {date} has no time of day"));
                 }
+                // `1507` may be 15:07 or 00:15:07. A pattern decides, and restores a zero.
+                (_, ts @ Scalar::Integer(..100_000)) if !self.has_pattern() => {
+                    return refuse(
+                        Reason::BadTs,
+                        format!(
+                            "the time of day {ts} is a number, which has lost leading zeros: send \
+                             it as text, or give a pattern such as ts_unit = \"%Y-%m-%d %H%M%S\""
+                        ),
+                    );
+                }
                 _ => {}
             }
             found[TS] = Scalar::Text(format!("{} {}", text(&found[DATE]), text(&found[TS])).into());
@@ -149,6 +159,10 @@ impl More {
 }
 
 impl More {
+    fn has_pattern(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| local.pattern.is_some())
+    }
+
     /// Rejects plain degrees if the unit is one of large integers, such as 1e-7 deg, or
     /// `ddmm.mmmm`: the fix would lie next to 0, 0.
     fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
