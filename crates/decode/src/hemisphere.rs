@@ -51,6 +51,14 @@ pub(super) fn coordinate(name: &str) -> Option<usize> {
     COORDINATES.iter().position(|names| names.contains(&&*name))
 }
 
+/// Returns whether a name is that of a coordinate and one of `ends`, such as `lat_min`.
+pub(super) fn is_coordinate_with(name: &str, ends: &[&str]) -> bool {
+    let name = normalised(name);
+    let name = name.strip_prefix("gps").unwrap_or(&name);
+    let end = |field: &&str| name.strip_prefix(field).is_some_and(|end| ends.contains(&end));
+    COORDINATES.iter().any(|names| names.iter().any(end))
+}
+
 /// Returns whether a member in the object of a coordinate has the name of a hemisphere, such as
 /// `dir` in `"lat":{"deg":33.5,"dir":"S"}`.
 pub(super) fn is_hemisphere_of_parent(name: &str) -> bool {

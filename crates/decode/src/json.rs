@@ -49,6 +49,19 @@ impl Scalar<'_> {
         self.as_number().map(Number::as_f64)
     }
 
+    /// Returns whether this is a number without a fraction. Rejects most decimals by their last
+    /// digit, without a division.
+    #[inline]
+    pub(super) fn is_whole(&self) -> bool {
+        let may_be_whole = match self {
+            Self::Integer(_) => return true,
+            Self::Number(Number::Decimal { digits, .. }) => digits % 10 == 0,
+            Self::Number(Number::Float(_)) => true,
+            Self::Missing | Self::Text(_) | Self::Other(_) => false,
+        };
+        may_be_whole && self.as_f64().is_some_and(|number| number.fract() == 0.0)
+    }
+
     pub(super) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

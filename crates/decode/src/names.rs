@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use memchr::memmem;
 
 use super::driver::Driver;
-use super::hemisphere::{coordinate, hemisphere, normalised, says_negative};
+use super::hemisphere::{coordinate, hemisphere, is_coordinate_with, normalised, says_negative};
 use super::json::{Scalar, members, number};
 use super::keep::{Keep, Origin, Value, visit_values};
 use super::refusal::{Refusal, refuse};
@@ -107,6 +107,53 @@ pub(super) fn refuse_unread_position(json: &str, remedy: &str) -> Result<(), Ref
             format!("{lat:.60} is {y} and {lng:.60} is {x}, which are not read: {remedy}"),
         ),
         _ => Ok(()),
+    }
+}
+
+/// Checks a point whose coordinates are whole degrees for minutes in other members.
+///
+/// # Errors
+/// The point has minutes, seconds or a fraction that the format does not read.
+#[cold]
+pub(super) fn check_minutes(json: &[u8]) -> Result<(), Refusal> {
+    const PARTS: [&str; 12] = [
+        "min",
+        "mins",
+        "minute",
+        "minutes",
+        "sec",
+        "second",
+        "seconds",
+        "frac",
+        "fraction",
+        "decimal",
+        "decimals",
+        "billionths",
+    ];
+    let (mut found, mut is_box) = (None, false);
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Scalar(text) = value else { return };
+        let mut names = path.rsplit('/');
+        let name = names.next().unwrap_or_default();
+        let in_parent = format!("{}{name}", names.next().unwrap_or_default());
+        let ends_with =
+            |ends: &[&str]| is_coordinate_with(name, ends) || is_coordinate_with(&in_parent, ends);
+        // `lat_min` and `lat_max` are the sides of a box.
+        is_box |= ends_with(&["max", "maximum"]);
+        let is_zero = || number(text).and_then(|number| number.as_f64()) == Some(0.0);
+        if found.is_none() && ends_with(&PARTS) && !is_zero() {
+            found = Some((path.to_owned(), text.to_owned()));
+        }
+    });
+    match found {
+        Some((path, text)) if !is_box => refuse(
+            Reason::WrongType,
+            format!(
+                "lat and lng are whole degrees, and {path:.60} is {text:.20}, which is not read: send \
+                 degrees with decimals"
+            ),
+        ),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -239,6 +239,9 @@ impl Point<'_> {
     fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
         let lat_degrees = required(lat, &self.lat)?;
         let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
+        if let (false, Some(lon)) = (self.lng.is_missing(), self.lon.as_number()) {
+            check_same_longitude(lng_degrees, lon)?;
+        }
         let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
             Refusal::new(Reason::LatRange, range_error("lat", lat_degrees, 90, lng_degrees))
         })?;
@@ -254,6 +257,19 @@ impl Point<'_> {
         }
         Ok((lat, lng))
     }
+}
+
+/// Checks the two names of the longitude, if a point has both.
+///
+/// # Errors
+/// The two are more than 0.0001 degrees (11 m) apart.
+#[cold]
+fn check_same_longitude(lng: Number, lon: Number) -> Result<(), Refusal> {
+    let (lng, lon) = (lng.as_f64(), lon.as_f64());
+    if (lng - lon).abs() <= 1e-4 {
+        return Ok(());
+    }
+    refuse(Reason::WrongType, format!("lng is {lng}, and lon is {lon}: send only one of them"))
 }
 
 /// Creates the error for a coordinate out of range. `other`: the other coordinate.

@@ -63,8 +63,11 @@ impl Points<'_> {
         } else {
             &point.ts
         };
+        let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
+        if point.lat.is_whole() && lng.is_whole() {
+            names::check_minutes(origin.raw)?;
+        }
         if point.has_hemisphere {
-            let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };

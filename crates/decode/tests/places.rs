@@ -158,3 +158,82 @@ fn marks_of_degrees_decide_their_units() {
         assert_refused(&numbers, &fix(lat), "wrong_type", "lat is");
     }
 }
+
+/// Returns a dated fix of milepost's own format at 52, 13 with these members.
+fn whole_degrees(members: &str) -> String {
+    format!(r#"{{"lat":52,"lng":13,"ts":1795770000,{members}}}"#)
+}
+
+#[test]
+fn whole_degrees_with_minutes_beside_them_are_rejected() {
+    let geojson = format_called("geojson");
+    for members in [
+        r#""lat_min":31.2,"lng_min":24.3"#,
+        r#""latMinutes":31,"latSeconds":12.5"#,
+        r#""lat_frac":520008,"lng_frac":404954"#,
+        r#""latitude_minutes":"31.2""#,
+        r#""lat_billionths":520008000"#,
+        r#""gps":{"lat":{"min":31.2}}"#,
+    ] {
+        for source in [format_called("milepost"), mapping(More::default())] {
+            let message = "which is not read: send degrees with decimals";
+            assert_refused(&source, &whole_degrees(members), "wrong_type", message);
+            let payload =
+                whole_degrees(members).replace(":52,", ":52.0,").replace(":13,", ":13.0,");
+            assert_refused(&source, &payload, "wrong_type", message);
+        }
+        let payload = format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13,52]}},"properties":{{"ts":1795770000,{members}}}}}"#
+        );
+        assert_refused(&geojson, &payload, "wrong_type", "which is not read");
+    }
+    for members in [
+        r#""lat_min":0,"lng_min":0.0"#,
+        r#""lat_min":51,"lat_max":53,"lng_min":12,"lng_max":14"#,
+        r#""minutes":31,"seconds":12,"min":4"#,
+        r#""latency":31,"lat_err":5,"longest":3"#,
+        r#""duration_min":31"#,
+    ] {
+        assert_place(&format_called("milepost"), &whole_degrees(members), [52.0, 13.0]);
+    }
+    let fix = r#"{"lat":52.52,"lng":13.4,"ts":1795770000,"lat_min":31.2}"#;
+    assert_place(&format_called("milepost"), fix, [52.52, 13.4]);
+}
+
+#[test]
+fn two_different_longitudes_are_rejected() {
+    let own = format_called("milepost");
+    let fix =
+        |lng: &str, lon: &str| format!(r#"{{"lat":52.5,"lng":{lng},"lon":{lon},"ts":1795770000}}"#);
+    for (lng, lon) in [("0", "13.4"), ("13.5", "13.4"), ("13.4", "-13.4")] {
+        assert_refused(&own, &fix(lng, lon), "wrong_type", "send only one of them");
+    }
+    for (lng, lon) in [
+        ("13.4", "13.4"),
+        ("13.4", "13.40001"),
+        ("13.4", "null"),
+        ("null", "13.4"),
+        ("13.4", "\"x\""),
+    ] {
+        assert_place(&own, &fix(lng, lon), [52.5, 13.4]);
+    }
+}
+
+#[test]
+fn geojson_height_of_0_yields_to_the_property() {
+    let geojson = format_called("geojson");
+    for (height, properties, alt_dm) in [
+        (",0", r#","altitude":34"#, 340),
+        (",0.0", r#","ele":34.5"#, 345),
+        (",0", "", 0),
+        (",0", r#","altitude":"high""#, 0),
+        (",12", r#","altitude":34"#, 120),
+        ("", r#","altitude":34"#, 340),
+    ] {
+        let payload = format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5{height}]}},"properties":{{"ts":1795770000{properties}}}}}"#
+        );
+        let decoded = decode(&geojson, &payload);
+        assert_eq!(decoded.positions[0].alt.dm(), alt_dm, "{payload}");
+    }
+}
