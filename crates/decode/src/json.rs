@@ -32,9 +32,12 @@ pub(super) enum Scalar<'a> {
     /// A number that is not an integer, is -0, or is beyond `i64`.
     Number(Number),
     Text(Cow<'a, str>),
-    /// An object, an array or a boolean: the name of its kind, for errors.
+    /// An object or an array: the name of its kind, for errors. A boolean: [`TRUE`] or [`FALSE`].
     Other(&'static str),
 }
+
+pub(super) const TRUE: Scalar<'static> = Scalar::Other("true");
+pub(super) const FALSE: Scalar<'static> = Scalar::Other("false");
 
 impl Scalar<'_> {
     pub(super) fn as_number(&self) -> Option<Number> {
@@ -66,6 +69,28 @@ impl Scalar<'_> {
         match self {
             Self::Text(text) => Some(text),
             Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// Returns whether the value may be that of a hemisphere: a string, a boolean, a sign or the
+    /// ASCII code of a letter.
+    #[inline]
+    pub(super) fn may_be_hemisphere(&self) -> bool {
+        match self {
+            Self::Text(_) => true,
+            Self::Integer(number) => matches!(number, -1 | 1 | 83 | 87),
+            Self::Other(kind) => ["true", "false"].contains(kind),
+            Self::Missing | Self::Number(_) => false,
+        }
+    }
+
+    /// Returns a string, an integer or a boolean as text; an empty string for other values.
+    pub(super) fn to_word(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Integer(number) => number.to_string().into(),
+            Self::Other(kind) => Cow::Borrowed(kind),
+            Self::Missing | Self::Number(_) => Cow::Borrowed(""),
         }
     }
 
@@ -140,6 +165,7 @@ impl fmt::Display for Scalar<'_> {
             Self::Integer(number) => write!(f, "{number}"),
             Self::Number(number) => write!(f, "{}", number.as_f64()),
             Self::Text(text) => write!(f, "\"{}\"", excerpt(text, TEXT_CHARS_MAX)),
+            Self::Other("true" | "false") => f.write_str("a boolean"),
             Self::Other(kind) => f.write_str(kind),
         }
     }

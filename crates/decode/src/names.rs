@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use memchr::memmem;
 
 use super::driver::Driver;
-use super::hemisphere::{coordinate, hemisphere, is_coordinate_with, normalised, says_negative};
+use super::hemisphere::{Side, coordinate, is_coordinate_with, normalised, sides};
 use super::json::{Scalar, members, number};
 use super::keep::{Keep, Origin, Value, visit_values};
 use super::refusal::{Refusal, refuse};
@@ -157,12 +157,15 @@ pub(super) fn check_minutes(json: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Like [`hemisphere`], for the path of a member. The member's name may contain a `/`, as `N/S`
-/// does.
-fn hemisphere_in_path(path: &str) -> Option<usize> {
+/// Returns the sides that the member at this path states. The member's name may contain a `/`, as
+/// `N/S` does.
+fn sides_at(path: &str, value: &str) -> [Option<Side>; 2] {
     let mut parts = path.rsplit('/');
     let name = parts.next().unwrap_or_default();
-    hemisphere(name).or_else(|| hemisphere(&format!("{}{name}", parts.next()?)))
+    match (sides(name, value), parts.next()) {
+        ([None, None], Some(parent)) => sides(&format!("{parent}/{name}"), value),
+        (sides, _) => sides,
+    }
 }
 
 /// Checks a point of milepost's own format for hemispheres.
@@ -171,22 +174,37 @@ fn hemisphere_in_path(path: &str) -> Option<usize> {
 /// A hemisphere is south or west, but the number of its coordinate is positive.
 #[cold]
 pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
-    let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
-    for (name, value) in members(json) {
-        let Some(coordinate) = hemisphere(&name) else { continue };
-        let (field, degrees) = degrees[coordinate];
-        let is_negative = value.as_text().is_some_and(|text| says_negative(text, coordinate));
-        if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0) {
-            return refuse(
+    let mut checked = Ok(());
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Scalar(value) = value else { return };
+        // A whole path is a name, as `N/S` and `hemisphere/lat` are; other objects may hold other
+        // places.
+        if let Some((field, degrees)) = contradiction(sides(path, value), [lat, lng])
+            && checked.is_ok()
+        {
+            checked = refuse(
                 Reason::WrongType,
                 format!(
-                    "{field} is {degrees}, and {name:.40} is {value}, which is not read in format \
-                     milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
+                    "{field} is {degrees}, and {path:.40} is \"{value:.20}\", which is not read in \
+                     format milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
                 ),
             );
         }
-    }
-    Ok(())
+    });
+    checked
+}
+
+/// Returns the name and the number of the first coordinate that is positive although its side is
+/// not.
+fn contradiction(
+    sides: [Option<Side>; 2],
+    degrees: [&Scalar<'_>; 2],
+) -> Option<(&'static str, f64)> {
+    ["lat", "lng"].into_iter().zip(degrees).zip(sides).find_map(|((field, degrees), side)| {
+        let is_negative = side.is_some_and(|side| side != Side::Positive);
+        let degrees = degrees.as_f64().filter(|degrees| is_negative && *degrees > 0.0)?;
+        Some((field, degrees))
+    })
 }
 
 /// Checks a point of a mapping for hemispheres that the mapping does not read. `south` and `west`:
@@ -227,16 +245,15 @@ pub(super) fn check_unread_hemispheres(
     [lat, lng]: [&Scalar<'_>; 2],
     has_hemisphere: &mut bool,
 ) -> Result<(), Refusal> {
-    let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
     let mut checked = Ok(());
     visit_values(origin.raw, origin.root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
-        let is_used = || schema.used.iter().any(|used| used == path);
-        let Some(coordinate) = hemisphere_in_path(path).filter(|_| !is_used()) else { return };
-        *has_hemisphere = true;
-        let (field, degrees) = degrees[coordinate];
-        let is_negative = says_negative(value, coordinate);
-        if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0)
+        if schema.used.iter().any(|used| used == path) {
+            return;
+        }
+        let sides = sides_at(path, value);
+        *has_hemisphere |= sides != [None, None];
+        if let Some((field, degrees)) = contradiction(sides, [lat, lng])
             && checked.is_ok()
         {
             let at = [origin.root.join("/").as_str(), path].join("/");

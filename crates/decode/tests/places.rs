@@ -33,10 +33,14 @@ fn pointer(text: &str) -> Pointer {
 
 /// Returns a mapping with the pointers `/lat`, `/lng` and `/ts`.
 fn mapping(more: More) -> Source {
+    mapping_of("/lat", "/lng", more)
+}
+
+fn mapping_of(lat: &str, lng: &str, more: More) -> Source {
     source(Format::Mapped(Arc::new(Mapping::new(Fields {
         points: None,
-        lat: pointer("/lat"),
-        lng: pointer("/lng"),
+        lat: pointer(lat),
+        lng: pointer(lng),
         ts: Some((pointer("/ts"), TimeUnit::BySize)),
         speed: None,
         heading: None,
@@ -236,4 +240,93 @@ fn geojson_height_of_0_yields_to_the_property() {
         let decoded = decode(&geojson, &payload);
         assert_eq!(decoded.positions[0].alt.dm(), alt_dm, "{payload}");
     }
+}
+
+/// Returns a dated fix at 33.4, 3.7 with these members.
+fn unsigned(members: &str) -> String {
+    format!(r#"{{"lat":33.4,"lng":3.7,"ts":1795770000,{members}}}"#)
+}
+
+#[test]
+fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
+    for members in [
+        r#""hemisphere":"SW""#,
+        r#""hemisphere":"S W""#,
+        r#""hemi":"south""#,
+        r#""south":true"#,
+        r#""is_south":true"#,
+        r#""isWest":1"#,
+        r#""north":false"#,
+        r#""ns":-1"#,
+        r#""ns":83"#,
+        r#""ew":"87""#,
+        r#""lat_sign":-1"#,
+        r#""lng_sign":"-""#,
+        r#""lat_negative":true"#,
+        r#""lon_suffix":"W""#,
+        r#""latSide":"S""#,
+        r#""nsi":"S""#,
+        r#""ewi":"W""#,
+        r#""n_or_s":"S""#,
+        r#""E/O":"O""#,
+        r#""lon_dir":"O""#,
+        r#""lon_dir":"Oeste""#,
+        r#""O/W":"W""#,
+    ] {
+        for source in [format_called("milepost"), mapping(More::default())] {
+            assert_refused(&source, &unsigned(members), "wrong_type", "not read");
+        }
+    }
+    let own = format_called("milepost");
+    assert_refused(&own, &unsigned(r#""hemisphere":{"lat":"S"}"#), "wrong_type", "hemisphere/lat");
+    for members in [
+        r#""hemisphere":"NE""#,
+        r#""hemisphere":{"lat":"N","lng":"E"},"dest":{"ns":"S"}"#,
+        r#""south":false,"isWest":0,"north":true"#,
+        r#""ns":9,"ew":1,"nsat":-1"#,
+        r#""north":0,"east":0,"up":-1"#,
+        r#""south":33,"west":3,"north":34,"east":4"#,
+        r#""lat_sign":1,"lng_sign":"+""#,
+        r#""lat_negative":false"#,
+        r#""O/W":"O""#,
+        r#""E/O":"E","lon_dir":"Ost""#,
+        r#""quadrant":"SW","wind":"W","direction":"S""#,
+    ] {
+        for source in [&own, &mapping(More::default())] {
+            assert_place(source, &unsigned(members), [33.4, 3.7]);
+        }
+    }
+    let signed = r#"{"lat":-33.4,"lng":-3.7,"ts":1795770000,"hemisphere":"SW","lon_dir":"O"}"#;
+    assert_place(&own, signed, [-33.4, -3.7]);
+    let nested = mapping_of("/lat/deg", "/lng/deg", More::default());
+    let payload = r#"{"lat":{"deg":33.4,"negative":true},"lng":{"deg":3.7},"ts":1795770000}"#;
+    assert_refused(&nested, payload, "wrong_type", "negative says south");
+}
+
+#[test]
+fn hemisphere_is_read_as_letter_word_sign_or_flag() {
+    let read = |names: [&str; 2], values: [&str; 2]| {
+        let hemispheres = names.map(|name| Some(pointer(&format!("/{name}"))));
+        let source = mapping(More { hemispheres, ..More::default() });
+        let [ns, ew] = names.map(|name| name.replace("~1", "/"));
+        let members = format!(r#""{ns}":{},"{ew}":{}"#, values[0], values[1]);
+        (source, unsigned(&members))
+    };
+    for (names, values, place) in [
+        (["ns", "ew"], [r#""S""#, r#""W""#], [-33.4, -3.7]),
+        (["ns", "ew"], [r#""Sud""#, r#""Ouest""#], [-33.4, -3.7]),
+        (["ns", "ew"], [r#""Nord""#, r#""Ost""#], [33.4, 3.7]),
+        (["N~1S", "E~1O"], [r#""S""#, r#""O""#], [-33.4, -3.7]),
+        (["N~1S", "O~1W"], [r#""S""#, r#""O""#], [-33.4, 3.7]),
+        (["lat_sign", "lng_sign"], ["-1", "1"], [-33.4, 3.7]),
+        (["lat_negative", "lng_negative"], ["true", "false"], [-33.4, 3.7]),
+        (["ns", "ew"], ["83", "87"], [-33.4, -3.7]),
+    ] {
+        let (source, payload) = read(names, values);
+        assert_place(&source, &payload, place);
+    }
+    let (source, payload) = read(["ns", "ew"], [r#""S""#, r#""O""#]);
+    assert_refused(&source, &payload, "wrong_type", "O is east in German and west in French");
+    let (source, payload) = read(["ns", "ew"], ["9", r#""W""#]);
+    assert_refused(&source, &payload, "wrong_type", "/ns, the hemisphere of lat, is 9, not N or S");
 }

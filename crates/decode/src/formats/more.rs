@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::degrees::{Degrees, HEMISPHERE_LETTERS, coordinate, refuse_letter};
 use crate::extract::{Found, Pointer};
+use crate::hemisphere::{Side, side};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::refusal::{Refusal, refuse};
@@ -196,10 +197,19 @@ fn signed<'a>(
 ) -> Result<Scalar<'a>, Refusal> {
     let Some(number) = value.as_f64() else { return Ok(value) };
     let [positive, negative] = HEMISPHERE_LETTERS[slot];
-    let text = hemisphere.as_text().map(str::trim).unwrap_or_default();
+    let text = hemisphere.to_word();
+    let text = text.trim();
     // NE and ESE are directions, not hemispheres.
     let is_direction = text.len() > 1 && text.bytes().all(|byte| b"NESWnesw".contains(&byte));
-    let letter = text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase());
+    let path = pointer.path();
+    let name = path.rsplit_once('/').filter(|(parent, _)| parent.len() > 1);
+    let stated = side(name.map_or(&*path, |(_, name)| name), text, slot);
+    let letter = match stated.filter(|_| !is_direction) {
+        Some(Side::Positive) => Some(positive),
+        Some(Side::Negative) => Some(negative),
+        Some(Side::Unclear) => Some('O'),
+        None => text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase()),
+    };
     let (field, at) = (FIELDS[slot], pointer.as_str());
     match letter {
         Some(c) if c == positive && number >= 0.0 => Ok(value),
@@ -207,6 +217,13 @@ fn signed<'a>(
         Some(c) if c == positive => refuse(
             Reason::WrongType,
             format!("{field} is {number}, and {at} says {c}: which is right?"),
+        ),
+        Some('O') if stated.is_some() => refuse(
+            Reason::WrongType,
+            format!(
+                "{at}, the hemisphere of {field}, is {hemisphere}: O is east in German and west in \
+                 French, write E or W"
+            ),
         ),
         Some(_) | None => {
             let expected = format!("not {positive} or {negative}");
