@@ -14,6 +14,7 @@ use super::json::{Scalar, Text};
 use super::plain::Plain;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
+use super::unit::Quantity;
 use crate::attributes::Attributes;
 use crate::number::Number;
 use crate::position::{
@@ -44,6 +45,18 @@ impl Field {
             Self::Alt => "alt",
             Self::Acc => "acc",
         }
+    }
+
+    /// Parses a string with a unit after its number, such as `36 km/h`.
+    #[cold]
+    fn with_unit(self, value: &Scalar<'_>) -> Option<Number> {
+        let quantity = match self {
+            Self::Seq => return None,
+            Self::Speed => Quantity::Speed,
+            Self::Heading => Quantity::Angle,
+            Self::Alt | Self::Acc => Quantity::Length,
+        };
+        quantity.parse(value.as_text()?).map(Number::from)
     }
 }
 
@@ -362,7 +375,7 @@ impl Lacking {
         if value.is_missing() {
             return None;
         }
-        let number = value.as_number().and_then(|number| new(number).ok());
+        let number = value.as_number().or_else(|| field.with_unit(value)).and_then(|n| new(n).ok());
         self.fields[field as usize] += u64::from(number.is_none());
         number
     }

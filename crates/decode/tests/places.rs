@@ -330,3 +330,33 @@ fn hemisphere_is_read_as_letter_word_sign_or_flag() {
     let (source, payload) = read(["ns", "ew"], ["9", r#""W""#]);
     assert_refused(&source, &payload, "wrong_type", "/ns, the hemisphere of lat, is 9, not N or S");
 }
+
+#[test]
+fn value_with_its_unit_is_read_in_every_format() {
+    let values = r#""speed":"36 km/h","heading":"270°","alt":"1000ft","acc":"12 m""#;
+    let own = unsigned(values);
+    let feature = format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},"properties":{{"ts":1795770000,{values}}}}}"#
+    );
+    let kmh = source(Format::GeoJson(SpeedUnit::KilometresPerHour));
+    let w3c = r#"{"coords":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°","altitude":"1000ft","accuracy":"12 m"},"timestamp":1795770000000}"#;
+    let thingsboard = r#"{"ts":1795770000000,"values":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°","altitude":"1000ft","accuracy":"12 m"}}"#;
+    for (source, payload) in [
+        (&format_called("milepost"), &*own),
+        (&kmh, &feature),
+        (&format_called("w3c"), w3c),
+        (&format_called("thingsboard"), thingsboard),
+    ] {
+        let decoded = decode(source, payload);
+        let fix = &decoded.positions[0];
+        let found = (fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm());
+        assert_eq!(found, (1_000, 27_000, 3_048, 120), "{payload}");
+        assert_eq!(decoded.lacking.fields, [0; 5], "{payload}");
+    }
+    for speed in ["36", "fast", "36 ft", "-5 km/h", ""] {
+        let decoded =
+            decode(&format_called("milepost"), &unsigned(&format!(r#""speed":"{speed}""#)));
+        assert_eq!(decoded.positions[0].speed.cms(), u16::MAX, "{speed}");
+        assert_eq!(decoded.lacking.fields[1], 1, "{speed}");
+    }
+}
