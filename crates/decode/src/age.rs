@@ -131,12 +131,17 @@ fn too_old(
     let is_plausible = |ms: i64| limits.is_plausible(ms, received_at);
     let (days, key) = (limits.past_ms / DAY_MS, limits.past_key);
     let to_store = format!("is more than {days} days old; to store it, raise {key}");
+    let is_number = matches!(ts, Scalar::Integer(_) | Scalar::Number(_));
+    let epoch = EPOCHS.iter().find(|(seconds, _)| is_number && is_plausible(ms + seconds * 1_000));
+    let epoch = epoch
+        .map(|(seconds, name)| format!("adding {seconds} s corrects it: the device counts {name}"));
     if let Some((weeks, day)) = rollover(ms, 1, is_plausible) {
+        let or_epoch = epoch.map_or(String::new(), |hint| format!("; or {hint}"));
         // The time may be right: an imported file can be years old.
         let or_old = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
             "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update its \
-             firmware{or_old}"
+             firmware{or_epoch}{or_old}"
         );
     }
     if let Some(hint) = unit_hint(ts, unit, is_plausible) {
@@ -157,12 +162,8 @@ fn too_old(
     if ms < CLOCK_UNSET_BEFORE_MS {
         return format!("{time}: the device's clock was never set");
     }
-    let is_number = matches!(ts, Scalar::Integer(_) | Scalar::Number(_));
-    let epoch = EPOCHS.iter().find(|(seconds, _)| is_number && is_plausible(ms + seconds * 1_000));
-    if let Some((seconds, name)) = epoch {
-        return format!(
-            "{time} is too old; adding {seconds} s corrects it: the device counts {name}"
-        );
+    if let Some(hint) = epoch {
+        return format!("{time} is too old; {hint}");
     }
     format!("{time} {to_store}")
 }

@@ -18,6 +18,8 @@ use crate::reject::Reason;
 
 /// Names of the time that milepost's own format reads, the preferred one first.
 pub(super) const TIME_NAMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
+/// Words in names of times.
+pub(super) const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
 /// Each field with its names in other formats.
 const ALIASES: [(&str, &[&str]); 8] = [
     ("lat", &["latitude", "gpslat", "gpslatitude", "y"]),
@@ -34,19 +36,24 @@ const ALIASES: [(&str, &[&str]); 8] = [
 pub fn meant(name: &str) -> Option<&'static str> {
     let name = normalised(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
+    let is_time = TIME_WORDS.iter().any(|word| name.contains(word));
     let near = || {
         let all = ALIASES.iter().flat_map(|(field, aliases)| {
             std::iter::once(*field).chain(aliases.iter().copied()).map(move |known| (*field, known))
         });
-        all.filter(|(_, known)| known.len() >= 5).find(|(_, known)| distance_is_small(known, &name))
+        let may_be = |field: &str, known: &str| known.len() >= 5 && (field == "ts" || !is_time);
+        all.filter(|(field, known)| may_be(field, known))
+            .find(|(_, known)| distance_is_small(known, &name))
     };
     alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
 }
 
-/// Returns whether at most two letters differ, are missing or are added (Levenshtein distance).
+/// Returns whether at most two letters differ, are missing or are added (Levenshtein distance); one
+/// in a name of up to seven letters.
 fn distance_is_small(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    if a.len().abs_diff(b.len()) > 2 || b.len() < 4 {
+    let max = if a.len().min(b.len()) <= 7 { 1 } else { 2 };
+    if a.len().abs_diff(b.len()) > max || b.len() < 4 {
         return false;
     }
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -59,7 +66,7 @@ fn distance_is_small(a: &str, b: &str) -> bool {
             row[j + 1] = change.min(above + 1).min(row[j] + 1);
         }
     }
-    row[b.len()] <= 2
+    row[b.len()] <= max
 }
 
 /// Checks a message without a position for one that the format does not read.
@@ -346,6 +353,10 @@ mod tests {
             ("hdop", None),
             ("sat", None),
             ("temp", None),
+            ("latency", None),
+            ("plate", None),
+            ("gps_date", None),
+            ("gps_alt", None),
         ] {
             assert_eq!(meant(name), field, "{name}");
         }

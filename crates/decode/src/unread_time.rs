@@ -12,7 +12,7 @@ use super::exponent;
 use super::hemisphere::normalised;
 use super::json::{Scalar, members, number};
 use super::keep::{Value, visit_values};
-use super::names::TIME_NAMES;
+use super::names::{TIME_NAMES, TIME_WORDS};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::time::{epoch_ms_from_float, is_time_of_day, may_be_time, rounded};
@@ -20,9 +20,6 @@ use super::unit::TimeUnit;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
-/// Words in names of times. In milepost's own format devices name their fields freely, so a word
-/// anywhere in the path counts.
-const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
 /// Names of times in all formats.
 const NAMES: [&str; 12] =
     ["date", "when", "at", "t", "ts", "unix", "clock", "datum", "zeit", "fecha", "hora", "heure"];

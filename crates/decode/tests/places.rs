@@ -360,3 +360,23 @@ fn value_with_its_unit_is_read_in_every_format() {
         assert_eq!(decoded.lacking.fields[1], 1, "{speed}");
     }
 }
+
+#[test]
+fn place_out_of_range_names_every_cause_that_fits() {
+    let own = format_called("milepost");
+    for (lat, lng, reason, hints) in [
+        ("5820073", "391779", "lat_range", &["metres of a projection", "1e-5 deg or 1e-6 deg"][..]),
+        ("2600000", "1200000", "lat_range", &["metres of a projection", "or is it an integer"]),
+        ("5820073.25", "391779.5", "lat_range", &["metres of a projection"]),
+        ("525200081", "134049540", "lat_range", &["such as 1e-7 deg", "--unit lat='1e-7 deg'"]),
+        ("525200", "-134049", "lat_range", &["projection", "1e-4 deg"]),
+        ("104.5", "52.5", "lat_range", &["swapped"]),
+        ("52.5", "200.5", "lng_range", &["from 0 to 360"]),
+        ("5231.2", "1324.3", "lat_range", &["ddmm.mmmm"]),
+    ] {
+        let payload = format!(r#"{{"lat":{lat},"lng":{lng},"ts":1795770000}}"#);
+        for hint in hints {
+            assert_refused(&own, &payload, reason, hint);
+        }
+    }
+}

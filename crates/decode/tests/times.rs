@@ -543,3 +543,21 @@ fn digits_that_lost_their_leading_zero_are_the_same_time() {
         assert_refused(&by_form, &fix(time), "has lost leading zeros: send it as text");
     }
 }
+
+#[test]
+fn number_from_another_epoch_is_told_from_a_week_rollover() {
+    // 2026-11-27T08:00:00Z in seconds since 1989-12-31, as a file may hold them.
+    let payload = own_fix(r#""ts":1164700800"#);
+    let year = std::time::Duration::from_secs(390 * 86_400);
+    let limits = Limits { fix_age_max: year, ..Limits::default() };
+    let own = format_called("milepost");
+    let mut decoded = Decoded::default();
+    Decoder::new(std::slice::from_ref(&own), limits).decode(
+        Message::new(b"in/d7", payload.as_bytes()),
+        Timestamp::from_unix_ms(NOW_MS),
+        &mut decoded,
+    );
+    let detail = &decoded.rejects[0].detail;
+    assert!(detail.contains("GPS week rollover"), "{detail}");
+    assert!(detail.contains("; or adding 631065600 s corrects it"), "{detail}");
+}
