@@ -5,10 +5,11 @@ pub(super) fn normalised(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
 }
 
-/// Returns whether the key may name a hemisphere; reads only its first bytes.
+/// Returns whether the key may name a hemisphere or a unit; reads only its first or last bytes.
 #[inline]
 pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     match key {
+        [.., b'u' | b'U', b'n', b'i', b't'] | [.., b'u' | b'U', b'n', b'i', b't', b's'] => true,
         [b'n' | b'N' | b'e' | b'E', _] | [b'n' | b'N' | b'e' | b'E', _, _] => true,
         // `ns_indicator`, `n/s`, `northSouth`; `ew…`, `eastWest`; `dirLat`; `hemisphereLat`.
         [b'n' | b'N', b's' | b'S' | b'/' | b'_' | b'-', ..]

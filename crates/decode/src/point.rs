@@ -98,7 +98,7 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key may be the name of a hemisphere, which milepost's own format does not read.
+    /// A key may be the name of a hemisphere or a unit, which milepost's own format does not read.
     pub(super) has_hemisphere: bool,
 }
 

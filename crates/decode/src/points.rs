@@ -69,6 +69,7 @@ impl Points<'_> {
         }
         if point.has_hemisphere {
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
+            names::check_units(origin.raw)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.lacking).map_err(|refusal| {

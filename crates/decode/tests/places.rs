@@ -380,3 +380,28 @@ fn place_out_of_range_names_every_cause_that_fits() {
         }
     }
 }
+
+#[test]
+fn other_unit_beside_a_number_is_rejected() {
+    let own = format_called("milepost");
+    for (members, message) in [
+        (r#""speed":36,"speed_unit":"km/h""#, "speed_unit says km/h, but format milepost reads"),
+        (
+            r#""speedUnit":"kmh","speed":36.5"#,
+            "speed in m/s: convert it, or map it with speed_unit",
+        ),
+        (r#""speed":36,"speed_units":"knots""#, "speed_units says knots"),
+        (r#""alt":1000,"alt_unit":"ft""#, "alt_unit says ft"),
+    ] {
+        assert_refused(&own, &unsigned(members), "wrong_type", message);
+    }
+    for members in [
+        r#""speed":36,"speed_unit":"m/s""#,
+        r#""speed":36,"speed_unit":"Mps","heading":9,"heading_unit":"deg""#,
+        r#""speed":"36 km/h","speed_unit":"km/h""#,
+        r#""speed":36,"temp_unit":"C","unit":7,"units":"metric","speed_unit":null"#,
+        r#""speed_unit":"km/h""#,
+    ] {
+        assert_place(&own, &unsigned(members), [33.4, 3.7]);
+    }
+}
