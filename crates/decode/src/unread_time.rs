@@ -15,7 +15,9 @@ use super::keep::{Value, visit_values};
 use super::names::{TIME_NAMES, TIME_WORDS};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
-use super::time::{epoch_ms_from_float, is_time_of_day, may_be_time, rounded};
+use super::time::{
+    epoch_ms_from_float, epoch_ms_from_integer, is_time_of_day, may_be_time, rounded,
+};
 use super::unit::TimeUnit;
 use crate::position::Timestamp;
 use crate::reject::Reason;
@@ -173,7 +175,10 @@ pub(super) fn unread_time(
         match value {
             Value::Scalar(text) => {
                 let name = bare_name(path);
-                if time_of_day.is_none() && is_time_of_day(text) && CLOCK_NAMES.contains(&&*name) {
+                // `10h15` is a time of day in French.
+                let is_clock =
+                    || is_time_of_day(text) || is_time_of_day(&text.replacen('h', ":", 1));
+                if time_of_day.is_none() && CLOCK_NAMES.contains(&&*name) && is_clock() {
                     time_of_day = found(text, Kind::TimeOfDay);
                 }
                 let is_near = || {
@@ -218,7 +223,11 @@ fn is_time(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
         Some(number) if is_near(epoch_ms_from_float(number)) => true,
         // Twelve digits may be a date and a time.
         Some(number) => number >= 1e11 && may_be_time(value, is_near),
-        None => digits >= 8 && may_be_time(value, is_near),
+        None => {
+            let hex = value.strip_prefix("0x").and_then(|hex| i64::from_str_radix(hex, 16).ok());
+            let is_hex_near = || hex.is_some_and(|number| is_near(epoch_ms_from_integer(number)));
+            is_hex_near() || digits >= 8 && may_be_time(value, &is_near)
+        }
     }
 }
 

@@ -427,6 +427,7 @@ fn recent_time_under_any_name_rejects_the_fix() {
         r#""stamp":{"sec":1795770000,"nanosec":5}"#,
         // GPS time: seconds since 1980.
         r#""gpsTime":1479805218"#,
+        r#""tick":"0x6b094690""#,
         // Twelve digits.
         r#""dt":271126085900"#,
     ] {
@@ -487,6 +488,7 @@ fn time_in_parts_rejects_the_fix() {
         (r#""date":"271126","clock":"090000.00""#, "clock is the time of day 090000.00"),
         (r#""date":"271126","utc":90000"#, "date is 271126, a part"),
         (r#""fecha":"27/11/2026","hora":"9:00:00""#, "hora is the time of day 9:00:00"),
+        (r#""gps_time":"10h15""#, "gps_time is the time of day 10h15"),
         (r#""datum":"27.11.2026","zeit":"09:00""#, "zeit is the time of day"),
         (r#""d":"2026-11-27","t":"09:00:00""#, "t is the time of day"),
         (r#""gps_date":20261127,"gps_clock":"09:00:00""#, "gps_clock is the time of day"),
