@@ -28,7 +28,7 @@ const NAMES: [&str; 12] =
 /// Ends of names of times in all formats, such as `recordedat` and `gpsTimestamp`.
 const ENDINGS: [&str; 6] = ["time", "stamp", "utc", "tst", "epoch", "edat"];
 /// Beginnings of words that name another time than that of the fix.
-const OTHER_TIMES: [&str; 18] = [
+const OTHER_TIMES: [&str; 21] = [
     "expir",
     "valid",
     "until",
@@ -40,6 +40,9 @@ const OTHER_TIMES: [&str; 18] = [
     "build",
     "install",
     "firmware",
+    "fw",
+    "version",
+    "release",
     "updatecheck",
     "uptime",
     "duration",
@@ -56,6 +59,9 @@ const CLOCK_NAMES: [&str; 10] =
 /// Words in names of a date.
 const DATE_NAMES: [&str; 4] = ["date", "datum", "fecha", "day"];
 const DAY_MS: u64 = 86_400_000;
+/// Maximum number of values whose names do not matter, so that a point with thousands of strings
+/// does not delay the others.
+const VALUES_MAX: usize = 256;
 /// Maximum distance from the time of receipt up to which a value under the name of a time counts.
 const YEAR_MS: u64 = 366 * DAY_MS;
 /// End of errors: how to store the time of receipt on purpose.
@@ -164,7 +170,7 @@ pub(super) fn unread_time(
 ) -> Option<UnreadTime> {
     let is_within = |ms: i64, max: u64| ms.abs_diff(received_at.unix_ms()) < max;
     let (mut time_of_day, mut time, mut date) = (None, None, None);
-    let mut parts = Parts::default();
+    let (mut parts, mut values) = (Parts::default(), 0);
     // Visit all paths, even those in `used`: they begin at the format's root, so a `time` next to
     // the properties of a Feature would be taken for the `time` in the properties.
     visit_values(json, &[], &mut |path, value| {
@@ -175,6 +181,7 @@ pub(super) fn unread_time(
         match value {
             Value::Scalar(text) => {
                 let name = bare_name(path);
+                values += 1;
                 // `10h15` is a time of day in French.
                 let is_clock =
                     || is_time_of_day(text) || is_time_of_day(&text.replacen('h', ":", 1));
@@ -182,7 +189,10 @@ pub(super) fn unread_time(
                     time_of_day = found(text, Kind::TimeOfDay);
                 }
                 let is_near = || {
-                    is_time(text, |ms| is_within(ms, DAY_MS)) && !is_id(&name) && !is_in(used, path)
+                    values <= VALUES_MAX
+                        && is_time(text, |ms| is_within(ms, DAY_MS))
+                        && !is_id(&name)
+                        && !is_in(used, path)
                 };
                 let is_named = || {
                     is_time_name(path, is_own)

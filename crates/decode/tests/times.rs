@@ -462,6 +462,7 @@ fn other_times_and_numbers_leave_the_fix_undated() {
             r#""eta":"2026-11-27T10:00:00Z""#,
             r#""trip_start":"2026-11-27T08:00:00Z""#,
             r#""next_report":1795770600"#,
+            r#""fw_version":"20261127080000","release":"2026-11-27 08:00""#,
             r#""id":1795770000,"msgId":"1795770000","seq_nonce":1795770000"#,
             r#""imei":"356307042441013","iccid":"8949020000012345678","mac":187723572702975"#,
             r#""speed":12.5,"batt":3971,"odometer":1795770,"temp":21.5,"fw":"2.4.1""#,
