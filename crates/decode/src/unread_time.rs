@@ -182,9 +182,11 @@ pub(super) fn unread_time(
             Value::Scalar(text) => {
                 let name = bare_name(path);
                 values += 1;
-                // `10h15` is a time of day in French.
-                let is_clock =
-                    || is_time_of_day(text) || is_time_of_day(&text.replacen('h', ":", 1));
+                // `10h15` is a time of day in French; a number `t` may count anything.
+                let is_clock = || {
+                    (name != "t" || text.contains(':'))
+                        && (is_time_of_day(text) || is_time_of_day(&text.replacen('h', ":", 1)))
+                };
                 if time_of_day.is_none() && CLOCK_NAMES.contains(&&*name) && is_clock() {
                     time_of_day = found(text, Kind::TimeOfDay);
                 }

@@ -470,7 +470,7 @@ fn other_times_and_numbers_leave_the_fix_undated() {
             r#""purchase_date":"2024-05-01","lastService":"2026-05-01 10:00:00""#,
             r#""hours":1234,"minutes":30,"week":47,"day":3"#,
             r#""year":2000,"month":1,"day":1,"hour":0,"minute":0"#,
-            r#""device":"123456","gps":"3D","fix":3"#,
+            r#""device":"123456","gps":"3D","fix":3,"t":123456"#,
         ] {
             assert_undated(&source, &own_fix(members));
         }
