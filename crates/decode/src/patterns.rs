@@ -176,7 +176,8 @@ fn close(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String>
     if missing > 1 || run.is_open || run.begins_with_year {
         let number = &text[start..start + digits];
         return Err(format!(
-            "\"{number}\" has lost leading zeros: send them, or save the file with this column as text"
+            "\"{number}\" has lost leading zeros: send them, or save the file with this column as \
+             text"
         ));
     }
     text.to_mut().insert(start, '0');
