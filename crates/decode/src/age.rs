@@ -131,12 +131,17 @@ fn too_old(
     let is_plausible = |ms: i64| limits.is_plausible(ms, received_at);
     let (days, key) = (limits.past_ms / DAY_MS, limits.past_key);
     let to_store = format!("is more than {days} days old; to store it, raise {key}");
+    let is_number = matches!(ts, Scalar::Integer(_) | Scalar::Number(_));
+    let epoch = EPOCHS.iter().find(|(seconds, _)| is_number && is_plausible(ms + seconds * 1_000));
+    let epoch = epoch
+        .map(|(seconds, name)| format!("adding {seconds} s corrects it: the device counts {name}"));
     if let Some((weeks, day)) = rollover(ms, 1, is_plausible) {
+        let or_epoch = epoch.map_or(String::new(), |hint| format!("; or {hint}"));
         // The time may be right: an imported file can be years old.
         let or_old = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
             "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update its \
-             firmware{or_old}"
+             firmware{or_epoch}{or_old}"
         );
     }
     if let Some(hint) = unit_hint(ts, unit, is_plausible) {
@@ -157,19 +162,15 @@ fn too_old(
     if ms < CLOCK_UNSET_BEFORE_MS {
         return format!("{time}: the device's clock was never set");
     }
-    let is_number = matches!(ts, Scalar::Integer(_) | Scalar::Number(_));
-    let epoch = EPOCHS.iter().find(|(seconds, _)| is_number && is_plausible(ms + seconds * 1_000));
-    if let Some((seconds, name)) = epoch {
-        return format!(
-            "{time} is too old; adding {seconds} s corrects it: the device counts {name}"
-        );
+    if let Some(hint) = epoch {
+        return format!("{time} is too old; {hint}");
     }
     format!("{time} {to_store}")
 }
 
 /// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
 /// of UTC.
-const EPOCHS: [(i64, &str); 4] = [
+pub(super) const EPOCHS: [(i64, &str); 4] = [
     (631_065_600, "from 1989-12-31, as Garmin's FIT does"),
     (978_307_200, "from 2001, as Apple's clocks do"),
     (315_964_800 - 18, "from 1980-01-06, as GPS does"),

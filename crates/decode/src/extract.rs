@@ -7,8 +7,8 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
-use super::hemisphere;
-use super::json::{Scalar, Text};
+use super::hemisphere::{self, Side};
+use super::json::{FALSE, Scalar, TRUE, Text};
 use super::plain::Plain;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
@@ -164,13 +164,21 @@ impl Paths {
         self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
     }
 
-    /// Stores the name of an unread member if its value says south or west.
+    /// Stores the name of an unread member if its value may say south or west.
     #[cold]
-    fn put_hemisphere(&self, key: &str, value: &str, found: &mut Found<'_>) {
-        let coordinate = hemisphere::hemisphere(key)
-            .or_else(|| self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(key)));
-        if let Some(n) = coordinate.filter(|n| hemisphere::says_negative(value, *n)) {
-            found[UNREAD_HEMISPHERES[n]] = Scalar::Text(key.to_owned().into());
+    fn put_hemisphere(&self, key: &str, value: &Scalar<'_>, found: &mut Found<'_>) {
+        let value = value.to_word();
+        let mut sides = hemisphere::sides(key, &value);
+        if let Some(n) = self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(key)) {
+            sides[n] = hemisphere::side(key, &value, n);
+        }
+        for (slot, side) in UNREAD_HEMISPHERES.into_iter().zip(sides) {
+            let name = match side {
+                Some(Side::Negative) => key.to_owned(),
+                Some(Side::Unclear) => format!("{key} (O, as in French)"),
+                Some(Side::Positive) | None => continue,
+            };
+            found[slot] = Scalar::Text(name.into());
         }
     }
 
@@ -210,11 +218,12 @@ impl Paths {
                 json.object(|json, key| match self.child(key) {
                     Some(paths) => paths.extract_plain(json, found),
                     None => {
-                        if let Scalar::Text(text) = json.value()?
+                        let value = json.value()?;
+                        if value.may_be_hemisphere()
                             && self.may_be_hemisphere(key)
                             && let Ok(key) = str::from_utf8(key)
                         {
-                            self.put_hemisphere(key, &text, found);
+                            self.put_hemisphere(key, &value, found);
                         }
                         Some(())
                     }
@@ -306,9 +315,10 @@ impl<'de> Extract<'de> for Found<'de> {
     }
 
     fn extract_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
-        // Only a valid string can be a hemisphere.
-        if let Ok(text) = serde_json::from_str::<Text<'_>>(json) {
-            paths.put_hemisphere(key, &text.0, self);
+        if let Ok(value) = serde_json::from_str::<Scalar<'_>>(json)
+            && value.may_be_hemisphere()
+        {
+            paths.put_hemisphere(key, &value, self);
         }
     }
 }
@@ -402,8 +412,8 @@ impl<'de, W: Extract<'de>> Visitor<'de> for PathVisitor<'_, '_, W> {
         Ok(Scalar::Missing)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Scalar::Other("a boolean"))
+    fn visit_bool<E>(self, is_true: bool) -> Result<Self::Value, E> {
+        Ok(if is_true { TRUE } else { FALSE })
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {

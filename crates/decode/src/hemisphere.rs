@@ -5,26 +5,35 @@ pub(super) fn normalised(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
 }
 
-/// Returns whether the key may name a hemisphere; reads only its first bytes.
+/// Returns whether the key may name a hemisphere or a unit; reads only its first or last bytes.
 #[inline]
 pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     match key {
+        [.., b'u' | b'U', b'n', b'i', b't'] | [.., b'u' | b'U', b'n', b'i', b't', b's'] => true,
         [b'n' | b'N' | b'e' | b'E', _] | [b'n' | b'N' | b'e' | b'E', _, _] => true,
         // `ns_indicator`, `n/s`, `northSouth`; `ew…`, `eastWest`; `dirLat`; `hemisphereLat`.
         [b'n' | b'N', b's' | b'S' | b'/' | b'_' | b'-', ..]
         | [b'e' | b'E', b'w' | b'W' | b'/' | b'_' | b'-', ..]
         | [b'n' | b'N', b'o' | b'O', b'r' | b'R', ..]
+        | [b's' | b'S', b'o' | b'O', b'u' | b'U', b't' | b'T', ..]
+        | [b'w' | b'W', b'e' | b'E', b's' | b'S', b't' | b'T', ..]
+        | [b'o' | b'O', b'/', _]
         | [b'e' | b'E', b'a' | b'A', b's' | b'S', ..]
         | [b'd' | b'D', b'i' | b'I', b'r' | b'R', b'l' | b'L' | b'_' | b'-', ..]
         | [b'h' | b'H', b'e' | b'E', b'm' | b'M', ..] => true,
         [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N', _, _, ..] => true,
         [b'g' | b'G', b'p' | b'P', b's' | b'S', _, _, ..] => true,
+        // `isSouth`, `is_west`.
+        [b'i' | b'I', b's' | b'S', rest @ ..] => {
+            let word = rest.strip_prefix(b"_").unwrap_or(rest);
+            matches!(word, [b's' | b'S' | b'w' | b'W', b'o' | b'O' | b'e' | b'E', _, _, ..])
+        }
         _ => false,
     }
 }
 
 /// Suffixes that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`.
-const HEMISPHERE_ENDINGS: [&str; 12] = [
+const HEMISPHERE_ENDINGS: [&str; 16] = [
     "ns",
     "ew",
     "h",
@@ -37,11 +46,27 @@ const HEMISPHERE_ENDINGS: [&str; 12] = [
     "indicator",
     "cardinal",
     "pole",
+    "sign",
+    "negative",
+    "suffix",
+    "side",
 ];
 /// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 4] = ["dir", "hem", "hemi", "hemisphere"];
 /// Names that state both sides of a coordinate.
-const BOTH: [[&str; 2]; 2] = [["ns", "northsouth"], ["ew", "eastwest"]];
+const BOTH: [&[&str]; 2] =
+    [&["ns", "nsi", "nors", "northsouth"], &["ew", "ewi", "eorw", "eastwest"]];
+/// Names that state both sides of the longitude in French, Italian, Portuguese and Spanish, where
+/// `O` is west, and in German, where `O` is east. Without the `/` they are other names.
+const EAST_AND_WEST: [(&str, Side); 3] =
+    [("e/o", Side::Negative), ("o/e", Side::Negative), ("o/w", Side::Positive)];
+/// Names of flags, each with its coordinate and the side that `true` stands for.
+const FLAGS: [(&str, usize, Side); 4] = [
+    ("north", 0, Side::Positive),
+    ("south", 0, Side::Negative),
+    ("east", 1, Side::Positive),
+    ("west", 1, Side::Negative),
+];
 /// Names of latitude and longitude in the name of a hemisphere.
 const COORDINATES: [&[&str]; 2] = [&["lat", "latitude"], &["lng", "lon", "long", "longitude"]];
 
@@ -51,26 +76,114 @@ pub(super) fn coordinate(name: &str) -> Option<usize> {
     COORDINATES.iter().position(|names| names.contains(&&*name))
 }
 
+/// Returns whether a name is that of a coordinate and one of `ends`, such as `lat_min`.
+pub(super) fn is_coordinate_with(name: &str, ends: &[&str]) -> bool {
+    let name = normalised(name);
+    let name = name.strip_prefix("gps").unwrap_or(&name);
+    let end = |field: &&str| name.strip_prefix(field).is_some_and(|end| ends.contains(&end));
+    COORDINATES.iter().any(|names| names.iter().any(end))
+}
+
 /// Returns whether a member in the object of a coordinate has the name of a hemisphere, such as
 /// `dir` in `"lat":{"deg":33.5,"dir":"S"}`.
 pub(super) fn is_hemisphere_of_parent(name: &str) -> bool {
     HEMISPHERE_ENDINGS.contains(&&*normalised(name))
 }
 
-/// Returns whether a value says south, for coordinate 0, or west, for coordinate 1.
-pub(super) fn says_negative(value: &str, coordinate: usize) -> bool {
-    const WORDS: [&[&str]; 2] = [
+/// The sign that a hemisphere gives to its coordinate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// North or east.
+    Positive,
+    /// South or west.
+    Negative,
+    /// `O`, which is east in German and west in French, Italian, Portuguese and Spanish.
+    Unclear,
+}
+
+impl Side {
+    const fn opposite(self) -> Self {
+        match self {
+            Self::Positive => Self::Negative,
+            Self::Negative => Self::Positive,
+            Self::Unclear => Self::Unclear,
+        }
+    }
+}
+
+/// Returns the side that the value of a hemisphere states: a letter or a word, a sign, a flag such
+/// as `lat_negative`, or the ASCII code of a letter. `name`: the hemisphere's name.
+pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
+    const NEGATIVE: [&[&str]; 2] = [
         &["s", "south", "southern", "sur", "sud", "sul", "süd", "süden"],
         &["w", "west", "western", "westen", "oeste", "ouest", "ovest"],
     ];
+    const POSITIVE: [&[&str]; 2] = [
+        &["n", "north", "northern", "nord", "norden", "norte"],
+        &["e", "east", "eastern", "ost", "osten", "est", "este", "leste"],
+    ];
+    let is_flag = normalised(name).ends_with("negative");
+    match (value.trim(), coordinate) {
+        ("true" | "1", _) if is_flag => return Some(Side::Negative),
+        ("false" | "0", _) if is_flag => return Some(Side::Positive),
+        ("-" | "-1", _) | ("83", 0) | ("87", 1) => return Some(Side::Negative),
+        ("+" | "1" | "+1", _) | ("78", 0) | ("69", 1) => return Some(Side::Positive),
+        _ => {}
+    }
     // The first word decides, as in `S.`, `South latitude` and `W (west)`.
     let lower = value.to_lowercase();
-    let first = lower.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty());
-    first.is_some_and(|word| WORDS[coordinate].contains(&word))
+    let word = lower.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty())?;
+    if word == "o" && coordinate == 1 {
+        let name = name.to_lowercase();
+        let known = EAST_AND_WEST.iter().find(|(known, _)| *known == name);
+        return Some(known.map_or(Side::Unclear, |(_, side)| *side));
+    }
+    [(NEGATIVE, Side::Negative), (POSITIVE, Side::Positive)]
+        .into_iter()
+        .find_map(|(words, side)| words[coordinate].contains(&word).then_some(side))
+}
+
+/// Returns the sides that a member states, by coordinate. Besides the names of [`hemisphere`], it
+/// knows flags such as `south`, and `hemisphere`, which may state both, as `SW`.
+pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
+    // Most values are numbers.
+    let is_number = value.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    if is_number && !["-", "-1", "0", "1", "69", "78", "83", "87"].contains(&value) {
+        return [None; 2];
+    }
+    let plain = normalised(name);
+    if ["hemisphere", "hemi"].contains(&&*plain) {
+        let letters = value.trim().to_lowercase();
+        let both = [letters.get(..1), letters.get(1..)].map(Option::unwrap_or_default);
+        return [0, 1].map(|n| match letters.len() {
+            2 => side(name, both[n], n),
+            _ => side(name, &letters, n).or_else(|| side(name, both[1], n)),
+        });
+    }
+    let flag = plain.strip_prefix("is").unwrap_or(&plain);
+    let mut sides = [None; 2];
+    if let Some((_, coordinate, side)) = FLAGS.iter().find(|(known, ..)| *known == flag) {
+        // Numbers may be components of a velocity or sides of a box, unless the name is a question.
+        let is_question = flag.len() < plain.len();
+        sides[*coordinate] = match value.trim() {
+            "true" => Some(*side),
+            "false" => Some(side.opposite()),
+            "1" if is_question => Some(*side),
+            "0" if is_question => Some(side.opposite()),
+            _ => None,
+        };
+    } else if let Some(coordinate) = hemisphere(name) {
+        sides[coordinate] = side(name, value, coordinate);
+    }
+    sides
 }
 
 /// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
 pub fn hemisphere(name: &str) -> Option<usize> {
+    let lower = name.to_lowercase();
+    if EAST_AND_WEST.iter().any(|(known, _)| *known == lower) {
+        return Some(1);
+    }
     let name = normalised(name).replace('/', "");
     let name = name.strip_prefix("gps").unwrap_or(&name);
     let is_of = |field: &str| {
@@ -94,14 +207,64 @@ mod tests {
 
     #[test]
     fn south_and_west_are_read_in_the_forms_people_write() {
-        for south in ["S", " s ", "S.", "South", "Southern", "south latitude", "(S)", "Süd"] {
-            assert!(says_negative(south, 0) && !says_negative(south, 1), "{south}");
+        let negative = Some(Side::Negative);
+        for south in ["S", " s ", "S.", "South", "Southern", "south latitude", "(S)", "Süd", "83"]
+        {
+            assert_eq!(side("ns", south, 0), negative, "{south}");
+            assert_ne!(side("ew", south, 1), negative, "{south}");
         }
-        for west in ["W", "w.", "West", "Western hemisphere", "W (west)", "Ouest"] {
-            assert!(says_negative(west, 1) && !says_negative(west, 0), "{west}");
+        for west in ["W", "w.", "West", "Western hemisphere", "W (west)", "Ouest", "Oeste", "87"] {
+            assert_eq!(side("ew", west, 1), negative, "{west}");
+            assert_ne!(side("ns", west, 0), negative, "{west}");
         }
-        for other in ["", "N", "E", "sensors", "status", "wifi", "1", "-"] {
-            assert!(!says_negative(other, 0) && !says_negative(other, 1), "{other}");
+        for sign in ["-1", "-", " - "] {
+            assert_eq!([side("ns", sign, 0), side("ew", sign, 1)], [negative; 2], "{sign}");
+        }
+        for other in ["", "sensors", "status", "wifi", "9", "0", "true", "false", "-2"] {
+            assert_eq!([side("ns", other, 0), side("ew", other, 1)], [None; 2], "{other}");
+        }
+        for (name, value, expected) in [
+            ("E/O", "O", Side::Negative),
+            ("O/E", "O", Side::Negative),
+            ("O/W", "O", Side::Positive),
+            ("O/W", "W", Side::Negative),
+            ("E/O", "E", Side::Positive),
+            ("lon_dir", "O", Side::Unclear),
+            ("lon_dir", "Ost", Side::Positive),
+            ("lng_negative", "true", Side::Negative),
+            ("lng_negative", "0", Side::Positive),
+        ] {
+            assert_eq!(side(name, value, 1), Some(expected), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn member_may_state_both_hemispheres_or_be_a_flag() {
+        let (positive, negative) = (Some(Side::Positive), Some(Side::Negative));
+        for (name, value, expected) in [
+            ("hemisphere", "SW", [negative, negative]),
+            ("Hemisphere", "S W", [negative, negative]),
+            ("hemi", "S/E", [negative, positive]),
+            ("hemisphere", "south", [negative, None]),
+            ("hemisphere", "W", [None, negative]),
+            ("hemisphere", "northern", [positive, None]),
+            ("hemisphere", "", [None, None]),
+            ("hemisphere", "é", [None, None]),
+            ("south", "true", [negative, None]),
+            ("isSouth", "1", [negative, None]),
+            ("is_west", "true", [None, negative]),
+            ("north", "false", [negative, None]),
+            ("nsi", "S", [negative, None]),
+            ("n_or_s", "S", [negative, None]),
+            ("E/O", "O", [None, negative]),
+            ("lat_sign", "-1", [negative, None]),
+            // Components of a velocity, sides of a box, and the quadrant of a city.
+            ("north", "0", [None, None]),
+            ("south", "1", [None, None]),
+            ("quadrant", "SW", [None, None]),
+            ("dest/ns", "S", [None, None]),
+        ] {
+            assert_eq!(sides(name, value), expected, "{name} {value}");
         }
     }
 }

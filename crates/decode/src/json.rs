@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::unit::TimeUnit;
@@ -32,9 +32,12 @@ pub(super) enum Scalar<'a> {
     /// A number that is not an integer, is -0, or is beyond `i64`.
     Number(Number),
     Text(Cow<'a, str>),
-    /// An object, an array or a boolean: the name of its kind, for errors.
+    /// An object or an array: the name of its kind, for errors. A boolean: [`TRUE`] or [`FALSE`].
     Other(&'static str),
 }
+
+pub(super) const TRUE: Scalar<'static> = Scalar::Other("true");
+pub(super) const FALSE: Scalar<'static> = Scalar::Other("false");
 
 impl Scalar<'_> {
     pub(super) fn as_number(&self) -> Option<Number> {
@@ -49,10 +52,45 @@ impl Scalar<'_> {
         self.as_number().map(Number::as_f64)
     }
 
+    /// Returns whether this is a number without a fraction. Rejects most decimals by their last
+    /// digit, without a division.
+    #[inline]
+    pub(super) fn is_whole(&self) -> bool {
+        let may_be_whole = match self {
+            Self::Integer(_) => return true,
+            Self::Number(Number::Decimal { digits, .. }) => digits % 10 == 0,
+            Self::Number(Number::Float(_)) => true,
+            Self::Missing | Self::Text(_) | Self::Other(_) => false,
+        };
+        may_be_whole && self.as_f64().is_some_and(|number| number.fract() == 0.0)
+    }
+
     pub(super) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// Returns whether the value may be that of a hemisphere: a string, a boolean, a sign or the
+    /// ASCII code of a letter.
+    #[inline]
+    pub(super) fn may_be_hemisphere(&self) -> bool {
+        match self {
+            Self::Text(_) => true,
+            Self::Integer(number) => matches!(number, -1 | 1 | 83 | 87),
+            Self::Other(kind) => ["true", "false"].contains(kind),
+            Self::Missing | Self::Number(_) => false,
+        }
+    }
+
+    /// Returns a string, an integer or a boolean as text; an empty string for other values.
+    pub(super) fn to_word(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Integer(number) => number.to_string().into(),
+            Self::Other(kind) => Cow::Borrowed(kind),
+            Self::Missing | Self::Number(_) => Cow::Borrowed(""),
         }
     }
 
@@ -127,9 +165,38 @@ impl fmt::Display for Scalar<'_> {
             Self::Integer(number) => write!(f, "{number}"),
             Self::Number(number) => write!(f, "{}", number.as_f64()),
             Self::Text(text) => write!(f, "\"{}\"", excerpt(text, TEXT_CHARS_MAX)),
+            Self::Other("true" | "false") => f.write_str("a boolean"),
             Self::Other(kind) => f.write_str(kind),
         }
     }
+}
+
+/// Returns the first 256 members of an object with their names; repeated names are not merged.
+pub(super) fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
+    struct Members<'m, 'a>(&'m mut Vec<(String, Scalar<'a>)>);
+    impl<'de> Visitor<'de> for Members<'_, 'de> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<Text<'de>>()? {
+                if self.0.len() < 256 {
+                    self.0.push((key.0.into_owned(), map.next_value()?));
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut found = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    // Keep the members that were found before an error.
+    let _ = deserializer.deserialize_map(Members(&mut found));
+    found
 }
 
 /// Returns the elements of an array, and their number. They are raw JSON, so an invalid element

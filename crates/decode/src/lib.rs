@@ -49,6 +49,7 @@ mod time;
 mod topic;
 mod unit;
 mod unpack;
+mod unread_time;
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, Limits};

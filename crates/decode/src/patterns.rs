@@ -1,4 +1,7 @@
-//! Suggests strftime patterns for times whose order of day, month and year is unknown.
+//! Suggests strftime patterns for times whose order of day, month and year is unknown, and restores
+//! the leading zero that a number such as `91507` (09:15:07) has lost.
+
+use std::borrow::Cow;
 
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::Offset;
@@ -86,4 +89,136 @@ fn clock_pattern(text: &str) -> Option<String> {
         _ => "%z",
     };
     (between.len() <= 2).then(|| format!("{between}{pattern}"))
+}
+
+/// Digits in a pattern without anything between them, such as `%H%M%S`.
+#[derive(Default)]
+struct Run {
+    conversions: usize,
+    width: usize,
+    begins_with_year: bool,
+    /// The last conversion is `%f`, which parses any number of digits.
+    is_open: bool,
+}
+
+impl Run {
+    /// Adds a conversion. Returns `false` if it does not parse digits alone.
+    fn add(&mut self, conversion: &str) -> bool {
+        let (digits, letter) = conversion.split_at(conversion.len().saturating_sub(1));
+        let digits = digits.trim_start_matches(['_', '-', '0', '^', '#']);
+        let width = match (letter, digits.parse()) {
+            ("d" | "e" | "H" | "I" | "k" | "l" | "M" | "m" | "S" | "y", _) => 2,
+            ("j", _) => 3,
+            ("Y", _) => 4,
+            ("f", Ok(width)) => width,
+            // Device times have hundredths or milliseconds.
+            ("f", Err(_)) if digits.is_empty() => {
+                self.is_open = true;
+                2
+            }
+            _ => return false,
+        };
+        self.begins_with_year |= self.conversions == 0 && letter == "Y";
+        self.width += width;
+        self.conversions += 1;
+        true
+    }
+}
+
+/// Restores the leading zero of digits that stand for several parts of a time, such as `%H%M%S`.
+/// JSON numbers and spreadsheets drop it, and then the parts shift: `11507` (01:15:07) would be
+/// read as 11:50:07.
+///
+/// # Errors
+/// More than one digit is missing, or one that was not in front.
+pub(super) fn with_leading_zero<'t>(text: &'t str, pattern: &str) -> Result<Cow<'t, str>, String> {
+    let mut result = Cow::Borrowed(text);
+    let mut run = Run::default();
+    // End of what was parsed.
+    let mut at = 0;
+    for (n, piece) in pattern.split('%').enumerate() {
+        // Each piece but the first begins with a conversion, which ends with its letter.
+        let end = if n == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
+        let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
+        let is_digits = n > 0 && run.add(conversion);
+        if !is_digits || !literal.is_empty() {
+            at = close(&mut result, at, &std::mem::take(&mut run))?;
+        }
+        if n > 0 && !is_digits {
+            let skips: fn(char) -> bool = match conversion {
+                "A" | "a" | "B" | "b" | "h" | "p" | "P" => |c| c.is_alphabetic() || c == '.',
+                _ if conversion.starts_with('.') => |c| c.is_ascii_digit() || c == '.',
+                // An offset, a zone or a name for a whole date or time.
+                _ => return Ok(result),
+            };
+            at = result.len() - result[at..].trim_start_matches(skips).len();
+        }
+        for c in literal.chars() {
+            let rest = &result[at..];
+            let after =
+                if c.is_whitespace() { Some(rest.trim_start()) } else { rest.strip_prefix(c) };
+            at = result.len() - after.unwrap_or(rest).len();
+        }
+    }
+    close(&mut result, at, &run)?;
+    Ok(result)
+}
+
+/// Restores the leading zero of the digits of `run`, which begin at `at`. Returns the end of the
+/// digits.
+fn close(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String> {
+    let start = text.len() - text[at..].trim_start().len();
+    let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
+    let missing = run.width.saturating_sub(digits);
+    if run.conversions < 2 || digits == 0 || missing == 0 || run.is_open && run.begins_with_year {
+        return Ok(if run.conversions == 0 { at } else { start + digits });
+    }
+    if missing > 1 || run.is_open || run.begins_with_year {
+        let number = &text[start..start + digits];
+        return Err(format!(
+            "\"{number}\" has lost leading zeros: send them, or save the file with this column as \
+             text"
+        ));
+    }
+    text.to_mut().insert(start, '0');
+    Ok(start + digits + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lost_leading_zero_is_restored() {
+        for (text, pattern, expected) in [
+            ("261126 11507", "%d%m%y %H%M%S", Some("261126 011507")),
+            ("11126 101507", "%d%m%y %H%M%S", Some("011126 101507")),
+            ("11126 91507", "%d%m%y %H%M%S", Some("011126 091507")),
+            ("1112026 91507", "%d%m%Y %H%M%S", Some("01112026 091507")),
+            ("2026-11-26 115", "%Y-%m-%d %H%M", Some("2026-11-26 0115")),
+            ("91507.25 261126", "%H%M%S%.f %d%m%y", Some("091507.25 261126")),
+            ("91507 261126", "%H%M%S%.f %d%m%y", Some("091507 261126")),
+            ("26Nov26 91507", "%d%b%y %H%M%S", Some("26Nov26 091507")),
+            ("11126101507", "%d%m%y%H%M%S", Some("011126101507")),
+            ("T91507Z", "T%H%M%SZ", Some("T091507Z")),
+            ("1150300 261126", "%H%M%S%2f %d%m%y", Some("01150300 261126")),
+            ("11507+0100 1", "%H%M%S%z %d", Some("011507+0100 1")),
+            // Unchanged: nothing is missing, or each part stands alone.
+            ("3/4/26 8:5", "%d/%m/%y %H:%M", Some("3/4/26 8:5")),
+            ("01150300", "%H%M%S%f", Some("01150300")),
+            ("202611241015071", "%Y%m%d%H%M%S%f", Some("202611241015071")),
+            ("26.11.2026 9:15", "%d.%m.%Y %H:%M", Some("26.11.2026 9:15")),
+            ("1 Nov 26 101507", "%e %b %y %H%M%S", Some("1 Nov 26 101507")),
+            ("1795770000", "%s", Some("1795770000")),
+            ("é", "%H%M", Some("é")),
+            // More than one zero is missing, or perhaps one.
+            ("261126 1507", "%d%m%y %H%M%S", None),
+            ("261126 7", "%d%m%y %H%M%S", None),
+            ("1150300", "%H%M%S%f", None),
+            ("2026113 101507", "%Y%m%d %H%M%S", None),
+        ] {
+            let read = with_leading_zero(text, pattern);
+            assert_eq!(read.as_deref().ok(), expected, "{text} {pattern}: {read:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@
 //!
 //! `decode_agrees.rs` and the fuzz target `decode` compare the two on every message.
 
-use super::json::Scalar;
+use super::json::{FALSE, Scalar, TRUE};
 use crate::number::{DIGITS_MAX, Number};
 
 const DEPTH_MAX: u8 = 16;
@@ -141,8 +141,8 @@ impl<'a> Plain<'a> {
                 self.array(|plain| plain.value().map(drop)).map(|()| Scalar::Other("an array"))?
             }
             b'n' => self.word(b"null").map(|()| Scalar::Missing)?,
-            b't' => self.word(b"true").map(|()| Scalar::Other("a boolean"))?,
-            b'f' => self.word(b"false").map(|()| Scalar::Other("a boolean"))?,
+            b't' => self.word(b"true").map(|()| TRUE)?,
+            b'f' => self.word(b"false").map(|()| FALSE)?,
             _ => return None,
         };
         Some((value, self))

@@ -14,6 +14,7 @@ use super::json::{Scalar, Text};
 use super::plain::Plain;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
+use super::unit::Quantity;
 use crate::attributes::Attributes;
 use crate::number::Number;
 use crate::position::{
@@ -44,6 +45,18 @@ impl Field {
             Self::Alt => "alt",
             Self::Acc => "acc",
         }
+    }
+
+    /// Parses a string with a unit after its number, such as `36 km/h`.
+    #[cold]
+    fn with_unit(self, value: &Scalar<'_>) -> Option<Number> {
+        let quantity = match self {
+            Self::Seq => return None,
+            Self::Speed => Quantity::Speed,
+            Self::Heading => Quantity::Angle,
+            Self::Alt | Self::Acc => Quantity::Length,
+        };
+        quantity.parse(value.as_text()?).map(Number::from)
     }
 }
 
@@ -85,7 +98,7 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key may be the name of a hemisphere, which milepost's own format does not read.
+    /// A key may be the name of a hemisphere or a unit, which milepost's own format does not read.
     pub(super) has_hemisphere: bool,
 }
 
@@ -239,6 +252,9 @@ impl Point<'_> {
     fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
         let lat_degrees = required(lat, &self.lat)?;
         let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
+        if let (false, Some(lon)) = (self.lng.is_missing(), self.lon.as_number()) {
+            check_same_longitude(lng_degrees, lon)?;
+        }
         let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
             Refusal::new(Reason::LatRange, range_error("lat", lat_degrees, 90, lng_degrees))
         })?;
@@ -256,30 +272,59 @@ impl Point<'_> {
     }
 }
 
+/// Checks the two names of the longitude, if a point has both.
+///
+/// # Errors
+/// The two are more than 0.0001 degrees (11 m) apart.
+#[cold]
+fn check_same_longitude(lng: Number, lon: Number) -> Result<(), Refusal> {
+    let (lng, lon) = (lng.as_f64(), lon.as_f64());
+    if (lng - lon).abs() <= 1e-4 {
+        return Ok(());
+    }
+    refuse(Reason::WrongType, format!("lng is {lng}, and lon is {lon}: send only one of them"))
+}
+
 /// Creates the error for a coordinate out of range. `other`: the other coordinate.
 fn range_error(name: &str, degrees: Number, limit: i32, other: Number) -> String {
-    let degrees = degrees.as_f64();
-    let is_swapped = name == "lat" && degrees.abs() <= 180.0 && other.as_f64().abs() <= 90.0;
-    let scale = [1e5, 1e6, 1e7].into_iter().find(|scale| degrees.abs() / scale <= f64::from(limit));
-    let hint = match scale {
+    const ARE_METRES: &str =
+        "; are these metres of a projection? Convert them to WGS 84, EPSG:4326";
+    let (degrees, other) = (degrees.as_f64(), other.as_f64());
+    let (max, other_max) = (f64::from(limit), f64::from(270 - limit));
+    let is_swapped = name == "lat" && degrees.abs() <= 180.0 && other.abs() <= 90.0;
+    let is_large = degrees.abs() > 2e4;
+    // Half of the earth's circumference is 20,000 km.
+    let may_be_metres = is_large && (2e4..2.1e7).contains(&other.abs()) && degrees.abs() < 2.1e7;
+    let fits = |n: &i32| {
+        let scale = 10_f64.powi(*n);
+        degrees.abs() / scale <= max && other.abs() / scale <= other_max
+    };
+    let is_whole = degrees.fract() == 0.0 && other.fract() == 0.0;
+    let units: Vec<String> = (4..=7)
+        .filter(|n| is_large && is_whole && fits(n))
+        .map(|n| format!("1e-{n} deg"))
+        .collect();
+    let hint = match &units[..] {
         _ if is_swapped => "; are lat and lng swapped?".to_owned(),
-        Some(scale) if degrees.abs() > 2e4 && degrees.fract() == 0.0 => {
-            let unit = format!("1e-{} deg", scale.log10());
+        [unit] if !may_be_metres => format!(
+            "; is it an integer in units such as {unit}, or in Garmin's semicircles? Set lat_unit, \
+             or give --unit lat='{unit}'"
+        ),
+        [_, ..] => {
+            let (metres, or) = if may_be_metres { (ARE_METRES, "or ") } else { ("", "") };
             format!(
-                "; is it an integer in units such as {unit}, or in Garmin's semicircles? Set \
-                 lat_unit, or give --unit lat='{unit}'"
+                "{metres}; {or}is it an integer in units of {}? Set lat_unit, or give --unit lat=",
+                units.join(" or ")
             )
         }
-        _ if degrees.abs() > 2e4 && other.as_f64().abs() > 2e4 => {
-            "; are these metres of a projection? Convert them to WGS 84, EPSG:4326".to_owned()
-        }
-        _ if name == "lng" && (180.0..=360.0).contains(&degrees) => {
+        [] if may_be_metres => ARE_METRES.to_owned(),
+        [] if name == "lng" && (180.0..=360.0).contains(&degrees) => {
             "; does lng count from 0 to 360? Subtract 360 from values above 180".to_owned()
         }
-        _ if name == "lat" && may_have_minutes(degrees) && may_have_minutes(other.as_f64()) => {
+        [] if name == "lat" && may_have_minutes(degrees) && may_have_minutes(other) => {
             "; are these degrees and minutes? Set lat_unit, or give --unit lat=ddmm.mmmm".to_owned()
         }
-        Some(_) | None => String::new(),
+        [] => String::new(),
     };
     format!("{name} {degrees} is outside -{limit}..{limit}{hint}")
 }
@@ -346,7 +391,7 @@ impl Lacking {
         if value.is_missing() {
             return None;
         }
-        let number = value.as_number().and_then(|number| new(number).ok());
+        let number = value.as_number().or_else(|| field.with_unit(value)).and_then(|n| new(n).ok());
         self.fields[field as usize] += u64::from(number.is_none());
         number
     }

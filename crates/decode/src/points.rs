@@ -6,11 +6,12 @@ use super::driver::{Named, parse_id};
 use super::ignored::Ignored;
 use super::json::{Scalar, excerpt, raw_points};
 use super::keep::{Keep, Origin};
-use super::names::{self, UnreadTime};
+use super::names;
 use super::plain::Plain;
 use super::point::{Context, Point};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
+use super::unread_time::{self, UnreadTime};
 use crate::position::{DriverId, Timestamp};
 use crate::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
@@ -54,7 +55,7 @@ impl Points<'_> {
         let Self { schema, received_at, age, .. } = *self;
         let substitute;
         let ts = if point.ts.is_missing() {
-            substitute = names::substitute_time(origin.raw, schema, received_at)?;
+            substitute = unread_time::substitute_time(origin.raw, schema, received_at)?;
             if substitute.is_missing() {
                 self.check_outer_time(origin)?;
             }
@@ -62,9 +63,13 @@ impl Points<'_> {
         } else {
             &point.ts
         };
+        let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
+        if point.lat.is_whole() && lng.is_whole() {
+            names::check_minutes(origin.raw)?;
+        }
         if point.has_hemisphere {
-            let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
+            names::check_units(origin.raw)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.lacking).map_err(|refusal| {
@@ -103,17 +108,11 @@ impl Points<'_> {
             return Ok(());
         }
         let received_at = self.received_at;
-        let outer_time = self
-            .outer_time
-            .get_or_insert_with(|| names::unread_time(origin.enclosing, false, received_at));
+        let outer_time = self.outer_time.get_or_insert_with(|| {
+            unread_time::unread_time(origin.enclosing, false, &[], received_at)
+        });
         match outer_time {
-            Some(UnreadTime { path, value, .. }) => refuse(
-                Reason::BadTs,
-                format!(
-                    "there is no {ts} in the point, but {path:.60} beside the points is \
-                     {value:.40}: send the time in each point"
-                ),
-            ),
+            Some(time) => Err(unread_time::refuse_outer_time(time, ts)),
             None => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 use super::date_words::{in_english, is_abbreviation, month, numeric_date, zone_example};
-use super::patterns::patterns;
+use super::patterns::{patterns, with_leading_zero};
 use crate::position::Timestamp;
 
 /// A time zone: one of IANA's database such as `Europe/Berlin`, or a fixed offset.
@@ -67,6 +67,17 @@ impl Zone {
 }
 
 impl Zone {
+    /// Checks that the zone has this offset, in seconds, at an instant, and returns the instant.
+    fn check_offset(&self, ms: i64, seconds: i32) -> Result<i64, String> {
+        let at = jiff::Timestamp::from_millisecond(ms).map_err(|error| error.to_string())?;
+        let offset = self.zone.to_offset(at);
+        if offset.seconds() == seconds {
+            Ok(ms)
+        } else {
+            Err(format!("the offset of {} is {offset} then: which is right?", self.name))
+        }
+    }
+
     /// Returns the instant of a time that is followed by an abbreviation such as EST, if the zone
     /// uses that abbreviation at this time. In an hour that a clock change repeats, the
     /// abbreviation selects one of the two instants.
@@ -109,10 +120,17 @@ impl Local {
             let ms = ms.map_or(rest, |at| &rest[..=at]);
             return ms.parse().map_err(|_| explain_unparsed(text));
         }
-        // RFC 9557: a time, and its zone in brackets.
+        // RFC 9557: a time, and its zone in brackets. An offset must be that of the zone; `Z` states
+        // none.
         if let Some((time, zone)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) {
             let zone = Zone::new(zone.trim_start_matches('!'))?;
-            return Self { zone: Some(zone), pattern: None }.unix_ms(time);
+            let ms = Self { zone: Some(zone.clone()), pattern: None }.unix_ms(time)?;
+            return match chrono::DateTime::parse_from_rfc3339(time) {
+                Ok(stated) if !time.ends_with(['Z', 'z']) => {
+                    zone.check_offset(ms, stated.offset().local_minus_utc())
+                }
+                Ok(_) | Err(_) => Ok(ms),
+            };
         }
         let numeric = numeric_date(text);
         let text = numeric.as_deref().unwrap_or(text);
@@ -158,6 +176,7 @@ impl Local {
 
     fn parse_by_pattern(&self, text: &str, pattern: &str) -> Result<i64, String> {
         let invalid = |error: jiff::Error| format!("\"{text}\" is not {pattern}: {error}");
+        let text = &*with_leading_zero(text, pattern)?;
         let parts = BrokenDownTime::parse(pattern, text).map_err(invalid)?;
         if parts.offset().is_some() || parts.timestamp().is_some() {
             return parts.to_timestamp().map(jiff::Timestamp::as_millisecond).map_err(invalid);
@@ -573,6 +592,10 @@ mod tests {
             ("/Date(1769846400250+0100)/", "+05:00", "2026-01-31T08:00:00.25Z"),
             ("2026-01-31T08:00:00[Asia/Tokyo]", "Z", "2026-01-30T23:00:00Z"),
             ("2026-01-31T08:00:00+09:00[Asia/Tokyo]", "Z", "2026-01-30T23:00:00Z"),
+            ("2026-01-31T08:00:00Z[Asia/Tokyo]", "+05:00", "2026-01-31T08:00:00Z"),
+            ("2026-07-01T10:00:00+02:00[Europe/Berlin]", "Z", "2026-07-01T08:00:00Z"),
+            ("2026-10-25T02:30:00+01:00[Europe/Berlin]", "Z", "2026-10-25T01:30:00Z"),
+            ("2026-01-31T08:00:00+01:00[+01:00]", "Z", "2026-01-31T07:00:00Z"),
             ("Sat, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31T07:00:00Z"),
             ("Sat, 31 Jan 2026 08:00:00 GMT", "+05:00", "2026-01-31T08:00:00Z"),
             ("Sat Jan 31 08:00:00 UTC 2026", "+05:00", "2026-01-31T08:00:00Z"),
@@ -626,6 +649,7 @@ mod tests {
             ("2026-03-08 02:30:00 EST", "America/New_York", "not called EST"),
             ("2026-01-31 08:00:00 cet", "Z", "not a time"),
             ("2026-10-25T02:30:00[Europe/Berlin]", "Z", "twice"),
+            ("2026-11-26T10:15:07+05:00[Europe/Berlin]", "Z", "offset of Europe/Berlin is +01"),
             ("2026-01-31T08:00:00[Mars/Olympus]", "Z", "must be a zone"),
             ("31-marraskuu-2026 08:00", "Z", "not a date"),
             ("2026-W05-6T08:00:00", "Z", "give a pattern"),

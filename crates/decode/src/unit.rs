@@ -69,6 +69,11 @@ impl Quantity {
         }
     }
 
+    /// Returns the name of milepost's own unit.
+    pub(super) const fn own_unit(self) -> &'static str {
+        self.names()[0].0
+    }
+
     /// Returns the factor for values of this unit. A unit is a name, or a number and a name:
     /// `km/h`, `1e-7 deg`, `0.1 knots`.
     ///
@@ -80,7 +85,7 @@ impl Quantity {
         let known = self.names().iter().find(|(known, _)| *known == name);
         scale.zip(known).map(|(scale, (_, factor))| scale * factor).ok_or_else(|| {
             let names: Vec<String> = self.names().iter().map(|(name, _)| format!("\"{name}\"")).collect();
-            let own = self.names()[0].0;
+            let own = self.own_unit();
             format!(
                 "\"{unit}\": must be one of {}, or a number and one of them, such as \"1e-3 {own}\"",
                 names.join(", ")

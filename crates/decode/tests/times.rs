@@ -372,3 +372,195 @@ fn bignum_in_cbor_is_a_number() {
     // Other byte strings count as null.
     assert_eq!(fix(&[0x44, 0x6b, 0x09, 0x46, 0x90]).lacking.undated, 1);
 }
+
+/// Returns an undated fix of milepost's own format with these members.
+fn own_fix(members: &str) -> String {
+    format!(r#"{{"lat":52.5,"lng":13.4,{members}}}"#)
+}
+
+#[test]
+fn recent_time_under_any_name_rejects_the_fix() {
+    let own = format_called("milepost");
+    let mapping = mapped_source(fields(TimeUnit::Seconds));
+    for name in [
+        "ts_ms",
+        "gps_ts",
+        "fix_ts",
+        "unix",
+        "dt",
+        "tm",
+        "sec",
+        "created",
+        "recorded",
+        "moment",
+        "datum",
+        "zeit",
+        "hora",
+        "last_seen",
+        "fixed_on",
+        "rx",
+        "event_time",
+        "sentAt",
+        "lastUpdate",
+        "rtc",
+        "isotst",
+    ] {
+        for value in [
+            "1795770000",
+            "1795770000123",
+            "1795769000.5",
+            "\"2026-11-27T08:00:00Z\"",
+            "\"27/11/2026 09:00:00\"",
+            "\"1795770000\"",
+            "1795770000123456789",
+        ] {
+            let payload = own_fix(&format!(r#""{name}":{value}"#));
+            for source in [&own, &mapping] {
+                assert_refused(source, &payload, &format!("but {name} is "));
+                assert_refused(source, &payload, "a format without ts stores the time of receipt");
+            }
+        }
+    }
+    for members in [
+        r#""fix":{"at":1795770000}"#,
+        r#""header":{"x":1795770000}"#,
+        r#""stamp":{"sec":1795770000,"nanosec":5}"#,
+        // GPS time: seconds since 1980.
+        r#""gpsTime":1479805218"#,
+        r#""tick":"0x6b094690""#,
+        // Twelve digits.
+        r#""dt":271126085900"#,
+    ] {
+        assert_refused(&own, &own_fix(members), "there is no ts, but ");
+    }
+    // A format without a time keeps the time of receipt, whatever the payload has.
+    let timeless = mapped_source(Fields { ts: None, ..fields(TimeUnit::Seconds) });
+    assert_undated(&timeless, &own_fix(r#""created":1795770000,"hour":9,"minute":0"#));
+}
+
+#[test]
+fn older_time_rejects_the_fix_under_a_name_of_a_time() {
+    let mapping = mapped_source(fields(TimeUnit::Seconds));
+    for name in ["gps_ts", "eventTime", "updated_at", "gps_utc", "msgTimestamp", "recordedat"] {
+        for source in [&format_called("milepost"), &mapping] {
+            for value in ["1795000000", "\"2026-11-20 08:00:00\""] {
+                assert_refused(source, &own_fix(&format!(r#""{name}":{value}"#)), name);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_times_and_numbers_leave_the_fix_undated() {
+    for source in [format_called("milepost"), mapped_source(fields(TimeUnit::Seconds))] {
+        for members in [
+            r#""expires_at":1795773600"#,
+            r#""valid_until":"2026-11-27T12:00:00Z""#,
+            r#""bootTime":1795760000"#,
+            r#""build_time":"2026-11-27T02:00:00Z""#,
+            r#""last_update_check":1795760000"#,
+            r#""eta":"2026-11-27T10:00:00Z""#,
+            r#""trip_start":"2026-11-27T08:00:00Z""#,
+            r#""next_report":1795770600"#,
+            r#""fw_version":"20261127080000","release":"2026-11-27 08:00""#,
+            r#""id":1795770000,"msgId":"1795770000","seq_nonce":1795770000"#,
+            r#""imei":"356307042441013","iccid":"8949020000012345678","mac":187723572702975"#,
+            r#""speed":12.5,"batt":3971,"odometer":1795770,"temp":21.5,"fw":"2.4.1""#,
+            r#""uptime":"10:15:07","drive_time":"01:23:45","moving_time":5025"#,
+            r#""purchase_date":"2024-05-01","lastService":"2026-05-01 10:00:00""#,
+            r#""hours":1234,"minutes":30,"week":47,"day":3"#,
+            r#""year":2000,"month":1,"day":1,"hour":0,"minute":0"#,
+            r#""device":"123456","gps":"3D","fix":3,"t":123456"#,
+        ] {
+            assert_undated(&source, &own_fix(members));
+        }
+    }
+}
+
+#[test]
+fn time_in_parts_rejects_the_fix() {
+    let own = format_called("milepost");
+    for (members, detail) in [
+        (r#""hour":9,"minute":0"#, "hour is 9, a part of a time"),
+        (r#""gps_hour":9,"gps_min":0,"gps_sec":10"#, "gps_hour is 9, a part"),
+        (r#""year":2026,"month":11,"day":27,"hour":9,"minute":0"#, "year is 2026, a part"),
+        (r#""year":26,"month":11,"day":27"#, "year is 26, a part"),
+        (r#""date":"2026-11-27""#, "date is 2026-11-27, a part"),
+        (r#""date":"271126","clock":"090000.00""#, "clock is the time of day 090000.00"),
+        (r#""date":"271126","utc":90000"#, "date is 271126, a part"),
+        (r#""fecha":"27/11/2026","hora":"9:00:00""#, "hora is the time of day 9:00:00"),
+        (r#""gps_time":"10h15""#, "gps_time is the time of day 10h15"),
+        (r#""datum":"27.11.2026","zeit":"09:00""#, "zeit is the time of day"),
+        (r#""d":"2026-11-27","t":"09:00:00""#, "t is the time of day"),
+        (r#""gps_date":20261127,"gps_clock":"09:00:00""#, "gps_clock is the time of day"),
+        (r#""week":2446,"tow":464428"#, "week is 2446, a part"),
+        (r#""gps_week":398,"gps_sow":464428"#, "gps_week is 398, a part"),
+        (r#""week":2446,"tow":464428000"#, "week is 2446, a part"),
+    ] {
+        assert_refused(&own, &own_fix(members), detail);
+        assert_refused(&mapped_source(fields(TimeUnit::Seconds)), &own_fix(members), detail);
+    }
+}
+
+#[test]
+fn digits_that_lost_their_leading_zero_are_the_same_time() {
+    let source = |pattern: &str| {
+        let pattern = Some(Local::check_pattern(pattern).expect("a pattern"));
+        let more = More {
+            date: Some(pointer("/date")),
+            local: Some(Arc::new(Local { zone: Some(Zone::utc()), pattern })),
+            ..More::default()
+        };
+        mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Pattern) })
+    };
+    for (pattern, time, seconds) in [
+        ("%d%m%y %H%M%S", "11507", Ok(-7 * 3_600 - 44 * 60 - 53)),
+        ("%d%m%y %H%M%S", "\"011507\"", Ok(-7 * 3_600 - 44 * 60 - 53)),
+        ("%d%m%y %H%M", "859", Ok(-60)),
+        ("%d%m%y %H%M%S%2f", "8595900", Ok(-1)),
+        ("%d%m%y %H%M%S", "1507", Err("\"1507\" has lost leading zeros")),
+        ("%d%m%y %H%M%S%f", "1150300", Err("\"1150300\" has lost leading zeros")),
+    ] {
+        let payload = own_fix(&format!(r#""date":271126,"ts":{time}"#));
+        match seconds {
+            Ok(seconds) => {
+                let decoded = decode(&source(pattern), &payload);
+                let times: Vec<_> = decoded.positions.iter().map(|fix| fix.ts.unix_ms()).collect();
+                assert_eq!(times, [1_795_770_000_000 + seconds * 1_000], "{pattern} {time}");
+            }
+            Err(message) => assert_refused(&source(pattern), &payload, message),
+        }
+    }
+    // Without a pattern, a JSON number of four digits may be hhmm, or mmss after midnight.
+    let more = More {
+        date: Some(pointer("/date")),
+        local: Some(Arc::new(Local { zone: Some(Zone::utc()), pattern: None })),
+        ..More::default()
+    };
+    let by_form = mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Rfc3339) });
+    let fix = |time: &str| own_fix(&format!(r#""date":"2026-11-27","ts":{time}"#));
+    for time in ["\"0859\"", "\"08:59\"", "\"085900\""] {
+        assert_eq!(decode(&by_form, fix(time)).positions.len(), 1, "{time}");
+    }
+    for time in ["1507", "85900"] {
+        assert_refused(&by_form, &fix(time), "has lost leading zeros: send it as text");
+    }
+}
+
+#[test]
+fn number_from_another_epoch_is_told_from_a_week_rollover() {
+    // 2026-11-27T08:00:00Z in seconds since 1989-12-31, as a file may hold them.
+    let payload = own_fix(r#""ts":1164700800"#);
+    let year = std::time::Duration::from_secs(390 * 86_400);
+    let limits = Limits { fix_age_max: year, ..Limits::default() };
+    let own = format_called("milepost");
+    let mut decoded = Decoded::default();
+    Decoder::new(std::slice::from_ref(&own), limits).decode(
+        Message::new(b"in/d7", payload.as_bytes()),
+        Timestamp::from_unix_ms(NOW_MS),
+        &mut decoded,
+    );
+    let detail = &decoded.rejects[0].detail;
+    assert!(detail.contains("GPS week rollover"), "{detail}");
+    assert!(detail.contains("; or adding 631065600 s corrects it"), "{detail}");
+}

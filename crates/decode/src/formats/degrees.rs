@@ -177,27 +177,49 @@ fn parse_notation(text: &str, [positive, negative]: [char; 2]) -> Option<Notatio
         }
         None => return None,
     };
-    let is_mark = |c: char| {
-        c.is_whitespace() || matches!(c, '°' | 'º' | '\'' | '′' | '’' | '"' | '″' | '”' | ':')
-    };
-    let has_marks = rest.trim().contains(is_mark);
-    let parts: Vec<&str> = rest.split(is_mark).filter(|part| !part.is_empty()).collect();
-    let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let (last, before) = parts.split_last()?;
-    if parts.len() > 3
-        || !is_plain(&last.replacen('.', "", 1))
-        || !before.iter().all(|p| is_plain(p))
-    {
-        return None;
-    }
+    let rest = rest.trim();
+    let has_marks = rest.contains(|c: char| !c.is_ascii_digit() && c != '.');
+    let parts = split_marks(rest)?;
     let max = if has_marks { 180.0 } else { f64::MAX };
     let mut degrees = 0.0;
     for (part, (unit, max)) in parts.iter().zip([(1.0, max), (60.0, 60.0), (3_600.0, 60.0)]) {
-        let number: f64 = part.parse().ok().filter(|number| *number <= max)?;
+        let number = Some(*part).filter(|number| *number <= max)?;
         degrees += number / unit;
     }
     let degrees = if is_negative { -degrees } else { degrees };
     Some(Notation { degrees, has_marks, has_letter: letter.is_some() })
+}
+
+/// Splits `52°31'12.5"` into degrees, minutes and seconds. Each number has its own mark, or a space
+/// or colon, after it; the last one may have none. `50°47'.32` are 47.32 minutes, as in almanacs.
+/// `None`: a mark is at the wrong place, or a number before the last one has a fraction.
+fn split_marks(text: &str) -> Option<Vec<f64>> {
+    const MARKS: [&[&str]; 3] = [
+        &["", ":", "°", "º"],
+        &["", ":", "'", "′", "’"],
+        &["", ":", "\"", "″", "”", "''", "′′", "’’", "'", "′", "’"],
+    ];
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let (mut numbers, mut rest) = (Vec::<String>::new(), text);
+    while !rest.is_empty() {
+        if numbers.last().is_some_and(|before| before.contains('.')) {
+            return None;
+        }
+        let (number, after) = rest.split_at(rest.find(|c| !is_number(c)).unwrap_or(rest.len()));
+        let (mark, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+        let (mark, marks) = (mark.trim(), MARKS.get(numbers.len()));
+        match numbers.last_mut() {
+            // A fraction after the mark of its number.
+            Some(before) if number.starts_with('.') => {
+                before.push_str(Some(number).filter(|_| mark.is_empty())?);
+            }
+            _ if marks?.contains(&mark) => numbers.push(number.to_owned()),
+            _ => return None,
+        }
+        rest = after;
+    }
+    let numbers: Option<Vec<f64>> = numbers.iter().map(|number| number.parse().ok()).collect();
+    numbers.filter(|numbers| !numbers.is_empty())
 }
 
 #[cfg(test)]
@@ -220,10 +242,34 @@ mod tests {
             ("13 70 E", 1, None),
             ("E", 1, None),
             ("", 0, None),
+            // Each mark stands for its unit.
+            ("50°47'.32N", 0, Some(50.0 + 47.32 / 60.0)),
+            ("50 47 .32 N", 0, Some(50.0 + 47.32 / 60.0)),
+            ("50°.5N", 0, Some(50.5)),
+            ("33°56'12\".5S", 0, Some(-(33.0 + 56.0 / 60.0 + 12.5 / 3_600.0))),
+            ("33° 56' 12'' S", 0, Some(-(33.0 + 56.0 / 60.0 + 12.0 / 3_600.0))),
+            ("33°56′12′′S", 0, Some(-(33.0 + 56.0 / 60.0 + 12.0 / 3_600.0))),
+            ("33° 56 12 S", 0, Some(-(33.0 + 56.0 / 60.0 + 12.0 / 3_600.0))),
+            ("33°56'12'S", 0, Some(-(33.0 + 56.0 / 60.0 + 12.0 / 3_600.0))),
+            ("N52°31.2", 0, Some(52.52)),
+            ("52° 31.2'N", 0, Some(52.52)),
+            ("33°56\"S", 0, None),
+            ("26'S", 0, None),
+            ("50'30\"N", 0, None),
+            ("50°47.3'.32N", 0, None),
+            ("50°47'.32'N", 0, None),
+            ("50°47°N", 0, None),
+            ("50.5 30 N", 0, None),
+            ("1 2 3 4 N", 0, None),
+            (". N", 0, None),
         ] {
             let read =
                 parse_notation(text, HEMISPHERE_LETTERS[slot]).map(|notation| notation.degrees);
-            assert_eq!(read, expected, "{text}");
+            let is_equal = match (read, expected) {
+                (Some(read), Some(expected)) => (read - expected).abs() < 1e-12,
+                (read, expected) => read == expected,
+            };
+            assert!(is_equal, "{text}: {read:?}");
         }
     }
 

@@ -104,6 +104,7 @@ pub(super) fn read(
         }
     }
     if geometry.is_missing() {
+        names::refuse_unread_position(json, "geometry is null: send them as its coordinates")?;
         points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
         return Ok(());
     }
@@ -120,6 +121,9 @@ pub(super) fn read(
     if exponent::may_have_exponent(&ts) {
         check_exponent(json)?;
     }
+    // QGIS and PostGIS write a height of 0 if they know none.
+    let has_height =
+        !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
     let point = Point {
         lat,
         lng,
@@ -127,7 +131,7 @@ pub(super) fn read(
         seq,
         speed: speed.times(unit.metres_per_second()),
         heading,
-        alt: if height.is_missing() { alt } else { height },
+        alt: if has_height { height } else { alt },
         acc,
         ..Point::default()
     };

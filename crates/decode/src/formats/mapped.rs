@@ -1,7 +1,6 @@
 //! Reads payloads by a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with
 //! milepost.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::degrees::{Degrees, coordinate};
@@ -17,7 +16,7 @@ use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
-use crate::unit::{Quantity, TimeUnit};
+use crate::unit::TimeUnit;
 
 /// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
 pub(super) const ROOT: usize = 8;
@@ -89,16 +88,11 @@ impl Quirks {
         coordinate(value, slot, Degrees::Factor(1.0)).map(|value| self.number(value))
     }
 
-    /// Converts a number by the factor of its unit, or reads a string that states its unit, such as
-    /// `36 km/h`.
+    /// Converts a number by the factor of its unit. A string with a unit stays as it is: the rules
+    /// for points read it.
     #[inline]
-    fn measured<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
+    fn measured<'a>(&self, value: Scalar<'a>, factor: f64) -> Scalar<'a> {
         let number = self.number(value);
-        if self.numbers_may_be_strings
-            && let Scalar::Text(text) = number
-        {
-            return with_unit(text, quantity);
-        }
         // Most formats have milepost's own units.
         let has_factor = factor.to_bits() != 1f64.to_bits();
         if has_factor { number.times(factor) } else { number }
@@ -106,8 +100,8 @@ impl Quirks {
 
     /// Like [`measured`](Self::measured), for a quantity that is never negative.
     #[inline]
-    fn magnitude<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
-        let number = self.measured(value, quantity, factor);
+    fn magnitude<'a>(&self, value: Scalar<'a>, factor: f64) -> Scalar<'a> {
+        let number = self.measured(value, factor);
         if self.negative_is_unknown { number.unless_negative() } else { number }
     }
 }
@@ -216,6 +210,9 @@ impl Mapping {
         if let Some(more) = &fields.more
             && let Some(kind) = more.apply(&mut found, read_number)?
         {
+            if kind == Ignored::Telemetry {
+                names::refuse_unread_position(json, "map them as lat and lng in [formats.NAME]")?;
+            }
             points.ignore(kind);
             return Ok(());
         }
@@ -254,10 +251,10 @@ impl Mapping {
             lng,
             ts: if is_text { ts } else { quirks.number(ts) },
             seq: quirks.number(seq),
-            speed: quirks.magnitude(speed, Quantity::Speed, speed_factor),
-            heading: quirks.magnitude(heading, Quantity::Angle, 1.0),
-            alt: quirks.measured(alt, Quantity::Length, alt_factor),
-            acc: quirks.magnitude(acc, Quantity::Length, 1.0),
+            speed: quirks.magnitude(speed, speed_factor),
+            heading: quirks.magnitude(heading, 1.0),
+            alt: quirks.measured(alt, alt_factor),
+            acc: quirks.magnitude(acc, 1.0),
             ..Point::default()
         };
         points.add(
@@ -310,12 +307,6 @@ impl Fields {
             seq.as_ref(),
         ]
     }
-}
-
-/// Parses a string with a unit after its number; returns other strings unchanged.
-#[cold]
-fn with_unit(text: Cow<'_, str>, quantity: Quantity) -> Scalar<'_> {
-    quantity.parse(&text).map_or(Scalar::Text(text), |number| Scalar::Number(number.into()))
 }
 
 /// Parses `"LAT,LNG"`, also with degree signs: `"52.5°, 13.4°"`.

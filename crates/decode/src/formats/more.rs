@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::degrees::{Degrees, HEMISPHERE_LETTERS, coordinate, refuse_letter};
 use crate::extract::{Found, Pointer};
+use crate::hemisphere::{Side, side};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::refusal::{Refusal, refuse};
@@ -140,6 +141,16 @@ impl More {
                 (date, Scalar::Missing) => {
                     return refuse(Reason::BadTs, format!("the date {date} has no time of day"));
                 }
+                // `1507` may be 15:07 or 00:15:07. A pattern decides, and restores a zero.
+                (_, ts @ Scalar::Integer(..100_000)) if !self.has_pattern() => {
+                    return refuse(
+                        Reason::BadTs,
+                        format!(
+                            "the time of day {ts} is a number, which has lost leading zeros: send \
+                             it as text, or give a pattern such as ts_unit = \"%Y-%m-%d %H%M%S\""
+                        ),
+                    );
+                }
                 _ => {}
             }
             found[TS] = Scalar::Text(format!("{} {}", text(&found[DATE]), text(&found[TS])).into());
@@ -149,6 +160,10 @@ impl More {
 }
 
 impl More {
+    fn has_pattern(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| local.pattern.is_some())
+    }
+
     /// Rejects plain degrees if the unit is one of large integers, such as 1e-7 deg, or
     /// `ddmm.mmmm`: the fix would lie next to 0, 0.
     fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
@@ -182,10 +197,19 @@ fn signed<'a>(
 ) -> Result<Scalar<'a>, Refusal> {
     let Some(number) = value.as_f64() else { return Ok(value) };
     let [positive, negative] = HEMISPHERE_LETTERS[slot];
-    let text = hemisphere.as_text().map(str::trim).unwrap_or_default();
+    let text = hemisphere.to_word();
+    let text = text.trim();
     // NE and ESE are directions, not hemispheres.
     let is_direction = text.len() > 1 && text.bytes().all(|byte| b"NESWnesw".contains(&byte));
-    let letter = text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase());
+    let path = pointer.path();
+    let name = path.rsplit_once('/').filter(|(parent, _)| parent.len() > 1);
+    let stated = side(name.map_or(&*path, |(_, name)| name), text, slot);
+    let letter = match stated.filter(|_| !is_direction) {
+        Some(Side::Positive) => Some(positive),
+        Some(Side::Negative) => Some(negative),
+        Some(Side::Unclear) => Some('O'),
+        None => text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase()),
+    };
     let (field, at) = (FIELDS[slot], pointer.as_str());
     match letter {
         Some(c) if c == positive && number >= 0.0 => Ok(value),
@@ -193,6 +217,13 @@ fn signed<'a>(
         Some(c) if c == positive => refuse(
             Reason::WrongType,
             format!("{field} is {number}, and {at} says {c}: which is right?"),
+        ),
+        Some('O') if stated.is_some() => refuse(
+            Reason::WrongType,
+            format!(
+                "{at}, the hemisphere of {field}, is {hemisphere}: O is east in German and west in \
+                 French, write E or W"
+            ),
         ),
         Some(_) | None => {
             let expected = format!("not {positive} or {negative}");

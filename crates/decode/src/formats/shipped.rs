@@ -6,6 +6,7 @@ use super::mapped::{EXTRA, Fields, Mapping, Quirks, ROOT};
 use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
 use crate::json::Scalar;
+use crate::names::refuse_unread_position;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{SpeedUnit, TimeUnit};
@@ -192,24 +193,35 @@ fn traccar(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     Ok((!found[EXTRA].is_missing()).then_some(Ignored::Event))
 }
 
-fn teltonika(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
+fn teltonika(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> {
     let (latlng, reported) = (&found[0], &found[ROOT]);
     let is_command = !(found[EXTRA].is_missing() && found[EXTRA + 1].is_missing());
-    Ok(match reported {
-        Scalar::Missing if is_command => Some(Ignored::Command),
-        Scalar::Other("an object") if latlng.is_missing() => Some(Ignored::Telemetry),
+    match reported {
+        Scalar::Missing if is_command => Ok(Some(Ignored::Command)),
+        Scalar::Other("an object") if latlng.is_missing() => {
+            telemetry(json, "format teltonika reads latlng")
+        }
         Scalar::Missing
         | Scalar::Other(_)
         | Scalar::Integer(_)
         | Scalar::Number(_)
-        | Scalar::Text(_) => None,
-    })
+        | Scalar::Text(_) => Ok(None),
+    }
 }
 
 fn thingsboard(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> {
     match (found[0].is_missing() && found[1].is_missing(), json.starts_with('[')) {
         (true, true) => refuse(Reason::WrongShape, "the array contains another array"),
-        (true, false) => Ok(Some(Ignored::Telemetry)),
+        (true, false) => telemetry(json, "format thingsboard reads latitude and longitude"),
         (false, _) => Ok(None),
     }
+}
+
+/// Ignores a message without a position. `reads`: what the format reads, for errors.
+///
+/// # Errors
+/// The message has a position under other names.
+fn telemetry(json: &str, reads: &str) -> Result<Option<Ignored>, Refusal> {
+    let remedy = format!("{reads}; map other names with [formats.NAME]");
+    refuse_unread_position(json, &remedy).map(|()| Some(Ignored::Telemetry))
 }

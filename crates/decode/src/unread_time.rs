@@ -1,0 +1,432 @@
+//! Finds the time of a point that has none under the names that its format reads. Such a point is
+//! rejected: the time of receipt, which would replace the time of the fix, would be wrong.
+//!
+//! The value decides. A time within a day of the receipt counts under any name but those of other
+//! times, such as `expires_at`. An older time, or a part of a time, counts only under a name of a
+//! time.
+
+use serde_json::value::RawValue;
+
+use super::age::EPOCHS;
+use super::exponent;
+use super::hemisphere::normalised;
+use super::json::{Scalar, members, number};
+use super::keep::{Value, visit_values};
+use super::names::{TIME_NAMES, TIME_WORDS};
+use super::refusal::{Refusal, refuse};
+use super::schema::Schema;
+use super::time::{
+    epoch_ms_from_float, epoch_ms_from_integer, is_time_of_day, may_be_time, rounded,
+};
+use super::unit::TimeUnit;
+use crate::position::Timestamp;
+use crate::reject::Reason;
+
+/// Names of times in all formats.
+const NAMES: [&str; 12] =
+    ["date", "when", "at", "t", "ts", "unix", "clock", "datum", "zeit", "fecha", "hora", "heure"];
+/// Ends of names of times in all formats, such as `recordedat` and `gpsTimestamp`.
+const ENDINGS: [&str; 6] = ["time", "stamp", "utc", "tst", "epoch", "edat"];
+/// Beginnings of words that name another time than that of the fix.
+const OTHER_TIMES: [&str; 21] = [
+    "expir",
+    "valid",
+    "until",
+    "next",
+    "boot",
+    "reboot",
+    "start",
+    "restart",
+    "build",
+    "install",
+    "firmware",
+    "fw",
+    "version",
+    "release",
+    "updatecheck",
+    "uptime",
+    "duration",
+    "elapsed",
+    "eta",
+    "due",
+    "deadline",
+];
+/// Ends of names of numbers that may equal a time but are none.
+const IDS: [&str; 4] = ["id", "seq", "nonce", "counter"];
+/// Names of a time of day, without words such as `gps` and `utc`.
+const CLOCK_NAMES: [&str; 10] =
+    ["time", "utc", "t", "clock", "hora", "zeit", "uhrzeit", "heure", "tod", "timeofday"];
+/// Words in names of a date.
+const DATE_NAMES: [&str; 4] = ["date", "datum", "fecha", "day"];
+const DAY_MS: u64 = 86_400_000;
+/// Maximum number of values whose names do not matter, so that a point with thousands of strings
+/// does not delay the others.
+const VALUES_MAX: usize = 256;
+/// Maximum distance from the time of receipt up to which a value under the name of a time counts.
+const YEAR_MS: u64 = 366 * DAY_MS;
+/// End of errors: how to store the time of receipt on purpose.
+const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
+
+/// Returns the substitute for a missing `ts`: in milepost's own format, the value under another
+/// usual name of the time; otherwise `Missing`.
+///
+/// # Errors
+/// The point has a time that is not read.
+#[cold]
+pub(super) fn substitute_time<'j>(
+    json: &'j [u8],
+    schema: &Schema,
+    received_at: Timestamp,
+) -> Result<Scalar<'j>, Refusal> {
+    let Some(ts) = &schema.ts_name else { return Ok(Scalar::Missing) };
+    if schema.is_own {
+        let mut members = members(json);
+        members.retain(|(_, value)| !value.is_missing());
+        for known in TIME_NAMES {
+            if let Some(at) = members.iter().position(|(name, _)| normalised(name) == known) {
+                let (name, value) = members.swap_remove(at);
+                if exponent::may_have_exponent(&value) {
+                    check_exponent(json, &name)?;
+                }
+                return Ok(value);
+            }
+        }
+    }
+    match unread_time(json, schema.is_own, &schema.used, received_at) {
+        Some(UnreadTime { path, value, kind }) => {
+            let problem = match kind {
+                Kind::Whole => "is {value}: rename it, or map it with [formats.NAME]",
+                Kind::TimeOfDay => {
+                    "is the time of day {value}: map it as ts, and its date as ts_date, with \
+                     [formats.NAME]"
+                }
+                Kind::Part => {
+                    "is {value}, a part of a time: send the time in one field, or map date and \
+                     time of day as ts_date and ts with [formats.NAME]"
+                }
+            };
+            let problem = problem.replace("{value}", &format!("{value:.40}"));
+            let detail = format!("there is no {ts}, but {path:.60} {problem}{WITHOUT_TS}");
+            refuse(Reason::BadTs, detail)
+        }
+        None => Ok(Scalar::Missing),
+    }
+}
+
+/// Returns the error for points without a time in an object that has one.
+#[cold]
+pub(super) fn refuse_outer_time(unread: &UnreadTime, ts: &str) -> Refusal {
+    let UnreadTime { path, value, .. } = unread;
+    Refusal::new(
+        Reason::BadTs,
+        format!(
+            "there is no {ts} in the point, but {path:.60} beside the points is {value:.40}: send \
+             the time in each point{WITHOUT_TS}"
+        ),
+    )
+}
+
+/// Checks the time that a number under the name `name` states.
+///
+/// # Errors
+/// The number has lost its last digits.
+fn check_exponent(json: &[u8], name: &str) -> Result<(), Refusal> {
+    let mut checked = Ok(());
+    visit_values(json, &[], &mut |path, value| {
+        if let Value::Scalar(sent) = value
+            && path == name
+            && checked.is_ok()
+        {
+            checked = exponent::check_time_sent(sent, TimeUnit::BySize);
+        }
+    });
+    checked
+}
+
+/// A time, or a part of one, that the format does not read.
+#[derive(Debug, Clone)]
+pub(super) struct UnreadTime {
+    path: String,
+    value: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Whole,
+    TimeOfDay,
+    /// A date alone, or one of several numbers such as hour and minute.
+    Part,
+}
+
+/// Returns the first time of day in an object; if there is none, the first other time; if there is
+/// none, the first part of a time. `used`: paths that the format reads.
+#[cold]
+pub(super) fn unread_time(
+    json: &[u8],
+    is_own: bool,
+    used: &[String],
+    received_at: Timestamp,
+) -> Option<UnreadTime> {
+    let is_within = |ms: i64, max: u64| ms.abs_diff(received_at.unix_ms()) < max;
+    let (mut time_of_day, mut time, mut date) = (None, None, None);
+    let (mut parts, mut values) = (Parts::default(), 0);
+    // Visit all paths, even those in `used`: they begin at the format's root, so a `time` next to
+    // the properties of a Feature would be taken for the `time` in the properties.
+    visit_values(json, &[], &mut |path, value| {
+        let found = |value: &str, kind| {
+            let found = UnreadTime { path: path.to_owned(), value: value.to_owned(), kind };
+            (!is_other_time(path)).then_some(found)
+        };
+        match value {
+            Value::Scalar(text) => {
+                let name = bare_name(path);
+                values += 1;
+                // `10h15` is a time of day in French; a number `t` may count anything.
+                let is_clock = || {
+                    (name != "t" || text.contains(':'))
+                        && (is_time_of_day(text) || is_time_of_day(&text.replacen('h', ":", 1)))
+                };
+                if time_of_day.is_none() && CLOCK_NAMES.contains(&&*name) && is_clock() {
+                    time_of_day = found(text, Kind::TimeOfDay);
+                }
+                let is_near = || {
+                    values <= VALUES_MAX
+                        && is_time(text, |ms| is_within(ms, DAY_MS))
+                        && !is_id(&name)
+                        && !is_in(used, path)
+                };
+                let is_named = || {
+                    is_time_name(path, is_own)
+                        && (is_time(text, |ms| is_within(ms, YEAR_MS))
+                            || is_since_other_epoch(text, |ms| is_within(ms, DAY_MS)))
+                };
+                if time.is_none() && (is_near() || is_named()) {
+                    time = found(text, Kind::Whole);
+                }
+                let is_named_date = || DATE_NAMES.iter().any(|word| name.contains(word));
+                if date.is_none()
+                    && is_named_date()
+                    && is_date(text, |ms| is_within(ms, 2 * DAY_MS))
+                {
+                    date = found(text, Kind::Part);
+                }
+                parts.put(&name, path, text);
+            }
+            Value::Array(array) => {
+                let is_place = path.ends_with("geometry/coordinates");
+                if time.is_none() && (is_place || is_time_name(path, is_own)) {
+                    let texts = times_in_array(array, is_place);
+                    if texts.iter().any(|text| is_time(text, |ms| is_within(ms, YEAR_MS))) {
+                        time = found(array, Kind::Whole);
+                    }
+                }
+            }
+        }
+    });
+    let in_parts = || parts.time(|ms| is_within(ms, YEAR_MS));
+    time_of_day.or(time).or(date).or_else(in_parts)
+}
+
+/// Returns whether a value may be a time for which `is_near` holds.
+fn is_time(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    match number(value).and_then(|number| number.as_f64()) {
+        Some(number) if is_near(epoch_ms_from_float(number)) => true,
+        // Twelve digits may be a date and a time.
+        Some(number) => number >= 1e11 && may_be_time(value, is_near),
+        None => {
+            let hex = value.strip_prefix("0x").and_then(|hex| i64::from_str_radix(hex, 16).ok());
+            let is_hex_near = || hex.is_some_and(|number| is_near(epoch_ms_from_integer(number)));
+            is_hex_near() || digits >= 8 && may_be_time(value, &is_near)
+        }
+    }
+}
+
+/// Returns whether a number counts from another epoch than 1970, such as that of GPS.
+fn is_since_other_epoch(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
+    let ms = number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
+    let has_epoch = |ms: i64| EPOCHS.iter().any(|(s, _)| is_near(ms.saturating_add(s * 1_000)));
+    ms.is_some_and(has_epoch)
+}
+
+/// Returns whether a string is a date alone, in any order of day, month and year, whose noon is
+/// near.
+fn is_date(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
+    value.len() <= 20 && may_be_time(&format!("{value} 12:00:00"), is_near)
+}
+
+/// Returns whether the path, or its end, is one that the format reads.
+fn is_in(used: &[String], path: &str) -> bool {
+    let rest = |used: &String| path.strip_suffix(used.as_str());
+    used.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.ends_with('/'))
+}
+
+/// Returns whether a number under this name may equal a time by design, or by chance for long.
+fn is_id(name: &str) -> bool {
+    IDS.iter().any(|end| name.ends_with(end))
+}
+
+/// Numbers that state a time together, with their paths.
+#[derive(Default)]
+struct Parts([Option<(String, f64)>; 7]);
+
+impl Parts {
+    /// Names of the parts by slot.
+    const NAMES: [&[&str]; 7] = [
+        &["year"],
+        &["month"],
+        &["day"],
+        &["hour"],
+        &["minute", "min"],
+        &["week", "wn"],
+        &["tow", "itow", "sow", "towms", "tows"],
+    ];
+
+    fn put(&mut self, name: &str, path: &str, value: &str) {
+        let slot = Self::NAMES.iter().position(|names| names.contains(&name));
+        let number = || number(value).and_then(|number| number.as_f64());
+        if let Some(slot) = slot.filter(|_| !is_other_time(path))
+            && let Some(number) = number()
+        {
+            self.0[slot].get_or_insert((path.to_owned(), number));
+        }
+    }
+
+    /// Returns a part of the time that the parts state; `None` if they state none that is near.
+    fn time(&self, is_near: impl Fn(i64) -> bool) -> Option<UnreadTime> {
+        let [year, month, day, hour, minute, week, tow] =
+            self.0.each_ref().map(|part| part.as_ref().map(|(_, number)| *number));
+        let date = year.zip(month).zip(day).map(|((year, month), day)| {
+            is_time(&format!("{year:04}-{month:02}-{day:02} 12:00:00"), &is_near)
+                || is_time(&format!("20{year:02}-{month:02}-{day:02} 12:00:00"), &is_near)
+        });
+        let clock = hour
+            .zip(minute)
+            .map(|(hour, minute)| (0.0..24.0).contains(&hour) && (0.0..60.0).contains(&minute));
+        let gps = week.zip(tow).map(|(week, tow)| {
+            let tow = if tow < 604_800.0 { tow } else { tow / 1e3 };
+            let ms =
+                |rollovers: f64| (week + 1_024.0 * rollovers) * 604_800.0 + tow + 315_964_800.0;
+            [0.0, 1.0, 2.0].iter().any(|rollovers| is_near(rounded(ms(*rollovers) * 1e3)))
+        });
+        let slot = match (date, clock, gps) {
+            (Some(true), _, _) => 0,
+            // A date that is not near means that the clock was never set.
+            (None, Some(true), _) => 3,
+            (_, _, Some(true)) => 5,
+            _ => return None,
+        };
+        let (path, value) = self.0[slot].clone()?;
+        Some(UnreadTime { path, value: value.to_string(), kind: Kind::Part })
+    }
+}
+
+/// Returns the strings in which an array may state a time: its first element; all elements, joined
+/// by spaces; and a date with a time of day, if the array is like `[2026,11,27,9,0]`, as Java's
+/// Jackson writes it. `is_place`: the array holds coordinates, so only the fourth element may be a
+/// time.
+fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
+    const ELEMENTS_MAX: usize = 8;
+    let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(json) else { return Vec::new() };
+    let is_scalar = |value: &str| !value.starts_with(['[', '{', 'n']);
+    if values.len() > ELEMENTS_MAX || !values.iter().all(|value| is_scalar(value.get())) {
+        return Vec::new();
+    }
+    let texts: Vec<&str> = values.iter().map(|value| value.get().trim_matches('"')).collect();
+    if is_place {
+        return texts.get(3).map(|text| (*text).to_owned()).into_iter().collect();
+    }
+    let mut times: Vec<String> = texts.first().map(|text| (*text).to_owned()).into_iter().collect();
+    times.push(texts.join(" "));
+    if let [year, month, day, hour, minute, rest @ ..] = &texts[..] {
+        let second = rest.first().unwrap_or(&"0");
+        times.push(format!("{year}-{month}-{day} {hour}:{minute}:{second}"));
+    }
+    times
+}
+
+/// Returns whether the name at this path is one of a time. In milepost's own format, a word
+/// anywhere in the path counts.
+fn is_time_name(path: &str, is_own: bool) -> bool {
+    let name = normalised(last(path));
+    let name = name.strip_suffix("ms").unwrap_or(&name);
+    let has_word = || is_own && TIME_WORDS.iter().any(|word| normalised(path).contains(word));
+    NAMES.contains(&name)
+        || ENDINGS.iter().any(|end| name.ends_with(end))
+        || ["at", "ts"].contains(&words(path).last().map_or("", String::as_str))
+        || normalised(path).ends_with("when/start")
+        || has_word()
+}
+
+/// Returns whether the path has a word of another time than that of the fix.
+fn is_other_time(path: &str) -> bool {
+    let words = words(path);
+    let from = |at: usize| words[at..].concat();
+    let begins = |at| OTHER_TIMES.iter().any(|word| from(at).starts_with(word));
+    !normalised(path).ends_with("when/start") && (0..words.len()).any(begins)
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Returns the last name of a path without the words that do not tell a time from a date.
+fn bare_name(path: &str) -> String {
+    let name = normalised(last(path));
+    let bare = ["gps", "gnss", "fix", "local", "device"]
+        .iter()
+        .fold(name, |name, word| name.replacen(word, "", 1));
+    let without_utc = bare.replacen("utc", "", 1);
+    if without_utc.is_empty() { bare } else { without_utc }
+}
+
+/// Returns the words of a path in lower case: `gps`, `boot` and `time` for `gps/bootTime`.
+fn words(path: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    let mut chars = path.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_next_lower = chars.peek().is_some_and(|next| next.is_lowercase());
+        let begins = c.is_uppercase() && (!before.is_uppercase() || is_next_lower);
+        if begins || !c.is_alphanumeric() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_is_split_into_its_words() {
+        for (path, expected) in [
+            ("gps/bootTime", "gps boot time"),
+            ("GPSTime", "gps time"),
+            ("last_update-check", "last update check"),
+            ("recordedAt", "recorded at"),
+            ("ts", "ts"),
+            ("", ""),
+        ] {
+            assert_eq!(words(path).join(" "), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn other_times_are_told_from_the_time_of_the_fix() {
+        for path in ["boot_time", "fw/buildDate", "expiresAt", "last_update_check", "eta", "uptime"]
+        {
+            assert!(is_other_time(path), "{path}");
+        }
+        for path in ["when/start", "meta/timestamp", "update_time", "checked_at", "gpsTime"] {
+            assert!(!is_other_time(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Tests that no fix is stored at a wrong place or dropped, although its payload states the right
+//! place.
+
+use std::sync::Arc;
+
+use milepost_decode::formats::{Fields, Format, Mapping, More, shipped};
+use milepost_decode::position::Timestamp;
+use milepost_decode::{
+    Decoded, Decoder, Driver, Keep, Limits, Message, Pointer, Source, SpeedUnit, Template, TimeUnit,
+};
+
+/// 2026-11-27T09:00:10Z.
+const NOW_MS: i64 = 1_795_770_010_000;
+
+fn source(format: Format) -> Source {
+    Source::new("in/+", Driver::Topic(Template::first()), format, Keep::Nothing)
+}
+
+fn format_called(name: &str) -> Source {
+    source(match name {
+        "milepost" => Format::Milepost,
+        "geojson" => Format::GeoJson(SpeedUnit::MetresPerSecond),
+        _ => {
+            let mapping = shipped(name, Some(SpeedUnit::MetresPerSecond)).expect("a known name");
+            Format::Mapped(Arc::new(mapping))
+        }
+    })
+}
+
+fn pointer(text: &str) -> Pointer {
+    Pointer::new(text).expect("well formed")
+}
+
+/// Returns a mapping with the pointers `/lat`, `/lng` and `/ts`.
+fn mapping(more: More) -> Source {
+    mapping_of("/lat", "/lng", more)
+}
+
+fn mapping_of(lat: &str, lng: &str, more: More) -> Source {
+    source(Format::Mapped(Arc::new(Mapping::new(Fields {
+        points: None,
+        lat: pointer(lat),
+        lng: pointer(lng),
+        ts: Some((pointer("/ts"), TimeUnit::BySize)),
+        speed: None,
+        heading: None,
+        alt: None,
+        acc: None,
+        seq: None,
+        driver: None,
+        more: Some(Box::new(more)),
+    }))))
+}
+
+/// Decodes a payload with both parsers, which must agree.
+fn decode(source: &Source, payload: &str) -> Decoded {
+    let decoder = Decoder::new(std::slice::from_ref(source), Limits::default());
+    let by = |decoder: Decoder| {
+        let mut decoded = Decoded::default();
+        let message = Message::new(b"in/d7", payload.as_bytes());
+        decoder.decode(message, Timestamp::from_unix_ms(NOW_MS), &mut decoded);
+        decoded
+    };
+    let (plain, other) = (by(decoder.clone()), by(decoder.by_serde_json()));
+    assert_eq!(plain.positions, other.positions, "{payload}");
+    assert_eq!(plain.rejects, other.rejects, "{payload}");
+    plain
+}
+
+/// Asserts that the payload is rejected with this reason and a detail that contains `message`.
+#[track_caller]
+fn assert_refused(source: &Source, payload: &str, reason: &str, message: &str) {
+    let decoded = decode(source, payload);
+    assert!(decoded.positions.is_empty(), "{payload}: {decoded:?}");
+    let [reject] = &decoded.rejects[..] else { panic!("{payload}: {decoded:?}") };
+    assert_eq!(reject.reason.name(), reason, "{payload}: {}", reject.detail);
+    assert!(reject.detail.contains(message), "{payload}: {}", reject.detail);
+}
+
+/// Asserts that the payload is one fix at this place.
+#[track_caller]
+fn assert_place(source: &Source, payload: &str, [lat, lng]: [f64; 2]) {
+    let decoded = decode(source, payload);
+    let [fix] = &decoded.positions[..] else { panic!("{payload}: {decoded:?}") };
+    let found = [fix.lat.e7(), fix.lng.e7()].map(|units| f64::from(units) / 1e7);
+    assert!((found[0] - lat).abs() < 1e-6 && (found[1] - lng).abs() < 1e-6, "{payload}: {found:?}");
+}
+
+#[track_caller]
+fn assert_ignored(source: &Source, payload: &str, kind: &str) {
+    let decoded = decode(source, payload);
+    let kinds: Vec<&str> = decoded.ignored.iter().map(|kind| kind.name()).collect();
+    assert_eq!((kinds, decoded.rejects.len()), (vec![kind], 0), "{payload}: {decoded:?}");
+}
+
+#[test]
+fn position_under_other_names_is_not_ignored_as_telemetry() {
+    let thingsboard = format_called("thingsboard");
+    for values in [
+        r#""lat":52.5,"lon":13.4"#,
+        r#""Latitude":52.5,"Longitude":13.4"#,
+        r#""LAT":"52.5","LNG":"13.4""#,
+        r#""gps":{"latitude":52.5,"longitude":13.4}"#,
+        r#""gps_lat":52.5,"gps_lon":13.4,"temp":21"#,
+    ] {
+        let message = "which are not read: format thingsboard reads latitude and longitude";
+        let payload = format!(r#"{{"ts":1795770000123,"values":{{{values}}}}}"#);
+        assert_refused(&thingsboard, &payload, "missing_field", message);
+        assert_refused(&thingsboard, &format!("{{{values}}}"), "missing_field", message);
+    }
+    for values in [
+        r#""temperature":21.5"#,
+        r#""latency":5,"longest":7,"platform":"y""#,
+        r#""lat":0,"lon":0.0"#,
+        r#""lat":null,"lon":null"#,
+        r#""home":{"lat":52.5,"lng":13.4}"#,
+        r#""lat":52.5,"mode":"LONG""#,
+        r#""x":0.1,"y":-0.2,"z":9.8"#,
+    ] {
+        let payload = format!(r#"{{"ts":1795770000123,"values":{{{values}}}}}"#);
+        assert_ignored(&thingsboard, &payload, "telemetry");
+    }
+    let teltonika = format_called("teltonika");
+    for position in [r#""lat":52.5,"lng":13.4"#, r#""latitude":52.5,"longitude":13.4"#] {
+        let payload = format!(r#"{{"state":{{"reported":{{"ts":1795770000123,{position}}}}}}}"#);
+        assert_refused(&teltonika, &payload, "missing_field", "format teltonika reads latlng");
+    }
+    assert_ignored(
+        &teltonika,
+        r#"{"state":{"reported":{"ts":1795770000123,"66":12}}}"#,
+        "telemetry",
+    );
+    let geojson = format_called("geojson");
+    let feature = |properties: &str| {
+        format!(r#"{{"type":"Feature","geometry":null,"properties":{{{properties}}}}}"#)
+    };
+    let message = "geometry is null: send them as its coordinates";
+    let payload = feature(r#""latitude":52.5,"longitude":13.4"#);
+    assert_refused(&geojson, &payload, "missing_field", message);
+    assert_ignored(&geojson, &feature(r#""name":"later""#), "no_fix");
+    let lacking = mapping(More { may_lack_position: true, ..More::default() });
+    let message = "map them as lat and lng in [formats.NAME]";
+    assert_refused(&lacking, r#"{"gps":{"lat":52.5,"lon":13.4}}"#, "missing_field", message);
+    assert_ignored(&lacking, r#"{"batt":5,"lat":null,"lng":null}"#, "telemetry");
+}
+
+#[test]
+fn marks_of_degrees_decide_their_units() {
+    let numbers = mapping(More::default());
+    let fix = |lat: &str| format!(r#"{{"lat":{lat:?},"lng":"1°05'.50W","ts":1795770000}}"#);
+    for (lat, degrees) in [
+        ("50°47'.32N", 50.788_667),
+        ("50°47.32'N", 50.788_667),
+        ("50 47 .32 N", 50.788_667),
+        ("50°.5N", 50.5),
+        ("50°47'19.2\"N", 50.788_667),
+        ("50°47'19.2''N", 50.788_667),
+    ] {
+        assert_place(&numbers, &fix(lat), [degrees, -1.091_667]);
+    }
+    for lat in ["33°56\"S", "26'S", "50'30\"N", "50°47\"N"] {
+        assert_refused(&numbers, &fix(lat), "wrong_type", "lat is");
+    }
+}
+
+/// Returns a dated fix of milepost's own format at 52, 13 with these members.
+fn whole_degrees(members: &str) -> String {
+    format!(r#"{{"lat":52,"lng":13,"ts":1795770000,{members}}}"#)
+}
+
+#[test]
+fn whole_degrees_with_minutes_beside_them_are_rejected() {
+    let geojson = format_called("geojson");
+    for members in [
+        r#""lat_min":31.2,"lng_min":24.3"#,
+        r#""latMinutes":31,"latSeconds":12.5"#,
+        r#""lat_frac":520008,"lng_frac":404954"#,
+        r#""latitude_minutes":"31.2""#,
+        r#""lat_billionths":520008000"#,
+        r#""gps":{"lat":{"min":31.2}}"#,
+    ] {
+        for source in [format_called("milepost"), mapping(More::default())] {
+            let message = "which is not read: send degrees with decimals";
+            assert_refused(&source, &whole_degrees(members), "wrong_type", message);
+            let payload =
+                whole_degrees(members).replace(":52,", ":52.0,").replace(":13,", ":13.0,");
+            assert_refused(&source, &payload, "wrong_type", message);
+        }
+        let payload = format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13,52]}},"properties":{{"ts":1795770000,{members}}}}}"#
+        );
+        assert_refused(&geojson, &payload, "wrong_type", "which is not read");
+    }
+    for members in [
+        r#""lat_min":0,"lng_min":0.0"#,
+        r#""lat_min":51,"lat_max":53,"lng_min":12,"lng_max":14"#,
+        r#""minutes":31,"seconds":12,"min":4"#,
+        r#""latency":31,"lat_err":5,"longest":3"#,
+        r#""duration_min":31"#,
+    ] {
+        assert_place(&format_called("milepost"), &whole_degrees(members), [52.0, 13.0]);
+    }
+    let fix = r#"{"lat":52.52,"lng":13.4,"ts":1795770000,"lat_min":31.2}"#;
+    assert_place(&format_called("milepost"), fix, [52.52, 13.4]);
+}
+
+#[test]
+fn two_different_longitudes_are_rejected() {
+    let own = format_called("milepost");
+    let fix =
+        |lng: &str, lon: &str| format!(r#"{{"lat":52.5,"lng":{lng},"lon":{lon},"ts":1795770000}}"#);
+    for (lng, lon) in [("0", "13.4"), ("13.5", "13.4"), ("13.4", "-13.4")] {
+        assert_refused(&own, &fix(lng, lon), "wrong_type", "send only one of them");
+    }
+    for (lng, lon) in [
+        ("13.4", "13.4"),
+        ("13.4", "13.40001"),
+        ("13.4", "null"),
+        ("null", "13.4"),
+        ("13.4", "\"x\""),
+    ] {
+        assert_place(&own, &fix(lng, lon), [52.5, 13.4]);
+    }
+}
+
+#[test]
+fn geojson_height_of_0_yields_to_the_property() {
+    let geojson = format_called("geojson");
+    for (height, properties, alt_dm) in [
+        (",0", r#","altitude":34"#, 340),
+        (",0.0", r#","ele":34.5"#, 345),
+        (",0", "", 0),
+        (",0", r#","altitude":"high""#, 0),
+        (",12", r#","altitude":34"#, 120),
+        ("", r#","altitude":34"#, 340),
+    ] {
+        let payload = format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5{height}]}},"properties":{{"ts":1795770000{properties}}}}}"#
+        );
+        let decoded = decode(&geojson, &payload);
+        assert_eq!(decoded.positions[0].alt.dm(), alt_dm, "{payload}");
+    }
+}
+
+/// Returns a dated fix at 33.4, 3.7 with these members.
+fn unsigned(members: &str) -> String {
+    format!(r#"{{"lat":33.4,"lng":3.7,"ts":1795770000,{members}}}"#)
+}
+
+#[test]
+fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
+    for members in [
+        r#""hemisphere":"SW""#,
+        r#""hemisphere":"S W""#,
+        r#""hemi":"south""#,
+        r#""south":true"#,
+        r#""is_south":true"#,
+        r#""isWest":1"#,
+        r#""north":false"#,
+        r#""ns":-1"#,
+        r#""ns":83"#,
+        r#""ew":"87""#,
+        r#""lat_sign":-1"#,
+        r#""lng_sign":"-""#,
+        r#""lat_negative":true"#,
+        r#""lon_suffix":"W""#,
+        r#""latSide":"S""#,
+        r#""nsi":"S""#,
+        r#""ewi":"W""#,
+        r#""n_or_s":"S""#,
+        r#""E/O":"O""#,
+        r#""lon_dir":"O""#,
+        r#""lon_dir":"Oeste""#,
+        r#""O/W":"W""#,
+    ] {
+        for source in [format_called("milepost"), mapping(More::default())] {
+            assert_refused(&source, &unsigned(members), "wrong_type", "not read");
+        }
+    }
+    let own = format_called("milepost");
+    assert_refused(&own, &unsigned(r#""hemisphere":{"lat":"S"}"#), "wrong_type", "hemisphere/lat");
+    for members in [
+        r#""hemisphere":"NE""#,
+        r#""hemisphere":{"lat":"N","lng":"E"},"dest":{"ns":"S"}"#,
+        r#""south":false,"isWest":0,"north":true"#,
+        r#""ns":9,"ew":1,"nsat":-1"#,
+        r#""north":0,"east":0,"up":-1"#,
+        r#""south":33,"west":3,"north":34,"east":4"#,
+        r#""lat_sign":1,"lng_sign":"+""#,
+        r#""lat_negative":false"#,
+        r#""O/W":"O""#,
+        r#""E/O":"E","lon_dir":"Ost""#,
+        r#""quadrant":"SW","wind":"W","direction":"S""#,
+    ] {
+        for source in [&own, &mapping(More::default())] {
+            assert_place(source, &unsigned(members), [33.4, 3.7]);
+        }
+    }
+    let signed = r#"{"lat":-33.4,"lng":-3.7,"ts":1795770000,"hemisphere":"SW","lon_dir":"O"}"#;
+    assert_place(&own, signed, [-33.4, -3.7]);
+    let nested = mapping_of("/lat/deg", "/lng/deg", More::default());
+    let payload = r#"{"lat":{"deg":33.4,"negative":true},"lng":{"deg":3.7},"ts":1795770000}"#;
+    assert_refused(&nested, payload, "wrong_type", "negative says south");
+}
+
+#[test]
+fn hemisphere_is_read_as_letter_word_sign_or_flag() {
+    let read = |names: [&str; 2], values: [&str; 2]| {
+        let hemispheres = names.map(|name| Some(pointer(&format!("/{name}"))));
+        let source = mapping(More { hemispheres, ..More::default() });
+        let [ns, ew] = names.map(|name| name.replace("~1", "/"));
+        let members = format!(r#""{ns}":{},"{ew}":{}"#, values[0], values[1]);
+        (source, unsigned(&members))
+    };
+    for (names, values, place) in [
+        (["ns", "ew"], [r#""S""#, r#""W""#], [-33.4, -3.7]),
+        (["ns", "ew"], [r#""Sud""#, r#""Ouest""#], [-33.4, -3.7]),
+        (["ns", "ew"], [r#""Nord""#, r#""Ost""#], [33.4, 3.7]),
+        (["N~1S", "E~1O"], [r#""S""#, r#""O""#], [-33.4, -3.7]),
+        (["N~1S", "O~1W"], [r#""S""#, r#""O""#], [-33.4, 3.7]),
+        (["lat_sign", "lng_sign"], ["-1", "1"], [-33.4, 3.7]),
+        (["lat_negative", "lng_negative"], ["true", "false"], [-33.4, 3.7]),
+        (["ns", "ew"], ["83", "87"], [-33.4, -3.7]),
+    ] {
+        let (source, payload) = read(names, values);
+        assert_place(&source, &payload, place);
+    }
+    let (source, payload) = read(["ns", "ew"], [r#""S""#, r#""O""#]);
+    assert_refused(&source, &payload, "wrong_type", "O is east in German and west in French");
+    let (source, payload) = read(["ns", "ew"], ["9", r#""W""#]);
+    assert_refused(&source, &payload, "wrong_type", "/ns, the hemisphere of lat, is 9, not N or S");
+}
+
+#[test]
+fn value_with_its_unit_is_read_in_every_format() {
+    let values = r#""speed":"36 km/h","heading":"270°","alt":"1000ft","acc":"12 m""#;
+    let own = unsigned(values);
+    let feature = format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},"properties":{{"ts":1795770000,{values}}}}}"#
+    );
+    let kmh = source(Format::GeoJson(SpeedUnit::KilometresPerHour));
+    let w3c = r#"{"coords":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°","altitude":"1000ft","accuracy":"12 m"},"timestamp":1795770000000}"#;
+    let thingsboard = r#"{"ts":1795770000000,"values":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°","altitude":"1000ft","accuracy":"12 m"}}"#;
+    for (source, payload) in [
+        (&format_called("milepost"), &*own),
+        (&kmh, &feature),
+        (&format_called("w3c"), w3c),
+        (&format_called("thingsboard"), thingsboard),
+    ] {
+        let decoded = decode(source, payload);
+        let fix = &decoded.positions[0];
+        let found = (fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm());
+        assert_eq!(found, (1_000, 27_000, 3_048, 120), "{payload}");
+        assert_eq!(decoded.lacking.fields, [0; 5], "{payload}");
+    }
+    for speed in ["36", "fast", "36 ft", "-5 km/h", ""] {
+        let decoded =
+            decode(&format_called("milepost"), &unsigned(&format!(r#""speed":"{speed}""#)));
+        assert_eq!(decoded.positions[0].speed.cms(), u16::MAX, "{speed}");
+        assert_eq!(decoded.lacking.fields[1], 1, "{speed}");
+    }
+}
+
+#[test]
+fn place_out_of_range_names_every_cause_that_fits() {
+    let own = format_called("milepost");
+    for (lat, lng, reason, hints) in [
+        ("5820073", "391779", "lat_range", &["metres of a projection", "1e-5 deg or 1e-6 deg"][..]),
+        ("2600000", "1200000", "lat_range", &["metres of a projection", "or is it an integer"]),
+        ("5820073.25", "391779.5", "lat_range", &["metres of a projection"]),
+        ("525200081", "134049540", "lat_range", &["such as 1e-7 deg", "--unit lat='1e-7 deg'"]),
+        ("525200", "-134049", "lat_range", &["projection", "1e-4 deg"]),
+        ("104.5", "52.5", "lat_range", &["swapped"]),
+        ("52.5", "200.5", "lng_range", &["from 0 to 360"]),
+        ("5231.2", "1324.3", "lat_range", &["ddmm.mmmm"]),
+    ] {
+        let payload = format!(r#"{{"lat":{lat},"lng":{lng},"ts":1795770000}}"#);
+        for hint in hints {
+            assert_refused(&own, &payload, reason, hint);
+        }
+    }
+}
+
+#[test]
+fn other_unit_beside_a_number_is_rejected() {
+    let own = format_called("milepost");
+    for (members, message) in [
+        (r#""speed":36,"speed_unit":"km/h""#, "speed_unit says km/h, but format milepost reads"),
+        (
+            r#""speedUnit":"kmh","speed":36.5"#,
+            "speed in m/s: convert it, or map it with speed_unit",
+        ),
+        (r#""speed":36,"speed_units":"knots""#, "speed_units says knots"),
+        (r#""alt":1000,"alt_unit":"ft""#, "alt_unit says ft"),
+    ] {
+        assert_refused(&own, &unsigned(members), "wrong_type", message);
+    }
+    for members in [
+        r#""speed":36,"speed_unit":"m/s""#,
+        r#""speed":36,"speed_unit":"Mps","heading":9,"heading_unit":"deg""#,
+        r#""speed":"36 km/h","speed_unit":"km/h""#,
+        r#""speed":36,"temp_unit":"C","unit":7,"units":"metric","speed_unit":null"#,
+        r#""speed_unit":"km/h""#,
+    ] {
+        assert_place(&own, &unsigned(members), [33.4, 3.7]);
+    }
+}
