@@ -9,6 +9,7 @@
 //! At its start, a process replays the fixes of the last quarter of an hour (the *replayed time*).
 
 mod area;
+mod crossing;
 mod event;
 mod fenced;
 mod limits;
@@ -20,9 +21,10 @@ pub(crate) mod store;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 pub use self::area::Area;
+use self::crossing::{Surroundings, is_at_rest};
 pub use self::event::{Event, Fix, Kind};
 use self::event::{GAP_MS_MAX, State, event};
-use self::fenced::{Limited, Speeding, Stay, judge_hours};
+use self::fenced::{Limited, Speeding, Stay};
 pub use self::limits::Limits;
 use self::rhythm::Rhythm;
 use self::sequence::Sequence;
@@ -62,6 +64,12 @@ impl Rules {
         let fence_limits = self.areas.iter().filter_map(|area| area.limits.silent_for);
         fence_limits.chain(self.silent_for).filter(|ms| *ms < i64::MAX).max().unwrap_or_default()
     }
+
+    /// Returns the areas of a fence that apply to this driver.
+    fn areas_of(&self, fence: &str, driver_id: &str) -> impl Iterator<Item = &Area> {
+        let areas = self.areas.iter().filter(move |area| area.name == fence);
+        areas.filter(move |area| area.is_for(driver_id))
+    }
 }
 
 /// State of one driver.
@@ -73,6 +81,11 @@ struct Driver {
     last_good: Option<Fix>,
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
+    /// The newest good fix may be beyond the border of a fence without an event yet: the next fix,
+    /// or the time without one, decides.
+    may_have_crossed: bool,
+    /// At the newest good fix, the device was at rest.
+    is_at_rest: bool,
     /// Fences with an event of the driver.
     fences: BTreeMap<String, Stay>,
     speeding: Speeding,
@@ -112,6 +125,7 @@ impl Watch {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.sequence.begin(fix.seq, fix.ts);
             driver.handle_fix(fix, &Rules::default(), &mut Vec::new());
+            driver.may_have_crossed = true; // no fence was considered
         }
     }
 
@@ -152,38 +166,51 @@ impl Watch {
             self.restore_event(&event);
         }
         let first = out.len();
-        let Self { rules, drivers, decided, untracked_fixes, missing, .. } = self;
+        let Self { rules, drivers, untracked_fixes, missing, .. } = self;
         let Some(driver) = driver(drivers, &fix.driver_id) else {
             *untracked_fixes += 1;
             return;
         };
         *missing += driver.sequence.record(fix.seq, fix.ts);
         driver.handle_fix(fix, rules, out);
-        if !decided.is_empty() {
-            let is_later = |event: &Event| {
-                if event.kind == Kind::OffHours {
-                    // An earlier process decided it together with the crossing at the same fix.
-                    let crossing = Event { kind: Kind::Entered, ..event.clone() };
-                    let at = crossing.state().and_then(|state| decided.get(&state));
-                    return at.is_none_or(|at| *at < event.known_at);
-                }
-                let at = event.state().and_then(|state| decided.get(&state));
-                at.is_none_or(|at| *at <= event.known_at)
-            };
-            let found = out.split_off(first);
-            out.extend(found.into_iter().filter(is_later));
-        }
+        self.remove_decided(first, out);
     }
 
-    /// Appends an event for each driver that has fallen silent, or stayed in a fence for too long.
-    /// `now`: the server's time up to which all inserted fixes are processed.
-    pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
-        let Self { rules, drivers, clock_set_at, .. } = self;
-        let limited = Limited::new(&rules.areas);
-        if rules.silent_for.is_none() && limited.is_empty() {
+    /// Removes the events from `first` on that are older than the newest known event of their
+    /// state.
+    fn remove_decided(&self, first: usize, out: &mut Vec<Event>) {
+        let decided = &self.decided;
+        if decided.is_empty() {
             return;
         }
+        let is_later = |event: &Event| {
+            if event.kind == Kind::OffHours {
+                // An earlier process decided it together with the crossing at the same fix.
+                let crossing = Event { kind: Kind::Entered, ..event.clone() };
+                let at = crossing.state().and_then(|state| decided.get(&state));
+                return at.is_none_or(|at| *at < event.known_at);
+            }
+            let at = event.state().and_then(|state| decided.get(&state));
+            at.is_none_or(|at| *at <= event.known_at)
+        };
+        let found = out.split_off(first);
+        out.extend(found.into_iter().filter(is_later));
+    }
+
+    /// Appends an event for each driver that has fallen silent, stayed in a fence for too long, or
+    /// crossed a border with a fix that no other followed.
+    /// `now`: the server's time up to which all inserted fixes are processed.
+    pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
+        let first = out.len();
+        let Self { rules, drivers, clock_set_at, .. } = self;
+        if rules.silent_for.is_none() && rules.areas.is_empty() {
+            return;
+        }
+        let limited = Limited::new(&rules.areas);
         for (id, driver) in drivers {
+            if driver.cross_alone(now, rules, out) {
+                continue;
+            }
             for (fence, stay) in driver.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
                 stay.overstay_at(now, (id, fence), limited.areas(fence), out);
             }
@@ -203,6 +230,7 @@ impl Watch {
                 driver.is_silent = true;
             }
         }
+        self.remove_decided(first, out);
     }
 
     /// Restarts the measurement of every silence at this server time, after the server's clock was
@@ -249,6 +277,14 @@ impl Driver {
         self.last_fix = Some(fix.clone());
         if std::mem::take(&mut self.is_silent) {
             out.push(event(&fix, Kind::Heard, ""));
+        }
+        // Do what a tick before this insert would have done.
+        let is_undecided = self.cross_alone(fix.inserted_at, rules, out);
+        if self.may_have_crossed && !is_undecided {
+            for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+                let areas: Vec<&Area> = rules.areas_of(fence, &fix.driver_id).collect();
+                stay.overstay_at(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
+            }
         }
         if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
             return;
@@ -299,41 +335,19 @@ impl Driver {
     }
 
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        let place = [fix.lng, fix.lat];
-        let is_for = |area: &&Area| area.is_for(&fix.driver_id);
-        let areas = rules.areas.iter();
-        let mut around: Vec<&Area> =
-            areas.filter(|area| area.contains(fix.ts, place)).filter(is_for).collect();
-        let inside: BTreeSet<&str> = around.iter().copied().map(|area| &*area.name).collect();
+        let not_crossed = self.confirm_crossings(&fix, rules, out);
         let mut was_inside = BTreeSet::new();
         for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
-            was_inside.insert(fence.clone());
-            let fence_areas =
-                || rules.areas.iter().filter(|area| area.name == *fence).filter(is_for);
-            stay.overstay_by(&fix, fence, fence_areas(), out);
-            if inside.contains(&**fence) {
-                continue;
+            if !not_crossed.contains(fence) {
+                was_inside.insert(fence.clone());
             }
-            let near = fence_areas().filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
-            let count_before = around.len();
-            around.extend(near);
-            if around.len() == count_before {
-                stay.is_inside = false;
-                out.push(event(&fix, Kind::Left, fence));
-                judge_hours(&fix, fence, fence_areas(), out);
-            }
+            stay.overstay_by(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
         }
-        for fence in inside {
-            if !was_inside.contains(fence) {
-                let entered = event(&fix, Kind::Entered, fence);
-                self.fences.insert(fence.to_owned(), Stay::after(&entered));
-                out.push(entered);
-                let areas = around.iter().copied().filter(|area| area.name == fence);
-                judge_hours(&fix, fence, areas, out);
-            }
-        }
+        let surroundings = Surroundings::of(&fix, &self.fences, rules);
         let last = self.last_good.as_ref().map(|good| (good, &was_inside));
-        self.speeding.judge(last, &fix, &around, rules.faster_than, out);
+        self.speeding.judge(last, &fix, &surroundings, rules.faster_than, out);
+        self.may_have_crossed = !surroundings.crossed.is_empty();
+        self.is_at_rest = is_at_rest(self.last_good.as_ref(), &fix);
         self.last_good = Some(fix);
     }
 }
