@@ -1,21 +1,22 @@
-//! Decides whether a driver crossed the border of a fence: two fixes in a row must be beyond it,
-//! because one alone may be an error of the device.
+//! Finds the fences whose border is between a fix and the driver's state, and how sure a single fix
+//! is.
 //!
-//! One fix is enough if no other follows within [`ALONE_MS`], unless the device was at rest: its
-//! last fix before it sleeps may be wrong, too.
+//! A driver enters or leaves a fence when two fixes in a row are beyond its border, because one
+//! alone may be an error of the device. One is enough if no other follows within [`ALONE_MS`],
+//! unless the device was at rest: its last fix before it sleeps may be wrong, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use milepost_decode::metres;
 
 use super::area::Area;
-use super::event::{Event, Fix, Kind, event};
-use super::fenced::{Stay, judge_hours};
-use super::{Driver, Rules};
+use super::event::Fix;
+use super::fenced::Stay;
+use super::rules::Rules;
 
 /// Milliseconds after which a crossing is believed without a second fix: the device reports rarely,
 /// or sleeps. Longer than the usual interval of a moving device, which is at most a minute.
-const ALONE_MS: i64 = 120_000;
+pub(super) const ALONE_MS: i64 = 120_000;
 /// Maximum distance in metres between two fixes with speed 0 that are at one place. A device whose
 /// speed is always 0 must not seem to rest while it is carried away.
 const REST_M: f64 = 1_000.0;
@@ -55,83 +56,9 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-impl Driver {
-    /// Believes the crossings of the newest good fix if no fix followed it for [`ALONE_MS`] until
-    /// `now`, by the server's clock. Returns whether a crossing will be decided later, even without
-    /// a further fix: until then, neither a stay nor a silence can be judged.
-    pub(super) fn cross_alone(&mut self, now: i64, rules: &Rules, out: &mut Vec<Event>) -> bool {
-        let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
-            return false;
-        };
-        let crossed = Surroundings::of(good, &self.fences, rules).crossed;
-        self.may_have_crossed = !crossed.is_empty();
-        if crossed.is_empty() || self.is_at_rest || self.suspect.is_some() {
-            return false;
-        }
-        let known_at = good.inserted_at.saturating_add(ALONE_MS);
-        if known_at > now {
-            return true;
-        }
-        self.may_have_crossed = false;
-        self.cross(crossed, known_at, rules, out);
-        false
-    }
-
-    /// Believes the crossings of the newest good fix that the next one confirms. Returns the names
-    /// of the fences for which it does not: that fix was wrong.
-    pub(super) fn confirm_crossings(
-        &mut self,
-        next: &Fix,
-        rules: &Rules,
-        out: &mut Vec<Event>,
-    ) -> BTreeSet<String> {
-        let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
-            return BTreeSet::new();
-        };
-        self.may_have_crossed = false;
-        let crossed = Surroundings::of(good, &self.fences, rules).crossed;
-        let crossed_by_next = Surroundings::of(next, &self.fences, rules).crossed;
-        // By the device's clock, too: a device that was offline sends its fixes at one time.
-        let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;
-        let (believed, wrong) =
-            crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));
-        self.cross(believed, next.inserted_at, rules, out);
-        wrong
-    }
-
-    /// Enters or leaves these fences at the newest good fix. The events of leaving come first.
-    fn cross(
-        &mut self,
-        crossed: BTreeSet<String>,
-        known_at: i64,
-        rules: &Rules,
-        out: &mut Vec<Event>,
-    ) {
-        let Some(good) = &self.last_good else { return };
-        let fix = Fix { inserted_at: known_at, ..good.clone() };
-        let is_inside = |fence: &String| self.fences.get(fence).is_some_and(|stay| stay.is_inside);
-        let (left, entered): (Vec<_>, Vec<_>) = crossed.into_iter().partition(is_inside);
-        for (kind, fence) in left
-            .into_iter()
-            .map(|fence| (Kind::Left, fence))
-            .chain(entered.into_iter().map(|fence| (Kind::Entered, fence)))
-        {
-            let crossing = event(&fix, kind, &fence);
-            self.fences.insert(fence.clone(), Stay::after(&crossing));
-            out.push(crossing);
-            let place = [fix.lng, fix.lat];
-            let has_border_here = |area: &&Area| kind == Kind::Left || area.contains(fix.ts, place);
-            let areas = rules.areas_of(&fence, &fix.driver_id).filter(has_border_here);
-            judge_hours(&fix, &fence, areas, out);
-            if kind == Kind::Left {
-                self.speeding.leave(&fix, &fence, out);
-            }
-        }
-    }
-}
-
 /// Returns whether the device reports speed 0 at this fix and at the one before, and the two are at
-/// one place. Of the fix before, nothing may be known.
+/// one place. `before`: `None` if no fix before is known, as for a driver whose only known fix was
+/// read at the start; then this fix decides.
 pub(super) fn is_at_rest(before: Option<&Fix>, fix: &Fix) -> bool {
     let stands = |fix: &Fix| fix.speed.is_some_and(|speed| speed <= 0.0);
     let is_here = |before: &Fix| metres([before.lat, before.lng], [fix.lat, fix.lng]) <= REST_M;

@@ -4,7 +4,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::area::Area;
-use super::crossing::Surroundings;
 use super::event::{Event, Fix, GAP_MS_MAX, Kind, event};
 
 /// A fast driver is slow again at or below this share of the limit, so that a speed that wavers
@@ -157,13 +156,14 @@ impl Speeding {
 
     /// Appends `fast` and `slow`. A fix above the limit causes `fast` only if the next fix is not
     /// slow: a single fast fix may be an error of the device. `last`: the previous fix, with the
-    /// names of the fences that the driver was in; `None` if this fix is the first. The limit of a
-    /// fence that the driver may have left does not count: the next fix decides.
+    /// names of the fences that the driver was in; `None` if this fix is the first. `around`: the
+    /// areas that the driver is in, or has not left because of the margin. The limit of a fence that
+    /// the driver may have left, which is in `crossed`, does not count: the next fix decides.
     pub(super) fn judge(
         &mut self,
         last: Option<(&Fix, &BTreeSet<String>)>,
         fix: &Fix,
-        Surroundings { around, crossed }: &Surroundings,
+        (around, crossed): (&[&Area], &BTreeSet<String>),
         faster_than: Option<f64>,
         out: &mut Vec<Event>,
     ) {
