@@ -5,6 +5,8 @@
 #[path = "../../../tests/pure/cases.rs"]
 mod cases;
 
+use std::collections::BTreeSet;
+
 use milepost_events::fences::rules::FenceRules;
 use milepost_events::watch::{Area, Event, Fix, Kind, Limits, Rules, Watch};
 use proptest::prelude::*;
@@ -309,7 +311,7 @@ fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> 
 /// Fixes up to 90 m apart, which is no jump even within a second.
 fn steps() -> impl Strategy<Value = Vec<(i64, f64, Option<f64>)>> {
     let step = (
-        prop_oneof![6 => 1_i64..60, 1 => 100_i64..140, 1 => 1_000_i64..9_000],
+        prop_oneof![6 => 1_i64..60, 1 => 100_i64..140, 1 => 300_i64..1_000],
         prop_oneof![3 => Just(-30.0), 1 => Just(20.0), 3 => Just(50.0)],
         prop_oneof![3 => Just(None), 3 => Just(Some(0.0)), 2 => Just(Some(9.0))],
     );
@@ -349,5 +351,36 @@ proptest! {
             let next = fixes.iter().find(|fix| fix.ts > event.ts).map_or(i64::MAX, |fix| fix.ts);
             prop_assert!(event.known_at == next || event.known_at == event.ts + ALONE * 1_000 && event.known_at < next);
         }
+    }
+
+    #[test]
+    fn restart_from_three_fixes_finds_the_same_crossings(
+        steps in steps(),
+        kill in any::<prop::sample::Index>(),
+        back in 0_usize..6,
+    ) {
+        let until = steps.last().unwrap().0 + 300;
+        let fixes: Vec<Fix> =
+            steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
+        let ids = |events: &[Event]| {
+            let crossings = events.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
+            crossings.map(Event::id).collect::<BTreeSet<_>>()
+        };
+        let uninterrupted = ids(&watched(&mut Watch::new(depot(None)), &fixes, until));
+        // The first process ends after a fix; the next one replays from some fixes earlier.
+        let kill = kill.index(fixes.len());
+        let from = kill.saturating_sub(back);
+        let written = watched(&mut Watch::new(depot(None)), &fixes[..=kill], steps[kill].0);
+        let mark = if from == 0 { 0 } else { fixes[from - 1].inserted_at };
+        let mut second = Watch::new(depot(None));
+        fixes[from.saturating_sub(3)..from].iter().for_each(|fix| second.restore_fix(fix.clone()));
+        let (before, known): (Vec<Event>, Vec<Event>) =
+            written.iter().cloned().partition(|event| event.known_at <= mark);
+        before.iter().for_each(|event| second.restore_event(event));
+        second.restore_states_before(known.iter());
+        second.replay_known(known);
+        let rest = watched(&mut second, &fixes[from..], until);
+        let both = ids(&written).union(&ids(&rest)).cloned().collect::<BTreeSet<_>>();
+        prop_assert_eq!(both, uninterrupted);
     }
 }
