@@ -251,6 +251,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     // broker.
     hook.status.store(503, Ordering::SeqCst);
     publish("d1", &at(210, OUTSIDE, 10.0))?;
+    publish("d1", &at(220, OUTSIDE, 10.0))?;
     wait_for_count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
     wait_until("/readyz names the webhook", SOON, || {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
@@ -258,14 +259,19 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     first.process.kill()?;
     // While no process runs, a driver enters, leaves and drives too fast. The fixes are one array,
     // so that they are one insert.
-    let fixes =
-        [(310, INSIDE, 30.0), (410, OUTSIDE, 30.0), (415, OUTSIDE, 27.0), (420, OUTSIDE, 20.0)];
+    let fixes = [
+        (310, INSIDE, 30.0),
+        (320, INSIDE, 30.0),
+        (410, OUTSIDE, 30.0),
+        (415, OUTSIDE, 27.0),
+        (420, OUTSIDE, 20.0),
+    ];
     let fixes: Vec<Value> = fixes
         .iter()
         .map(|(s, lng, speed)| serde_json::from_str(&at(*s, *lng, *speed)))
         .collect::<Result<_, _>>()?;
     publish("d1", &Value::from(fixes).to_string())?;
-    world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "9", SOON)?;
+    world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "11", SOON)?;
     hook.status.store(200, Ordering::SeqCst);
     let mut second = Watcher::start_watching(&settings, &world, "second")?;
     for (kind, second) in
@@ -327,7 +333,7 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     let _watcher = Watcher::start_watching(&settings, &world, "hook")?;
     let enter = |driver: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3), 520500000, 130500000"
+            "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3) - number, 520500000, 130500000 FROM numbers(2)"
         ))
     };
     let wait_for_count = |what: &str, expected: &str| {
@@ -382,7 +388,7 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
     );
     let wait_for_readyz =
         |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
-    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
+    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)")?;
     wait_for_readyz("webhook: no answer within 10s")?;
     world.wait_for(
         "SELECT countIf(mqtt_at > 0), countIf(webhook_at > 0) FROM {db}.events FINAL",
@@ -610,9 +616,9 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
             kept.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
         Ok(kinds == ["entered", "left", "fast"])
     })?;
-    // d1 is still known to be inside: a fix outside makes it leave.
+    // d1 is still known to be inside: two fixes outside make it leave.
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 100, 100",
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 100, 100 FROM numbers(2)",
     )?;
     world.wait_for(
         "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd1' AND kind = 'left' AND known_at > now64(3) - INTERVAL 1 MINUTE",
@@ -652,7 +658,7 @@ fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
          UNION ALL SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]",
     )?;
     let _watcher = Watcher::start_watching(&world.settings, &world, "name")?;
-    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
+    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)")?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
 
@@ -682,7 +688,7 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     })?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT concat('d', toString(number % 20)), \
-         now64(3) - 300 + intDiv(number, 20) * 100, 520500000, 130500000 + (intDiv(number, 20) % 2) * 1000000 FROM numbers(60)",
+         now64(3) - 600 + intDiv(number, 20) * 100, 520500000, 130500000 + (intDiv(number, 40) % 2) * 1000000 FROM numbers(120)",
     )?;
     let posts = || hook.tokens.lock().unwrap_or_else(PoisonError::into_inner).len();
     wait_until("a post has arrived", SOON, || Ok(posts() > 0))?;

@@ -85,11 +85,12 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
         Scripted::Pass
     })?;
     let next_seq = AtomicU32::new(0);
+    // Two fixes at each place: the second confirms the crossing at the first.
     let drive = |lng_e7: i64| {
         let seq = next_seq.fetch_add(1, Ordering::SeqCst);
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7) \
-             SELECT 'd1', now64(3) - INTERVAL 5 MINUTE + INTERVAL {} SECOND, {seq}, 520500000, {lng_e7}",
+             SELECT 'd1', now64(3) - INTERVAL 5 MINUTE + INTERVAL {} SECOND + number, {seq}, 520500000, {lng_e7} FROM numbers(2)",
             seq * 60
         ))
     };

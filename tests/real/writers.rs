@@ -185,7 +185,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     let mut watcher = Watcher::start_watching(&settings, &world, "events")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
-         SELECT concat('e', toString(cityHash64(number))), now64(3), 520500000, 130500000 FROM numbers(2000)",
+         SELECT concat('e', toString(cityHash64(number % 2000))), now64(3) - intDiv(number, 2000), 520500000, 130500000 FROM numbers(4000)",
     )?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'entered'", "2000", SOON)?;
     watcher.process.signal("TERM")?;

@@ -88,7 +88,7 @@ fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
         0u8..3,
         prop_oneof![8 => 1i64..60, 1 => 100i64..400, 1 => Just(0)],
         prop_oneof![10 => -3_000.0..3_000.0, 1 => Just(60_000.0), 1 => Just(-60_000.0)],
-        prop_oneof![Just(None), (0.0..40.0).prop_map(Some)],
+        prop_oneof![Just(None), Just(Some(0.0)), (0.0..40.0).prop_map(Some)],
         prop_oneof![8 => Just(None), 1 => Just(Some(5.0)), 1 => Just(Some(900.0))],
     );
     prop::collection::vec(step, 1..60).prop_map(move |steps| {
@@ -357,10 +357,17 @@ fn margin_counts_across_the_antimeridian() {
     let ring = vec![[179.9, 0.0], [180.0, 0.0], [180.0, 0.1], [179.9, 0.1], [179.9, 0.0]];
     let area = Area::new("date line".to_owned(), 0, i64::MAX, vec![vec![ring]]);
     let rules = Rules { areas: vec![area], fence_margin: 30.0, ..Rules::default() };
-    let drive: Vec<Fix> = [(0, 179.999), (60, -180.0 + 25.0 / 111_195.0), (120, -179.999)]
-        .into_iter()
-        .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
-        .collect();
+    let drive: Vec<Fix> = [
+        (0, 179.998),
+        (30, 179.999),
+        (60, -180.0 + 25.0 / 111_195.0),
+        (90, -180.0 + 25.0 / 111_195.0),
+        (120, -179.999),
+        (150, -179.998),
+    ]
+    .into_iter()
+    .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
+    .collect();
     let events = watched(&mut Watch::new(rules), &drive, end_of(&drive));
     assert_eq!(summary(&events), [(Kind::Entered, "date line", 0), (Kind::Left, "date line", 120)]);
 }
@@ -468,8 +475,8 @@ fn long_stay_of_a_sleeping_device_is_reported_once() {
     assert_eq!(summary(&found), expected);
     assert_eq!(
         found[1].known_at,
-        BEGAN + 660_000,
-        "the event is known ten minutes after the entry"
+        BEGAN + 720_000,
+        "the event is known ten minutes after the second fix inside"
     );
     // A device that was offline sends all fixes of the stay late, at one time.
     let late: Vec<Fix> = drive(&steps)
@@ -540,7 +547,7 @@ fn device_at_rest_on_the_border_enters_a_fence_once() {
     // sides.
     let drive: Vec<Fix> = (0..188)
         .map(|n| {
-            let metres = 25.0 * (f64::from(n) * 2.399).sin();
+            let metres = 25.0 * (f64::from(n) * 0.9).sin();
             fix(1, BEGAN + i64::from(n) * 15_000, 0.3 + metres / 111_195.0)
         })
         .collect();
@@ -550,7 +557,7 @@ fn device_at_rest_on_the_border_enters_a_fence_once() {
     };
     let kinds = |kind| events_with_margin(30.0).iter().filter(|event| event.kind == kind).count();
     assert_eq!((kinds(Kind::Entered), kinds(Kind::Left)), (1, 0));
-    assert!(events_with_margin(0.0).len() > 60, "the drive must cross the border often");
+    assert!(events_with_margin(0.0).len() > 40, "the drive must cross the border often");
 }
 
 #[test]
@@ -685,8 +692,8 @@ fn insert_of_half_a_minute_is_found_by_frequent_and_rare_polls() {
     for pause in [1_000, 5_000, 9_000, 40_000] {
         for begin in (0..40_000).step_by(500) {
             let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN));
-            let slow = Fix { inserted_at: BEGAN + begin, ..fix(1, BEGAN, 0.35) };
-            let inserts = [(slow, BEGAN + begin + 29_500)];
+            let slow = |ts| Fix { inserted_at: BEGAN + begin, ..fix(1, ts, 0.35) };
+            let inserts = [slow(BEGAN), slow(BEGAN + 1)].map(|fix| (fix, BEGAN + begin + 29_500));
             let polls = (1..100).map(|n| n * pause);
             let found: Vec<_> = polls
                 .flat_map(|at| poll_late(&mut reader, &mut watch, &inserts, (at, BEGAN + at)))
@@ -754,7 +761,8 @@ fn clock_set_forward_and_back_neither_silences_nor_hides_a_driver() {
 fn crossings_within_a_millisecond_are_separate_events() {
     let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
     let mut out = Vec::new();
-    for (seq, lng) in (0..).zip([0.2999, 0.3001, 0.2999, 0.3001]) {
+    let places = [0.2999, 0.2999, 0.3001, 0.3001, 0.2999, 0.2999, 0.3001, 0.3001];
+    for (seq, lng) in (0..).zip(places) {
         watch.handle_fix(Fix { seq, ..fix(1, BEGAN, lng) }, &mut out);
     }
     assert_eq!(summary(&out).len(), 3);
@@ -765,12 +773,10 @@ fn crossings_within_a_millisecond_are_separate_events() {
 fn known_events_decide_the_replayed_time() {
     // Driver 1 is at the place of a fence before it is drawn. Driver 2 enters a fence that is then
     // removed.
-    let fixes = [
-        fix(1, BEGAN, 0.35),
-        fix(2, BEGAN, 0.05),
-        fix(1, BEGAN + 65_000, 0.35),
-        fix(2, BEGAN + 65_000, 0.05),
-    ];
+    let at = |second: i64| {
+        [(1, 0.35), (2, 0.05)].map(|(driver, lng)| fix(driver, BEGAN + second * 1_000, lng))
+    };
+    let fixes: Vec<Fix> = [0, 5, 65, 75].into_iter().flat_map(at).collect();
     let mut before = Watch::new(Rules {
         areas: vec![rules().areas.remove(0).with_limits(Limits::default())],
         silent_for: None,
@@ -779,10 +785,10 @@ fn known_events_decide_the_replayed_time() {
         fence_margin: 0.0,
     });
     let mut known = Vec::new();
-    before.handle_fix(fixes[0].clone(), &mut known);
-    before.handle_fix(fixes[1].clone(), &mut known);
+    fixes[..4].iter().for_each(|fix| before.handle_fix(fix.clone(), &mut known));
     before.rules.areas = vec![rules().areas.remove(3)];
-    before.handle_fix(fixes[2].clone(), &mut known);
+    before.handle_fix(fixes[4].clone(), &mut known);
+    before.handle_fix(fixes[6].clone(), &mut known);
     assert_eq!(summary(&known), [(Kind::Entered, "a", 0), (Kind::Entered, "c", 65)]);
 
     let mut after = Watch::new(Rules {
@@ -813,9 +819,11 @@ fn driver_enters_a_fence_drawn_around_it_and_leaves_one_that_is_removed() {
     watch.handle_fix(fix(1, BEGAN, 0.35), &mut out);
     watch.rules.areas = rules().areas;
     watch.handle_fix(fix(1, BEGAN + 10_000, 0.35), &mut out);
-    watch.rules.areas.clear();
     watch.handle_fix(fix(1, BEGAN + 20_000, 0.35), &mut out);
-    assert_eq!(summary(&out), [(Kind::Entered, "c", 10), (Kind::Left, "c", 20)]);
+    watch.rules.areas.clear();
+    watch.handle_fix(fix(1, BEGAN + 30_000, 0.35), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 40_000, 0.35), &mut out);
+    assert_eq!(summary(&out), [(Kind::Entered, "c", 10), (Kind::Left, "c", 30)]);
 }
 
 #[test]
@@ -826,6 +834,7 @@ fn erased_driver_is_forgotten() {
     watch.handle_fix(fix(2, BEGAN, 0.35), &mut out);
     watch.handle_fix(fix(1, BEGAN + 300_000, 0.25), &mut out);
     watch.handle_fix(fix(1, BEGAN + 600_000, 0.15), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 610_000, 0.15), &mut out);
     // The driver is inside b and has left c: subscribers have a state for each of the two.
     assert_eq!(
         watch.forget(|id| id == "d1"),
@@ -833,7 +842,7 @@ fn erased_driver_is_forgotten() {
     );
     out.clear();
     watch.tick(BEGAN + SILENT_FOR, &mut out);
-    assert_eq!(out.iter().map(|event| event.driver_id.as_str()).collect::<Vec<_>>(), ["d2"]);
+    assert!(!out.is_empty() && out.iter().all(|event| event.driver_id == "d2"), "{out:?}");
 }
 
 #[test]
@@ -863,7 +872,9 @@ fn stay_is_measured_after_a_restart_without_a_fix_of_the_driver() {
     let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
     let rules = || fence_until(1_000_000, rules.clone(), None);
     let mut known = Vec::new();
-    Watch::new(rules()).handle_fix(fix(1, BEGAN, 0.35), &mut known);
+    let mut first = Watch::new(rules());
+    first.handle_fix(fix(1, BEGAN - 1, 0.35), &mut known);
+    first.handle_fix(fix(1, BEGAN, 0.35), &mut known);
     // At the start, the last fix is too old to be read, but the state is restored.
     let mut restarted = Watch::new(rules());
     restarted.restore_event(&known[0]);
@@ -910,7 +921,7 @@ fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
     // Along the west border, 20 m to either side of it, always above the limit.
     let steps: Vec<_> = (0..60)
         .map(|n| {
-            let metres = 20.0 * f64::from(if n % 2 == 0 { 1 } else { -1 });
+            let metres = 20.0 * f64::from(if n % 2 == 0 || n < 3 { 1 } else { -1 });
             (i64::from(n) * 10, 0.3 + metres / 111_195.0, Some(12.0))
         })
         .collect();
@@ -969,7 +980,7 @@ fn changed_hours_do_not_rejudge_a_known_crossing() {
     let mut restarted = Watch::new(rules("10:00-11:00"));
     restarted.restore_states_before(known.iter());
     restarted.replay_known(known.clone());
-    let found = watched(&mut restarted, &steps, BEGAN + 1_000_000);
+    let found = watched(&mut restarted, &steps, BEGAN + 1_020_000);
     let new: Vec<_> =
         found.into_iter().filter(|event| !ids(&known).contains(&event.id())).collect();
     assert_eq!(summary(&new), [(Kind::Left, "c", 900), (Kind::OffHours, "c", 900)]);

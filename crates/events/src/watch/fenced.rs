@@ -130,10 +130,6 @@ impl<'a> Limited<'a> {
         Self(limited)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns all areas of a fence; an empty slice if none of them has such a limit.
     pub(super) fn areas(&self, fence: &str) -> &[&'a Area] {
         self.0.get(fence).map_or(&[], Vec::as_slice)
@@ -161,12 +157,13 @@ impl Speeding {
     /// Appends `fast` and `slow`. A fix above the limit causes `fast` only if the next fix is not
     /// slow: a single fast fix may be an error of the device. `last`: the previous fix, with the
     /// names of the fences that the driver was in; `None` if this fix is the first. `around`: the
-    /// areas that the driver is in, or has not left because of the margin.
+    /// areas that the driver is in, or has not left because of the margin. The limit of a fence that
+    /// the driver may have left, which is in `crossed`, does not count: the next fix decides.
     pub(super) fn judge(
         &mut self,
         last: Option<(&Fix, &BTreeSet<String>)>,
         fix: &Fix,
-        around: &[&Area],
+        (around, crossed): (&[&Area], &BTreeSet<String>),
         faster_than: Option<f64>,
         out: &mut Vec<Event>,
     ) {
@@ -189,12 +186,17 @@ impl Speeding {
                     self.judge_limit((&name, limit), last, (fix, speed), out);
                 }
                 (Some(_), None) => {}
+                (None, _) if crossed.contains(&name) => {}
                 // The driver is outside, or the fence has no limit any more.
-                (None, _) => {
-                    out.push(event(fix, Kind::Slow, &name));
-                    self.exceeded.remove(&name);
-                }
+                (None, _) => self.leave(fix, &name, out),
             }
+        }
+    }
+
+    /// Appends `slow` if the driver exceeded the limit of this fence, which no longer applies.
+    pub(super) fn leave(&mut self, fix: &Fix, fence: &str, out: &mut Vec<Event>) {
+        if self.exceeded.remove(fence) {
+            out.push(event(fix, Kind::Slow, fence));
         }
     }
 

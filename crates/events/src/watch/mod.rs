@@ -9,77 +9,30 @@
 //! At its start, a process replays the fixes of the last quarter of an hour (the *replayed time*).
 
 mod area;
+mod crossing;
+mod driver;
 mod event;
 mod fenced;
 mod limits;
 pub mod reader;
 mod rhythm;
+mod rules;
 mod sequence;
 pub(crate) mod store;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 pub use self::area::Area;
+pub(crate) use self::driver::ACCURACY_M_MAX;
+use self::driver::Driver;
 pub use self::event::{Event, Fix, Kind};
-use self::event::{GAP_MS_MAX, State, event};
-use self::fenced::{Limited, Speeding, Stay, judge_hours};
+use self::event::{State, event};
+use self::fenced::{Limited, Stay};
 pub use self::limits::Limits;
-use self::rhythm::Rhythm;
-use self::sequence::Sequence;
-use milepost_decode::metres;
+pub use self::rules::Rules;
 
-/// Maximum `acc` in metres: the place of a less accurate fix is ignored, as in `driver_days_mv`.
-pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
-/// A movement is impossible if it is longer than 100 m plus 100 m for each second. The limit is the
-/// same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
-const JUMP_M: f64 = 100.0;
-const JUMP_M_PER_MS: f64 = 0.1;
 /// Maximum number of drivers in memory, of some 450 bytes each.
 const DRIVERS_MAX: usize = 1_000_000;
-
-/// The fences and limits that decide which events there are.
-#[derive(Debug, Clone, Default)]
-pub struct Rules {
-    pub areas: Vec<Area>,
-    /// Milliseconds without a fix after which a driver is silent; `None`: only the rules of fences
-    /// count.
-    pub silent_for: Option<i64>,
-    /// A driver is not silent before this many times its usual gap; 0.0: only `silent_for` counts.
-    pub silent_gaps: f64,
-    /// Speed in m/s above which a driver is fast; `None`: only the limits of fences count.
-    pub faster_than: Option<f64>,
-    /// Distance from the border, in metres, up to which a driver outside has not left a fence.
-    /// Without it, errors of its position would make a device at rest on the border leave and
-    /// enter.
-    pub fence_margin: f64,
-}
-
-impl Rules {
-    /// Returns the longest silence, in milliseconds, that a rule of the fleet or of a fence allows;
-    /// "never" does not count. A driver's own rhythm may allow a longer one.
-    #[must_use]
-    pub fn longest_patience(&self) -> i64 {
-        let fence_limits = self.areas.iter().filter_map(|area| area.limits.silent_for);
-        fence_limits.chain(self.silent_for).filter(|ms| *ms < i64::MAX).max().unwrap_or_default()
-    }
-}
-
-/// State of one driver.
-#[derive(Debug, Clone, Default)]
-struct Driver {
-    /// The newest fix, even if it is inaccurate or a jump. A fix that is not newer causes no event.
-    last_fix: Option<Fix>,
-    /// The newest fix that is accurate and no jump: the driver's place.
-    last_good: Option<Fix>,
-    /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
-    suspect: Option<Fix>,
-    /// Fences with an event of the driver.
-    fences: BTreeMap<String, Stay>,
-    speeding: Speeding,
-    is_silent: bool,
-    rhythm: Rhythm,
-    sequence: Sequence,
-}
 
 /// State of all drivers; see the module.
 #[derive(Debug, Default)]
@@ -112,6 +65,7 @@ impl Watch {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.sequence.begin(fix.seq, fix.ts);
             driver.handle_fix(fix, &Rules::default(), &mut Vec::new());
+            driver.may_have_crossed = true; // no fence was considered
         }
     }
 
@@ -152,38 +106,51 @@ impl Watch {
             self.restore_event(&event);
         }
         let first = out.len();
-        let Self { rules, drivers, decided, untracked_fixes, missing, .. } = self;
+        let Self { rules, drivers, untracked_fixes, missing, .. } = self;
         let Some(driver) = driver(drivers, &fix.driver_id) else {
             *untracked_fixes += 1;
             return;
         };
         *missing += driver.sequence.record(fix.seq, fix.ts);
         driver.handle_fix(fix, rules, out);
-        if !decided.is_empty() {
-            let is_later = |event: &Event| {
-                if event.kind == Kind::OffHours {
-                    // An earlier process decided it together with the crossing at the same fix.
-                    let crossing = Event { kind: Kind::Entered, ..event.clone() };
-                    let at = crossing.state().and_then(|state| decided.get(&state));
-                    return at.is_none_or(|at| *at < event.known_at);
-                }
-                let at = event.state().and_then(|state| decided.get(&state));
-                at.is_none_or(|at| *at <= event.known_at)
-            };
-            let found = out.split_off(first);
-            out.extend(found.into_iter().filter(is_later));
-        }
+        self.remove_decided(first, out);
     }
 
-    /// Appends an event for each driver that has fallen silent, or stayed in a fence for too long.
-    /// `now`: the server's time up to which all inserted fixes are processed.
-    pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
-        let Self { rules, drivers, clock_set_at, .. } = self;
-        let limited = Limited::new(&rules.areas);
-        if rules.silent_for.is_none() && limited.is_empty() {
+    /// Removes the events from `first` on that are older than the newest known event of their
+    /// state.
+    fn remove_decided(&self, first: usize, out: &mut Vec<Event>) {
+        let decided = &self.decided;
+        if decided.is_empty() {
             return;
         }
+        let is_later = |event: &Event| {
+            if event.kind == Kind::OffHours {
+                // An earlier process decided it together with the crossing at the same fix.
+                let crossing = Event { kind: Kind::Entered, ..event.clone() };
+                let at = crossing.state().and_then(|state| decided.get(&state));
+                return at.is_none_or(|at| *at < event.known_at);
+            }
+            let at = event.state().and_then(|state| decided.get(&state));
+            at.is_none_or(|at| *at <= event.known_at)
+        };
+        let found = out.split_off(first);
+        out.extend(found.into_iter().filter(is_later));
+    }
+
+    /// Appends an event for each driver that has fallen silent, stayed in a fence for too long, or
+    /// crossed a border with a fix that no other followed.
+    /// `now`: the server's time up to which all inserted fixes are processed.
+    pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
+        let first = out.len();
+        let Self { rules, drivers, clock_set_at, .. } = self;
+        if rules.silent_for.is_none() && rules.areas.is_empty() {
+            return;
+        }
+        let limited = Limited::new(&rules.areas);
         for (id, driver) in drivers {
+            if driver.cross_alone(now, rules, out) {
+                continue;
+            }
             for (fence, stay) in driver.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
                 stay.overstay_at(now, (id, fence), limited.areas(fence), out);
             }
@@ -203,6 +170,7 @@ impl Watch {
                 driver.is_silent = true;
             }
         }
+        self.remove_decided(first, out);
     }
 
     /// Restarts the measurement of every silence at this server time, after the server's clock was
@@ -236,117 +204,4 @@ impl Watch {
 fn driver<'a>(drivers: &'a mut HashMap<String, Driver>, id: &str) -> Option<&'a mut Driver> {
     let has_room = drivers.len() < DRIVERS_MAX || drivers.contains_key(id);
     has_room.then(|| drivers.entry(id.to_owned()).or_default())
-}
-
-impl Driver {
-    fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
-            return;
-        }
-        if let Some(last) = &self.last_fix {
-            self.rhythm.add(fix.inserted_at - last.inserted_at, fix.ts - last.ts);
-        }
-        self.last_fix = Some(fix.clone());
-        if std::mem::take(&mut self.is_silent) {
-            out.push(event(&fix, Kind::Heard, ""));
-        }
-        if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
-            return;
-        }
-        if let Some(suspect) = self.suspect.take() {
-            let is_plausible =
-                self.last_good.as_ref().is_none_or(|good| !is_impossible(good, &fix));
-            if is_plausible && is_impossible(&suspect, &fix) {
-                out.push(Event { known_at: fix.inserted_at, ..event(&suspect, Kind::Jump, "") });
-            } else {
-                self.move_to(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
-            }
-        }
-        if self.last_good.as_ref().is_some_and(|good| is_impossible(good, &fix)) {
-            self.suspect = Some(fix);
-        } else {
-            self.move_to(fix, rules, out);
-        }
-    }
-
-    /// Returns the time without a fix, in milliseconds, after which the driver is silent; `None`:
-    /// never. If valid fences around the driver have such a rule, the longest of their times
-    /// decides. Otherwise it is `rules.silent_for`, or `rules.silent_gaps` times the driver's usual
-    /// gap if that is longer. `since`: time from which the silence is measured.
-    fn silent_for(
-        &self,
-        last: &Fix,
-        (since, now): (i64, i64),
-        rules: &Rules,
-        limited: &Limited,
-    ) -> Option<i64> {
-        let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
-        let patience = |(fence, _): (&String, &Stay)| {
-            let areas = limited.areas(fence);
-            let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
-            let counts = |ms: &i64| {
-                let known_at = since.saturating_add(*ms).min(now);
-                areas.iter().filter(is_for_driver).any(|area| area.is_valid(known_at))
-            };
-            let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
-            valid.filter_map(|area| area.limits.silent_for).filter(counts).max()
-        };
-        let fence_limit = inside.filter_map(patience).max();
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
-        let rhythm_limit = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
-        let fleet_limit = rules.silent_for.map(|silent_for| silent_for.max(rhythm_limit));
-        fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
-    }
-
-    fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        let place = [fix.lng, fix.lat];
-        let is_for = |area: &&Area| area.is_for(&fix.driver_id);
-        let areas = rules.areas.iter();
-        let mut around: Vec<&Area> =
-            areas.filter(|area| area.contains(fix.ts, place)).filter(is_for).collect();
-        let inside: BTreeSet<&str> = around.iter().copied().map(|area| &*area.name).collect();
-        let mut was_inside = BTreeSet::new();
-        for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
-            was_inside.insert(fence.clone());
-            let fence_areas =
-                || rules.areas.iter().filter(|area| area.name == *fence).filter(is_for);
-            stay.overstay_by(&fix, fence, fence_areas(), out);
-            if inside.contains(&**fence) {
-                continue;
-            }
-            let near = fence_areas().filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
-            let count_before = around.len();
-            around.extend(near);
-            if around.len() == count_before {
-                stay.is_inside = false;
-                out.push(event(&fix, Kind::Left, fence));
-                judge_hours(&fix, fence, fence_areas(), out);
-            }
-        }
-        for fence in inside {
-            if !was_inside.contains(fence) {
-                let entered = event(&fix, Kind::Entered, fence);
-                self.fences.insert(fence.to_owned(), Stay::after(&entered));
-                out.push(entered);
-                let areas = around.iter().copied().filter(|area| area.name == fence);
-                judge_hours(&fix, fence, areas, out);
-            }
-        }
-        let last = self.last_good.as_ref().map(|good| (good, &was_inside));
-        self.speeding.judge(last, &fix, &around, rules.faster_than, out);
-        self.last_good = Some(fix);
-    }
-}
-
-/// Returns the sort key of fixes: the device's clock, then its counter, as in `last_positions`.
-fn order(fix: &Fix) -> (i64, u32) {
-    (fix.ts, fix.seq)
-}
-
-/// Returns whether no vehicle can cover the distance between two fixes in the time between them.
-fn is_impossible(from: &Fix, to: &Fix) -> bool {
-    let ms = to.ts - from.ts;
-    #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
-    let reach = || JUMP_M + JUMP_M_PER_MS * ms as f64;
-    ms <= GAP_MS_MAX && metres([from.lat, from.lng], [to.lat, to.lng]) > reach()
 }

@@ -1,0 +1,66 @@
+//! Finds the fences whose border is between a fix and the driver's state, and how sure a single fix
+//! is.
+//!
+//! A driver enters or leaves a fence when two fixes in a row are beyond its border, because one
+//! alone may be an error of the device. One is enough if no other follows within [`ALONE_MS`],
+//! unless the device was at rest: its last fix before it sleeps may be wrong, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use milepost_decode::metres;
+
+use super::area::Area;
+use super::event::Fix;
+use super::fenced::Stay;
+use super::rules::Rules;
+
+/// Milliseconds after which a crossing is believed without a second fix: the device reports rarely,
+/// or sleeps. Longer than the usual interval of a moving device, which is at most a minute.
+pub(super) const ALONE_MS: i64 = 120_000;
+/// Maximum distance in metres between two fixes with speed 0 that are at one place. A device whose
+/// speed is always 0 must not seem to rest while it is carried away.
+const REST_M: f64 = 1_000.0;
+
+/// A fix among the fences.
+pub(super) struct Surroundings<'a> {
+    /// The areas that the fix is in, or that the driver has not left because of the margin.
+    pub(super) around: Vec<&'a Area>,
+    /// Names of the fences whose border is between the fix and the driver's state: the driver is
+    /// inside and the fix outside, or the reverse.
+    pub(super) crossed: BTreeSet<String>,
+}
+
+impl<'a> Surroundings<'a> {
+    pub(super) fn of(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
+        let place = [fix.lng, fix.lat];
+        let is_for = |area: &&Area| area.is_for(&fix.driver_id);
+        let areas = rules.areas.iter();
+        let mut around: Vec<&Area> =
+            areas.filter(|area| area.contains(fix.ts, place)).filter(is_for).collect();
+        let is_outside = |area: &&&Area| fences.get(&area.name).is_none_or(|stay| !stay.is_inside);
+        let mut crossed: BTreeSet<String> =
+            around.iter().filter(is_outside).map(|area| area.name.clone()).collect();
+        for (fence, _) in fences.iter().filter(|(_, stay)| stay.is_inside) {
+            if around.iter().any(|area| area.name == *fence) {
+                continue;
+            }
+            let near = rules.areas_of(fence, &fix.driver_id);
+            let near = near.filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
+            let count_before = around.len();
+            around.extend(near);
+            if around.len() == count_before {
+                crossed.insert(fence.clone());
+            }
+        }
+        Self { around, crossed }
+    }
+}
+
+/// Returns whether the device reports speed 0 at this fix and at the one before, and the two are at
+/// one place. `before`: `None` if no fix before is known, as for a driver whose only known fix was
+/// read at the start; then this fix decides.
+pub(super) fn is_at_rest(before: Option<&Fix>, fix: &Fix) -> bool {
+    let stands = |fix: &Fix| fix.speed.is_some_and(|speed| speed <= 0.0);
+    let is_here = |before: &Fix| metres([before.lat, before.lng], [fix.lat, fix.lng]) <= REST_M;
+    stands(fix) && before.is_none_or(|before| stands(before) && is_here(before))
+}

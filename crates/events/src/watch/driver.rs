@@ -1,0 +1,214 @@
+//! Derives the events of one driver from its fixes, and decides which fixes are wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::area::Area;
+use super::crossing::{ALONE_MS, Surroundings, is_at_rest};
+use super::event::{Event, Fix, GAP_MS_MAX, Kind, event};
+use super::fenced::{Limited, Speeding, Stay, judge_hours};
+use super::rhythm::Rhythm;
+use super::rules::Rules;
+use super::sequence::Sequence;
+use milepost_decode::metres;
+
+/// Maximum `acc` in metres: the place of a less accurate fix is ignored, as in `driver_days_mv`.
+pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
+/// A movement is impossible if it is longer than 100 m plus 100 m for each second. The limit is the
+/// same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
+const JUMP_M: f64 = 100.0;
+const JUMP_M_PER_MS: f64 = 0.1;
+
+/// State of one driver.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Driver {
+    /// The newest fix, even if it is inaccurate or a jump. A fix that is not newer causes no event.
+    pub(super) last_fix: Option<Fix>,
+    /// The newest fix that is accurate and no jump: the driver's place.
+    last_good: Option<Fix>,
+    /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
+    suspect: Option<Fix>,
+    /// The newest good fix may be beyond the border of a fence without an event yet: the next fix,
+    /// or the time without one, decides.
+    pub(super) may_have_crossed: bool,
+    /// At the newest good fix, the device was at rest.
+    is_at_rest: bool,
+    /// Fences with an event of the driver.
+    pub(super) fences: BTreeMap<String, Stay>,
+    pub(super) speeding: Speeding,
+    pub(super) is_silent: bool,
+    rhythm: Rhythm,
+    pub(super) sequence: Sequence,
+}
+
+impl Driver {
+    pub(super) fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
+        if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
+            return;
+        }
+        if let Some(last) = &self.last_fix {
+            self.rhythm.add(fix.inserted_at - last.inserted_at, fix.ts - last.ts);
+        }
+        self.last_fix = Some(fix.clone());
+        if std::mem::take(&mut self.is_silent) {
+            out.push(event(&fix, Kind::Heard, ""));
+        }
+        // Do what a tick just before this insert would have done, so that the polls' times do not
+        // change the events.
+        let is_undecided = self.cross_alone(fix.inserted_at, rules, out);
+        if self.may_have_crossed && !is_undecided {
+            for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+                let areas: Vec<&Area> = rules.areas_of(fence, &fix.driver_id).collect();
+                stay.overstay_at(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
+            }
+        }
+        if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
+            return;
+        }
+        if let Some(suspect) = self.suspect.take() {
+            let is_plausible =
+                self.last_good.as_ref().is_none_or(|good| !is_impossible(good, &fix));
+            if is_plausible && is_impossible(&suspect, &fix) {
+                out.push(Event { known_at: fix.inserted_at, ..event(&suspect, Kind::Jump, "") });
+            } else {
+                self.move_to(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
+            }
+        }
+        if self.last_good.as_ref().is_some_and(|good| is_impossible(good, &fix)) {
+            self.suspect = Some(fix);
+        } else {
+            self.move_to(fix, rules, out);
+        }
+    }
+
+    /// Returns the time without a fix, in milliseconds, after which the driver is silent; `None`:
+    /// never. If valid fences around the driver have such a rule, the longest of their times
+    /// decides. Otherwise it is `rules.silent_for`, or `rules.silent_gaps` times the driver's usual
+    /// gap if that is longer. `since`: time from which the silence is measured.
+    pub(super) fn silent_for(
+        &self,
+        last: &Fix,
+        (since, now): (i64, i64),
+        rules: &Rules,
+        limited: &Limited,
+    ) -> Option<i64> {
+        let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
+        let patience = |(fence, _): (&String, &Stay)| {
+            let areas = limited.areas(fence);
+            let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
+            let counts = |ms: &i64| {
+                let known_at = since.saturating_add(*ms).min(now);
+                areas.iter().filter(is_for_driver).any(|area| area.is_valid(known_at))
+            };
+            let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
+            valid.filter_map(|area| area.limits.silent_for).filter(counts).max()
+        };
+        let fence_limit = inside.filter_map(patience).max();
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
+        let rhythm_limit = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
+        let fleet_limit = rules.silent_for.map(|silent_for| silent_for.max(rhythm_limit));
+        fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
+    }
+
+    fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
+        let not_crossed = self.confirm_crossings(&fix, rules, out);
+        let mut was_inside = BTreeSet::new();
+        for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+            if !not_crossed.contains(fence) {
+                was_inside.insert(fence.clone());
+            }
+            stay.overstay_by(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
+        }
+        let Surroundings { around, crossed } = Surroundings::of(&fix, &self.fences, rules);
+        let last = self.last_good.as_ref().map(|good| (good, &was_inside));
+        self.speeding.judge(last, &fix, (&around, &crossed), rules.faster_than, out);
+        self.may_have_crossed = !crossed.is_empty();
+        self.is_at_rest = is_at_rest(self.last_good.as_ref(), &fix);
+        self.last_good = Some(fix);
+    }
+
+    /// Believes the crossings of the newest good fix if no fix followed it for [`ALONE_MS`] until
+    /// `now`, by the server's clock. Returns whether a crossing will be decided later, even without
+    /// a further fix: until then, neither a stay nor a silence can be judged.
+    pub(super) fn cross_alone(&mut self, now: i64, rules: &Rules, out: &mut Vec<Event>) -> bool {
+        let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
+            return false;
+        };
+        let crossed = Surroundings::of(good, &self.fences, rules).crossed;
+        self.may_have_crossed = !crossed.is_empty();
+        if crossed.is_empty() || self.is_at_rest || self.suspect.is_some() {
+            return false;
+        }
+        let known_at = good.inserted_at.saturating_add(ALONE_MS);
+        if known_at > now {
+            return true;
+        }
+        self.may_have_crossed = false;
+        self.cross(crossed, known_at, rules, out);
+        false
+    }
+
+    /// Believes the crossings of the newest good fix that the next one confirms. Returns the names
+    /// of the fences for which it does not: that fix was wrong.
+    fn confirm_crossings(
+        &mut self,
+        next: &Fix,
+        rules: &Rules,
+        out: &mut Vec<Event>,
+    ) -> BTreeSet<String> {
+        let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
+            return BTreeSet::new();
+        };
+        self.may_have_crossed = false;
+        let crossed = Surroundings::of(good, &self.fences, rules).crossed;
+        let crossed_by_next = Surroundings::of(next, &self.fences, rules).crossed;
+        // By the device's clock, too: a device that was offline sends its fixes at one time.
+        let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;
+        let (believed, wrong) =
+            crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));
+        self.cross(believed, next.inserted_at, rules, out);
+        wrong
+    }
+
+    /// Enters or leaves these fences at the newest good fix. The events of leaving come first.
+    fn cross(
+        &mut self,
+        crossed: BTreeSet<String>,
+        known_at: i64,
+        rules: &Rules,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(good) = &self.last_good else { return };
+        let fix = Fix { inserted_at: known_at, ..good.clone() };
+        let is_inside = |fence: &String| self.fences.get(fence).is_some_and(|stay| stay.is_inside);
+        let (left, entered): (Vec<_>, Vec<_>) = crossed.into_iter().partition(is_inside);
+        for (kind, fence) in left
+            .into_iter()
+            .map(|fence| (Kind::Left, fence))
+            .chain(entered.into_iter().map(|fence| (Kind::Entered, fence)))
+        {
+            let crossing = event(&fix, kind, &fence);
+            self.fences.insert(fence.clone(), Stay::after(&crossing));
+            out.push(crossing);
+            let place = [fix.lng, fix.lat];
+            let has_border_here = |area: &&Area| kind == Kind::Left || area.contains(fix.ts, place);
+            let areas = rules.areas_of(&fence, &fix.driver_id).filter(has_border_here);
+            judge_hours(&fix, &fence, areas, out);
+            if kind == Kind::Left {
+                self.speeding.leave(&fix, &fence, out);
+            }
+        }
+    }
+}
+
+/// Returns the sort key of fixes: the device's clock, then its counter, as in `last_positions`.
+fn order(fix: &Fix) -> (i64, u32) {
+    (fix.ts, fix.seq)
+}
+
+/// Returns whether no vehicle can cover the distance between two fixes in the time between them.
+fn is_impossible(from: &Fix, to: &Fix) -> bool {
+    let ms = to.ts - from.ts;
+    #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
+    let reach = || JUMP_M + JUMP_M_PER_MS * ms as f64;
+    ms <= GAP_MS_MAX && metres([from.lat, from.lng], [to.lat, to.lng]) > reach()
+}

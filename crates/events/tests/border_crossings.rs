@@ -1,0 +1,386 @@
+//! Tests that a wrong fix crosses no border of a fence, and that a true crossing is an event: for
+//! devices that report often or rarely, that sleep, and whose clock or speed is wrong.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+
+#[path = "../../../tests/pure/cases.rs"]
+mod cases;
+
+use std::collections::BTreeSet;
+
+use milepost_events::fences::rules::FenceRules;
+use milepost_events::watch::{Area, Event, Fix, Kind, Limits, Rules, Watch};
+use proptest::prelude::*;
+
+/// 2025-10-09, 08:53:20 UTC, a Thursday.
+const BEGAN: i64 = 1_760_000_000_000;
+const HOUR: i64 = 3_600;
+/// Degrees of longitude of a metre on the equator.
+const METRE: f64 = 1.0 / 111_195.0;
+/// Two minutes: a fix that no other follows for this long is believed alone.
+const ALONE: i64 = 120;
+
+/// A depot of 200 m by 200 m with its centre at 0° N, 0° E, which is closed, where no driver is
+/// ever silent.
+fn depot(stay_max_s: Option<u32>) -> Rules {
+    let rules = FenceRules {
+        stay_max_s,
+        silent_for_s: Some(0),
+        hours: Some("Su 03:00-03:01".to_owned()),
+        ..FenceRules::default()
+    };
+    let half = 100.0 * METRE;
+    let ring = vec![[-half, -half], [half, -half], [half, half], [-half, half], [-half, -half]];
+    let area = Area::new("depot".to_owned(), 0, i64::MAX, vec![vec![ring]]);
+    Rules {
+        areas: vec![area.with_limits(Limits::new(rules).unwrap())],
+        silent_for: Some(600_000),
+        silent_gaps: 2.5,
+        faster_than: None,
+        fence_margin: 30.0,
+    }
+}
+
+/// Returns a fix at this second, so many metres to the east of the depot's centre.
+fn fix(second: i64, metres: f64, speed: Option<f64>) -> Fix {
+    Fix {
+        driver_id: "d1".to_owned(),
+        ts: BEGAN + second * 1_000,
+        seq: 0,
+        lat: 0.0,
+        lng: metres * METRE,
+        speed,
+        acc: None,
+        inserted_at: BEGAN + second * 1_000,
+    }
+}
+
+/// Returns kind and second of each event of these fixes. Ticks every five seconds until
+/// `until`.
+fn events(rules: Rules, fixes: &[Fix], until: i64) -> Vec<(Kind, i64)> {
+    summary(&watched(&mut Watch::new(rules), fixes, until))
+}
+
+fn watched(watch: &mut Watch, fixes: &[Fix], until: i64) -> Vec<Event> {
+    let mut out = Vec::new();
+    let Some(first) = fixes.first() else { return out };
+    let mut now = first.inserted_at;
+    for fix in fixes {
+        while now < fix.inserted_at {
+            watch.tick(now, &mut out);
+            now += 5_000;
+        }
+        watch.handle_fix(fix.clone(), &mut out);
+    }
+    let until = BEGAN + until * 1_000;
+    while now < until {
+        watch.tick(now, &mut out);
+        now += 5_000;
+    }
+    watch.tick(until, &mut out);
+    out
+}
+
+fn summary(events: &[Event]) -> Vec<(Kind, i64)> {
+    events.iter().map(|event| (event.kind, (event.ts - BEGAN) / 1_000)).collect()
+}
+
+/// Eight hours in the depot, a fix every `interval` seconds, one of each hour 300 m off.
+fn parked(interval: i64, speed: Option<f64>) -> Vec<Fix> {
+    let seconds = (0..8 * HOUR / interval).map(|n| n * interval);
+    let is_spike = |second: i64| (second + HOUR / 2) % HOUR < interval;
+    seconds.map(|second| fix(second, if is_spike(second) { 300.0 } else { 5.0 }, speed)).collect()
+}
+
+const ENTERED: [(Kind, i64); 2] = [(Kind::Entered, 0), (Kind::OffHours, 0)];
+
+#[test]
+fn spike_of_a_parked_car_does_not_leave_the_fence() {
+    for (interval, speed) in [
+        (3, None),
+        (15, None),
+        (15, Some(0.0)),
+        (60, None),
+        (110, None),
+        (300, Some(0.0)),
+        (600, Some(0.0)),
+    ] {
+        let found = events(depot(None), &parked(interval, speed), 9 * HOUR);
+        assert_eq!(found, ENTERED, "a fix every {interval} s, speed {speed:?}");
+    }
+}
+
+#[test]
+fn spike_does_not_restart_the_longest_stay() {
+    let found = events(depot(Some(7 * 3_600)), &parked(15, Some(0.0)), 9 * HOUR);
+    assert_eq!(found, [&ENTERED[..], &[(Kind::Overstayed, 0)]].concat());
+}
+
+#[test]
+fn spike_as_the_last_fix_before_sleep_neither_leaves_nor_silences() {
+    let mut fixes: Vec<Fix> = (0..10).map(|n| fix(n * 15, 5.0, Some(0.0))).collect();
+    fixes.push(fix(150, 300.0, Some(0.0)));
+    assert_eq!(events(depot(None), &fixes, 12 * HOUR), ENTERED);
+    // The next morning begins in the depot.
+    fixes.extend((0..4).map(|n| fix(12 * HOUR + n * 15, 5.0, Some(0.0))));
+    assert_eq!(events(depot(None), &fixes, 13 * HOUR), ENTERED);
+    // The longest stay counts during the sleep.
+    let found = events(depot(Some(3_600)), &fixes, 13 * HOUR);
+    assert_eq!(found, [&ENTERED[..], &[(Kind::Overstayed, 0)]].concat());
+}
+
+#[test]
+fn restart_during_the_sleep_after_a_spike_does_not_leave() {
+    let mut known = Vec::new();
+    let mut first = Watch::new(depot(None));
+    for second in [0, 15, 30] {
+        first.handle_fix(fix(second, 5.0, Some(0.0)), &mut known);
+    }
+    let spike = fix(45, 300.0, Some(0.0));
+    first.handle_fix(spike.clone(), &mut known);
+    assert_eq!(summary(&known), ENTERED);
+    // After some hours, only the newest fix of the driver is read.
+    let mut second = Watch::new(depot(None));
+    second.restore_fix(spike);
+    known.iter().for_each(|event| second.restore_event(event));
+    let mut out = Vec::new();
+    second.tick(BEGAN + 8 * HOUR * 1_000, &mut out);
+    assert_eq!(out, []);
+}
+
+#[test]
+fn cold_start_far_off_causes_no_crossing() {
+    for (interval, metres) in [(15, 5_000.0), (30, 5_000.0), (60, 5_000.0), (60, 700.0)] {
+        let night = |day: i64| {
+            let morning = day * 24 * HOUR;
+            let at = move |n: i64| morning + n * interval;
+            let parked = (1..6).map(move |n| fix(at(n), 5.0, None));
+            std::iter::once(fix(morning, if day == 0 { 5.0 } else { metres }, None)).chain(parked)
+        };
+        let fixes: Vec<Fix> = (0..5).flat_map(night).collect();
+        let found = events(depot(None), &fixes, 100 * HOUR);
+        assert_eq!(found, ENTERED, "a fix every {interval} s, {metres} m off");
+    }
+}
+
+#[test]
+fn cold_start_before_a_second_sleep_causes_no_crossing() {
+    let fixes = [
+        fix(0, 5.0, None),
+        fix(15, 5.0, None),
+        fix(8 * HOUR, 5_000.0, None),
+        fix(8 * HOUR + 15, 5.0, None),
+        fix(9 * HOUR, 5.0, None),
+        fix(9 * HOUR + 15, 5.0, None),
+    ];
+    assert_eq!(events(depot(None), &fixes, 10 * HOUR), ENTERED);
+}
+
+#[test]
+fn second_fix_confirms_a_crossing_at_the_first() {
+    let fixes = [
+        fix(0, 400.0, Some(10.0)),
+        fix(15, 50.0, Some(9.0)),
+        fix(30, -20.0, Some(8.0)),
+        fix(45, -150.0, Some(9.0)),
+        fix(60, -300.0, Some(9.0)),
+    ];
+    let found = watched(&mut Watch::new(depot(None)), &fixes, 70);
+    let expected =
+        [(Kind::Entered, 15), (Kind::OffHours, 15), (Kind::Left, 45), (Kind::OffHours, 45)];
+    assert_eq!(summary(&found), expected);
+    let known: Vec<_> = found.iter().map(|event| (event.known_at - BEGAN) / 1_000).collect();
+    assert_eq!(known, [30, 30, 60, 60], "known with the second fix");
+    assert_eq!((found[0].lng, found[2].lng), (fixes[1].lng, fixes[3].lng));
+}
+
+#[test]
+fn device_that_reports_hourly_crosses_after_two_minutes() {
+    let fixes: Vec<Fix> =
+        [5.0, 4_000.0, 5.0].into_iter().zip(0..).map(|(at, n)| fix(n * HOUR, at, None)).collect();
+    let found = watched(&mut Watch::new(depot(None)), &fixes, 3 * HOUR);
+    let crossings = found.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
+    let crossings: Vec<_> = crossings
+        .map(|event| (event.kind, (event.ts - BEGAN) / 1_000, (event.known_at - BEGAN) / 1_000))
+        .collect();
+    let at = |kind, second| (kind, second, second + ALONE);
+    assert_eq!(
+        crossings,
+        [at(Kind::Entered, 0), at(Kind::Left, HOUR), at(Kind::Entered, 2 * HOUR)]
+    );
+}
+
+#[test]
+fn arrival_with_the_last_fix_before_sleep_is_believed() {
+    // The engine is turned off in the depot, some seconds after the last fix outside.
+    for speed in [None, Some(0.0)] {
+        let fixes = [fix(0, 500.0, Some(9.0)), fix(60, 5.0, speed)];
+        let found = events(depot(None), &fixes, 12 * HOUR);
+        assert_eq!(found, [(Kind::Entered, 60), (Kind::OffHours, 60)], "{speed:?}");
+    }
+}
+
+#[test]
+fn towed_car_leaves_even_at_speed_0() {
+    let leaves = |steps: &[(i64, f64)], until: i64| {
+        let parked = (0..4).map(|n| fix(n * 60, 5.0, Some(0.0)));
+        let towed = steps.iter().map(|(second, at)| fix(*second, *at, Some(0.0)));
+        let found = events(depot(None), &parked.chain(towed).collect::<Vec<_>>(), until);
+        let left = found.into_iter().filter(|(kind, _)| *kind == Kind::Left);
+        left.map(|(_, second)| second).collect::<Vec<_>>()
+    };
+    assert_eq!(leaves(&[(240, 300.0), (300, 900.0), (360, 1_500.0)], 361), [240]);
+    // A tracker that wakes every half an hour: beyond 1 km, one fix is enough.
+    assert_eq!(leaves(&[(2_000, 9_000.0)], 2_121), [2_000]);
+    assert_eq!(leaves(&[(2_000, 900.0)], 3_000), Vec::<i64>::new());
+    assert_eq!(leaves(&[(2_000, 900.0), (3_800, 900.0)], 3_801), [2_000]);
+}
+
+#[test]
+fn buffered_fixes_are_judged_by_the_clock_of_the_device() {
+    // Ten minutes between the fixes, and all sent at once: each is believed alone.
+    let steps = [5.0, 5.0, 4_000.0, 5.0, 5.0];
+    let late: Vec<Fix> = (0..)
+        .zip(steps)
+        .map(|(n, at)| Fix { inserted_at: BEGAN + HOUR * 1_000, ..fix(n * 600, at, None) })
+        .collect();
+    let crossings = |fixes: &[Fix]| {
+        let found = events(depot(None), fixes, HOUR + 1);
+        let is_crossing = |(kind, _): &(Kind, i64)| matches!(kind, Kind::Entered | Kind::Left);
+        found.into_iter().filter(is_crossing).collect::<Vec<_>>()
+    };
+    assert_eq!(crossings(&late), [(Kind::Entered, 0), (Kind::Left, 1_200), (Kind::Entered, 1_800)]);
+    // 15 s between them: a spike.
+    let late: Vec<Fix> = (0..)
+        .zip(late)
+        .map(|(n, fix)| Fix { ts: BEGAN + n * 15_000, lng: fix.lng.min(400.0 * METRE), ..fix })
+        .collect();
+    assert_eq!(crossings(&late), [(Kind::Entered, 0)]);
+}
+
+#[test]
+fn inaccurate_fix_does_not_confirm_a_crossing() {
+    let poor = |second, at| Fix { acc: Some(900.0), ..fix(second, at, None) };
+    let fixes = [
+        fix(0, 5.0, None),
+        fix(15, 5.0, None),
+        fix(30, 300.0, None),
+        poor(45, 400.0),
+        fix(60, 5.0, None),
+    ];
+    assert_eq!(events(depot(None), &fixes, 61), ENTERED);
+}
+
+#[test]
+fn spike_changes_no_speed_state_of_the_fence() {
+    let mut rules = depot(None);
+    rules.areas[0].limits.speed = Some(5.0);
+    let places = [5.0, 20.0, 35.0, 300.0, 50.0, 65.0, 80.0, 200.0, 300.0];
+    let fixes: Vec<Fix> = (0..).zip(places).map(|(n, at)| fix(n * 3, at, Some(6.0))).collect();
+    let found = events(rules, &fixes, 27);
+    let expected = [
+        (Kind::Entered, 0),
+        (Kind::OffHours, 0),
+        (Kind::Fast, 0),
+        (Kind::Left, 21),
+        (Kind::OffHours, 21),
+        (Kind::Slow, 21),
+    ];
+    assert_eq!(found, expected);
+}
+
+/// Restates the rules for one fence with a margin, from the fixes alone: second, metres beyond the
+/// border (negative: inside), speed.
+fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> {
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    let stands = |n: usize| fixes[n].2 == Some(0.0);
+    for (n, (second, beyond, _)) in fixes.iter().enumerate() {
+        let is_beyond = |beyond: f64| if is_inside { beyond > 30.0 } else { beyond < 0.0 };
+        let next = fixes.get(n + 1);
+        let rests = stands(n) && (n == 0 || stands(n - 1));
+        let followed = next.map_or(until, |next| next.0) - second;
+        let is_confirmed = next.is_some_and(|next| is_beyond(next.1));
+        if is_beyond(*beyond) && (is_confirmed || !rests && followed >= ALONE) {
+            is_inside = !is_inside;
+            found.push((if is_inside { Kind::Entered } else { Kind::Left }, *second));
+        }
+    }
+    found
+}
+
+/// Fixes up to 90 m apart, which is no jump even within a second.
+fn steps() -> impl Strategy<Value = Vec<(i64, f64, Option<f64>)>> {
+    let step = (
+        prop_oneof![6 => 1_i64..60, 1 => 100_i64..140, 1 => 300_i64..1_000],
+        prop_oneof![3 => Just(-30.0), 1 => Just(20.0), 3 => Just(50.0)],
+        prop_oneof![3 => Just(None), 3 => Just(Some(0.0)), 2 => Just(Some(9.0))],
+    );
+    prop::collection::vec(step, 1..40).prop_map(|steps| {
+        let mut now = 0;
+        let step = |(seconds, beyond, speed)| {
+            now += seconds;
+            (now, beyond, speed)
+        };
+        steps.into_iter().map(step).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(cases::cases(256))]
+
+    #[test]
+    fn crossings_match_their_definition(steps in steps(), wait in 1_i64..300, is_polled in any::<bool>()) {
+        let until = steps.last().unwrap().0 + wait;
+        let fixes: Vec<Fix> =
+            steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
+        let mut watch = Watch::new(depot(None));
+        let found = if is_polled {
+            watched(&mut watch, &fixes, until)
+        } else {
+            // No tick before the last one: the fixes alone must give the same events.
+            let mut out = Vec::new();
+            fixes.iter().for_each(|fix| watch.handle_fix(fix.clone(), &mut out));
+            watch.tick(BEGAN + until * 1_000, &mut out);
+            out
+        };
+        let is_crossing = |event: &&Event| matches!(event.kind, Kind::Entered | Kind::Left);
+        let found: Vec<Event> = found.iter().filter(is_crossing).cloned().collect();
+        prop_assert_eq!(summary(&found), crossings(&steps, until));
+        // Known with the next fix, or after two minutes without one.
+        for event in &found {
+            let next = fixes.iter().find(|fix| fix.ts > event.ts).map_or(i64::MAX, |fix| fix.ts);
+            prop_assert!(event.known_at == next || event.known_at == event.ts + ALONE * 1_000 && event.known_at < next);
+        }
+    }
+
+    #[test]
+    fn restart_from_three_fixes_finds_the_same_crossings(
+        steps in steps(),
+        kill in any::<prop::sample::Index>(),
+        back in 0_usize..6,
+    ) {
+        let until = steps.last().unwrap().0 + 300;
+        let fixes: Vec<Fix> =
+            steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
+        let ids = |events: &[Event]| {
+            let crossings = events.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
+            crossings.map(Event::id).collect::<BTreeSet<_>>()
+        };
+        let uninterrupted = ids(&watched(&mut Watch::new(depot(None)), &fixes, until));
+        // The first process ends after a fix; the next one replays from some fixes earlier.
+        let kill = kill.index(fixes.len());
+        let from = kill.saturating_sub(back);
+        let written = watched(&mut Watch::new(depot(None)), &fixes[..=kill], steps[kill].0);
+        let mark = if from == 0 { 0 } else { fixes[from - 1].inserted_at };
+        let mut second = Watch::new(depot(None));
+        fixes[from.saturating_sub(3)..from].iter().for_each(|fix| second.restore_fix(fix.clone()));
+        let (before, known): (Vec<Event>, Vec<Event>) =
+            written.iter().cloned().partition(|event| event.known_at <= mark);
+        before.iter().for_each(|event| second.restore_event(event));
+        second.restore_states_before(known.iter());
+        second.replay_known(known);
+        let rest = watched(&mut second, &fixes[from..], until);
+        let both = ids(&written).union(&ids(&rest)).cloned().collect::<BTreeSet<_>>();
+        prop_assert_eq!(both, uninterrupted);
+    }
+}
