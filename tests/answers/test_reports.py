@@ -56,6 +56,20 @@ def test_a_shift_is_from_the_first_trip_to_the_end_of_the_last(db):
     assert month["month"] == "2026-06-01" and month["km"] == pytest.approx(40.5, abs=1) and month["days"] == 1
 
 
+def test_shift_over_midnight_is_one_shift(db):
+    lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
+    db.insert(fixes("2026-06-01T19:30:00", range(0, 1800, 15)))
+    db.insert(fixes("2026-06-01T20:00:00", range(0, 1800, 15), lng=lng_from(0), speed=15.0))
+    db.insert(fixes("2026-06-01T20:30:00", range(0, 5 * 3600, 60), lng=lng_from(1800)(0)))
+    db.insert(fixes("2026-06-02T01:30:00", range(0, 1800, 15), lng=lng_from(1800), speed=15.0))
+    db.insert(fixes("2026-06-02T02:00:00", range(0, 18 * 3600, 300), lng=lng_from(3600)(0)))
+    db.insert(fixes("2026-06-02T20:00:00", range(0, 1800, 15), lng=lng_from(3600), speed=15.0))
+    db.insert(fixes("2026-06-02T20:30:00", range(0, 3600, 15), lng=lng_from(5400)(0)))
+    db.refresh()
+    shifts = [(row["local_day"], row["trips"], row["shift_min"]) for row in ask(db, "Shifts")]
+    assert shifts == [("2026-06-01", 2, pytest.approx(360, abs=5)), ("2026-06-02", 1, pytest.approx(30, abs=5))]
+
+
 def test_idling_counts_ignition_without_motion(db):
     db.insert(fixes("2026-06-01T10:00:00", range(0, 900, 15)) + fixes("2026-06-01T10:15:00", range(0, 600, 15), speed=10.0, lng=lambda second: 13.41 + second / 6770))
     db.insert(fixes("2026-06-01T10:00:00", range(0, 1800, 15), driver="ben"))
