@@ -146,7 +146,7 @@ fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
 /// The point has a time under a name that is not read. The time of receipt, which would replace it,
 /// would be wrong.
 #[cold]
-pub(super) fn time_in<'j>(
+pub(super) fn substitute_time<'j>(
     json: &'j [u8],
     schema: &Schema,
     received_at: Timestamp,
