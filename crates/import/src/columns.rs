@@ -3,8 +3,8 @@
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::hemispheres::{add_hemispheres, split_hemisphere};
-use super::names::{Column, FIELD_NAMES, normalised};
-use super::values::{degrees, is_instant, is_time_of_day};
+use super::names::{Column, FIELD_NAMES, is_name_of, normalised};
+use super::values::{degrees, is_clock_in_digits, is_instant, is_time_of_day};
 use milepost_decode::{Quantity, meant};
 
 /// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
@@ -83,7 +83,11 @@ pub(super) fn find(
             None => {
                 let mut column = find_by_name(columns, quantity, names)?;
                 if let (Some(local), "ts") = (column, field) {
-                    column = Some(utc_time(columns, sample, local)?);
+                    let whole = whole_time(columns, sample, local);
+                    column = Some(utc_time(columns, sample, whole)?);
+                }
+                if field.ends_with("_hemisphere") {
+                    column = column.filter(|column| may_be_hemisphere(column.at, rows));
                 }
                 if let (Some(column), "lat" | "lng") = (column, field) {
                     refuse_ambiguous_coordinate(columns, column, names, rows)?;
@@ -104,7 +108,7 @@ pub(super) fn find(
             column.unit = quantity.unit_named(value).or_else(after_value);
         }
     }
-    add_hemispheres(columns, value, &mut found);
+    add_hemispheres(columns, rows, &mut found);
     // Without a column of times, read a column `Date` as the time if it has times of day.
     if !found.iter().any(|(field, _)| *field == "ts") {
         let date = find_by_name(columns, None, &["date"])?;
@@ -116,24 +120,65 @@ pub(super) fn find(
     Ok(found)
 }
 
+/// Returns whether the values of a column with the name of a hemisphere may be hemispheres: a
+/// number of satellites, which may also be called `ns`, is none. 1 and -1 may be signs, and 78, 83,
+/// 69 and 87 are the letters in ASCII.
+fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
+    let mut numbers = rows.iter().filter_map(|row| degrees(row.get(at)?));
+    !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
+}
+
+/// Returns a column with both date and time of day, if `found`, a column of times, has only the
+/// time of day: that may be the time since the start of a recording. Returns `found` if there is no
+/// such column.
+fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
+    let value = |at: usize| sample.get(at).map_or("", String::as_str);
+    if !is_time_of_day(value(found.at)) {
+        return found;
+    }
+    let is_whole = |at: &usize| {
+        let time = value(*at);
+        is_name_of("ts", &columns[*at])
+            && (is_instant(time) || time.contains(':') && !is_time_of_day(time))
+    };
+    let whole = (0..columns.len()).find(is_whole);
+    whole.map_or(found, |at| Column { at, unit: None })
+}
+
 /// Returns the column of times in UTC that stands beside `local`, a column of times without a zone;
-/// `local` if there is none.
+/// `local` if there is none. The time of GPS counts as UTC.
 ///
 /// # Errors
 /// There are times of day in UTC that differ from those of `local`, but no date in UTC.
 fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
-    const TIMES: [&str; 6] =
-        ["utcdatetime", "datetimeutc", "utctimestamp", "timestamputc", "utctime", "timeutc"];
+    const TIMES: [&str; 10] = [
+        "utcdatetime",
+        "datetimeutc",
+        "utctimestamp",
+        "timestamputc",
+        "utctime",
+        "timeutc",
+        "gpsdatetime",
+        "gpstimestamp",
+        "timestampgps",
+        "gpstime",
+    ];
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let local_value = value(local.at);
     let utc = find_by_name(columns, None, &TIMES)?.filter(|utc| {
-        utc.at != local.at && !is_instant(local_value) && !local_value.contains(value(utc.at))
+        // A number under the name of a GPS time may count seconds of the week.
+        let is_number = normalised(&columns[utc.at]).contains("gps")
+            && !value(utc.at).contains(':')
+            && !is_clock_in_digits(value(utc.at));
+        let is_other = utc.at != local.at && !local_value.contains(value(utc.at));
+        is_other && !is_number && !is_instant(local_value)
     });
     let Some(utc) = utc else { return Ok(local) };
     let has_date = !is_time_of_day(value(utc.at))
-        || find_by_name(columns, None, &["utcdate", "dateutc"])?.is_some();
+        || find_by_name(columns, None, &["utcdate", "dateutc", "gpsdate"])?.is_some();
+    let local_name = normalised(&columns[local.at]);
     ensure!(
-        has_date || normalised(&columns[local.at]).contains("utc"),
+        has_date || local_name.contains("utc") || local_name.contains("gps"),
         "its columns {} ({local_value}) and {} ({}) name two times: say which with --field \
          ts=DATE+TIME",
         columns[local.at],
@@ -273,7 +318,7 @@ fn find_by_name(
 ) -> Result<Option<Column>> {
     let candidates = columns.iter().enumerate().map(|(at, name)| {
         let name = match split_hemisphere(name).filter(|_| quantity == Some(Quantity::Angle)) {
-            Some((rest, _)) if name.ends_with([')', ']']) || !name.contains('_') => rest,
+            Some(rest) if name.ends_with([')', ']']) || !name.contains('_') => rest,
             Some(_) | None => name.as_str(),
         };
         let (rest, unit) = quantity
@@ -415,16 +460,16 @@ mod tests {
         check("DATE,TIME,LAT,LON", "x,2026-11-24T10:12:47Z,1,2", "lat=LAT lng=LON ts=TIME");
         check("date,time,lat,lon", "241126,101247.00,1,2", "lat=lat lng=lon ts=time date=date");
         check("Date,lat,lon", "2026-11-24 10:12:47,1,2", "lat=lat lng=lon ts=Date");
-        // Hemispheres are found by their values, whatever the names of the columns.
+        // The name of a hemisphere may contain that of its coordinate.
         check(
             "time,latitude,latitude_ref,longitude,longitude_ref",
             "x,33.5,S,70.5,W",
             "lat=latitude lng=longitude ts=time lat_hemisphere=latitude_ref lng_hemisphere=longitude_ref",
         );
         check(
-            "time,lat,lon,a,b",
-            "x,33.5,70.5,south,WEST",
-            "lat=lat lng=lon ts=time lat_hemisphere=a lng_hemisphere=b",
+            "time,lat,column 3,lon,W",
+            "x,33.5,south,70.5,WEST",
+            "lat=lat lng=lon ts=time lat_hemisphere=column 3 lng_hemisphere=W",
         );
         check(
             "time,lat,lat_h,lon,EW",
@@ -451,6 +496,12 @@ mod tests {
             ("time,lat,lon,x", "x,52.5,13.4,w"),
             ("time,lat,lon,direction,wind", "x,52.5,13.4,W,N"),
             ("time,lat,lon,a,b,c", "x,52.5,13.4,W,N,S"),
+            // Only a name says that a letter is a hemisphere, or the want of one.
+            ("time,lat,lon,state,transport", "x,52.5,13.4,S,W"),
+            ("time,lat,moving,lon,fuel", "x,52.5,N,13.4,E"),
+            ("time,lat,lon,column 4,column 5", "x,52.5,13.4,S,W"),
+            // RTKLIB's number of satellites.
+            ("time,lat,lon,ns,ew", "x,52.5,13.4,9,3"),
             // Nor is one whose name contains `lat` or `lon` by chance.
             ("time,lon,lat,relative_wind", "x,13.4,52.5,S"),
             ("time,lon,lat,plate", "x,13.4,52.5,S"),

@@ -507,7 +507,8 @@ mod tests {
         // U+0A0A and U+010A contain the byte of a newline, but are other characters.
         let text = "id,name\n1,\u{a0a}\u{10a}\n2,half\u{10a}";
         let complete = text.rfind('\n').unwrap() + 1;
-        let to_bytes: [(_, fn(u16) -> [u8; 2]); 2] =
+        type ToBytes = fn(u16) -> [u8; 2];
+        let to_bytes: [(_, ToBytes); 2] =
             [(UTF_16LE, u16::to_le_bytes), (UTF_16BE, u16::to_be_bytes)];
         for (encoding, to_bytes) in to_bytes {
             let bytes = |text: &str| text.encode_utf16().flat_map(to_bytes).collect::<Vec<_>>();

@@ -20,6 +20,15 @@ pub(super) fn is_time_of_day(value: &str) -> bool {
     matches!((digits, after), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
 }
 
+/// Returns whether a value is a time of day as `hhmmss`, with or without a fraction.
+pub(super) fn is_clock_in_digits(value: &str) -> bool {
+    let part = |at: usize, end: u8| {
+        let digits = value.get(at..at + 2).and_then(|digits| digits.parse::<u8>().ok());
+        digits.is_some_and(|number| number < end)
+    };
+    is_time_of_day(value) && !value.contains(':') && part(0, 24) && part(2, 60) && part(4, 61)
+}
+
 /// Returns whether a value is one instant: Unix time in seconds, milliseconds, microseconds or
 /// nanoseconds, or a time with its zone.
 pub(super) fn is_instant(time: &str) -> bool {
@@ -30,7 +39,7 @@ pub(super) fn is_instant(time: &str) -> bool {
 }
 
 /// Returns whether a time ends in Z, UTC, GMT, an offset or a zone in brackets.
-fn has_offset(time: &str) -> bool {
+pub(super) fn has_offset(time: &str) -> bool {
     let time = time.to_ascii_lowercase();
     let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
     ["z", "utc", "gmt", "]"].iter().any(|zone| time.ends_with(zone))

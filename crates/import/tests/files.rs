@@ -1107,8 +1107,8 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
             let (positions, why) = outcome(arguments, &file);
             let is_fix = !usual.contains(",,");
             let expected = if before == 150 && is_fix { 150 } else { 0 };
-            // With few rows, hemispheres are found by their values.
-            if before == 1 && columns.contains("lat,") && !is_fix {
+            // With few rows, a hemisphere that is named after its coordinate is read.
+            if before == 1 && columns.contains("lat_ref") {
                 assert_eq!(positions, 1, "{columns}: {why}");
                 continue;
             }
@@ -1227,5 +1227,327 @@ fn numbers_with_units_may_have_decimal_commas_and_thousands() {
     for row in ["52,5°;13,4°", "52,5°N;13,4°E"] {
         let file = format!("ts;lat;lon\n{ts};{row}\n");
         check(&[], "a.csv", encoding_rs::WINDOWS_1252.encode(&file).0, "52.5 13.4 - - - -");
+    }
+}
+
+/// Names of the columns, and one row; `TS` stands for the time.
+type File = (&'static str, &'static str);
+
+/// Returns a file with one row.
+fn one_row((columns, row): File) -> String {
+    format!("{columns}\n{}\n", row.replace("TS", &yesterday("10:12:47Z")))
+}
+
+/// Codes such as `S` and `N` in any two columns are no hemispheres.
+#[test]
+fn letters_under_another_name_are_not_hemispheres() {
+    for file in [
+        ("time,lat,lon,state,transport", "TS,52.5,13.4,S,W"),
+        ("time,lat,lon,site,line", "TS,52.5,13.4,South,West"),
+        ("time,lat,lon,from,to", "TS,52.5,13.4,S,E\nTS,52.5,13.4,S,W"),
+        ("time,platform,lat,lon,exit", "TS,S,52.5,13.4,W"),
+        ("time,lat,lon,,", "TS,52.5,13.4,S,W"),
+    ] {
+        check_refused(&[], "a.csv", one_row(file), "has no sign: give --field lat_hemisphere=");
+        check_refused(&[], "a.csv", one_row(file), "or --unit lat=deg if it is not");
+        let result =
+            import("", &["--driver", "d7", "--unit", "lat=deg"], "a.csv", one_row(file).as_bytes());
+        assert_eq!(fix(&result.unwrap()), "52.5 13.4 - - - -", "{file:?}");
+    }
+    for (file, expected) in [
+        // The letters would not change the numbers, or are not those of hemispheres alone.
+        (("time,lat,lon,moving,fuel", "TS,-33.4,-70.6,N,E"), "-33.4 -70.6 - - - -"),
+        (("time,lat,moving,lon,fuel", "TS,-33.4,N,-70.6,E"), "-33.4 -70.6 - - - -"),
+        (("time,lat,lon,bound,lane", "TS,52.5,13.4,N,E"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,state", "TS,52.5,13.4,S"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,wind_from,wind_to", "TS,52.5,13.4,S,W"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,ns", "TS,52.5,13.4,9"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,NS,EW", "TS,52.5,13.4,12,3"), "52.5 13.4 - - - -"),
+        // Columns without a name, next to their coordinates.
+        (("time,lat,,lon,", "TS,33.5,S,70.25,W"), "-33.5 -70.25 - - - -"),
+        (("time,lat,n,lon,e", "TS,33.5,S,70.25,W"), "-33.5 -70.25 - - - -"),
+    ] {
+        check(&[], "a.csv", one_row(file), expected);
+    }
+    let mixed = "TS,52.5,13.4,S,W\nTS,52.5,13.4,M,W\nTS,52.5,13.4,D,L";
+    let (fixes, why) = outcome(&[], &one_row(("time,lat,lon,state,transport", mixed)));
+    assert_eq!(fixes, 3, "{why}");
+    // A code that appears later is rejected, or taken as it is.
+    let rows = format!("{}TS,52.5,13.4,S,W", "TS,52.5,13.4,,\n".repeat(150));
+    let rows = rows.replace("TS", &yesterday("10:12:47Z"));
+    let file = format!("time,lat,lon,state,transport\n{rows}\n");
+    let (fixes, why) = outcome(&[], &file);
+    assert!(fixes == 150 && why.contains("--unit lat=deg if it is not"), "{why}");
+    assert_eq!(outcome(&["--unit", "lat=deg"], &file).0, 151);
+}
+
+#[test]
+fn one_coordinate_with_a_hemisphere_needs_one_for_the_other() {
+    for (file, message) in [
+        (("time,lat,N/S,lon,q", "TS,33.4,S,70.7,O"), "column q, which is not read, says O"),
+        (("time,lat,N/S,lon,E/O", "TS,33.4,S,70.7,O"), "/E~1O, the hemisphere of lng"),
+        (("time,lat,lat_hem,lon,lon_hem", "TS,33.4,S,70.7,O"), "/lon_hem, the hemisphere of lng"),
+        (("time,lat,N/S,lon,q", "TS,33.4,S,70.7,Oeste"), "column q, which is not read, says Oeste"),
+        (("time,Latitude Sud,Longitude Ouest", "TS,33.4,70.7"), "Latitude Sud says south"),
+        (("time,lat,Longitude Ouest", "TS,33.4,70.7"), "Longitude Ouest says west"),
+        (("time,lat,Longitude (O)", "TS,33.4,70.7"), "says O (east or west)"),
+    ] {
+        check_refused(&[], "a.csv", one_row(file), message);
+    }
+    for (file, expected) in [
+        (("time,lat,N/S,lon,E/O", "TS,33.4,S,70.7,E"), "-33.4 70.7 - - - -"),
+        (("time,lat,N/S,lon", "TS,33.4,S,-70.7"), "-33.4 -70.7 - - - -"),
+        (("time,lat,N/S,lon", "TS,33.4,S,151.2"), "-33.4 151.2 - - - -"),
+        (("time,lat,N/S,lon,state", "TS,33.4,S,151.2,NSW"), "-33.4 151.2 - - - -"),
+    ] {
+        check(&[], "a.csv", one_row(file), expected);
+    }
+}
+
+/// Each candidate of a row once compared itself with all others.
+#[test]
+fn many_columns_of_letters_take_linear_time() {
+    let columns: String = (0..8_000).map(|n| format!(",c{n}")).collect();
+    let row = |letter: &str| {
+        format!("{},52.5,13.4{}\n", yesterday("10:12:47Z"), format!(",{letter}").repeat(8_000))
+    };
+    let text = format!("time,lat,lon{columns}\n{}{}", row("").repeat(20), row("S").repeat(40));
+    let began = std::time::Instant::now();
+    assert_eq!(outcome(&[], &text).0, 60);
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
+/// A format of the configuration says where the fields are. The other columns still count.
+#[test]
+fn format_of_the_configuration_checks_each_row() {
+    let ts = yesterday("10:12:47");
+    let format = |lines: &str| {
+        format!("[formats.f]\nimport = true\nts = '/t'\nts_unit = 'rfc3339'\n{lines}\n")
+    };
+    let places = "lat = '/lat'\nlng = '/lng'";
+    let zone = format!("{places}\nts_zone = 'Z'");
+    let refused = |toml: &str, arguments: &[&str], columns: &str, row: &str, message: &str| {
+        let file = format!("{columns}\n{}\n", row.replace("TS", &ts));
+        let all = [&["--driver", "d7", "--format", "f"], arguments].concat();
+        let why = match import(&format(toml), &all, "a.csv", file.as_bytes()) {
+            Ok(result) => {
+                assert!(result["positions"] == 0 || message.is_empty(), "{file}\n{result}");
+                result["details"].to_string()
+            }
+            Err(why) => why,
+        };
+        assert!(why.contains(message) && (message.is_empty() == (why == "{}")), "{file}: {why}");
+    };
+    refused(places, &[], "t,lat,lat_min,lng,lng_min", "TSZ,52,31.2,13,24.3", "52°30'36");
+    refused(&zone, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "says Europe/Berlin: give");
+    refused(&zone, &["--zone", "Z"], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
+    refused(&zone, &[], "t,tz,lat,lng", "TS,UTC,52.5,13.4", "");
+    let berlin = format!("{places}\nts_zone = 'Europe/Berlin'");
+    refused(&berlin, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
+    refused(
+        &berlin,
+        &[],
+        "t,tz,lat,lng",
+        "TS,America/New_York,52.5,13.4",
+        "given as Europe/Berlin",
+    );
+    let offset = format!("{places}\nts_zone = '+01:00'");
+    refused(&offset, &[], "t,tz,lat,lng", "TS,+01:00,52.5,13.4", "");
+    let west = "lat = '/lat'\nlng = '/Longitude (W)'";
+    let row = "TSZ,52.5,70.6693";
+    refused(west, &[], "t,lat,Longitude (W)", row, "lng_unit='-1 deg'");
+    refused(west, &["--unit", "lng=deg"], "t,lat,Longitude (W)", row, "");
+    refused(
+        &format!("{west}\nlat_unit = 'deg'\nlng_unit = '-1 deg'"),
+        &[],
+        "t,lat,Longitude (W)",
+        row,
+        "",
+    );
+    let pm = "DAY 10:15:07,PM,52.5,13.4".replace("DAY", &ts[..10]);
+    refused(&zone, &[], "t,AM/PM,lat,lng", &pm, "says PM: join it");
+    refused(places, &[], "t,lat,lng,ns2,q", "TSZ,52.5,13.4,S,W", "set lat_hemisphere='/ns2'");
+    let toml = format(&format!("{places}\nalt = '/alt'\nalt_unit = 'm'"));
+    for (row, expected) in [("52,5;13,4;1.234,5", "52.5 13.4"), ("52.5;13.4;1,234.5", "52.5 13.4")]
+    {
+        let file = format!("t;lat;lng;alt\n{ts}Z;{row}\n");
+        let result = import(&toml, &["--driver", "d7", "--format", "f"], "a.csv", file.as_bytes());
+        assert_eq!(fix(&result.unwrap()), format!("{expected} - - 1234.5 -"));
+    }
+}
+
+/// The zone of the times may stand beside them, in their name or in a row of units.
+#[test]
+fn zone_is_found_wherever_a_file_states_it() {
+    for (name, value) in [
+        ("offset_minutes", "60"),
+        ("zone_offset", "+01:00"),
+        ("time_offset", "60"),
+        ("local_offset", "3600"),
+        ("gmt", "+1"),
+        ("UTC diff", "1"),
+        ("tzOffsetMin", "60"),
+        ("ianaZone", "Europe/Berlin"),
+        ("fuseau", "Europe/Paris"),
+        ("where", "+05:30"),
+        ("dst", "1"),
+    ] {
+        let file = rows_of(&format!("time,{name},lat,lon"), &format!("DAY 11:12:47,{value},1,2"));
+        check_refused(&[], "a.csv", file, "give --zone");
+    }
+    for (name, value) in [
+        ("offset", "0"),
+        ("offset_x", "1.5"),
+        ("antenna_offset", "1"),
+        ("time_offset", "0\nDAY 10:12:48,1,1,2\nDAY 10:12:49,2,1,2"),
+        ("zone", "7"),
+        ("dst", "120.5"),
+        ("dst", "0"),
+        ("road", "A/B"),
+        ("unit", "km/h"),
+        ("platz", "LTE"),
+        ("gmt", "10:12:47.5"),
+        ("utc_offset", "0"),
+        ("delay", "+00:05"),
+    ] {
+        let file = rows_of(&format!("time,{name},lat,lon"), &format!("DAY 10:12:47,{value},1,2"));
+        let (fixes, why) = outcome(&[], &file);
+        assert!(fixes > 0, "{name}: {why}");
+    }
+    for name in [
+        "Time (MEZ)",
+        "Time (MESZ)",
+        "Time (Europe/Berlin)",
+        "Time (America/New_York)",
+        "Time (+01:00)",
+        "Time (+0100)",
+        "Time (GMT1)",
+        "Time (UTC +1)",
+        "Time (SAST)",
+        "Time (ART)",
+        "Time (HKT)",
+        "Time (EAT)",
+        "Pacific Time",
+        "Ortszeit",
+        "Zeit lokal",
+        "Heure locale",
+        "Lokalzeit",
+        "localTimestamp",
+        "LocalDateTime",
+        "timeLocal",
+        "time_local",
+        "Time [Asia/Kolkata]",
+        "time_utc+2",
+        "Time UTC-05:00",
+    ] {
+        let field = format!("ts={name}");
+        let file = rows_of(&format!("{name},lat,lon"), "DAY 11:12:47,1,2");
+        check_refused(&["--field", &field], "a.csv", file, "give --zone");
+    }
+    for name in [
+        "Time (UTC)",
+        "Time (GMT)",
+        "time (s)",
+        "localisation_time",
+        "location_time",
+        "Time (RTC)",
+        "Time (UTC+0)",
+        "time-2",
+        "event_time",
+        "Time (HH:MM:SS)",
+        "last time",
+        "time_utc",
+        "GPS-Time",
+        "Art der Zeit",
+    ] {
+        let field = format!("ts={name}");
+        let file = rows_of(&format!("{name},lat,lon"), "DAY 10:12:47,1,2");
+        check(&["--field", &field], "a.csv", file, "1 2 - - - -");
+    }
+    for unit in ["CET", "local", "GMT+1", "UTC+01:00", "(Europe/Berlin)"] {
+        let file = rows_of("time;lat;lon", &format!("{unit};deg;deg\nDAY 11:12:47;1;2"));
+        check_refused(&[], "a.csv", file, "give --zone");
+    }
+    for unit in ["UTC", "GMT", "yyyy-mm-dd hh:mm:ss", "text", ""] {
+        let file = rows_of("time;lat;lon", &format!("{unit};deg;deg\nDAY 10:12:47;1;2"));
+        let (fixes, why) = outcome(&[], &file);
+        assert_eq!(fixes, 1, "{unit}: {why}");
+    }
+}
+
+#[test]
+fn rows_of_another_zone_than_the_given_one_are_rejected() {
+    let rows = "DAY 11:12:47,Europe/Berlin,1,2\nDAY 11:12:47,America/New_York,1,2";
+    let berlin = ["--zone", "Europe/Berlin"];
+    check_refused(&berlin, "a.csv", rows_of("time,tz,lat,lon", rows), "says America/New_York");
+    for (zone, stated) in [
+        ("Europe/Berlin", "Europe/Berlin"),
+        ("Europe/Berlin", "Europe/Vienna"),
+        ("Europe/Berlin", "CET"),
+        ("Europe/Berlin", ""),
+        ("+01:00", "Europe/Berlin"),
+    ] {
+        let file = rows_of("time,tz,lat,lon", &format!("DAY 11:12:47,{stated},1,2"));
+        check(&["--zone", zone], "a.csv", file, "1 2 - - - -");
+    }
+    // An offset in one row does not make the clock of another row UTC.
+    let mixed = rows_of("time,lat,lon", "DAYT11:12:47+01:00,1,2\nDAYT11:12:47,1,2");
+    check_refused(&[], "a.csv", mixed, "has no offset, and others have one, such as");
+    for rows in ["DAYT10:12:47Z,1,2\nDAYT10:12:48,1,2", "DAYT10:12:47+00:00,1,2\nDAYT10:12:48,1,2"]
+    {
+        assert_eq!(outcome(&[], &rows_of("time,lat,lon", rows)).0, 2, "{rows}");
+    }
+}
+
+#[test]
+fn time_of_gps_is_preferred_to_the_clock_of_the_phone() {
+    for (columns, row) in [
+        ("Date,Time,GPS Date,GPS Time,lat,lon", "DAY,11:12:47,DAY,10:12:47,1,2"),
+        ("timestamp,gps_timestamp,lat,lon", "DAY 11:12:47,DAY 10:12:47,1,2"),
+        ("gps_timestamp,lat,lon", "DAY 10:12:47,1,2"),
+        // A date with the time since a start is not the time.
+        ("date,time,datetime,lat,lon", "DAY,00:00:10,DAY 10:12:47,1,2"),
+        // Seconds of the week.
+        ("time,gps_time,lat,lon", "DAY 10:12:47,382507.5,1,2"),
+        ("time,gps_time,lat,lon", "DAY 10:12:47,10:12:47,1,2"),
+    ] {
+        check(&[], "a.csv", rows_of(columns, row), "1 2 - - - -");
+    }
+    let two = rows_of("time,GPS Time,lat,lon", "DAY 11:12:47,10:12:47,1,2");
+    check_refused(&[], "a.csv", two, "name two times");
+}
+
+#[test]
+fn column_of_meridiems_may_have_single_letters() {
+    for name in ["AMPM", "AM/PM", "M", "meridiem"] {
+        let file = rows_of(&format!("Date,Time,{name},lat,lon"), "DAY,9:00:00,P,1,2");
+        check_refused(&[], "a.csv", file, "says P: join it with the time");
+    }
+    for (name, letter) in [("AMPM", "A"), ("status", "A"), ("status", "P"), ("lamp", "P")] {
+        let file =
+            rows_of(&format!("Date,Time,{name},lat,lon"), &format!("DAY,9:00:00,{letter},1,2"));
+        assert_eq!(outcome(&[], &file).0, 1, "{name} {letter}");
+    }
+}
+
+/// A cell that is not a number does not change the notation of the row's other numbers.
+#[test]
+fn one_cell_does_not_cost_a_row_with_decimal_commas() {
+    let ts = yesterday("10:12:47Z");
+    for (row, expected) in [
+        ("52,5;13,4;n.a.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;k. A.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;34 ü.d.M.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;5.0", "52.5 13.4 - - - -"),
+        ("52,5;13,4;1.234", "52.5 13.4 - - - -"),
+        ("52,5;13,4;1.000 ft", "52.5 13.4 - - - -"),
+        ("52,5;13,4;1.234.567,5", "52.5 13.4 - - - -"),
+        ("52.5;13.4;34,5", "52.5 13.4 - - - -"),
+        ("52.5;13.4;34.5", "52.5 13.4 - - 34.5 -"),
+        ("52,5;13,4;34,5", "52.5 13.4 - - 34.5 -"),
+        ("52;13;34,5", "52 13 - - 34.5 -"),
+    ] {
+        check(&[], "a.csv", format!("ts;lat;lon;alt\n{ts};{row}\n"), expected);
     }
 }
