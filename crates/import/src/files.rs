@@ -128,6 +128,7 @@ pub(super) fn open_all(
         let kind = Kind::from_content(&head, kind);
         let (mut columns, mut rows) = (Vec::new(), Vec::new());
         if kind == Kind::Csv {
+            text::refuse_json(&head)?;
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
             columns = table()?.columns;
             rows = table()?.sample(head.len() == text::HEAD_BYTES);
@@ -361,7 +362,7 @@ impl FileReader<'_> {
         };
         self.summary.add_unread(&unread);
         self.summary.set_windows_1252_rows(windows_1252_rows);
-        self.summary.set_payloads(mark.fixes);
+        self.summary.set_payloads(mark.fixes, skipped);
         self.log_summary();
         if mark.fixes <= skipped {
             self.marks.pop();

@@ -48,6 +48,8 @@ pub(super) struct FileSummary {
     last: Option<(DriverId, Timestamp, f64, f64)>,
     /// Rows that are not UTF-8.
     windows_1252_rows: u64,
+    /// `--resume` skipped fixes of the file.
+    is_resumed: bool,
     is_logged: bool,
     /// The first fix, as `milepost decode` shows it.
     example: Option<serde_json::Value>,
@@ -69,8 +71,9 @@ impl FileSummary {
         self.windows_1252_rows = rows;
     }
 
-    pub(super) fn set_payloads(&mut self, payloads: u64) {
-        self.payloads = payloads;
+    /// Sets the number of payloads that were read, and how many of them `--resume` skipped.
+    pub(super) fn set_payloads(&mut self, payloads: u64, skipped: u64) {
+        (self.payloads, self.is_resumed) = (payloads, skipped > 0);
     }
 
     /// Returns the detail of a reject with the place of the fix, `FILE:LINE`.
@@ -142,6 +145,12 @@ impl FileSummary {
         let mut warnings = Vec::new();
         if self.payloads == 0 {
             warnings.push("no fix was found in the file".to_owned());
+        }
+        if self.payloads > 0 && self.positions == 0 && self.rejects == 0 && !self.is_resumed {
+            warnings.push(format!(
+                "none of the {} objects in the file has a fix: are its places in another structure?",
+                self.payloads
+            ));
         }
         if self.impossible > 0 {
             let (count, kmh) = (self.impossible, self.highest_mps * 3.6);

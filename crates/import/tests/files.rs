@@ -1551,3 +1551,64 @@ fn one_cell_does_not_cost_a_row_with_decimal_commas() {
         check(&[], "a.csv", format!("ts;lat;lon;alt\n{ts};{row}\n"), expected);
     }
 }
+
+#[test]
+fn features_with_the_names_of_a_timeline_are_read() {
+    let ts = yesterday("10:12:47Z");
+    let feature = format!(
+        r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":
+           {{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}","latitudeE7":10000000}}}}]}}"#
+    );
+    for arguments in [&["--speed-unit", "m/s"][..], &["--speed-unit", "m/s", "--format", "geojson"]]
+    {
+        check(arguments, "a.json", &feature, "1 2 - - - -");
+    }
+    let gpx = format!(
+        "<!-- <kml> --><gpx><name><![CDATA[<kml>]]></name><trk><trkseg><trkpt lat='1' lon='2'>\
+         <time>{ts}</time></trkpt></trkseg></trk></gpx>"
+    );
+    check(&[], "k.gpx", gpx, "1 2 - - - -");
+    let moving = r#"{"type":"FeatureCollection","features":[{"type":"Feature","geometry":null,
+                    "temporalGeometry":{"coordinates":[[2,1]]},"properties":{}}]}"#;
+    let unit = ["--driver", "d7", "--speed-unit", "m/s"];
+    let result = import("", &unit, "m.geojson", moving.as_bytes()).unwrap();
+    let warnings = result["understood"][0]["warnings"].to_string();
+    assert!(warnings.contains("none of the 1 objects in the file has a fix"), "{result}");
+    check_refused(&[], "a.csv", r#"[{"lat": 52.5, "lon": 13.4}]"#, "it is JSON, not CSV");
+}
+
+#[test]
+fn names_may_have_line_ends_and_invisible_characters() {
+    let ts = yesterday("10:12:47Z");
+    for (head, row) in [
+        ("\"Time\n(UTC)\",\"lat\",\"lon\"", "TS,1,2"),
+        ("time,\"Latitude\r\n(deg)\",\"Longitude\r\n(deg)\"", "TS,1,2"),
+        ("time,lat\u{200b},lon\u{a0}", "TS,1,2"),
+        ("time,lat:,lon*", "TS,1,2"),
+        ("time,`lat`,‘lon’", "TS,1,2"),
+        ("'time','lat','lon'", "TS,1,2"),
+        ("time,lat,lon", "TS,\u{200e}1,\u{202a}2\u{202c}"),
+        ("time\u{feff},lat,lon", "TS\u{200b},1,2"),
+    ] {
+        let field: &[&str] = if head.contains("UTC") { &["--field", "ts=Time (UTC)"] } else { &[] };
+        check(field, "a.csv", format!("{head}\n{}\n", row.replace("TS", &ts)), "1 2 - - - -");
+    }
+    let open = format!("time,lat,\"lon\n{ts},1,2\n{ts},1,2\n");
+    check_refused(&[], "a.csv", open, "a quote in the first row is never closed");
+}
+
+#[test]
+fn whole_numbers_of_pandas_are_ids_without_a_fraction() {
+    let ts = yesterday("10:12:47Z");
+    for (ids, expected) in [
+        (["356307042441013.0", "356307042441013.0"], "356307042441013"),
+        (["7.0", "8.0"], "7"),
+        (["7", "8.0"], "7"),
+        (["v1.0", "v2.0"], "v1.0"),
+        (["1.0", "1.5"], "1.0"),
+    ] {
+        let file = format!("imei,time,lat,lon\n{},{ts},1,2\n{},{ts},1,2\n", ids[0], ids[1]);
+        let result = import("", &["--driver", "/imei"], "a.csv", file.as_bytes()).unwrap();
+        assert_eq!(result["understood"][0]["example"]["driver_id"], expected, "{ids:?}");
+    }
+}
