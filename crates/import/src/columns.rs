@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::hemispheres::{add_hemispheres, split_hemisphere};
-use super::names::{Column, FIELD_NAMES, is_name_of, normalised};
+use super::names::{Column, FIELD_NAMES, is_name_of, normalised, words};
 use super::values::{degrees, is_clock_in_digits, is_instant, is_time_of_day};
 use milepost_decode::{Quantity, meant};
 
@@ -370,11 +370,15 @@ pub(super) fn unread(
     let is_other_time = |at: usize, name: &str| {
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
-    let described = other_columns.map(|(at, name)| match meant(name) {
+    let has = |field: &str| found.iter().any(|(known, _)| *known == field);
+    let described = other_columns.map(|(at, name)| match meant_by(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
         }
-        Some(field) if !found.iter().any(|(known, _)| *known == field) => {
+        _ if is_fraction(name) => {
+            format!("{name} (a fraction of the time? join the two in one column)")
+        }
+        Some(field) if !has(field) => {
             format!("{name} (is it {field}? --field {field}='{name}')")
         }
         Some(_) | None => name.clone(),
@@ -382,12 +386,62 @@ pub(super) fn unread(
     described.collect()
 }
 
+/// Returns whether the columns have the parts of a time: year and day, date and hour, or the week of
+/// GPS.
+pub(super) fn has_split_date(columns: &[String]) -> bool {
+    let has = |names: &[&str]| columns.iter().any(|column| names.contains(&&*normalised(column)));
+    has(&["year", "yyyy", "yr"]) && has(&["day", "dd", "doy"])
+        || has(&["date"]) && has(&["hour", "hh", "hr", "h"])
+        || has(&["week", "gpsweek"])
+}
+
+/// Returns whether the name of a column says that it holds the fraction of a second.
+fn is_fraction(name: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "ms",
+        "msec",
+        "msecs",
+        "millis",
+        "millisecond",
+        "milliseconds",
+        "hundredths",
+        "centiseconds",
+        "timemillisecond",
+        "timemilliseconds",
+        "timems",
+    ];
+    NAMES.contains(&&*normalised(name))
+}
+
+/// Returns the field that a column may be meant for, by its name up to a bracket, comma or colon,
+/// or by one of its words.
+fn meant_by(name: &str) -> Option<&'static str> {
+    const FIELDS: [&str; 5] = ["speed", "heading", "alt", "acc", "seq"];
+    let end = name.find(['(', '[', '{', ',', ':']).unwrap_or(name.len());
+    let bare = name[..end].trim();
+    // `GPS Date` differs from `GPS Lat` in two letters only.
+    let is_time = ["date", "time"].iter().any(|word| normalised(bare).contains(word));
+    let meant = [name, bare].into_iter().find_map(meant);
+    let by_word = || {
+        let words = words(bare);
+        FIELDS.into_iter().find(|field| words.iter().any(|word| is_name_of(field, word)))
+    };
+    meant.filter(|field| !is_time || *field == "ts").or_else(by_word)
+}
+
 /// Returns a column whose name is similar to one of the field's names, for an error message.
 pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&'c str> {
-    let (_, _, names) = FIELD_NAMES.iter().find(|(known, ..)| *known == field)?;
+    // `latency` and `plate` contain `lat`, too.
+    let is_word =
+        |word: &String| is_name_of(field, word.trim_end_matches(|c: char| c.is_ascii_digit()));
+    let has_long_name = |name: &str| {
+        let name = normalised(name);
+        let names = FIELD_NAMES.iter().filter(|(known, ..)| *known == field);
+        let mut names = names.flat_map(|(_, _, names)| *names);
+        names.any(|known| known.len() > 6 && name.contains(known))
+    };
     let is_near = |name: &&String| {
-        meant(name) == Some(field)
-            || names.iter().any(|known| known.len() > 2 && normalised(name).contains(known))
+        meant_by(name) == Some(field) || words(name).iter().any(is_word) || has_long_name(name)
     };
     columns.iter().find(is_near).map(String::as_str)
 }

@@ -24,10 +24,77 @@ const FIELDS: [(&str, &str, &str); 8] = [
     ("seq", "", "/properties/seq"),
 ];
 
+/// Explains that a CSV file has no column of a required field.
+fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
+    let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
+    let all = names.join(", ");
+    let is_value = |name: &String| name.parse::<f64>().is_ok();
+    let place = || {
+        let kinds = columns.iter().zip(sample).filter_map(|(name, value)| {
+            place_kind(value).map(|(kind, advice)| (name, kind, advice))
+        });
+        kinds.min_by_key(|(.., advice)| *advice == ONE_COLUMN)
+    };
+    let is_place = matches!(field, "lat" | "lng");
+    if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place()) {
+        return format!("it has no column {field}, but its column {name} has {kind}: {advice}");
+    }
+    if columns.len() == 1 || columns.iter().any(is_value) {
+        return format!(
+            "it has no column {field}, only {all}: the first row must name the columns, separated \
+             by , ; tab or |; delete the lines above it"
+        );
+    }
+    if field == "ts" && columns::has_split_date(columns) {
+        return format!(
+            "it has no column ts, only {all}: if its time is in several columns, join them in one, \
+             such as 2026-01-31 08:00:00"
+        );
+    }
+    let near = columns::similar_column(columns, field);
+    let remedy = near.map_or_else(
+        || format!("give --field {field}=COLUMN"),
+        |name| format!("give --field {field}={}", quoted(name)),
+    );
+    format!("it has no column {field}, only {all}: {remedy}")
+}
+
+const ONE_COLUMN: &str = "split it into two columns";
+
+/// Returns what a value is, if it holds both coordinates, and how to convert it.
+fn place_kind(value: &str) -> Option<(&'static str, &'static str)> {
+    const WKT: &str = "export the points as columns lat and lng, in PostGIS with ST_Y(geom) and \
+                       ST_X(geom)";
+    let upper = value.trim().to_ascii_uppercase();
+    if upper.starts_with("POINT") || upper.starts_with("SRID=") {
+        return Some(("a place as WKT", WKT));
+    }
+    let is_hex = |c: char| c.is_ascii_hexdigit();
+    if (upper.starts_with("0101") || upper.starts_with("00000000"))
+        && upper.len() >= 42
+        && upper.chars().all(is_hex)
+    {
+        return Some(("a place as WKB", WKT));
+    }
+    let inner = value.trim().trim_matches(['(', ')', '[', ']', '"', ' ']);
+    let is_mark = |c: char| c == ',' || c == ';' || c.is_whitespace();
+    let parts: Vec<&str> = inner.split(is_mark).filter(|part| !part.is_empty()).collect();
+    let is_degrees = |part: &&str| {
+        part.contains('.') && part.parse::<f64>().is_ok_and(|number| number.abs() <= 180.0)
+    };
+    (parts.len() == 2 && parts.iter().all(is_degrees)).then_some(("both coordinates", ONE_COLUMN))
+}
+
+/// Returns a name in quotes for a shell.
+fn quoted(name: &str) -> String {
+    format!("'{}'", name.replace('\'', "'\\''"))
+}
+
 /// Returns the mapping of a CSV file, and appends a description of each field to `read`.
 pub(super) fn fields_of_columns(
     found: &[(&'static str, Column)],
     columns: &[String],
+    sample: &[String],
     args: &ImportArgs,
     speed_unit: impl Fn() -> Result<f64>,
     read: &mut Vec<String>,
@@ -38,24 +105,16 @@ pub(super) fn fields_of_columns(
     let at = |field: &str| {
         get(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose()
     };
-    let required = |field: &str| {
-        at(field)?.with_context(|| {
-            let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
-            let is_value = |name: &String| name.parse::<f64>().is_ok();
-            if columns.len() == 1 || columns.iter().any(is_value) {
-                let names = names.join(", ");
-                return format!(
-                    "it has no column {field}, only {names}: the first row must name the columns, \
-                     separated by , ; tab or |"
-                );
-            }
-            let near = columns::similar_column(columns, field).map_or_else(
-                || format!("give --field {field}=COLUMN"),
-                |name| format!("give --field {field}='{name}'"),
-            );
-            format!("it has no column {field}, only {}: {near}", names.join(", "))
-        })
-    };
+    if let (Some(lat), Some(lng)) = (get("lat"), get("lng"))
+        && lat.at == lng.at
+    {
+        let name = &columns[lat.at];
+        let kind = sample.get(lat.at).and_then(|value| place_kind(value));
+        let kind = kind.map_or_else(|| ONE_COLUMN.to_owned(), |(_, advice)| advice.to_owned());
+        bail!("lat and lng are the same column {name}, and each needs its own: {kind}");
+    }
+    let required =
+        |field: &str| at(field)?.ok_or_else(|| anyhow!("{}", missing(field, columns, sample)));
     more.hemispheres = [at("lat_hemisphere")?, at("lng_hemisphere")?];
     more.date = at("date")?;
     for (n, field) in ["lat", "lng"].into_iter().enumerate() {

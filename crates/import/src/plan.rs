@@ -130,7 +130,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
                 driver_column(&driver).trim_start_matches('/'),
             );
             numbers.fields = number_columns(&found);
-            let fields = fields_of_columns(&found, columns, args, speed_unit, &mut read)?;
+            let fields = fields_of_columns(&found, columns, sample, args, speed_unit, &mut read)?;
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
         (None, _) => {

@@ -220,7 +220,7 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
                 is_ended = false;
                 text.clear();
                 if point_depth.is_some() {
-                    open.push((element.local_name().as_ref().to_owned(), unit_of(&element)?));
+                    open.push((element.local_name().as_ref().to_owned(), unit_of(&element)));
                 }
             }
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
@@ -325,15 +325,13 @@ fn are_near(a: &str, b: &str) -> bool {
 }
 
 /// Returns the unit that an attribute of an element states, such as `<speed unit="km/h">`.
-fn unit_of(element: &BytesStart<'_>) -> Result<Option<String>> {
-    for attribute in element.attributes().flatten() {
-        let name = attribute.key.local_name();
-        if ["unit", "units", "uom"].contains(&name.as_ref()) {
-            let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
-            return Ok(Some(value.trim().to_owned()));
-        }
-    }
-    Ok(None)
+fn unit_of(element: &BytesStart<'_>) -> Option<String> {
+    let mut attributes = element.attributes().flatten();
+    let unit = attributes.find(|attribute| {
+        ["unit", "units", "uom"].contains(&attribute.key.local_name().as_ref())
+    })?;
+    let value = unit.normalized_value(XmlVersion::Implicit1_0).ok()?;
+    Some(value.trim().to_owned())
 }
 
 /// Returns the character of a reference such as `&amp;` or `&#58;`; `None` for a reference that the

@@ -1612,3 +1612,70 @@ fn whole_numbers_of_pandas_are_ids_without_a_fraction() {
         assert_eq!(result["understood"][0]["example"]["driver_id"], expected, "{ids:?}");
     }
 }
+
+/// The error says what would work, not only that a column is missing.
+#[test]
+fn missing_column_is_explained_by_what_the_file_has() {
+    for (arguments, columns, row, message) in [
+        (&[][..], "id,wkt,time", "1,POINT (13.4 52.5),TS", "its column wkt has a place as WKT"),
+        (&[], "id,geom,time", "1,SRID=4326;POINT(13.4 52.5),TS", "ST_Y(geom)"),
+        (&[], "id;place;time", "1;52.5,13.4;TS", "column place has both coordinates: split it"),
+        (&[], "id;place;time", "1;52.5 13.4;TS", "column place has both coordinates: split it"),
+        (
+            &["--field", "lat=wkt", "--field", "lng=wkt"],
+            "id,wkt,time",
+            "1,POINT (13.4 52.5),TS",
+            "lat and lng are the same column wkt",
+        ),
+        (
+            &["--field", "lat=place", "--field", "lng=place"],
+            "id;place;time",
+            "1;52.5,13.4;TS",
+            "each needs its own: split it into two columns",
+        ),
+        (&[], "year,month,day,hour,lat,lon", "2026,11,26,10,1,2", "its time is in several columns"),
+        (&[], "date,hour,min,lat,lon", "2026-11-26,10,15,1,2", "its time is in several columns"),
+        (&[], "week,tow,lat,lon", "2446,382507,1,2", "its time is in several columns"),
+        (&[], "time,My Latitude Value,lon", "TS,1,2", "--field lat='My Latitude Value'"),
+        (&[], "time,lat_dd,lon", "TS,1,2", "--field lat='lat_dd'"),
+        (&[], "time,lat1,lon", "TS,1,2", "--field lat='lat1'"),
+        (&[], "time,driver's lat,lon", "TS,1,2", "--field lat='driver'\\''s lat'"),
+        (&[], "time,latency,lon", "TS,1,2", "give --field lat=COLUMN"),
+        (&[], "time,plate,lon", "TS,1,2", "give --field lat=COLUMN"),
+        (&[], "time,GPS Date,lon", "TS,1,2", "give --field lat=COLUMN"),
+    ] {
+        check_refused(arguments, "a.csv", one_row((columns, row)), message);
+    }
+}
+
+/// A speed is read with the unit in its name, or `not read` suggests the field.
+#[test]
+fn unit_in_a_name_is_read_in_more_spellings() {
+    for (name, value, expected) in [
+        ("\"Speed, km/h\"", "36", "1 2 10 - - -"),
+        ("Speed:km/h", "36", "1 2 10 - - -"),
+        ("Speed(Kmph)", "36", "1 2 10 - - -"),
+        ("speed_kmph", "36", "1 2 10 - - -"),
+        ("speed_km_h", "36", "1 2 10 - - -"),
+        ("Speed (Meters/second)", "10", "1 2 10 - - -"),
+        ("Elevation (Ft.)", "1000", "1 2 - - 304.8 -"),
+        ("Altitude (ft MSL)", "1000", "1 2 - - 304.8 -"),
+        ("\"Altitude, m\"", "34", "1 2 - - 34 -"),
+    ] {
+        let file = format!("time,lat,lon,{name}\nTS,1,2,{value}\n");
+        check(&[], "a.csv", file.replace("TS", &yesterday("10:12:47Z")), expected);
+    }
+    for (name, advice) in [
+        ("GPS Speed (km/h)", "is it speed? --field speed='GPS Speed (km/h)'"),
+        ("Speed (ft/s)", "is it speed?"),
+        ("altitude_msl", "is it alt?"),
+        ("millis", "a fraction of the time?"),
+        ("time(millisecond)", "a fraction of the time?"),
+    ] {
+        let file =
+            one_row(("time,lat,lon,", "TS,1,2,7")).replacen("lon,", &format!("lon,{name}"), 1);
+        let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+        let unread = result["understood"][0]["unread"].to_string();
+        assert!(unread.contains(advice), "{name}: {unread}");
+    }
+}
