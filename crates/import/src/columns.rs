@@ -74,11 +74,18 @@ pub(super) fn find(
                 let clock = ["utc", "gps"].into_iter().find(|clock| ts_name.contains(clock));
                 let mut names = names.to_vec();
                 names.sort_by_key(|name| clock.is_some_and(|clock| !name.contains(clock)));
-                if let (false, true, Some(date)) =
-                    (has_date, is_clock, find_by_name(columns, quantity, &names)?)
-                {
-                    found.push(("date", date));
+                let date = find_by_name(columns, quantity, &names)?;
+                let digits = ts.map_or("", |(_, ts)| value(ts.at));
+                let is_short = !has_date && digits.len() < 6 && digits.parse::<u32>().is_ok();
+                if let (Some(date), true, Some((_, ts))) = (date, is_short, ts) {
+                    bail!(
+                        "its column {} has {digits}, a time of day without its leading zeros or \
+                         its seconds, beside {}: write it such as 09:15:00",
+                        columns[ts.at],
+                        columns[date.at]
+                    );
                 }
+                found.extend(date.filter(|_| is_clock && !has_date).map(|date| ("date", date)));
             }
             None => {
                 let mut column = find_by_name(columns, quantity, names)?;
@@ -108,6 +115,14 @@ pub(super) fn find(
             column.unit = quantity.unit_named(value).or_else(after_value);
         }
     }
+    for (n, (field, column)) in found.iter().enumerate() {
+        let same = found[..n].iter().find(|(_, other)| other.at == column.at);
+        // Both coordinates in one column have a message of their own.
+        if let Some((other, _)) = same.filter(|(other, _)| !is_coordinate(other)) {
+            let name = &columns[column.at];
+            bail!("{other} and {field} are the same column {name}, and each needs its own");
+        }
+    }
     add_hemispheres(columns, rows, &mut found);
     // Without a column of times, read a column `Date` as the time if it has times of day.
     if !found.iter().any(|(field, _)| *field == "ts") {
@@ -129,11 +144,13 @@ fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
 }
 
 /// Returns a column with both date and time of day, if `found`, a column of times, has only the
-/// time of day: that may be the time since the start of a recording. Returns `found` if there is no
+/// time of day, or a small number: that may be the time since the start of a recording. Returns `found` if there is no
 /// such column.
 fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
-    if !is_time_of_day(value(found.at)) {
+    // As Unix time, a number of up to seven digits is in 1970.
+    let is_small = degrees(value(found.at)).is_some_and(|number| number.abs() < 1e7);
+    if !is_small && !is_time_of_day(value(found.at)) {
         return found;
     }
     let is_whole = |at: &usize| {
@@ -233,12 +250,11 @@ fn refuse_separate_minutes(
     let has_fraction = rows.iter().filter_map(value).any(|value| value.fract() != 0.0);
     let own = normalised(&columns[chosen.at]);
     let names = name_prefixes(names, &own);
-    let other_columns =
-        columns.iter().enumerate().filter(|(at, _)| *at != chosen.at && may_be_minutes(*at, rows));
+    let other_columns = columns.iter().enumerate().filter(|(at, _)| *at != chosen.at);
     let found = other_columns
-        .map(|(_, name)| name)
-        .find_map(|name| Some((name, minutes_or_seconds(name, &names)?)));
-    if let (Some((name, part)), false) = (found, has_fraction) {
+        .filter_map(|(at, name)| Some((at, name, minutes_or_seconds(name, &names)?)))
+        .find(|(at, _, part)| may_be_part(part, *at, rows));
+    if let (Some((_, name, part)), false) = (found, has_fraction) {
         bail!(
             "its column {} has whole degrees, and {name} has its {part}, which are not read: join \
              them in one column, such as 52°30'36\"",
@@ -249,9 +265,10 @@ fn refuse_separate_minutes(
 }
 
 /// Returns whether all numbers of a column are below 60, so that they may be minutes or seconds.
-fn may_be_minutes(at: usize, rows: &[Vec<String>]) -> bool {
+/// `part`: the part of the degrees that the column's name states.
+fn may_be_part(part: &str, at: usize, rows: &[Vec<String>]) -> bool {
     let mut values = rows.iter().filter_map(|row| degrees(row.get(at)?));
-    values.all(|value| value.abs() < 60.0)
+    part == "fraction" || values.all(|value| value.abs() < 60.0)
 }
 
 /// Returns the prefixes that the name of a column of minutes may have: the names of the coordinate,
@@ -263,8 +280,8 @@ fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     names.iter().copied().chain(own).chain(bare).collect()
 }
 
-/// Returns whether the name of a column says that it holds "minutes" or "seconds" of a coordinate.
-/// `names`: the names of the coordinate.
+/// Returns whether the name of a column says that it holds the "minutes", the "seconds" or the
+/// "fraction" of a coordinate. `names`: the names of the coordinate.
 fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     const MINUTES: [&str; 8] = ["m", "min", "mins", "minute", "minutes", "minuten", "minutos", "'"];
     const SECONDS: [&str; 9] =
@@ -276,8 +293,12 @@ fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
         let ends = names.iter().any(|known| name.strip_prefix(known) == Some(**ending));
         ends && (is_apart || ending.len() > 1)
     };
-    let minutes = MINUTES.iter().find(ends).map(|_| "minutes");
-    minutes.or_else(|| SECONDS.iter().find(ends).map(|_| "seconds"))
+    const FRACTIONS: [&str; 4] = ["frac", "fraction", "decimal", "decimals"];
+    let parts = [(&MINUTES[..], "minutes"), (&SECONDS, "seconds"), (&FRACTIONS, "fraction")];
+    parts
+        .into_iter()
+        .find(|(endings, _)| endings.iter().any(|ending| ends(&ending)))
+        .map(|(_, part)| part)
 }
 
 /// Returns whether a field is a coordinate. The decoder itself parses the notations of coordinates.
@@ -299,7 +320,8 @@ pub(super) fn split_degrees(
         let own = normalised(&columns[column.at]);
         let names = name_prefixes(names, &own);
         let parts = (0..columns.len()).filter(|at| {
-            minutes_or_seconds(&columns[*at], &names).is_some() && may_be_minutes(*at, rows)
+            let part = minutes_or_seconds(&columns[*at], &names);
+            part.is_some_and(|part| may_be_part(part, *at, rows))
         });
         let parts: Vec<usize> = parts.collect();
         parts.into_iter().filter(|at| *at != column.at).map(|at| (column.at, at))

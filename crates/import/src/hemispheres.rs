@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::names::{Column, is_name_of, nameless, normalised};
+use super::names::{Column, is_name_of, nameless, normalised, words};
 use super::values::degrees;
 use milepost_decode::hemisphere;
 
@@ -278,6 +278,79 @@ struct Candidate {
     name: String,
     /// The coordinate whose hemisphere has this name.
     named: Option<usize>,
+    notation: Notation,
+}
+
+/// How the values of a column state hemispheres.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notation {
+    /// `S`, `West`.
+    Side,
+    /// The column is called `south` or `is_west`: the value is a flag, set for this side. For
+    /// `north` and `east`, the other side is meant if the flag is not set.
+    Flag(Side),
+    /// The column is called `lat_sign`: the value is a sign, or a flag for negative numbers.
+    Sign(usize),
+    /// The column is called `hemisphere` or `quadrant`: the value may be `SW`.
+    Both,
+}
+
+impl Notation {
+    /// Returns the notation of a column by its name.
+    fn of_name(name: &str) -> Self {
+        let words = words(name);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let bare = match &words[..] {
+            ["is", rest @ ..] | [rest @ .., "flag"] => rest,
+            all => all,
+        };
+        let coordinate = |word| (0..2).find(|n| is_name_of(COORDINATES[*n].0, word));
+        match *bare {
+            ["hemisphere" | "hemi" | "quadrant"] => Self::Both,
+            ["north"] => Self::Flag(Side::North),
+            ["south"] => Self::Flag(Side::South),
+            ["east"] => Self::Flag(Side::East),
+            ["west"] => Self::Flag(Side::West),
+            [name, "sign" | "negative"] => coordinate(name).map_or(Self::Side, Self::Sign),
+            _ => Self::Side,
+        }
+    }
+
+    /// Returns the sides that a value states.
+    fn sides(self, value: &str) -> Vec<Side> {
+        let value = value.trim();
+        let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+        let (is_set, is_unset) =
+            (is(&["1", "true", "yes", "y", "t"]), is(&["0", "false", "no", "n", "f"]));
+        let negative = |n: usize| [Side::South, Side::West][n];
+        let side = match self {
+            Self::Side => Side::of_value(value),
+            Self::Both => {
+                let letters = value.split(|c: char| !c.is_alphabetic());
+                let pair = |word: &str| {
+                    let letters = word.chars().map(|c| Side::of_value(&c.to_string()));
+                    let sides: Option<Vec<Side>> = letters.collect();
+                    sides.filter(|sides| sides.len() <= 2)
+                };
+                return letters
+                    .flat_map(|word| {
+                        Side::of_value(word)
+                            .map_or_else(|| pair(word).unwrap_or_default(), |s| vec![s])
+                    })
+                    .collect();
+            }
+            Self::Flag(side) if is_set => Some(side),
+            Self::Flag(side) if is_unset && !side.may_be_negative() => {
+                Some(negative(side.coordinate()))
+            }
+            Self::Flag(_) => None,
+            Self::Sign(n) => {
+                let is_negative = is(&["-", "−", "-1", "-1.0", "negative", "true"]);
+                is_negative.then(|| negative(n))
+            }
+        };
+        side.into_iter().collect()
+    }
 }
 
 impl UnreadHemispheres {
@@ -297,10 +370,12 @@ impl UnreadHemispheres {
             lng_unit.map_or(lat_unit == Some("deg"), settles_sign),
         ];
         let candidates = columns.iter().enumerate().filter_map(|(at, name)| {
-            let named = hemisphere(name);
-            let may_be = named.is_some() || !is_direction(name) && has_only_sides(at, rows);
+            let (named, notation) = (hemisphere(name), Notation::of_name(name));
+            let may_be = named.is_some()
+                || notation != Notation::Side
+                || !is_direction(name) && has_only_sides(at, rows);
             let is_used = found.iter().any(|(_, column)| column.at == at);
-            (may_be && !is_used).then(|| Candidate { at, name: name.clone(), named })
+            (may_be && !is_used).then(|| Candidate { at, name: name.clone(), named, notation })
         });
         let candidates: Vec<_> = candidates.collect();
         let is_needed = !candidates.is_empty() && places.iter().any(Option::is_some);
@@ -311,33 +386,40 @@ impl UnreadHemispheres {
     /// sign. A candidate without the name of a hemisphere counts only if the other coordinate has a
     /// hemisphere, too.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
-        let sides = self
-            .candidates
-            .iter()
-            .filter_map(|candidate| Some((candidate, Side::of_value(&value(candidate.at))?)));
+        let sides = self.candidates.iter().flat_map(|candidate| {
+            let sides = candidate.notation.sides(&value(candidate.at));
+            sides.into_iter().map(move |side| (candidate, side))
+        });
         let sides: Vec<(&Candidate, Side)> = sides.collect();
         (0..2).find_map(|n| {
             let place = self.places[n]?;
             let (field, hemisphere_field) = COORDINATES[n];
             let has_other = self.places[1 - n].is_none()
                 || sides.iter().any(|(_, side)| side.coordinate() != n);
-            let is_named = |candidate: &Candidate| candidate.named == Some(n);
-            let is_meant =
-                |candidate: &Candidate| is_named(candidate) || has_other && !self.are_signed[n];
+            let is_meant = |candidate: &Candidate| {
+                let is_likely = has_other || candidate.notation == Notation::Sign(n);
+                candidate.named == Some(n) || is_likely && !self.are_signed[n]
+            };
             let (candidate, _) = sides.iter().find(|(candidate, side)| {
                 side.coordinate() == n && side.may_be_negative() && is_meant(candidate)
             })?;
             let (letter, number) = (value(candidate.at), value(place));
             let (letter, number, name) = (letter.trim(), number.trim(), &candidate.name);
             is_unsigned(number).then(|| {
-                let otherwise = if is_named(candidate) {
-                    String::new()
-                } else {
-                    format!(" if it is a hemisphere, or --unit {field}=deg if it is not")
+                let given = format!("give --field {hemisphere_field}='{name}'");
+                let remedy = match candidate.notation {
+                    Notation::Side if candidate.named == Some(n) => given,
+                    Notation::Side => {
+                        format!("{given} if it is a hemisphere, or --unit {field}=deg if it is not")
+                    }
+                    Notation::Flag(_) | Notation::Sign(_) | Notation::Both => format!(
+                        "write a minus before the number, or give --unit {field}=deg to take the \
+                         numbers as they are"
+                    ),
                 };
                 format!(
                     "its column {name}, which is not read, says {letter}, and {number} has no \
-                     sign: give --field {hemisphere_field}='{name}'{otherwise}"
+                     sign: {remedy}"
                 )
             })
         })

@@ -11,8 +11,8 @@ use super::names::{Column, normalised};
 use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 
-const SEPARATE_MINUTES: &str = "its minutes or seconds are in a separate column, which is not read: \
-                             join them with the degrees in one column, such as 52°30'36\"";
+const SEPARATE_MINUTES: &str = "its minutes, seconds or fraction are in a separate column, which is not \
+                             read: join them with the degrees in one column, such as 52°30'36\"";
 
 /// The checks of the rows of a file.
 #[derive(Debug, Default)]

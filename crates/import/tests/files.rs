@@ -1679,3 +1679,67 @@ fn unit_in_a_name_is_read_in_more_spellings() {
         assert!(unread.contains(advice), "{name}: {unread}");
     }
 }
+
+/// Flags, signs and quadrants say that an unsigned number is in the south or west.
+#[test]
+fn other_notations_of_a_hemisphere_need_signed_numbers() {
+    for (columns, values) in [
+        ("lat,lat_sign,lon,lon_sign", "33.4,-1,70.7,-1"),
+        ("lat,lat_sign,lon,lon_sign", "33.4,-,70.7,-"),
+        ("lat,lon,quadrant", "33.4,70.7,SW"),
+        ("lat,lon,hemisphere", "33.4,70.7,S W"),
+        ("lat,lon,is_south,is_west", "33.4,70.7,true,true"),
+        ("lat,lon,south,west", "33.4,70.7,1,1"),
+        ("lat,lon,north,east", "33.4,70.7,0,0"),
+    ] {
+        let file = one_row_of(columns, values);
+        check_refused(&[], "a.csv", &file, "write a minus before the number");
+        check(&["--unit", "lat=deg"], "a.csv", &file, "33.4 70.7 - - - -");
+        check(
+            &[],
+            "a.csv",
+            file.replace("33.4,", "-33.4,").replace("70.7", "-70.7"),
+            "-33.4 -70.7 - - - -",
+        );
+    }
+    for (columns, values) in [
+        ("lat,lat_sign,lon,lon_sign", "33.4,1,70.7,+"),
+        ("lat,lon,quadrant", "33.4,70.7,NE"),
+        ("lat,lon,quadrant", "33.4,70.7,3"),
+        ("lat,lon,north,east,south,west", "33.4,70.7,12,7,3,1"),
+        ("lat,lon,south,west", "33.4,70.7,0,0"),
+        ("lat,lon,south", "33.4,70.7,1"),
+        ("lat,lon,sign", "33.4,70.7,-1"),
+    ] {
+        check(&[], "a.csv", one_row_of(columns, values), "33.4 70.7 - - - -");
+    }
+}
+
+/// Returns a file with a time and one row of other values.
+fn one_row_of(columns: &str, values: &str) -> String {
+    format!("time,{columns}\n{},{values}\n", yesterday("10:12:47Z"))
+}
+
+#[test]
+fn parts_of_a_value_in_other_columns_are_refused() {
+    for (columns, values, message) in [
+        ("lat,lat_frac,lon,lon_frac", "52,520008,13,404954", "lat_frac has its fraction"),
+        ("lat,lat_decimal,lon,lon_decimal", "52,.52,13,.4", "lat_decimal has its fraction"),
+    ] {
+        check_refused(&[], "a.csv", one_row_of(columns, values), message);
+    }
+    check(&[], "a.csv", one_row_of("lat,lat_decimal,lon", "52.5,52.5,13.4"), "52.5 13.4 - - - -");
+    for clock in ["91507", "1507", "7"] {
+        let file = rows_of("date,time,lat,lon", &format!("DAY,{clock},1,2"));
+        check_refused(&[], "a.csv", file, "a time of day without its leading zeros or its seconds");
+    }
+    let pattern = ["--field", "ts=date+time", "--unit", "ts=%Y-%m-%d %H%M"];
+    let file = rows_of("date,time,lat,lon", "DAY,1012,1,2");
+    assert_eq!(outcome(&pattern, &file).0, 1, "{}", outcome(&pattern, &file).1);
+    let elapsed = rows_of("date,time,datetime,lat,lon", "DAY,7,DAY 10:12:47,1,2");
+    check(&[], "a.csv", elapsed, "1 2 - - - -");
+    let same = ["--field", "alt=h", "--field", "acc=h"];
+    check_refused(&same, "a.csv", one_row_of("lat,lon,h", "1,2,3"), "are the same column h");
+    let same = ["--field", "ts=time+time"];
+    check_refused(&same, "a.csv", one_row_of("lat,lon", "1,2"), "are the same column time");
+}
