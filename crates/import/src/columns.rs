@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::hemispheres::{add_hemispheres, split_hemisphere};
 use super::names::{Column, FIELD_NAMES, is_name_of, normalised, words};
-use super::values::{degrees, is_clock_in_digits, is_instant, is_time_of_day};
+use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
 use milepost_decode::{Quantity, meant};
 
 /// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
@@ -187,7 +187,7 @@ fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Colu
         let is_number = normalised(&columns[utc.at]).contains("gps")
             && !value(utc.at).contains(':')
             && !is_clock_in_digits(value(utc.at));
-        let is_other = utc.at != local.at && !local_value.contains(value(utc.at));
+        let is_other = utc.at != local.at && !is_same_clock(local_value, value(utc.at));
         is_other && !is_number && !is_instant(local_value)
     });
     let Some(utc) = utc else { return Ok(local) };

@@ -278,8 +278,10 @@ fn is_offset(value: &str) -> bool {
     let number: Option<f64> = value.replace(',', ".").parse().ok();
     let is_multiple =
         |number: f64, step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
-    let is_offset = |number| {
-        is_multiple(number, 0.25, 14.0)
+    let is_offset = |number: f64| {
+        // No zone is half an hour from UTC.
+        let may_be_hours = number.fract() == 0.0 || number.abs() >= 2.5;
+        is_multiple(number, 0.25, 14.0) && may_be_hours
             || is_multiple(number, 15.0, 840.0)
             || is_multiple(number, 900.0, 50_400.0)
     };

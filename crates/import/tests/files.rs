@@ -1399,6 +1399,7 @@ fn zone_is_found_wherever_a_file_states_it() {
         ("offset", "0"),
         ("offset_x", "1.5"),
         ("antenna_offset", "1"),
+        ("time_offset", "0.5"),
         ("time_offset", "0\nDAY 10:12:48,1,1,2\nDAY 10:12:49,2,1,2"),
         ("zone", "7"),
         ("dst", "120.5"),
@@ -1510,6 +1511,8 @@ fn time_of_gps_is_preferred_to_the_clock_of_the_phone() {
         // Seconds of the week.
         ("time,gps_time,lat,lon", "DAY 10:12:47,382507.5,1,2"),
         ("time,gps_time,lat,lon", "DAY 10:12:47,10:12:47,1,2"),
+        ("date,time,gps_time,lat,lon", "DAY,10:12:47,10:12:46,1,2"),
+        ("time,GPS Time,lat,lon", "DAY 10:12:47,101246.5,1,2"),
     ] {
         check(&[], "a.csv", rows_of(columns, row), "1 2 - - - -");
     }
@@ -1742,4 +1745,22 @@ fn parts_of_a_value_in_other_columns_are_refused() {
     check_refused(&same, "a.csv", one_row_of("lat,lon,h", "1,2,3"), "are the same column h");
     let same = ["--field", "ts=time+time"];
     check_refused(&same, "a.csv", one_row_of("lat,lon", "1,2"), "are the same column time");
+}
+
+#[test]
+fn clock_of_twelve_hours_without_meridiems_is_warned_about() {
+    let warnings = |clocks: [&str; 3]| {
+        let rows = clocks.map(|clock| format!("DAY {clock},52.5,13.4"));
+        let file = rows_of("time,lat,lon", &rows.join("\n"));
+        let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+        result["understood"][0]["warnings"].to_string()
+    };
+    assert!(warnings(["12:58:00", "12:59:58", "01:00:02"]).contains("lost AM and PM?"));
+    for clocks in [
+        ["12:58:00", "12:59:58", "13:00:02"],
+        ["12:58:00", "00:10:00", "00:11:00"],
+        ["11:00:00", "10:59:00", "09:00:00"],
+    ] {
+        assert_eq!(warnings(clocks), "[]", "{clocks:?}");
+    }
 }
