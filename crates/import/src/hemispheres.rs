@@ -320,30 +320,18 @@ impl Notation {
     fn sides(self, value: &str) -> Vec<Side> {
         let value = value.trim();
         let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
-        let (is_set, is_unset) =
-            (is(&["1", "true", "yes", "y", "t"]), is(&["0", "false", "no", "n", "f"]));
         let negative = |n: usize| [Side::South, Side::West][n];
         let side = match self {
             Self::Side => Side::of_value(value),
             Self::Both => {
-                let letters = value.split(|c: char| !c.is_alphabetic());
-                let pair = |word: &str| {
-                    let letters = word.chars().map(|c| Side::of_value(&c.to_string()));
-                    let sides: Option<Vec<Side>> = letters.collect();
-                    sides.filter(|sides| sides.len() <= 2)
-                };
-                return letters
-                    .flat_map(|word| {
-                        Side::of_value(word)
-                            .map_or_else(|| pair(word).unwrap_or_default(), |s| vec![s])
-                    })
-                    .collect();
+                let words = value.split(|c: char| !c.is_alphabetic());
+                return words.flat_map(sides_of_word).collect();
             }
-            Self::Flag(side) if is_set => Some(side),
-            Self::Flag(side) if is_unset && !side.may_be_negative() => {
-                Some(negative(side.coordinate()))
+            Self::Flag(side) if is(&["1", "true", "yes", "y", "t"]) => Some(side),
+            Self::Flag(side) => {
+                let is_unset = is(&["0", "false", "no", "n", "f"]);
+                (is_unset && !side.may_be_negative()).then(|| negative(side.coordinate()))
             }
-            Self::Flag(_) => None,
             Self::Sign(n) => {
                 let is_negative = is(&["-", "−", "-1", "-1.0", "negative", "true"]);
                 is_negative.then(|| negative(n))
@@ -351,6 +339,16 @@ impl Notation {
         };
         side.into_iter().collect()
     }
+}
+
+/// Returns the sides in a word such as `south` or `SW`.
+fn sides_of_word(word: &str) -> Vec<Side> {
+    if let Some(side) = Side::of_value(word) {
+        return vec![side];
+    }
+    let letters = word.chars().map(|c| Side::of_value(c.encode_utf8(&mut [0; 4])));
+    let sides: Option<Vec<Side>> = letters.collect();
+    sides.filter(|sides| sides.len() == 2).unwrap_or_default()
 }
 
 impl UnreadHemispheres {

@@ -197,7 +197,7 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
                 let known = names.iter().find(|(known, _)| *known == name);
                 let name = known.map_or(name, |(_, name)| *name);
                 let mut value = text.trim().to_owned();
-                if let Some(unit) = unit.filter(|_| Extensions::FIELDS.contains(&name)) {
+                if let Some(unit) = unit {
                     value = format!("{value} {unit}").trim().to_owned();
                 }
                 if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
@@ -219,8 +219,13 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
             Event::Start(element) => {
                 is_ended = false;
                 text.clear();
-                if point_depth.is_some() {
-                    open.push((element.local_name().as_ref().to_owned(), unit_of(&element)));
+                // The point's own elements need no parent, unless they may have a unit.
+                let name = element.local_name();
+                let name = name.as_ref();
+                let has_inner = has_values || !open.is_empty() || is_extensions(name);
+                let is_field = Extensions::FIELDS.contains(&name);
+                if point_depth.is_some() && (has_inner || is_field) {
+                    open.push((name.to_owned(), is_field.then(|| unit_of(&element)).flatten()));
                 }
             }
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
@@ -308,11 +313,15 @@ impl Extensions {
 /// Text between two values of one field, neither of which is known to be right.
 const ANOTHER: &str = ", and another one: ";
 
+/// Returns whether an element holds extensions, in GPX or TCX.
+fn is_extensions(name: &str) -> bool {
+    name.eq_ignore_ascii_case("extensions")
+}
+
 /// Returns the innermost open element, if it is one of an extension whose values are not the
 /// point's. The elements of a description in HTML are not.
 fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
-    let is_extensions = |(name, _): &(String, _)| name.eq_ignore_ascii_case("extensions");
-    let begin = open.iter().rposition(is_extensions)? + 1;
+    let begin = open.iter().rposition(|(name, _)| is_extensions(name))? + 1;
     let (inner, _) = open[begin..].last()?;
     (!["TrackPointExtension", "TPX"].contains(&inner.as_str())).then_some(inner.as_str())
 }
