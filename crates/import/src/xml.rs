@@ -323,7 +323,9 @@ fn is_extensions(name: &str) -> bool {
 fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     let begin = open.iter().rposition(|(name, _)| is_extensions(name))? + 1;
     let (inner, _) = open[begin..].last()?;
-    (!["TrackPointExtension", "TPX"].contains(&inner.as_str())).then_some(inner.as_str())
+    // Garmin's `TrackPointExtension`, and `TPX` in TCX.
+    let is_of_point = inner == "TPX" || inner.to_ascii_lowercase().contains("trackpoint");
+    (!is_of_point).then_some(inner.as_str())
 }
 
 /// Returns whether two values are equal, or numbers that differ by less than 0.5 or a tenth.
