@@ -410,10 +410,14 @@ impl UnreadHemispheres {
                     Notation::Side => {
                         format!("{given} if it is a hemisphere, or --unit {field}=deg if it is not")
                     }
-                    Notation::Flag(_) | Notation::Sign(_) | Notation::Both => format!(
-                        "write a minus before the number, or give --unit {field}=deg to take the \
-                         numbers as they are"
-                    ),
+                    Notation::Flag(_) | Notation::Sign(_) | Notation::Both => {
+                        let minus = "write a minus before the number";
+                        let otherwise = || {
+                            format!(", or give --unit {field}=deg to take the numbers as they are")
+                        };
+                        let is_certain = candidate.named == Some(n);
+                        minus.to_owned() + &if is_certain { String::new() } else { otherwise() }
+                    }
                 };
                 format!(
                     "its column {name}, which is not read, says {letter}, and {number} has no \
