@@ -281,6 +281,15 @@ struct Candidate {
     notation: Notation,
 }
 
+impl Candidate {
+    /// Returns whether the name can only mean a hemisphere of the coordinate. A `quadrant` may be
+    /// one of a town.
+    fn is_certain(&self, coordinate: usize) -> bool {
+        let is_both = self.notation == Notation::Both && normalised(&self.name).starts_with("hemi");
+        is_both || self.named == Some(coordinate)
+    }
+}
+
 /// How the values of a column state hemispheres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notation {
@@ -396,7 +405,7 @@ impl UnreadHemispheres {
                 || sides.iter().any(|(_, side)| side.coordinate() != n);
             let is_meant = |candidate: &Candidate| {
                 let is_likely = has_other || candidate.notation == Notation::Sign(n);
-                candidate.named == Some(n) || is_likely && !self.are_signed[n]
+                candidate.is_certain(n) || is_likely && !self.are_signed[n]
             };
             let (candidate, _) = sides.iter().find(|(candidate, side)| {
                 side.coordinate() == n && side.may_be_negative() && is_meant(candidate)
@@ -415,8 +424,8 @@ impl UnreadHemispheres {
                         let otherwise = || {
                             format!(", or give --unit {field}=deg to take the numbers as they are")
                         };
-                        let is_certain = candidate.named == Some(n);
-                        minus.to_owned() + &if is_certain { String::new() } else { otherwise() }
+                        minus.to_owned()
+                            + &if candidate.is_certain(n) { String::new() } else { otherwise() }
                     }
                 };
                 format!(
