@@ -1701,7 +1701,8 @@ fn other_notations_of_a_hemisphere_need_signed_numbers() {
     ] {
         let file = one_row_of(columns, values);
         check_refused(&[], "a.csv", &file, "write a minus before the number");
-        if !columns.contains("sign") && !columns.contains("hemisphere") {
+        // The names that the decoder knows are certain.
+        if outcome(&[], &file).1.contains("--unit lat=deg") {
             check(&["--unit", "lat=deg"], "a.csv", &file, "33.4 70.7 - - - -");
         }
         check(
