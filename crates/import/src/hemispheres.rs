@@ -285,8 +285,13 @@ impl Candidate {
     /// Returns whether the name can only mean a hemisphere of the coordinate. A `quadrant` may be
     /// one of a town.
     fn is_certain(&self, coordinate: usize) -> bool {
-        let is_both = self.notation == Notation::Both && normalised(&self.name).starts_with("hemi");
-        is_both || self.named == Some(coordinate)
+        let name = normalised(&self.name);
+        let is_clear = match self.notation {
+            Notation::Both => name.starts_with("hemi"),
+            Notation::Flag(_) => name.starts_with("is"),
+            Notation::Side | Notation::Sign(_) => false,
+        };
+        is_clear || self.named == Some(coordinate)
     }
 }
 
