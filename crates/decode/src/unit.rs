@@ -121,15 +121,26 @@ impl Quantity {
             Self::Speed => &[
                 ("kmh", "km/h"),
                 ("kph", "km/h"),
+                ("kmph", "km/h"),
+                ("km_h", "km/h"),
+                ("km per hour", "km/h"),
                 ("km/hr", "km/h"),
                 ("mps", "m/s"),
                 ("ms", "m/s"),
+                ("m_s", "m/s"),
+                ("m/sec", "m/s"),
+                ("m s-1", "m/s"),
+                ("meters/second", "m/s"),
+                ("metres/second", "m/s"),
+                ("meters per second", "m/s"),
+                ("metres per second", "m/s"),
                 ("kn", "knots"),
                 ("kt", "knots"),
                 ("kts", "knots"),
                 ("knot", "knots"),
                 ("mi/h", "mph"),
                 ("mi/hr", "mph"),
+                ("miles per hour", "mph"),
             ],
             Self::Length => &[
                 ("feet", "ft"),
@@ -138,15 +149,17 @@ impl Quantity {
                 ("metres", "m"),
                 ("meter", "m"),
                 ("metre", "m"),
+                ("ft msl", "ft"),
+                ("m msl", "m"),
             ],
             Self::Angle => &[("degrees", "deg"), ("°", "deg"), ("degree", "deg")],
         };
         let own = self.names().iter().map(|(name, _)| (*name, *name));
         let lower = name.trim_end().to_lowercase();
-        let inner = lower.trim_end_matches([')', ']']);
+        let inner = lower.trim_end_matches([')', ']', '}', '.']);
         own.chain(spellings.iter().copied()).find_map(|(word, unit)| {
             let before = inner.strip_suffix(word)?;
-            let rest = before.trim_end_matches(['(', '[', ' ', '_', '.', '/', '-']);
+            let rest = before.trim_end_matches(['(', '[', '{', ' ', '_', '.', '/', '-', ',', ':']);
             // A unit may be joined in camel case: `altFt`, `speedKmh`.
             let is_camel = |at: usize| {
                 let begins =
@@ -264,6 +277,13 @@ mod tests {
             (Quantity::Speed, "speed_kmh", Some(("speed", "km/h"))),
             (Quantity::Speed, "speed [kn]", Some(("speed", "knots"))),
             (Quantity::Speed, "speed", None),
+            (Quantity::Speed, "Speed, km/h", Some(("Speed", "km/h"))),
+            (Quantity::Speed, "Speed:km/h", Some(("Speed", "km/h"))),
+            (Quantity::Speed, "Speed(Kmph)", Some(("Speed", "km/h"))),
+            (Quantity::Speed, "speed_km_h", Some(("speed", "km/h"))),
+            (Quantity::Speed, "GPS Speed (Meters/second)", Some(("GPS Speed", "m/s"))),
+            (Quantity::Length, "Elevation (Ft.)", Some(("Elevation", "ft"))),
+            (Quantity::Length, "Altitude (ft MSL)", Some(("Altitude", "ft"))),
             (Quantity::Speed, "km/h", None),
             (Quantity::Length, "Altitude (ft)", Some(("Altitude", "ft"))),
             (Quantity::Length, "alt ft", Some(("alt", "ft"))),

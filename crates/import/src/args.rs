@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 use twox_hash::XxHash3_128;
 
-use super::text::{conversion_advice, head_text};
+use super::text::{conversion_advice, head_text, root};
 use milepost_decode::formats::unknown;
 use milepost_decode::{Quantity, Zone};
 
@@ -71,13 +71,12 @@ impl Kind {
         let text = head_text(head);
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         match named {
-            Self::Gpx | Self::Tcx | Self::Kml if text.starts_with('<') => {
-                let roots = [
-                    ("<TrainingCenterDatabase", Self::Tcx),
-                    ("<kml", Self::Kml),
-                    ("<gpx", Self::Gpx),
-                ];
-                roots.into_iter().find(|(root, _)| has(&[root])).map_or(named, |(_, kind)| kind)
+            Self::Gpx | Self::Tcx | Self::Kml => {
+                let roots =
+                    [("TrainingCenterDatabase", Self::Tcx), ("kml", Self::Kml), ("gpx", Self::Gpx)];
+                let name = root(&text).and_then(|name| name.rsplit(':').next());
+                let known = roots.into_iter().find(|(root, _)| Some(*root) == name);
+                known.map_or(named, |(_, kind)| kind)
             }
             Self::GeoJson if text.starts_with(['{', '[']) => {
                 const TIMELINE_KEYS: [&str; 6] = [
@@ -88,16 +87,13 @@ impl Kind {
                     "\"placeLocation\"",
                     "\"latitudeE7\"",
                 ];
-                if has(&TIMELINE_KEYS) { Self::Timeline } else { named }
+                // The properties of a Feature may have the names of a Timeline.
+                let has_features = has(&["\"FeatureCollection\"", "\"Feature\""]);
+                if !has_features && has(&TIMELINE_KEYS) { Self::Timeline } else { named }
             }
-            Self::Gpx
-            | Self::Tcx
-            | Self::Kml
-            | Self::GeoJson
-            | Self::GeoJsonLines
-            | Self::Csv
-            | Self::OwnTracks
-            | Self::Timeline => named,
+            Self::GeoJson | Self::GeoJsonLines | Self::Csv | Self::OwnTracks | Self::Timeline => {
+                named
+            }
         }
     }
 
@@ -261,6 +257,16 @@ mod tests {
             (b"{\"locations\":[{\"latitudeE7\":1}]}", Kind::GeoJson, Kind::Timeline),
             (b"{\"type\":\"FeatureCollection\"", Kind::GeoJson, Kind::GeoJson),
             (b"lat,lon,\"latitudeE7\"", Kind::Csv, Kind::Csv),
+            // Names in comments, in elements and in properties are not those of the file.
+            (b"<!-- <kml> --><gpx><name>&lt;kml</name>", Kind::Gpx, Kind::Gpx),
+            (b"<gpx><name><![CDATA[<kml>]]></name>", Kind::Gpx, Kind::Gpx),
+            (b"<?xml version='1.0'?><g:gpx xmlns:g='g'>", Kind::Kml, Kind::Gpx),
+            (
+                b"{\"type\":\"FeatureCollection\",\"features\":[{\"properties\":{\"latitudeE7\":1}}]}",
+                Kind::GeoJson,
+                Kind::GeoJson,
+            ),
+            (b"[{\"type\":\"Feature\",\"timelinePath\":1}]", Kind::GeoJson, Kind::GeoJson),
         ] {
             assert_eq!(Kind::from_content(head, named), kind, "{named:?}");
         }

@@ -3,8 +3,8 @@
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::hemispheres::{add_hemispheres, split_hemisphere};
-use super::names::{Column, FIELD_NAMES, normalised};
-use super::values::{degrees, is_instant, is_time_of_day};
+use super::names::{Column, FIELD_NAMES, is_name_of, normalised, words};
+use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
 use milepost_decode::{Quantity, meant};
 
 /// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
@@ -74,16 +74,27 @@ pub(super) fn find(
                 let clock = ["utc", "gps"].into_iter().find(|clock| ts_name.contains(clock));
                 let mut names = names.to_vec();
                 names.sort_by_key(|name| clock.is_some_and(|clock| !name.contains(clock)));
-                if let (false, true, Some(date)) =
-                    (has_date, is_clock, find_by_name(columns, quantity, &names)?)
-                {
-                    found.push(("date", date));
+                let date = find_by_name(columns, quantity, &names)?;
+                let digits = ts.map_or("", |(_, ts)| value(ts.at));
+                let is_short = !has_date && digits.len() < 6 && digits.parse::<u32>().is_ok();
+                if let (Some(date), true, Some((_, ts))) = (date, is_short, ts) {
+                    bail!(
+                        "its column {} has {digits}, a time of day without its leading zeros or \
+                         its seconds, beside {}: write it such as 09:15:00",
+                        columns[ts.at],
+                        columns[date.at]
+                    );
                 }
+                found.extend(date.filter(|_| is_clock && !has_date).map(|date| ("date", date)));
             }
             None => {
                 let mut column = find_by_name(columns, quantity, names)?;
                 if let (Some(local), "ts") = (column, field) {
-                    column = Some(utc_time(columns, sample, local)?);
+                    let whole = whole_time(columns, sample, local);
+                    column = Some(utc_time(columns, sample, whole)?);
+                }
+                if field.ends_with("_hemisphere") {
+                    column = column.filter(|column| may_be_hemisphere(column.at, rows));
                 }
                 if let (Some(column), "lat" | "lng") = (column, field) {
                     refuse_ambiguous_coordinate(columns, column, names, rows)?;
@@ -104,7 +115,15 @@ pub(super) fn find(
             column.unit = quantity.unit_named(value).or_else(after_value);
         }
     }
-    add_hemispheres(columns, value, &mut found);
+    for (n, (field, column)) in found.iter().enumerate() {
+        let same = found[..n].iter().find(|(_, other)| other.at == column.at);
+        // Both coordinates in one column have a message of their own.
+        if let Some((other, _)) = same.filter(|(other, _)| !is_coordinate(other)) {
+            let name = &columns[column.at];
+            bail!("{other} and {field} are the same column {name}, and each needs its own");
+        }
+    }
+    add_hemispheres(columns, rows, &mut found);
     // Without a column of times, read a column `Date` as the time if it has times of day.
     if !found.iter().any(|(field, _)| *field == "ts") {
         let date = find_by_name(columns, None, &["date"])?;
@@ -116,24 +135,67 @@ pub(super) fn find(
     Ok(found)
 }
 
+/// Returns whether the values of a column with the name of a hemisphere may be hemispheres: a
+/// number of satellites, which may also be called `ns`, is none. 1 and -1 may be signs, and 78, 83,
+/// 69 and 87 are the letters in ASCII.
+fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
+    let mut numbers = rows.iter().filter_map(|row| degrees(row.get(at)?));
+    !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
+}
+
+/// Returns a column with both date and time of day, if `found`, a column of times, has only the
+/// time of day, or a small number: that may be the time since the start of a recording. Returns `found` if there is no
+/// such column.
+fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
+    let value = |at: usize| sample.get(at).map_or("", String::as_str);
+    // As Unix time, a number of up to seven digits is in 1970.
+    let is_small = degrees(value(found.at)).is_some_and(|number| number.abs() < 1e7);
+    if !is_small && !is_time_of_day(value(found.at)) {
+        return found;
+    }
+    let is_whole = |at: &usize| {
+        let time = value(*at);
+        is_name_of("ts", &columns[*at])
+            && (is_instant(time) || time.contains(':') && !is_time_of_day(time))
+    };
+    let whole = (0..columns.len()).find(is_whole);
+    whole.map_or(found, |at| Column { at, unit: None })
+}
+
 /// Returns the column of times in UTC that stands beside `local`, a column of times without a zone;
-/// `local` if there is none.
+/// `local` if there is none. The time of GPS counts as UTC.
 ///
 /// # Errors
 /// There are times of day in UTC that differ from those of `local`, but no date in UTC.
 fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
-    const TIMES: [&str; 6] =
-        ["utcdatetime", "datetimeutc", "utctimestamp", "timestamputc", "utctime", "timeutc"];
+    const TIMES: [&str; 10] = [
+        "utcdatetime",
+        "datetimeutc",
+        "utctimestamp",
+        "timestamputc",
+        "utctime",
+        "timeutc",
+        "gpsdatetime",
+        "gpstimestamp",
+        "timestampgps",
+        "gpstime",
+    ];
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let local_value = value(local.at);
     let utc = find_by_name(columns, None, &TIMES)?.filter(|utc| {
-        utc.at != local.at && !is_instant(local_value) && !local_value.contains(value(utc.at))
+        // A number under the name of a GPS time may count seconds of the week.
+        let is_number = normalised(&columns[utc.at]).contains("gps")
+            && !value(utc.at).contains(':')
+            && !is_clock_in_digits(value(utc.at));
+        let is_other = utc.at != local.at && !is_same_clock(local_value, value(utc.at));
+        is_other && !is_number && !is_instant(local_value)
     });
     let Some(utc) = utc else { return Ok(local) };
     let has_date = !is_time_of_day(value(utc.at))
-        || find_by_name(columns, None, &["utcdate", "dateutc"])?.is_some();
+        || find_by_name(columns, None, &["utcdate", "dateutc", "gpsdate"])?.is_some();
+    let local_name = normalised(&columns[local.at]);
     ensure!(
-        has_date || normalised(&columns[local.at]).contains("utc"),
+        has_date || local_name.contains("utc") || local_name.contains("gps"),
         "its columns {} ({local_value}) and {} ({}) name two times: say which with --field \
          ts=DATE+TIME",
         columns[local.at],
@@ -188,12 +250,11 @@ fn refuse_separate_minutes(
     let has_fraction = rows.iter().filter_map(value).any(|value| value.fract() != 0.0);
     let own = normalised(&columns[chosen.at]);
     let names = name_prefixes(names, &own);
-    let other_columns =
-        columns.iter().enumerate().filter(|(at, _)| *at != chosen.at && may_be_minutes(*at, rows));
+    let other_columns = columns.iter().enumerate().filter(|(at, _)| *at != chosen.at);
     let found = other_columns
-        .map(|(_, name)| name)
-        .find_map(|name| Some((name, minutes_or_seconds(name, &names)?)));
-    if let (Some((name, part)), false) = (found, has_fraction) {
+        .filter_map(|(at, name)| Some((at, name, minutes_or_seconds(name, &names)?)))
+        .find(|(at, _, part)| may_be_part(part, *at, rows));
+    if let (Some((_, name, part)), false) = (found, has_fraction) {
         bail!(
             "its column {} has whole degrees, and {name} has its {part}, which are not read: join \
              them in one column, such as 52°30'36\"",
@@ -204,9 +265,10 @@ fn refuse_separate_minutes(
 }
 
 /// Returns whether all numbers of a column are below 60, so that they may be minutes or seconds.
-fn may_be_minutes(at: usize, rows: &[Vec<String>]) -> bool {
+/// `part`: the part of the degrees that the column's name states.
+fn may_be_part(part: &str, at: usize, rows: &[Vec<String>]) -> bool {
     let mut values = rows.iter().filter_map(|row| degrees(row.get(at)?));
-    values.all(|value| value.abs() < 60.0)
+    part == "fraction" || values.all(|value| value.abs() < 60.0)
 }
 
 /// Returns the prefixes that the name of a column of minutes may have: the names of the coordinate,
@@ -218,8 +280,8 @@ fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     names.iter().copied().chain(own).chain(bare).collect()
 }
 
-/// Returns whether the name of a column says that it holds "minutes" or "seconds" of a coordinate.
-/// `names`: the names of the coordinate.
+/// Returns whether the name of a column says that it holds the "minutes", the "seconds" or the
+/// "fraction" of a coordinate. `names`: the names of the coordinate.
 fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     const MINUTES: [&str; 8] = ["m", "min", "mins", "minute", "minutes", "minuten", "minutos", "'"];
     const SECONDS: [&str; 9] =
@@ -231,8 +293,12 @@ fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
         let ends = names.iter().any(|known| name.strip_prefix(known) == Some(**ending));
         ends && (is_apart || ending.len() > 1)
     };
-    let minutes = MINUTES.iter().find(ends).map(|_| "minutes");
-    minutes.or_else(|| SECONDS.iter().find(ends).map(|_| "seconds"))
+    const FRACTIONS: [&str; 4] = ["frac", "fraction", "decimal", "decimals"];
+    let parts = [(&MINUTES[..], "minutes"), (&SECONDS, "seconds"), (&FRACTIONS, "fraction")];
+    parts
+        .into_iter()
+        .find(|(endings, _)| endings.iter().any(|ending| ends(&ending)))
+        .map(|(_, part)| part)
 }
 
 /// Returns whether a field is a coordinate. The decoder itself parses the notations of coordinates.
@@ -254,7 +320,8 @@ pub(super) fn split_degrees(
         let own = normalised(&columns[column.at]);
         let names = name_prefixes(names, &own);
         let parts = (0..columns.len()).filter(|at| {
-            minutes_or_seconds(&columns[*at], &names).is_some() && may_be_minutes(*at, rows)
+            let part = minutes_or_seconds(&columns[*at], &names);
+            part.is_some_and(|part| may_be_part(part, *at, rows))
         });
         let parts: Vec<usize> = parts.collect();
         parts.into_iter().filter(|at| *at != column.at).map(|at| (column.at, at))
@@ -273,7 +340,7 @@ fn find_by_name(
 ) -> Result<Option<Column>> {
     let candidates = columns.iter().enumerate().map(|(at, name)| {
         let name = match split_hemisphere(name).filter(|_| quantity == Some(Quantity::Angle)) {
-            Some((rest, _)) if name.ends_with([')', ']']) || !name.contains('_') => rest,
+            Some(rest) if name.ends_with([')', ']']) || !name.contains('_') => rest,
             Some(_) | None => name.as_str(),
         };
         let (rest, unit) = quantity
@@ -325,11 +392,15 @@ pub(super) fn unread(
     let is_other_time = |at: usize, name: &str| {
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
-    let described = other_columns.map(|(at, name)| match meant(name) {
+    let has = |field: &str| found.iter().any(|(known, _)| *known == field);
+    let described = other_columns.map(|(at, name)| match meant_by(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
         }
-        Some(field) if !found.iter().any(|(known, _)| *known == field) => {
+        _ if is_fraction(name) => {
+            format!("{name} (a fraction of the time? join the two in one column)")
+        }
+        Some(field) if !has(field) => {
             format!("{name} (is it {field}? --field {field}='{name}')")
         }
         Some(_) | None => name.clone(),
@@ -337,12 +408,62 @@ pub(super) fn unread(
     described.collect()
 }
 
+/// Returns whether the columns have the parts of a time: year and day, date and hour, or the week of
+/// GPS.
+pub(super) fn has_split_date(columns: &[String]) -> bool {
+    let has = |names: &[&str]| columns.iter().any(|column| names.contains(&&*normalised(column)));
+    has(&["year", "yyyy", "yr"]) && has(&["day", "dd", "doy"])
+        || has(&["date"]) && has(&["hour", "hh", "hr", "h"])
+        || has(&["week", "gpsweek"])
+}
+
+/// Returns whether the name of a column says that it holds the fraction of a second.
+fn is_fraction(name: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "ms",
+        "msec",
+        "msecs",
+        "millis",
+        "millisecond",
+        "milliseconds",
+        "hundredths",
+        "centiseconds",
+        "timemillisecond",
+        "timemilliseconds",
+        "timems",
+    ];
+    NAMES.contains(&&*normalised(name))
+}
+
+/// Returns the field that a column may be meant for, by its name up to a bracket, comma or colon,
+/// or by one of its words.
+fn meant_by(name: &str) -> Option<&'static str> {
+    const FIELDS: [&str; 5] = ["speed", "heading", "alt", "acc", "seq"];
+    let end = name.find(['(', '[', '{', ',', ':']).unwrap_or(name.len());
+    let bare = name[..end].trim();
+    // `GPS Date` differs from `GPS Lat` in two letters only.
+    let is_time = ["date", "time"].iter().any(|word| normalised(bare).contains(word));
+    let meant = [name, bare].into_iter().find_map(meant);
+    let by_word = || {
+        let words = words(bare);
+        FIELDS.into_iter().find(|field| words.iter().any(|word| is_name_of(field, word)))
+    };
+    meant.filter(|field| !is_time || *field == "ts").or_else(by_word)
+}
+
 /// Returns a column whose name is similar to one of the field's names, for an error message.
 pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&'c str> {
-    let (_, _, names) = FIELD_NAMES.iter().find(|(known, ..)| *known == field)?;
+    // `latency` and `plate` contain `lat`, too.
+    let is_word =
+        |word: &String| is_name_of(field, word.trim_end_matches(|c: char| c.is_ascii_digit()));
+    let has_long_name = |name: &str| {
+        let name = normalised(name);
+        let names = FIELD_NAMES.iter().filter(|(known, ..)| *known == field);
+        let mut names = names.flat_map(|(_, _, names)| *names);
+        names.any(|known| known.len() > 6 && name.contains(known))
+    };
     let is_near = |name: &&String| {
-        meant(name) == Some(field)
-            || names.iter().any(|known| known.len() > 2 && normalised(name).contains(known))
+        meant_by(name) == Some(field) || words(name).iter().any(is_word) || has_long_name(name)
     };
     columns.iter().find(is_near).map(String::as_str)
 }
@@ -415,16 +536,16 @@ mod tests {
         check("DATE,TIME,LAT,LON", "x,2026-11-24T10:12:47Z,1,2", "lat=LAT lng=LON ts=TIME");
         check("date,time,lat,lon", "241126,101247.00,1,2", "lat=lat lng=lon ts=time date=date");
         check("Date,lat,lon", "2026-11-24 10:12:47,1,2", "lat=lat lng=lon ts=Date");
-        // Hemispheres are found by their values, whatever the names of the columns.
+        // The name of a hemisphere may contain that of its coordinate.
         check(
             "time,latitude,latitude_ref,longitude,longitude_ref",
             "x,33.5,S,70.5,W",
             "lat=latitude lng=longitude ts=time lat_hemisphere=latitude_ref lng_hemisphere=longitude_ref",
         );
         check(
-            "time,lat,lon,a,b",
-            "x,33.5,70.5,south,WEST",
-            "lat=lat lng=lon ts=time lat_hemisphere=a lng_hemisphere=b",
+            "time,lat,column 3,lon,W",
+            "x,33.5,south,70.5,WEST",
+            "lat=lat lng=lon ts=time lat_hemisphere=column 3 lng_hemisphere=W",
         );
         check(
             "time,lat,lat_h,lon,EW",
@@ -451,6 +572,12 @@ mod tests {
             ("time,lat,lon,x", "x,52.5,13.4,w"),
             ("time,lat,lon,direction,wind", "x,52.5,13.4,W,N"),
             ("time,lat,lon,a,b,c", "x,52.5,13.4,W,N,S"),
+            // Only a name says that a letter is a hemisphere, or the want of one.
+            ("time,lat,lon,state,transport", "x,52.5,13.4,S,W"),
+            ("time,lat,moving,lon,fuel", "x,52.5,N,13.4,E"),
+            ("time,lat,lon,column 4,column 5", "x,52.5,13.4,S,W"),
+            // RTKLIB's number of satellites.
+            ("time,lat,lon,ns,ew", "x,52.5,13.4,9,3"),
             // Nor is one whose name contains `lat` or `lon` by chance.
             ("time,lon,lat,relative_wind", "x,13.4,52.5,S"),
             ("time,lon,lat,plate", "x,13.4,52.5,S"),

@@ -128,6 +128,7 @@ pub(super) fn open_all(
         let kind = Kind::from_content(&head, kind);
         let (mut columns, mut rows) = (Vec::new(), Vec::new());
         if kind == Kind::Csv {
+            text::refuse_json(&head)?;
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
             columns = table()?.columns;
             rows = table()?.sample(head.len() == text::HEAD_BYTES);
@@ -362,7 +363,7 @@ impl FileReader<'_> {
         };
         self.summary.add_unread(&unread);
         self.summary.set_windows_1252_rows(windows_1252_rows);
-        self.summary.set_payloads(mark.fixes);
+        self.summary.set_payloads(mark.fixes, skipped);
         self.log_summary();
         if mark.fixes <= skipped {
             self.marks.pop();
@@ -508,7 +509,8 @@ mod tests {
         // U+0A0A and U+010A contain the byte of a newline, but are other characters.
         let text = "id,name\n1,\u{a0a}\u{10a}\n2,half\u{10a}";
         let complete = text.rfind('\n').unwrap() + 1;
-        let to_bytes: [(_, fn(u16) -> [u8; 2]); 2] =
+        type ToBytes = fn(u16) -> [u8; 2];
+        let to_bytes: [(_, ToBytes); 2] =
             [(UTF_16LE, u16::to_le_bytes), (UTF_16BE, u16::to_be_bytes)];
         for (encoding, to_bytes) in to_bytes {
             let bytes = |text: &str| text.encode_utf16().flat_map(to_bytes).collect::<Vec<_>>();

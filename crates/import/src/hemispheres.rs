@@ -3,28 +3,87 @@
 
 use std::borrow::Cow;
 
-use super::names::{Column, is_name_of, normalised};
+use super::names::{Column, is_name_of, nameless, normalised, words};
 use super::values::degrees;
 use milepost_decode::hemisphere;
+
+/// A side of a coordinate that a name or a value states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    North,
+    South,
+    East,
+    West,
+    /// `O` stands for east in German, and for west in French, Italian, Portuguese and Spanish.
+    EastOrWest,
+}
+
+impl Side {
+    /// Letters and words of each side.
+    const WORDS: [(Self, &'static [&'static str]); 5] = [
+        (Self::North, &["n", "north", "nord", "norte"]),
+        (Self::South, &["s", "south", "sud", "süd", "sur", "sul"]),
+        (Self::East, &["e", "east", "est", "este", "ost", "leste"]),
+        (Self::West, &["w", "west", "ouest", "oeste", "ovest"]),
+        (Self::EastOrWest, &["o"]),
+    ];
+
+    /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`.
+    fn of_value(value: &str) -> Option<Self> {
+        let word = value.trim_matches(|c: char| !c.is_alphanumeric());
+        // Most values are longer, or are numbers.
+        if word.len() > 6 || !word.starts_with(char::is_alphabetic) {
+            return None;
+        }
+        let word = word.to_lowercase();
+        Self::WORDS.iter().find(|(_, words)| words.contains(&&*word)).map(|(side, _)| *side)
+    }
+
+    /// Returns 0 for a side of the latitude, 1 for one of the longitude.
+    const fn coordinate(self) -> usize {
+        match self {
+            Self::North | Self::South => 0,
+            Self::East | Self::West | Self::EastOrWest => 1,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::North => "north",
+            Self::South => "south",
+            Self::East => "east",
+            Self::West => "west",
+            Self::EastOrWest => "O (east or west)",
+        }
+    }
+
+    /// Returns whether the side may need a negative number.
+    const fn may_be_negative(self) -> bool {
+        match self {
+            Self::North | Self::East => false,
+            Self::South | Self::West | Self::EastOrWest => true,
+        }
+    }
+}
 
 /// Characters between the name of a coordinate and its hemisphere.
 const SEPARATORS: [char; 9] = ['(', '[', ')', ']', ' ', '_', '-', '.', '°'];
 
-/// Splits the hemisphere off a column's name such as `Longitude (W)`, `LonW` or `West Longitude`.
-/// Returns the name without its hemisphere, and the hemisphere.
-pub(super) fn split_hemisphere(name: &str) -> Option<(&str, &'static str)> {
-    const HEMISPHERES: [(&str, &str); 8] = [
-        ("north", "north"),
-        ("south", "south"),
-        ("east", "east"),
-        ("west", "west"),
-        ("n", "north"),
-        ("s", "south"),
-        ("e", "east"),
-        ("w", "west"),
-    ];
+/// Splits the hemisphere off a column's name such as `Longitude (W)`, `LonW`, `West Longitude` or
+/// `Longitude Ouest`. Returns the name without its hemisphere.
+pub(super) fn split_hemisphere(name: &str) -> Option<&str> {
+    split_side(name).map(|(rest, _)| rest)
+}
+
+/// Like [`split_hemisphere`], but returns the hemisphere, too.
+fn split_side(name: &str) -> Option<(&str, Side)> {
+    // `lon_est` may be an estimate, so a name states the east in English only.
+    let words = || {
+        let all = Side::WORDS.iter().flat_map(|(side, words)| words.iter().map(|w| (*w, *side)));
+        all.filter(|(word, side)| *side != Side::East || ["e", "east"].contains(word))
+    };
     let inner = name.trim_end_matches([')', ']', ' ']);
-    let at_end = HEMISPHERES.into_iter().find_map(|(word, hemisphere)| {
+    let at_end = words().find_map(|(word, side)| {
         let at = inner.len().checked_sub(word.len()).filter(|at| inner.is_char_boundary(*at))?;
         let (rest, end) = inner.split_at(at);
         let is_camel = rest.ends_with(char::is_lowercase) && end.starts_with(char::is_uppercase);
@@ -32,17 +91,16 @@ pub(super) fn split_hemisphere(name: &str) -> Option<(&str, &'static str)> {
         let is_joined = word == "w" && is_name_of("lng", rest);
         let is_apart = rest.ends_with(SEPARATORS) || is_camel || is_joined;
         let rest = rest.trim_end_matches(SEPARATORS);
-        (end.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty())
-            .then_some((rest, hemisphere))
+        (end.to_lowercase() == word && is_apart && !rest.is_empty()).then_some((rest, side))
     });
     at_end.or_else(|| {
         // One letter before the name may mean something else: `s_lat` is the latitude of a start.
-        HEMISPHERES[..4].iter().find_map(|(word, hemisphere)| {
+        words().find_map(|(word, side)| {
             let (begin, rest) = name.split_at_checked(word.len())?;
             let is_apart = rest.starts_with(SEPARATORS) || rest.starts_with(char::is_uppercase);
+            let is_apart = is_apart && word.len() > 2 || word == "w" && is_name_of("lng", rest);
             let rest = rest.trim_start_matches(SEPARATORS);
-            (begin.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty())
-                .then_some((rest, *hemisphere))
+            (begin.to_lowercase() == word && is_apart && !rest.is_empty()).then_some((rest, side))
         })
     })
 }
@@ -54,7 +112,7 @@ pub(super) struct SignedColumn {
     at: usize,
     field: &'static str,
     name: String,
-    side: &'static str,
+    side: Side,
     unit: Option<String>,
 }
 
@@ -67,22 +125,22 @@ impl SignedColumn {
         (name, first_value): (&str, &str),
         (given, stated): (Option<&str>, Option<&str>),
     ) -> Option<Self> {
-        if given.is_some_and(|unit| unit == "deg" || unit.starts_with(['-', '+'])) {
+        if given.is_some_and(settles_sign) {
             return None;
         }
         let without_unit = milepost_decode::Quantity::Angle.split_unit(name);
-        let from_name = split_hemisphere(name)
-            .or_else(|| split_hemisphere(without_unit?.0))
+        let from_name = split_side(name)
+            .or_else(|| split_side(without_unit?.0))
             .map(|(_, side)| (name.to_owned(), side));
         let is_unit = !first_value.is_empty() && !first_value.contains(|c: char| c.is_numeric());
         let units = format!("x {first_value}");
         let from_units = || {
-            let (_, side) = split_hemisphere(&units).filter(|_| is_unit)?;
+            let (_, side) = split_side(&units).filter(|_| is_unit)?;
             Some((format!("{name} ({first_value})"), side))
         };
         let (name, side) = from_name.or_else(from_units)?;
         let unit = given.or(stated).map(str::to_owned);
-        matches!(side, "south" | "west").then_some(Self { at, field, name, side, unit })
+        side.may_be_negative().then_some(Self { at, field, name, side, unit })
     }
 
     /// Returns an error message if the number of a row has no sign, so that it would be stored in
@@ -94,6 +152,7 @@ impl SignedColumn {
             return None;
         }
         let Self { field, name, side, unit, .. } = self;
+        let side = side.name();
         let largest = if *field == "lat" { 90.0 } else { 180.0 };
         let has_minutes = degrees(value).is_some_and(|number| {
             number > largest && number <= largest * 100.0 && number % 100.0 < 60.0
@@ -111,65 +170,87 @@ impl SignedColumn {
     }
 }
 
+/// Returns whether a unit of `--unit` states that the numbers are signed, or which sign they need.
+fn settles_sign(unit: &str) -> bool {
+    unit == "deg" || unit.starts_with(['-', '+'])
+}
+
 /// Returns whether a value is a positive number, in any notation, without a letter for the
 /// hemisphere.
 fn is_unsigned(value: &str) -> bool {
     if let Some(number) = degrees(value) {
         return number > 0.0;
     }
-    const LETTERS: [&str; 9] = ["n", "s", "e", "w", "o", "north", "south", "east", "west"];
     let mut words = value.split(|c: char| !c.is_alphabetic());
     value.starts_with(|c: char| c.is_ascii_digit() || c == '+')
         && value.contains(|c: char| matches!(c, '1'..='9'))
-        && !words.any(|word| LETTERS.contains(&&*word.to_lowercase()))
+        && !words.any(|word| Side::of_value(word).is_some())
 }
 
-/// Each coordinate with the field of its hemisphere and that field's values, the positive side
-/// first.
-const COORDINATES: [(&str, &str, [&str; 4]); 2] = [
-    ("lat", "lat_hemisphere", ["n", "north", "s", "south"]),
-    ("lng", "lng_hemisphere", ["e", "east", "w", "west"]),
-];
+/// Each coordinate with the field of its hemisphere.
+const COORDINATES: [(&str, &str); 2] = [("lat", "lat_hemisphere"), ("lng", "lng_hemisphere")];
 
-/// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`. A column that is
-/// named after its coordinate, such as `lat_ref`, is used on its own. A column of directions has
-/// the same values, so columns with other names are used only if there is one for each coordinate:
-/// the column next to the coordinate, or any column if each coordinate has only one candidate.
-pub(super) fn add_hemispheres<'s>(
+/// Returns the column of a field.
+fn column_of(found: &[(&'static str, Column)], field: &str) -> Option<usize> {
+    found.iter().find(|(known, _)| *known == field).map(|(_, column)| column.at)
+}
+
+/// Returns whether a column has only letters or words of one coordinate's hemispheres, or no values
+/// at all.
+fn has_only_sides(at: usize, rows: &[Vec<String>]) -> bool {
+    let values = rows.iter().filter_map(|row| row.get(at));
+    let mut values = values.filter(|value| value.contains(char::is_alphanumeric));
+    let mut known = None;
+    values.all(|value| {
+        let coordinate = Side::of_value(value).map(Side::coordinate);
+        coordinate.is_some() && *known.get_or_insert(coordinate) == coordinate
+    })
+}
+
+/// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`.
+///
+/// A column that is named after its coordinate, such as `lat_ref`, is used on its own. A column of
+/// directions, states or categories may have the same values. So another column is used only if it
+/// has no name, or the letter of a hemisphere for a name, is next to its coordinate, has no other
+/// values, and the other coordinate has a hemisphere, too.
+pub(super) fn add_hemispheres(
     columns: &[String],
-    value: impl Fn(usize) -> &'s str,
+    rows: &[Vec<String>],
     found: &mut Vec<(&'static str, Column)>,
 ) {
-    let get = |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, of)| of.at);
-    if get("lat").is_none() || get("lng").is_none() {
-        return;
-    }
+    let places = COORDINATES.map(|(place, _)| column_of(found, place));
+    let [Some(_), Some(_)] = places else { return };
+    let first_side = |at: usize| {
+        let mut values = rows.iter().filter_map(|row| row.get(at));
+        Side::of_value(values.find(|value| !value.is_empty())?)
+    };
     let is_named = |at: usize, n: usize| hemisphere(&columns[at]) == Some(n);
-    let candidates = [0, 1].map(|n| {
-        let (_, field, letters) = COORDINATES[n];
-        let is_one = |at: &usize| {
-            let is_used = found.iter().any(|(_, column)| column.at == *at);
-            let has_letter = letters.contains(&&*value(*at).to_ascii_lowercase());
-            !is_used && has_letter && (is_named(*at, n) || !is_direction(&columns[*at]))
-        };
-        get(field).map_or_else(|| (0..columns.len()).filter(is_one).collect(), |at| vec![at])
-    });
-    let are_both = candidates.iter().all(|columns| columns.len() == 1);
+    let is_nameless = |at: usize| {
+        let name = columns[at].as_str();
+        name == nameless(at) || name.len() == 1 && Side::of_value(name).is_some()
+    };
     let chosen = [0, 1].map(|n| {
-        let beside = get(COORDINATES[n].0)
-            .and_then(|of| candidates[n].iter().find(|at| at.abs_diff(of) == 1));
-        beside.or(candidates[n].first().filter(|_| are_both)).copied()
+        let (_, field) = COORDINATES[n];
+        column_of(found, field).or_else(|| {
+            let is_beside = |at: usize| places[n].is_some_and(|place| place.abs_diff(at) == 1);
+            let may_be = |at: &usize| {
+                let has_side = first_side(*at).is_some_and(|side| side.coordinate() == n);
+                let is_used = found.iter().any(|(_, column)| column.at == *at);
+                let is_alone = || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
+                has_side && !is_used && (is_named(*at, n) || is_alone())
+            };
+            let candidates = || (0..columns.len()).filter(may_be);
+            candidates().find(|at| is_beside(*at)).or_else(|| candidates().next())
+        })
     });
     let has_pair = chosen.iter().all(Option::is_some);
-    let mut added = Vec::new();
-    for (n, (_, field, _)) in COORDINATES.into_iter().enumerate() {
-        if let (None, Some(at)) = (get(field), chosen[n])
+    for (n, (_, field)) in COORDINATES.into_iter().enumerate() {
+        if let (None, Some(at)) = (column_of(found, field), chosen[n])
             && (has_pair || is_named(at, n))
         {
-            added.push((field, Column { at, unit: None }));
+            found.push((field, Column { at, unit: None }));
         }
     }
-    found.extend(added);
 }
 
 /// Returns whether the name of a column is that of a direction, of travel or of the wind.
@@ -179,66 +260,184 @@ fn is_direction(name: &str) -> bool {
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
 
-/// Columns that may be hemispheres, but have no letter in the first rows, because the receiver had
-/// no fix yet.
+/// Columns that may be hemispheres, but are not read: their names do not say so, or the first rows
+/// have no letter because the receiver had no fix yet.
 #[derive(Debug)]
-pub(super) struct LateHemispheres {
+pub(super) struct UnreadHemispheres {
     /// Columns of lat and lng; `None` if the column's hemisphere is read.
     places: [Option<usize>; 2],
-    candidates: Vec<(usize, String)>,
+    /// `--unit` says that the numbers of lat and lng are signed.
+    are_signed: [bool; 2],
+    candidates: Vec<Candidate>,
 }
 
-impl LateHemispheres {
+/// A column that may be a hemisphere.
+#[derive(Debug)]
+struct Candidate {
+    at: usize,
+    name: String,
+    /// The coordinate whose hemisphere has this name.
+    named: Option<usize>,
+    notation: Notation,
+}
+
+impl Candidate {
+    /// Returns whether the name can only mean a hemisphere of the coordinate. A `quadrant` may be
+    /// one of a town.
+    fn is_certain(&self, coordinate: usize) -> bool {
+        let name = normalised(&self.name);
+        let is_clear = match self.notation {
+            Notation::Both => name.starts_with("hemi"),
+            Notation::Flag(_) => name.starts_with("is"),
+            Notation::Side | Notation::Sign(_) => false,
+        };
+        is_clear || self.named == Some(coordinate)
+    }
+}
+
+/// How the values of a column state hemispheres.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notation {
+    /// `S`, `West`.
+    Side,
+    /// The column is called `south` or `is_west`: the value is a flag, set for this side. For
+    /// `north` and `east`, the other side is meant if the flag is not set.
+    Flag(Side),
+    /// The column is called `lat_sign`: the value is a sign, or a flag for negative numbers.
+    Sign(usize),
+    /// The column is called `hemisphere` or `quadrant`: the value may be `SW`.
+    Both,
+}
+
+impl Notation {
+    /// Returns the notation of a column by its name.
+    fn of_name(name: &str) -> Self {
+        let words = words(name);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let bare = match &words[..] {
+            ["is", rest @ ..] | [rest @ .., "flag"] => rest,
+            all => all,
+        };
+        let coordinate = |word| (0..2).find(|n| is_name_of(COORDINATES[*n].0, word));
+        match *bare {
+            ["hemisphere" | "hemi" | "quadrant"] => Self::Both,
+            ["north"] => Self::Flag(Side::North),
+            ["south"] => Self::Flag(Side::South),
+            ["east"] => Self::Flag(Side::East),
+            ["west"] => Self::Flag(Side::West),
+            [name, "sign" | "negative"] => coordinate(name).map_or(Self::Side, Self::Sign),
+            _ => Self::Side,
+        }
+    }
+
+    /// Returns the sides that a value states.
+    fn sides(self, value: &str) -> Vec<Side> {
+        let value = value.trim();
+        let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+        let negative = |n: usize| [Side::South, Side::West][n];
+        let side = match self {
+            Self::Side => Side::of_value(value),
+            Self::Both => {
+                let words = value.split(|c: char| !c.is_alphabetic());
+                return words.flat_map(sides_of_word).collect();
+            }
+            Self::Flag(side) if is(&["1", "true", "yes", "y", "t"]) => Some(side),
+            Self::Flag(side) => {
+                let is_unset = is(&["0", "false", "no", "n", "f"]);
+                (is_unset && !side.may_be_negative()).then(|| negative(side.coordinate()))
+            }
+            Self::Sign(n) => {
+                let is_negative = is(&["-", "−", "-1", "-1.0", "negative", "true"]);
+                is_negative.then(|| negative(n))
+            }
+        };
+        side.into_iter().collect()
+    }
+}
+
+/// Returns the sides in a word such as `south` or `SW`.
+fn sides_of_word(word: &str) -> Vec<Side> {
+    if let Some(side) = Side::of_value(word) {
+        return vec![side];
+    }
+    let letters = word.chars().map(|c| Side::of_value(c.encode_utf8(&mut [0; 4])));
+    let sides: Option<Vec<Side>> = letters.collect();
+    sides.filter(|sides| sides.len() == 2).unwrap_or_default()
+}
+
+impl UnreadHemispheres {
+    /// Returns `None` if the file needs no check. `units`: the values of `--unit` for lat and lng.
     pub(super) fn new(
         columns: &[String],
         rows: &[Vec<String>],
         found: &[(&'static str, Column)],
+        [lat_unit, lng_unit]: [Option<&str>; 2],
     ) -> Option<Self> {
-        let get =
-            |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, of)| of.at);
-        let places =
-            COORDINATES.map(|(place, field, _)| get(place).filter(|_| get(field).is_none()));
-        let is_used = |at: &usize| found.iter().any(|(_, column)| column.at == *at);
-        let is_empty = |at: usize| {
-            let mut values = rows.iter().filter_map(|row| row.get(at));
-            values.all(|value| !value.contains(char::is_alphanumeric))
-        };
-        let is_candidate = |at: &usize| {
-            let name = &columns[*at];
-            let may_be = hemisphere(name).is_some() || !is_direction(name) && is_empty(*at);
-            may_be && !is_used(at)
-        };
-        let candidates: Vec<_> =
-            (0..columns.len()).filter(is_candidate).map(|at| (at, columns[at].clone())).collect();
+        let places = COORDINATES.map(|(place, field)| {
+            column_of(found, place).filter(|_| column_of(found, field).is_none())
+        });
+        // The unit of lat is also that of lng, without its sign.
+        let are_signed = [
+            lat_unit.is_some_and(settles_sign),
+            lng_unit.map_or(lat_unit == Some("deg"), settles_sign),
+        ];
+        let candidates = columns.iter().enumerate().filter_map(|(at, name)| {
+            let (named, notation) = (hemisphere(name), Notation::of_name(name));
+            let may_be = named.is_some()
+                || notation != Notation::Side
+                || !is_direction(name) && has_only_sides(at, rows);
+            let is_used = found.iter().any(|(_, column)| column.at == at);
+            (may_be && !is_used).then(|| Candidate { at, name: name.clone(), named, notation })
+        });
+        let candidates: Vec<_> = candidates.collect();
         let is_needed = !candidates.is_empty() && places.iter().any(Option::is_some);
-        is_needed.then_some(Self { places, candidates })
+        is_needed.then_some(Self { places, are_signed, candidates })
     }
 
     /// Returns an error message if a candidate of a row says south or west, and the number has no
-    /// sign. A candidate without the name of a hemisphere counts only if another candidate has a
-    /// letter of the other coordinate.
+    /// sign. A candidate without the name of a hemisphere counts only if the other coordinate has a
+    /// hemisphere, too.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
-        let has = |at: usize, letters: &[&str]| {
-            let value = value(at);
-            let value = value.trim();
-            !value.is_empty() && letters.iter().any(|letter| value.eq_ignore_ascii_case(letter))
-        };
+        let sides = self.candidates.iter().flat_map(|candidate| {
+            let sides = candidate.notation.sides(&value(candidate.at));
+            sides.into_iter().map(move |side| (candidate, side))
+        });
+        let sides: Vec<(&Candidate, Side)> = sides.collect();
         (0..2).find_map(|n| {
             let place = self.places[n]?;
-            let (_, field, letters) = COORDINATES[n];
-            let (_, _, other_letters) = COORDINATES[1 - n];
-            let has_other = || self.candidates.iter().any(|(at, _)| has(*at, &other_letters));
-            let is_meant = |name: &str| hemisphere(name) == Some(n) || has_other();
-            let is_fault =
-                |(at, name): &&(usize, String)| has(*at, &letters[2..]) && is_meant(name);
-            let (at, name) = self.candidates.iter().find(is_fault)?;
-            let (letter, number) = (value(*at), value(place));
-            is_unsigned(number.trim()).then(|| format!(
-                "its column {name}, which is not read, says {}, and {} has no sign: give --field \
-                 {field}='{name}'",
-                letter.trim(),
-                number.trim()
-            ))
+            let (field, hemisphere_field) = COORDINATES[n];
+            let has_other = self.places[1 - n].is_none()
+                || sides.iter().any(|(_, side)| side.coordinate() != n);
+            let is_meant = |candidate: &Candidate| {
+                let is_likely = has_other || candidate.notation == Notation::Sign(n);
+                candidate.is_certain(n) || is_likely && !self.are_signed[n]
+            };
+            let (candidate, _) = sides.iter().find(|(candidate, side)| {
+                side.coordinate() == n && side.may_be_negative() && is_meant(candidate)
+            })?;
+            let (letter, number) = (value(candidate.at), value(place));
+            let (letter, number, name) = (letter.trim(), number.trim(), &candidate.name);
+            is_unsigned(number).then(|| {
+                let given = format!("give --field {hemisphere_field}='{name}'");
+                let remedy = match candidate.notation {
+                    Notation::Side if candidate.named == Some(n) => given,
+                    Notation::Side => {
+                        format!("{given} if it is a hemisphere, or --unit {field}=deg if it is not")
+                    }
+                    Notation::Flag(_) | Notation::Sign(_) | Notation::Both => {
+                        let minus = "write a minus before the number";
+                        let otherwise = || {
+                            format!(", or give --unit {field}=deg to take the numbers as they are")
+                        };
+                        minus.to_owned()
+                            + &if candidate.is_certain(n) { String::new() } else { otherwise() }
+                    }
+                };
+                format!(
+                    "its column {name}, which is not read, says {letter}, and {number} has no \
+                     sign: {remedy}"
+                )
+            })
         })
     }
 }
@@ -269,6 +468,15 @@ mod tests {
             ("s_lat", "70.5", ""),
             ("lonW", "70.5", "says west"),
             ("South_Latitude", "70.5", "says south"),
+            ("Longitude Ouest", "70.5", "says west"),
+            ("Longitud Oeste", "70.5", "says west"),
+            ("Latitude Sud", "70.5", "says south"),
+            ("Latitud Sur", "70.5", "says south"),
+            ("Breite (Süd)", "70.5", "says south"),
+            ("WLON", "70.5", "says west"),
+            ("Longitude (O)", "70.5", "says O (east or west)"),
+            ("lon_est", "70.5", ""),
+            ("lon_obs", "70.5", ""),
         ] {
             let values = ["deg", "-1", "", value];
             let why = first_fault(name, (None, None), &values);

@@ -20,6 +20,7 @@ mod columns;
 mod command;
 mod described;
 mod features;
+mod fields;
 mod files;
 mod hemispheres;
 mod import;

@@ -29,11 +29,27 @@ pub(super) const FIELD_NAMES: [FieldNames; 11] = [
             "positionlong",
         ],
     ),
-    ("lat_hemisphere", None, &["ns", "lathemisphere", "latitudehemisphere", "latns", "latdir"]),
+    (
+        "lat_hemisphere",
+        None,
+        &["ns", "sn", "lathemisphere", "latitudehemisphere", "latns", "latdir"],
+    ),
     (
         "lng_hemisphere",
         None,
-        &["ew", "lnghemisphere", "longitudehemisphere", "lonhemisphere", "lonew", "londir"],
+        &[
+            "ew",
+            "we",
+            "eo",
+            "oe",
+            "ow",
+            "wo",
+            "lnghemisphere",
+            "longitudehemisphere",
+            "lonhemisphere",
+            "lonew",
+            "londir",
+        ],
     ),
     (
         "ts",
@@ -52,6 +68,8 @@ pub(super) const FIELD_NAMES: [FieldNames; 11] = [
             "utctimestamp",
             "timestamputc",
             "basedatetime",
+            "gpsdatetime",
+            "gpstimestamp",
         ],
     ),
     ("date", None, &["date", "utcdate", "gpsdate", "dateutc"]),
@@ -77,12 +95,49 @@ pub(super) struct Column {
     pub(super) unit: Option<&'static str>,
 }
 
-/// Normalises a name: lower case, without spaces, `_`, `-`, `.`, `/` and brackets.
+/// Normalises a name: lower case, without white space, invisible characters, `_`, `-`, `.`, `/`,
+/// `:`, `*` and brackets, and without the quotes around it.
 pub(super) fn normalised(name: &str) -> String {
-    name.chars()
-        .filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/' | '(' | ')' | '[' | ']'))
-        .collect::<String>()
-        .to_lowercase()
+    const QUOTES: [char; 7] = ['\'', '"', '`', '‘', '’', '“', '”'];
+    let is_quoted = name.trim_start().starts_with(QUOTES);
+    let name = if is_quoted { name.trim().trim_matches(QUOTES) } else { name };
+    let is_mark = |c: char| matches!(c, '_' | '-' | '.' | '/' | ':' | '*' | '(' | ')' | '[' | ']');
+    let is_left_out = |c: char| c.is_whitespace() || is_invisible(c) || is_mark(c);
+    name.chars().filter(|c| !is_left_out(*c)).collect::<String>().to_lowercase()
+}
+
+/// Returns the words of a name in lower case: `localTime` and `Local-Time` have two. A `+` or `-`
+/// before a digit begins a word, or belongs to the word before it, as in `UTC+2`.
+pub(super) fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let (mut before, mut chars) = (' ', name.chars().peekable());
+    while let Some(c) = chars.next() {
+        let is_digit_next = chars.peek().is_some_and(char::is_ascii_digit);
+        let is_sign = matches!(c, '+' | '-') && is_digit_next;
+        let is_camel = before.is_lowercase() && c.is_uppercase();
+        let is_part = c.is_alphanumeric() || is_sign;
+        if (!is_part || is_camel) && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| is_part) {
+            word.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Returns whether a character has no width: a byte order mark, a zero-width space or joiner, a
+/// soft hyphen, or a mark of the direction of writing.
+pub(super) fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Returns the name that a column without one gets.
+pub(super) fn nameless(at: usize) -> String {
+    format!("column {}", at + 1)
 }
 
 /// Returns whether a column has a usual name of the latitude.

@@ -4,6 +4,22 @@ use std::borrow::Cow;
 
 use milepost_decode::Quantity;
 
+/// Columns of a CSV file that hold numbers.
+#[derive(Debug, Default)]
+pub(super) struct NumberColumns {
+    /// Columns of fields: lat, lng, and then the others.
+    pub(super) fields: Vec<usize>,
+    /// Column of driver ids with `.0` after each.
+    pub(super) ids: Option<usize>,
+}
+
+/// Returns a whole number without `.0` after it; returns other values unchanged.
+pub(super) fn without_fraction(value: &str) -> &str {
+    let whole = value.strip_suffix(".0").filter(|whole| !whole.is_empty());
+    let is_number = |whole: &&str| whole.bytes().all(|byte| byte.is_ascii_digit());
+    whole.filter(is_number).unwrap_or(value)
+}
+
 /// The notation of the numbers of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decimals {
@@ -13,29 +29,50 @@ pub(super) enum Decimals {
     Commas,
 }
 
-/// Returns the notation of the numbers of a row: decimal commas if a number has a comma and no
-/// number has a point that may be a decimal point.
+/// Returns the notation of the numbers of a row. `values`: lat, lng, and then the other numbers.
+///
+/// The coordinates decide if they have a comma or a point; otherwise the other numbers do. Numbers
+/// that disagree count as having decimal points, so that those with commas are rejected.
 pub(super) fn decimals<'v>(values: impl Iterator<Item = &'v [u8]>) -> Decimals {
-    let mut decimals = Decimals::Points;
-    for value in values {
-        let value = without_unit(value);
-        let last = value.iter().rposition(|byte| matches!(byte, b'.' | b','));
-        let count = |mark: u8| value.iter().filter(|byte| **byte == mark).count();
-        match (last.map(|at| value[at]), count(b','), count(b'.')) {
-            (Some(b','), 1, points) if points == 0 || is_grouped(value, b'.') => {
-                decimals = Decimals::Commas;
-            }
-            (None, ..) => {}
-            // Groups of thousands: `1.234.567`.
-            (Some(b'.'), 0, 2..) if is_grouped(value, b'.') => {}
-            _ => return Decimals::Points,
+    const COORDINATES: usize = 2;
+    let mut decided = None;
+    for (n, value) in values.enumerate() {
+        if n == COORDINATES && decided.is_some() {
+            break;
+        }
+        match (notation(value), decided) {
+            (None, _) => {}
+            (Some(found), None) => decided = Some(found),
+            (Some(found), Some(before)) if found == before => {}
+            (Some(_), Some(_)) => return Decimals::Points,
         }
     }
-    decimals
+    decided.unwrap_or(Decimals::Points)
+}
+
+/// Returns the notation of a number; `None` if it has no decimal sign, or is not a number.
+fn notation(value: &[u8]) -> Option<Decimals> {
+    let value = without_unit(value);
+    // In `34 m ü. M.` the points belong to words.
+    let is_digit =
+        |at: Option<usize>| at.and_then(|at| value.get(at)).is_some_and(u8::is_ascii_digit);
+    let marks = || {
+        let marks = value.iter().enumerate().filter(|(_, byte)| matches!(byte, b'.' | b','));
+        let in_number =
+            marks.filter(|(at, _)| is_digit(at.checked_sub(1)) || is_digit(Some(at + 1)));
+        in_number.map(|(_, mark)| *mark)
+    };
+    let count = |mark: u8| marks().filter(|known| *known == mark).count();
+    match (marks().next_back()?, count(b','), count(b'.')) {
+        (b',', 1, points) if points == 0 || is_grouped(value, b'.') => Some(Decimals::Commas),
+        // Groups of thousands: `1.234.567`.
+        (b'.', 0, 2..) if is_grouped(value, b'.') => None,
+        _ => Some(Decimals::Points),
+    }
 }
 
 /// Returns a number with a decimal point and without thousands separators; returns other values
-/// unchanged.
+/// unchanged, or with a `?` if they would be read as another number.
 pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     // The common case.
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
@@ -62,6 +99,10 @@ pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     match decimals {
         Decimals::Points if unit.is_empty() => plain,
         Decimals::Points => Cow::Owned(format!("{plain}{unit}")),
+        // Beside decimal commas, `1.234` may be 1,234, so it is not a number.
+        Decimals::Commas if notation(plain.as_bytes()) == Some(Decimals::Points) => {
+            Cow::Owned(format!("{plain}?"))
+        }
         Decimals::Commas => Cow::Owned(plain.replacen(',', ".", 1) + unit),
     }
 }
@@ -121,8 +162,17 @@ mod tests {
             // Thousands or decimals? The value stays unchanged, so the decoder counts it as
             // invalid.
             ("52.5|13.4|1,234", "52.5|13.4|1,234"),
-            ("52,5|13,4|1.234", "52,5|13,4|1.234"),
-            ("52,5|13,4|12.50", "52,5|13,4|12.50"),
+            ("52,5|13,4|1.234", "52.5|13.4|1.234?"),
+            ("52,5|13,4|12.50", "52.5|13.4|12.50?"),
+            ("52,5|13.4|1,5", "52,5|13.4|1,5"),
+            ("52|13|1,5|2.5", "52|13|1,5|2.5"),
+            ("52,5|13|1.5", "52.5|13|1.5?"),
+            // The points of words and empty values are no decimal points.
+            ("52,5|13,4|n.a.", "52.5|13.4|n.a."),
+            ("52,5|13,4|k. A.", "52.5|13.4|k. A."),
+            ("52,5|13,4|34 ü.d.M.", "52.5|13.4|34 ü.d.M."),
+            ("52,5|13,4|.", "52.5|13.4|."),
+            ("52,5|13,4|1.000 ft", "52.5|13.4|1.000?"),
             // A group has three digits.
             ("52.5|13.4|12,34.5", "52.5|13.4|12,34.5"),
             ("52.5 N|13°24' E|1", "52.5 N|13°24' E|1"),

@@ -8,32 +8,17 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::args::{ImportArgs, Kind};
 use super::columns;
 use super::described::describe_fields;
-use super::hemispheres::{LateHemispheres, SignedColumn};
+use super::fields::{fields_by_names, fields_of_columns, pointer_to};
+use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::names::Column;
+use super::numbers::{NumberColumns, without_fraction};
 use super::row_checks::{Meridiems, RowChecks};
-use super::xml::GPX_TIME;
-use super::zones::ZoneCheck;
+use super::zones::{ZoneCheck, is_utc};
 use milepost_config::Config;
 use milepost_decode::attributes::ATTRIBUTES_MAX;
-use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};
+use milepost_decode::formats::{FIELDS, Format, Mapping, shipped};
 use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
-use milepost_decode::{
-    Driver, Keep, Local, PatternZone, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit,
-    Zone,
-};
-
-/// The fields of a fix, each with its JSON pointer in GPX and in GeoJSON; empty if there is none.
-/// `speed` (m/s) and `course` (degrees) are elements of GPX 1.0, and of extensions to GPX 1.1.
-const FIELDS: [(&str, &str, &str); 8] = [
-    ("lat", "/lat", "/geometry/coordinates/1"),
-    ("lng", "/lon", "/geometry/coordinates/0"),
-    ("ts", GPX_TIME, "/properties/ts"),
-    ("speed", "/speed", "/properties/speed"),
-    ("heading", "/course", "/properties/heading"),
-    ("alt", "/ele", "/geometry/coordinates/2"),
-    ("acc", "", "/properties/acc"),
-    ("seq", "", "/properties/seq"),
-];
+use milepost_decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, Zone};
 
 /// The topic filter of a file with one driver: `+` stands for the driver's id. If the file names
 /// the driver of each fix, the topic is `import` instead.
@@ -44,8 +29,8 @@ const TOPIC: &str = "import/+";
 pub(super) struct Plan {
     pub(super) sources: Vec<Source>,
     pub(super) topic: String,
-    /// Indices of the CSV columns that hold numbers.
-    pub(super) numbers: Vec<usize>,
+    /// The CSV columns that hold numbers.
+    pub(super) numbers: NumberColumns,
     /// Checks that each row of a CSV file must pass.
     pub(super) checks: RowChecks,
     /// Description of each field that is read: its name, place and unit.
@@ -110,9 +95,17 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     };
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
-    let (mut read, mut numbers, mut unread) = (Vec::new(), Vec::new(), Vec::new());
-    let mut checks = RowChecks::default();
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    let (mut numbers, mut checks) = (NumberColumns::default(), RowChecks::default());
     let format = match (mapping, kind) {
+        (Some(mapping), Kind::Csv) => {
+            let found = columns_of_mapping(columns, &mapping);
+            let name = format_name.map_or("", String::as_str);
+            let format = FormatSettings::new(name, &mapping);
+            checks = row_checks(file, &found, args, Some(&format))?;
+            numbers.fields = number_columns(&found);
+            Format::Mapped(mapping)
+        }
         (Some(mapping), _) => Format::Mapped(mapping),
         (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => {
             let unit = speed_unit()?;
@@ -127,16 +120,17 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         (None, Kind::Csv) => {
             let (sample, rows) = (file.sample, file.rows);
             let found = columns::find(columns, sample, rows, &args.fields)?;
-            checks = row_checks(file, &found, args)?;
+            checks = row_checks(file, &found, args, None)?;
             let kept: Vec<String> = args.keep.iter().chain(&computed_from).cloned().collect();
-            unread = columns::unread(columns, sample, &found, &kept, &driver_column(&driver));
-            checks.split_degrees = columns::split_degrees(columns, rows, &found);
-            numbers = found
-                .iter()
-                .filter(|(field, _)| !is_text(field))
-                .map(|(_, column)| column.at)
-                .collect();
-            let fields = fields_of_columns(&found, columns, args, speed_unit, &mut read)?;
+            unread = columns::unread(
+                columns,
+                sample,
+                &found,
+                &kept,
+                driver_column(&driver).trim_start_matches('/'),
+            );
+            numbers.fields = number_columns(&found);
+            let fields = fields_of_columns(&found, columns, sample, args, speed_unit, &mut read)?;
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
         (None, _) => {
@@ -145,6 +139,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
     };
+    numbers.ids = column_of_ids(file, &driver);
     let keep = Keep::of_names(&args.keep).map_err(|why| anyhow!("--keep: {why}"))?;
     if let (Kind::Csv, Keep::Named(names)) = (kind, &keep) {
         let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
@@ -163,7 +158,51 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     Ok(Plan { sources: vec![source], topic, numbers, checks, read, unread })
 }
 
-/// Returns the checks of the rows of a CSV file.
+/// Returns the columns that a format of the configuration reads, the coordinates first.
+fn columns_of_mapping(columns: &[String], mapping: &Mapping) -> Vec<(&'static str, Column)> {
+    let fields = mapping.fields();
+    let more = fields.more.as_deref();
+    let hemisphere = |n: usize| more.and_then(|more| more.hemispheres[n].as_ref());
+    let date = more.and_then(|more| more.date.as_ref());
+    let pointers = FIELDS.into_iter().zip(fields.pointers()).chain([
+        ("lat_hemisphere", hemisphere(0)),
+        ("lng_hemisphere", hemisphere(1)),
+        ("date", date),
+    ]);
+    let found = pointers.filter_map(|(field, pointer)| {
+        let pointer = pointer?;
+        let at = columns.iter().position(|name| pointer_to(name) == pointer.as_str())?;
+        Some((field, Column { at, unit: None }))
+    });
+    found.collect()
+}
+
+/// What a format of the configuration states besides the places of its fields.
+struct FormatSettings<'f> {
+    name: &'f str,
+    /// The unit of a coordinate makes numbers without a sign negative.
+    are_negative: [bool; 2],
+    zone: Option<Zone>,
+    pattern: Option<String>,
+}
+
+impl<'f> FormatSettings<'f> {
+    fn new(name: &'f str, mapping: &Mapping) -> Self {
+        let more = mapping.fields().more.as_deref();
+        let local = more.and_then(|more| more.local.as_deref());
+        let are_negative =
+            more.map_or([false; 2], |more| more.degrees.map(|unit| unit != unit.unsigned()));
+        Self {
+            name,
+            are_negative,
+            zone: local.and_then(|local| local.zone.clone()),
+            pattern: local.and_then(|local| local.pattern.clone()),
+        }
+    }
+}
+
+/// Returns the checks of the rows of a CSV file. `format`: the format of the configuration that
+/// says where the fields are.
 ///
 /// # Errors
 /// One of the first rows fails them.
@@ -171,26 +210,63 @@ fn row_checks(
     file: &FileInfo<'_>,
     found: &[(&'static str, Column)],
     args: &ImportArgs,
+    format: Option<&FormatSettings<'_>>,
 ) -> Result<RowChecks> {
     let FileInfo { columns, sample, rows, .. } = *file;
+    let unit_of = |field: &'static str| {
+        let is_negative = |format: &FormatSettings<'_>| {
+            let [lat, lng] = format.are_negative;
+            field == "lat" && lat || field == "lng" && lng
+        };
+        let configured = format.filter(|format| is_negative(format)).map(|_| "-1 deg");
+        args.unit_of(field).or(configured)
+    };
     let places = found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"));
     let signed = places.filter_map(|(field, column)| {
         let texts = (&*columns[column.at], sample.get(column.at).map_or("", String::as_str));
-        SignedColumn::new((field, column.at), texts, (args.unit_of(field), column.unit))
+        SignedColumn::new((field, column.at), texts, (unit_of(field), column.unit))
     });
-    let without_zone = || ZoneCheck::new(columns, found, args.unit_of("ts"));
-    let checks = RowChecks {
+    let pattern = format.and_then(|format| format.pattern.as_deref());
+    let time_unit = args.unit_of("ts").or(pattern);
+    // A format states UTC for files that have UTC, so columns that contradict count.
+    let zone = args.zone.as_ref();
+    let configured_zone = format.and_then(|format| format.zone.as_ref());
+    let other_zone = configured_zone.filter(|zone| !is_utc(zone.name()));
+    let mut checks = RowChecks {
+        format: format.map(|format| format.name.to_owned()),
         split_degrees: Vec::new(),
-        zones: if args.zone.is_none() { without_zone() } else { None },
+        zones: ZoneCheck::new(columns, rows, found, time_unit, zone.or(other_zone)),
         meridiems: Meridiems::new(columns, rows, found),
         signed: signed.collect(),
-        hemispheres: LateHemispheres::new(columns, rows, found),
+        hemispheres: UnreadHemispheres::new(columns, rows, found, [unit_of("lat"), unit_of("lng")]),
     };
     let value = |row: &'_ Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default().into();
-    match rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
-        Some(why) => bail!("{why}"),
-        None => Ok(checks),
+    if let Some(why) = rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
+        bail!("{why}");
     }
+    // Such a row is rejected on its own: in the others, the column may mean something else.
+    checks.split_degrees = columns::split_degrees(columns, rows, found);
+    Ok(checks)
+}
+
+/// Returns the columns of the fields that are numbers, those of lat and lng first.
+fn number_columns(found: &[(&'static str, Column)]) -> Vec<usize> {
+    let numbers = found.iter().filter(|(field, _)| !is_text(field));
+    numbers.map(|(_, column)| column.at).collect()
+}
+
+/// Returns the column of the driver's ids, if all of its first values are whole numbers with `.0`
+/// at the end, as pandas writes them.
+fn column_of_ids(file: &FileInfo<'_>, driver: &Driver) -> Option<usize> {
+    let name = driver_column(driver);
+    let at = file.columns.iter().position(|column| pointer_to(column) == name)?;
+    let mut ids = file.rows.iter().filter_map(|row| row.get(at)).filter(|id| !id.is_empty());
+    let mut is_any = false;
+    let are_whole = ids.all(|id| {
+        is_any = true;
+        without_fraction(id) != id
+    });
+    (are_whole && is_any).then_some(at)
 }
 
 /// Returns whether no argument changes the names or units of GeoJSON's fields.
@@ -224,245 +300,12 @@ fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
     )
 }
 
-/// Returns the column that holds the driver's id; an empty string if there is none.
+/// Returns the pointer of the driver's id; an empty string if there is none.
 fn driver_column(driver: &Driver) -> String {
     match driver {
-        Driver::Payload(pointer) => pointer.as_str().trim_start_matches('/').to_owned(),
+        Driver::Payload(pointer) => pointer.as_str().to_owned(),
         Driver::Topic(_) => String::new(),
     }
-}
-
-/// Returns the JSON pointer to the member of this name.
-fn pointer_to(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
-}
-
-fn pointer(field: &str, at: &str) -> Result<Pointer> {
-    Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
-}
-
-/// Returns the options of the mapping that apply to any kind of file, and the unit of time.
-fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
-    const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
-    if let Some((field, _)) = args.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
-        bail!(
-            "--unit {field}: must be one of {}; for speed and alt give --speed-unit and --alt-unit",
-            KNOWN.join(", ")
-        );
-    }
-    let invalid = |why: String| anyhow!("--unit: {why}");
-    let (mut more, mut unit) =
-        (More { unknown: args.unknown.clone(), ..More::default() }, TimeUnit::BySize);
-    if let Some(lat) = args.unit_of("lat").map(Degrees::new).transpose().map_err(invalid)? {
-        more.degrees = [lat, lat.unsigned()];
-    }
-    if let Some(lng) = args.unit_of("lng").map(Degrees::new).transpose().map_err(invalid)? {
-        more.degrees[1] = lng;
-    }
-    let factor = |field, quantity: Quantity| {
-        args.unit_of(field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(invalid))
-    };
-    (more.heading, more.acc) =
-        (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
-    let mut pattern = None;
-    if let Some(given) = args.unit_of("ts") {
-        if given.contains('%') {
-            if let (Some(PatternZone::Letters(letters)), None) =
-                (Local::zone_of_pattern(given), &args.zone)
-            {
-                bail!(
-                    "--unit ts: {letters} names a zone, but is not read as one: give --zone, such \
-                     as --zone America/New_York"
-                );
-            }
-            (pattern, unit) =
-                (Some(Local::check_pattern(given).map_err(invalid)?), TimeUnit::Pattern);
-        } else {
-            let known = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
-            unit = known.map(|(_, unit)| *unit).ok_or_else(|| {
-                invalid(format!("ts={given}: must be s, ms, us, ns, rfc3339, auto or a pattern"))
-            })?;
-        }
-    }
-    let zone = args.zone.clone().or(default_zone);
-    if zone.is_some() || pattern.is_some() {
-        more.local = Some(Arc::new(Local { zone, pattern }));
-    }
-    Ok((more, unit))
-}
-
-/// Returns the mapping of a CSV file, and appends a description of each field to `read`.
-fn fields_of_columns(
-    found: &[(&'static str, Column)],
-    columns: &[String],
-    args: &ImportArgs,
-    speed_unit: impl Fn() -> Result<f64>,
-    read: &mut Vec<String>,
-) -> Result<Fields> {
-    let (mut more, time_unit) = common_options(args, Some(Zone::utc()))?;
-    let get =
-        |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
-    let at = |field: &str| {
-        get(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose()
-    };
-    let required = |field: &str| {
-        at(field)?.with_context(|| {
-            let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
-            let is_value = |name: &String| name.parse::<f64>().is_ok();
-            if columns.len() == 1 || columns.iter().any(is_value) {
-                let names = names.join(", ");
-                return format!(
-                    "it has no column {field}, only {names}: the first row must name the columns, \
-                     separated by , ; tab or |"
-                );
-            }
-            let near = columns::similar_column(columns, field).map_or_else(
-                || format!("give --field {field}=COLUMN"),
-                |name| format!("give --field {field}='{name}'"),
-            );
-            format!("it has no column {field}, only {}: {near}", names.join(", "))
-        })
-    };
-    more.hemispheres = [at("lat_hemisphere")?, at("lng_hemisphere")?];
-    more.date = at("date")?;
-    for (n, field) in ["lat", "lng"].into_iter().enumerate() {
-        if let (Some(unit), None) =
-            (get(field).and_then(|column| column.unit), args.unit_of(field).or(args.unit_of("lat")))
-        {
-            more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
-        }
-    }
-    let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {
-        let stated = get(field).and_then(|column| column.unit);
-        let stated =
-            stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
-        Ok(given.or(stated))
-    };
-    if args.unit_of("heading").is_none() {
-        more.heading = factor("heading", Quantity::Angle, None)?.unwrap_or(1.0);
-    }
-    if args.unit_of("acc").is_none() {
-        more.acc = factor("acc", Quantity::Length, None)?.unwrap_or(1.0);
-    }
-    let alt_factor = factor("alt", Quantity::Length, args.alt_unit)?.unwrap_or(1.0);
-    let speed = match at("speed")? {
-        Some(pointer) => {
-            let factor =
-                factor("speed", Quantity::Speed, args.speed_unit)?.map_or_else(&speed_unit, Ok)?;
-            Some((pointer, factor))
-        }
-        None => None,
-    };
-    more.unknown.extend(columns::ais_unavailable(found, columns));
-    for (field, column) in found {
-        let name = &columns[column.at];
-        let unit = match *field {
-            "speed" => speed.as_ref().map(|(_, factor)| format!("1 = {factor:.6} m/s")),
-            "alt" => Some(format!("1 = {alt_factor} m")),
-            "ts" if more.local.as_ref().is_some_and(|local| local.zone.is_some()) => {
-                let zone = args.zone.as_ref().map_or("Z", Zone::name);
-                Some(format!("without an offset: {zone}"))
-            }
-            _ => column.unit.map(str::to_owned),
-        };
-        read.push(format!(
-            "{field} = {name}{}",
-            unit.map_or(String::new(), |unit| format!(" ({unit})"))
-        ));
-    }
-    for (slot, value) in &more.unknown {
-        read.push(format!("{} {value} means unknown", milepost_decode::formats::FIELDS[*slot]));
-    }
-    Ok(Fields {
-        points: None,
-        lat: required("lat")?,
-        lng: required("lng")?,
-        ts: Some((required("ts")?, time_unit)),
-        speed,
-        heading: at("heading")?,
-        alt: at("alt")?.map(|pointer| (pointer, alt_factor)),
-        acc: at("acc")?,
-        seq: at("seq")?,
-        driver: None,
-        more: Some(Box::new(more)),
-    })
-}
-
-/// Returns the mapping of a file other than CSV: its kind determines the places of the fields,
-/// unless `--field` overrides them.
-fn fields_by_names(
-    kind: Kind,
-    args: &ImportArgs,
-    speed_unit: impl Fn() -> Result<f64>,
-) -> Result<Fields> {
-    let (mut more, time_unit) = common_options(args, (kind == Kind::Gpx).then(Zone::utc))?;
-    if kind.uses_gpx_names() && more.local.is_none() {
-        more.local = Some(Arc::default());
-    }
-    // TCX and KML files have points without coordinates, for example during a pause.
-    more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
-    let known = FIELDS.map(|(field, ..)| field);
-    let hemisphere_fields = ["lat_hemisphere", "lng_hemisphere"];
-    if let Some((field, _)) = args
-        .fields
-        .iter()
-        .find(|(field, _)| !known.contains(&&**field) && !hemisphere_fields.contains(&&**field))
-    {
-        let all = [&known[..], &hemisphere_fields[..]].concat();
-        bail!("--field {field}: must be one of {}", all.join(", "));
-    }
-    let given =
-        |field: &str| args.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at);
-    let to = |field: &str, at: &str| {
-        let at = if at.starts_with('/') { at.to_owned() } else { pointer_to(at) };
-        pointer(field, &at)
-    };
-    let mut at = |field: &'static str| -> Result<Option<Pointer>> {
-        let (_, gpx, geojson) =
-            *FIELDS.iter().find(|(known, ..)| *known == field).expect("FIELDS has every field");
-        let usual = match (field, kind) {
-            ("acc", Kind::Timeline) => "/accuracy",
-            _ if kind.uses_gpx_names() => gpx,
-            _ => geojson,
-        };
-        let Some(name) = given(field) else {
-            return if usual.is_empty() { Ok(None) } else { to(field, usual).map(Some) };
-        };
-        if let (Some((date, time)), "ts") = (name.split_once('+'), field) {
-            more.date = Some(to("ts", date)?);
-            return to("ts", time).map(Some);
-        }
-        to(field, name).map(Some)
-    };
-    let [lat, lng, ts, speed, heading, alt, acc, seq] = [
-        at("lat")?,
-        at("lng")?,
-        at("ts")?,
-        at("speed")?,
-        at("heading")?,
-        at("alt")?,
-        at("acc")?,
-        at("seq")?,
-    ];
-    for (n, field) in hemisphere_fields.into_iter().enumerate() {
-        more.hemispheres[n] = given(field).map(|at| to(field, at)).transpose()?;
-    }
-    if more.date.is_some() && more.local.is_none() {
-        more.local = Some(Arc::default());
-    }
-    Ok(Fields {
-        points: None,
-        lat: lat.context("lat")?,
-        lng: lng.context("lng")?,
-        ts: ts.map(|pointer| (pointer, time_unit)),
-        speed: speed.map(|pointer| speed_unit().map(|factor| (pointer, factor))).transpose()?,
-        heading,
-        alt: alt.map(|pointer| (pointer, args.alt_unit.unwrap_or(1.0))),
-        acc,
-        seq,
-        driver: None,
-        more: Some(Box::new(more)),
-    })
 }
 
 /// Returns the place of the driver's id, the filter of the source, and the topic.
@@ -521,7 +364,7 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
         configured.iter().any(|source| source.takes(&topic)),
         "no configured source matches the topic {topic}, which names the driver: give --driver"
     );
-    let (numbers, checks) = (Vec::new(), RowChecks::default());
+    let (numbers, checks) = (NumberColumns::default(), RowChecks::default());
     let (read, unread) = (Vec::new(), Vec::new());
     Ok(Plan { sources: configured.to_vec(), topic, numbers, checks, read, unread })
 }

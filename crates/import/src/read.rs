@@ -8,8 +8,8 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::names::is_latitude;
-use super::numbers::{Decimals, decimals, number};
+use super::names::{is_invisible, is_latitude, nameless};
+use super::numbers::{Decimals, NumberColumns, decimals, number, without_fraction};
 use super::record::Record;
 use super::row_checks::RowChecks;
 use super::text::windows_1252;
@@ -96,12 +96,25 @@ impl<R: BufRead> Table<R> {
         let separator = given.unwrap_or_else(counted);
         let mut row = Row::default();
         row.add(head.as_bytes(), separator);
-        ensure!(!row.is_open, "a quote in the first row is never closed");
-        let columns =
-            row.values().map(|name| String::from_utf8_lossy(name).trim_matches(' ').to_owned());
+        // A name in quotes may have several lines.
+        let first_number = number;
+        while row.is_open
+            && number - first_number < ROW_LINES_MAX as u64
+            && lines::next_line(&mut input, &mut line)?.is_some_and(|length| length == line.len())
+        {
+            number += 1;
+            let text = str::from_utf8(&line).map_or_else(|_| windows_1252(&line), str::to_owned);
+            row.text.push(b' ');
+            row.add(text.as_bytes(), separator);
+        }
+        let is_closed = !row.is_open && (number == first_number || !row.is_ragged);
+        ensure!(is_closed, "a quote in the first row is never closed");
+        let columns = row
+            .values()
+            .map(|name| String::from_utf8_lossy(name).replace(is_invisible, "").trim().to_owned());
         let mut columns: Vec<String> = columns.collect();
         for (n, name) in columns.iter_mut().enumerate().filter(|(_, name)| name.is_empty()) {
-            *name = format!("column {}", n + 1);
+            *name = nameless(n);
         }
         Ok(Self {
             input,
@@ -134,12 +147,12 @@ impl<R: BufRead> Table<R> {
         rows
     }
 
-    /// Emits each row as JSON. `numbers`: the columns of numbers, in which a comma may be a decimal
-    /// comma. A row that cannot be parsed or fails the checks is emitted unchanged, which is not
+    /// Emits each row as JSON, without invisible characters. `numbers`: the columns of numbers, in
+    /// which a comma may be a decimal comma. A row that cannot be parsed or fails the checks is emitted unchanged, which is not
     /// JSON; `fault` then holds the error message.
     pub(super) fn each(
         &mut self,
-        numbers: &[usize],
+        numbers: &NumberColumns,
         checks: &RowChecks,
         fault: &RefCell<Cow<'static, str>>,
         emit: Emit<'_>,
@@ -177,22 +190,26 @@ impl<R: BufRead> Table<R> {
             }
             let is_utf8 = str::from_utf8(&row.text).is_ok();
             self.windows_1252 += u64::from(!is_utf8);
+            let is_ascii = row.text.is_ascii();
             let decimals = if row.text.contains(&b',') {
-                decimals(numbers.iter().filter_map(|n| row.values().nth(*n)))
+                decimals(numbers.fields.iter().filter_map(|n| row.values().nth(*n)))
             } else {
                 Decimals::Points
             };
             record.clear();
             for (n, (name, value)) in self.columns.iter().zip(row.values()).enumerate() {
-                match str::from_utf8(value) {
-                    Ok(value) if numbers.contains(&n) => {
-                        record.put(name, &number(value.trim(), decimals));
-                    }
-                    Ok(value) => record.put(name, value.trim()),
-                    Err(_) if numbers.contains(&n) => {
-                        record.put(name, &number(windows_1252(value).trim(), decimals));
-                    }
-                    Err(_) => record.put(name, windows_1252(value).trim()),
+                let mut value = str::from_utf8(value)
+                    .map_or_else(|_| windows_1252(value).into(), Cow::Borrowed);
+                if !is_ascii && value.contains(is_invisible) {
+                    value = value.replace(is_invisible, "").into();
+                }
+                let value = value.trim();
+                if numbers.fields.contains(&n) {
+                    record.put(name, &number(value, decimals));
+                } else if numbers.ids == Some(n) {
+                    record.put(name, without_fraction(value));
+                } else {
+                    record.put(name, value);
                 }
             }
             let payload = record.finish();
@@ -377,9 +394,10 @@ mod tests {
         let table = |file: &[u8]| {
             let mut table = Table::open(file).unwrap();
             let columns = table.columns.clone();
+            let first = NumberColumns { fields: vec![0], ids: None };
             (
                 columns,
-                all(|emit| table.each(&[0], &RowChecks::default(), &RefCell::default(), emit)).0,
+                all(|emit| table.each(&first, &RowChecks::default(), &RefCell::default(), emit)).0,
             )
         };
         let (columns, rows) =
@@ -425,7 +443,15 @@ mod tests {
     fn unclosed_quote_costs_one_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
-            all(|emit| table.each(&[], &RowChecks::default(), &RefCell::default(), emit)).0
+            all(|emit| {
+                table.each(
+                    &NumberColumns::default(),
+                    &RowChecks::default(),
+                    &RefCell::default(),
+                    emit,
+                )
+            })
+            .0
         };
         let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
         for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)]

@@ -6,28 +6,30 @@
 
 use std::borrow::Cow;
 
-use super::hemispheres::{LateHemispheres, SignedColumn};
-use super::names::Column;
+use super::hemispheres::{SignedColumn, UnreadHemispheres};
+use super::names::{Column, normalised};
 use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 
-const SEPARATE_MINUTES: &str = "its minutes or seconds are in a separate column, which is not read: \
-                             join them with the degrees in one column, such as 52°30'36\"";
+const SEPARATE_MINUTES: &str = "its minutes, seconds or fraction are in a separate column, which is not \
+                             read: join them with the degrees in one column, such as 52°30'36\"";
 
 /// The checks of the rows of a file.
 #[derive(Debug, Default)]
 pub(super) struct RowChecks {
+    /// Name of the format of the configuration that says where the fields are.
+    pub(super) format: Option<String>,
     /// Pairs of columns: one with degrees, one with their minutes or seconds.
     pub(super) split_degrees: Vec<(usize, usize)>,
     pub(super) zones: Option<ZoneCheck>,
     pub(super) meridiems: Option<Meridiems>,
     pub(super) signed: Vec<SignedColumn>,
-    pub(super) hemispheres: Option<LateHemispheres>,
+    pub(super) hemispheres: Option<UnreadHemispheres>,
 }
 
 impl RowChecks {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { split_degrees, zones, meridiems, signed, hemispheres } = self;
+        let Self { format: _, split_degrees, zones, meridiems, signed, hemispheres } = self;
         split_degrees.is_empty()
             && signed.is_empty()
             && (zones.is_none() && meridiems.is_none() && hemispheres.is_none())
@@ -47,15 +49,56 @@ impl RowChecks {
         let meridiem = || self.meridiems.as_ref()?.fault(&value);
         let hemisphere = || self.hemispheres.as_ref()?.fault(&value);
         let sign = || self.signed.iter().find_map(|column| column.fault(&value));
-        zone().or_else(meridiem).or_else(sign).or_else(hemisphere).map(Cow::from)
+        let why = zone().or_else(meridiem).or_else(sign).or_else(hemisphere)?;
+        Some(self.format.as_ref().map_or(why.clone(), |name| in_format(&why, name)).into())
     }
+}
+
+/// Names the settings of a format instead of the options, which do not apply to a format.
+fn in_format(why: &str, name: &str) -> String {
+    why.replace("give --field ", &format!("in [formats.{name}] set "))
+        .replace("_hemisphere='", "_hemisphere='/")
+        .replace("give --unit lat=", &format!("in [formats.{name}] set lat_unit="))
+        .replace("give --unit lng=", &format!("in [formats.{name}] set lat_unit, and lng_unit="))
+        .replace("or --unit", "or give --unit")
 }
 
 /// Columns whose values may be AM or PM.
 #[derive(Debug)]
 pub(super) struct Meridiems {
     ts: usize,
-    candidates: Vec<(usize, String)>,
+    candidates: Vec<Meridiem>,
+}
+
+/// A column whose values may be AM or PM.
+#[derive(Debug)]
+struct Meridiem {
+    at: usize,
+    name: String,
+    /// The column's name says that it holds AM and PM, so `A` and `P` stand for them.
+    may_be_letter: bool,
+}
+
+impl Meridiem {
+    /// Returns whether a value is PM; `None` if it is neither AM nor PM.
+    fn is_pm(&self, value: &str) -> Option<bool> {
+        // A single `A` under another name is no AM: it is the status of NMEA's RMC.
+        let is_one_of = |words: &[&str]| {
+            let mut words = words.iter().filter(|word| word.len() > 1 || self.may_be_letter);
+            words.any(|word| value.eq_ignore_ascii_case(word))
+        };
+        if is_one_of(&["am", "a.m.", "a"]) {
+            return Some(false);
+        }
+        is_one_of(&["pm", "p.m.", "p"]).then_some(true)
+    }
+}
+
+/// Returns whether the name of a column says that it holds AM and PM.
+fn is_meridiem(name: &str) -> bool {
+    let name = normalised(name);
+    let is_part = ["ampm", "meridi"].iter().any(|part| name.contains(part));
+    is_part || ["am", "pm", "ap", "m"].contains(&&*name)
 }
 
 impl Meridiems {
@@ -65,44 +108,36 @@ impl Meridiems {
         found: &[(&'static str, Column)],
     ) -> Option<Self> {
         let (_, ts) = found.iter().find(|(field, _)| *field == "ts")?;
-        let is_candidate = |at: &usize| {
-            let mut values = rows.iter().filter_map(|row| Some(row.get(*at)?.trim()));
-            found.iter().all(|(_, column)| column.at != *at)
-                && values.all(|value| value.is_empty() || is_pm(value).is_some())
-        };
-        let candidates: Vec<_> =
-            (0..columns.len()).filter(is_candidate).map(|at| (at, columns[at].clone())).collect();
+        let candidates = columns.iter().enumerate().filter_map(|(at, name)| {
+            let mut values = rows.iter().filter_map(|row| Some(row.get(at)?.trim()));
+            let column = Meridiem { at, name: name.clone(), may_be_letter: is_meridiem(name) };
+            let is_unread = found.iter().all(|(_, column)| column.at != at);
+            let has_no_others =
+                is_unread && values.all(|value| value.is_empty() || column.is_pm(value).is_some());
+            has_no_others.then_some(column)
+        });
+        let candidates: Vec<_> = candidates.collect();
         (!candidates.is_empty()).then_some(Self { ts: ts.at, candidates })
     }
 
     /// Returns an error message if the hour of a row would be another one with AM or PM. The hours
     /// of a 24-hour clock would not change.
     fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
-        let (at, name, is_pm) = self
-            .candidates
-            .iter()
-            .find_map(|(at, name)| Some((*at, name, is_pm(value(*at).trim())?)))?;
+        let stated = |column: &'_ Meridiem| column.is_pm(value(column.at).trim());
+        let (column, is_pm) =
+            self.candidates.iter().find_map(|column| Some((column, stated(column)?)))?;
         let time = value(self.ts);
         let hour = hour(time.trim())?;
         let contradicts = if is_pm { (1..12).contains(&hour) } else { hour == 12 };
         contradicts.then(|| {
             format!(
-                "its column {name}, which is not read, says {}: join it with the time in one \
+                "its column {}, which is not read, says {}: join it with the time in one \
                  column, such as 9:00:00 PM",
-                value(at).trim()
+                column.name,
+                value(column.at).trim()
             )
         })
     }
-}
-
-/// Returns whether a value is PM; `None` if it is neither AM nor PM.
-fn is_pm(value: &str) -> Option<bool> {
-    // A single `A` is no AM: it is the status of NMEA's RMC.
-    let is_one_of = |words: [&str; 2]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
-    if is_one_of(["am", "a.m."]) {
-        return Some(false);
-    }
-    is_one_of(["pm", "p.m."]).then_some(true)
 }
 
 /// Returns the hour of a time that has no AM or PM of its own.

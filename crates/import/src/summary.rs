@@ -38,6 +38,8 @@ pub(super) struct FileSummary {
     impossible: u64,
     /// Number of pairs of consecutive fixes that have the same time and are far apart.
     same_time: u64,
+    /// Number of times that are about 12 hours before that of the previous fix.
+    half_days_back: u64,
     /// Number of fixes whose degrees have a fraction.
     with_fraction: u64,
     /// Metres between consecutive fixes while moving.
@@ -48,6 +50,8 @@ pub(super) struct FileSummary {
     last: Option<(DriverId, Timestamp, f64, f64)>,
     /// Rows that are not UTF-8.
     windows_1252_rows: u64,
+    /// `--resume` skipped fixes of the file.
+    is_resumed: bool,
     is_logged: bool,
     /// The first fix, as `milepost decode` shows it.
     example: Option<serde_json::Value>,
@@ -69,8 +73,9 @@ impl FileSummary {
         self.windows_1252_rows = rows;
     }
 
-    pub(super) fn set_payloads(&mut self, payloads: u64) {
-        self.payloads = payloads;
+    /// Sets the number of payloads that were read, and how many of them `--resume` skipped.
+    pub(super) fn set_payloads(&mut self, payloads: u64, skipped: u64) {
+        (self.payloads, self.is_resumed) = (payloads, skipped > 0);
     }
 
     /// Returns the detail of a reject with the place of the fix, `FILE:LINE`.
@@ -121,7 +126,9 @@ impl FileSummary {
         if let Some((driver, ts, before_lat, before_lng)) = self.last
             && driver == fix.driver_id
         {
-            let seconds = (fix.ts.unix_ms() - ts.unix_ms()).abs() as f64 / 1e3;
+            let elapsed = fix.ts.unix_ms() - ts.unix_ms();
+            self.half_days_back += u64::from((-43_200_000..-42_000_000).contains(&elapsed));
+            let seconds = elapsed.abs() as f64 / 1e3;
             let metres = metres_between([before_lat, before_lng], [lat, lng]);
             self.same_time += u64::from(seconds == 0.0 && metres > SAME_TIME_METRES);
             // Within less than a second, a receiver's noise would look like a speed.
@@ -143,6 +150,12 @@ impl FileSummary {
         if self.payloads == 0 {
             warnings.push("no fix was found in the file".to_owned());
         }
+        if self.payloads > 0 && self.positions == 0 && self.rejects == 0 && !self.is_resumed {
+            warnings.push(format!(
+                "none of the {} objects in the file has a fix: are its places in another structure?",
+                self.payloads
+            ));
+        }
         if self.impossible > 0 {
             let (count, kmh) = (self.impossible, self.highest_mps * 3.6);
             warnings.push(format!(
@@ -154,6 +167,13 @@ impl FileSummary {
                 "{} pairs of consecutive fixes have the same time, but are more than 1 km apart: did \
                  a spreadsheet round the times, or are there several drivers?",
                 self.same_time
+            ));
+        }
+        if self.half_days_back > 0 {
+            warnings.push(format!(
+                "{} times are about 12 hours before the one in the row above: have the times lost \
+                 AM and PM?",
+                self.half_days_back
             ));
         }
         if self.positions > 1 && self.with_fraction == 0 {

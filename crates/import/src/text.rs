@@ -44,6 +44,17 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     if head.starts_with(&[0xd0, 0xcf, 0x11, 0xe0]) {
         bail!("it is a spreadsheet: save it as CSV, and import that");
     }
+    let documents = [
+        (&b"PAR1"[..], "a Parquet file"),
+        (b"ARROW1", "an Arrow file"),
+        (b"\x89HDF", "an HDF5 file"),
+        (b"Obj\x01", "an Avro file"),
+        (b"%PDF", "a PDF document"),
+        (b"{\\rtf", "a document of a word processor"),
+    ];
+    if let Some((_, kind)) = documents.iter().find(|(magic, _)| head.starts_with(magic)) {
+        bail!("it is {kind}, which is not read: export it as CSV, and import that");
+    }
     if head.starts_with(b"SQLite format 3") {
         bail!("it is a database: export a table of it as CSV, and import that");
     }
@@ -60,7 +71,7 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
 
 /// Returns the name of the root element of an XML text: the first element after declarations and
 /// comments.
-fn root(text: &str) -> Option<&str> {
+pub(super) fn root(text: &str) -> Option<&str> {
     let mut rest = text.strip_prefix('<')?;
     loop {
         let end = match rest {
@@ -71,6 +82,20 @@ fn root(text: &str) -> Option<&str> {
         };
         rest = rest.split_once(end)?.1.split_once('<')?.1;
     }
+}
+
+/// Checks that a file of rows is not JSON, which would be read as the names of its columns.
+///
+/// # Errors
+/// The file begins with an object, or with an array of objects.
+pub(super) fn refuse_json(head: &[u8]) -> Result<()> {
+    let text = head_text(head);
+    // `[lat],[lon]` are names of columns.
+    let inner = text.strip_prefix('[').unwrap_or(&text).trim_start();
+    if inner.starts_with('{') {
+        bail!("it is JSON, not CSV: give --format geojson, geojsonl or timeline");
+    }
+    Ok(())
 }
 
 /// Returns the first 4,096 bytes as a string, without a byte order mark and leading white space.
@@ -199,12 +224,20 @@ mod tests {
             (b"\xd0\xcf\x11\xe0\xa1\xb1", "save it as CSV"),
             (b"SQLite format 3\0", "database"),
             (b"<!DOCTYPE html>", "web page"),
+            (b"PAR1\x15", "it is a Parquet file, which is not read: export it as CSV"),
+            (b"%PDF-1.7", "a PDF document"),
         ] {
             let why = refuse_foreign(head, "x.gpx").unwrap_err().to_string();
             assert!(why.contains(message), "{why}");
         }
         for head in [&b"<gpx>"[..], b"lat,lon\n", b"{\"type\":\"FeatureCollection\"", b""] {
             assert!(refuse_foreign(head, "x").is_ok());
+        }
+        for json in [&b"{\"lat\":1}"[..], b"[\n {\"lat\":1}"] {
+            assert!(refuse_json(json).is_err());
+        }
+        for csv in [&b"lat,lon\n"[..], b"[lat],[lon]\n", b""] {
+            assert!(refuse_json(csv).is_ok());
         }
     }
 }

@@ -20,6 +20,41 @@ pub(super) fn is_time_of_day(value: &str) -> bool {
     matches!((digits, after), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
 }
 
+/// Returns whether a value is a time of day as `hhmmss`, with or without a fraction.
+pub(super) fn is_clock_in_digits(value: &str) -> bool {
+    let part = |at: usize, end: u8| {
+        let digits = value.get(at..at + 2).and_then(|digits| digits.parse::<u8>().ok());
+        digits.is_some_and(|number| number < end)
+    };
+    is_time_of_day(value) && !value.contains(':') && part(0, 24) && part(2, 60) && part(4, 61)
+}
+
+/// Returns whether two times differ by less than ten minutes in their times of day, so that both
+/// are those of one zone.
+pub(super) fn is_same_clock(one: &str, other: &str) -> bool {
+    const DAY: u32 = 86_400;
+    let seconds = seconds_of_day(one).zip(seconds_of_day(other));
+    seconds.is_some_and(|(one, other)| {
+        let apart = one.abs_diff(other);
+        apart.min(DAY - apart) < 600
+    })
+}
+
+/// Returns the time of day of a time such as `2026-01-31 08:00:00` or `080000`, in seconds.
+fn seconds_of_day(value: &str) -> Option<u32> {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let (hour, minute, second) = match value.split_once(':') {
+        Some((before, after)) => {
+            let hour = before.rsplit(|c: char| !c.is_ascii_digit()).next()?;
+            (hour, after.get(..2)?, after.get(3..5).unwrap_or("0"))
+        }
+        None if is_clock_in_digits(value) => (&value[..2], &value[2..4], &value[4..6]),
+        None => return None,
+    };
+    let seconds = number(hour)? * 3_600 + number(minute)? * 60 + number(second).unwrap_or(0);
+    Some(seconds).filter(|seconds| *seconds < 86_400)
+}
+
 /// Returns whether a value is one instant: Unix time in seconds, milliseconds, microseconds or
 /// nanoseconds, or a time with its zone.
 pub(super) fn is_instant(time: &str) -> bool {
@@ -30,7 +65,7 @@ pub(super) fn is_instant(time: &str) -> bool {
 }
 
 /// Returns whether a time ends in Z, UTC, GMT, an offset or a zone in brackets.
-fn has_offset(time: &str) -> bool {
+pub(super) fn has_offset(time: &str) -> bool {
     let time = time.to_ascii_lowercase();
     let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
     ["z", "utc", "gmt", "]"].iter().any(|zone| time.ends_with(zone))

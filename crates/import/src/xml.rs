@@ -137,10 +137,10 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
     let Dialect { name: file_kind, root, point, plan, names, has_values } = *dialect;
     let mut xml = reader(input, file_kind)?;
     let (mut tracks, mut unread_points) = (0_u64, [0_u64; 2]);
-    // Names of the open elements of a point, for values that get the name of their parent.
-    let (mut open, mut is_planned) = (Vec::<String>::new(), false);
+    // The open elements of a point, each with its attribute of a unit.
+    let (mut open, mut is_planned) = (Vec::<(String, Option<String>)>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
-    let mut extensions: Vec<(String, String)> = Vec::new();
+    let mut extensions = Extensions::default();
     // Number of open elements, now and when the current point began, including the point.
     let (mut depth, mut point_depth) = (0, None);
     // Line of the open point.
@@ -168,7 +168,7 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
             Event::Start(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
                 line = xml.get_ref().line;
-                extensions.clear();
+                extensions = Extensions::default();
                 open.clear();
                 point_depth = Some(depth);
             }
@@ -181,24 +181,25 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
             {
                 // Elements of the point without an end tag end here.
                 depth = point_depth.take().unwrap_or(depth) - 1;
-                for (name, value) in extensions.drain(..) {
-                    if !record.has(&name) {
-                        record.put(&name, &value);
-                    }
-                }
+                extensions.add_to(&mut record);
                 finish(&mut record, line, emit)?;
             }
             Event::End(element) if point_depth.is_some() => {
                 let (name, is_own) = (element.local_name(), point_depth == Some(depth));
+                let mut unit = None;
                 // Elements without an end tag end with the one around them.
-                if let Some(at) = open.iter().rposition(|known| known == name.as_ref()) {
-                    open.truncate(at);
+                if let Some(at) = open.iter().rposition(|(known, _)| known == name.as_ref()) {
+                    unit = open.drain(at..).next().and_then(|(_, unit)| unit);
                 }
-                let parent = open.last().filter(|_| name.as_ref() == "Value");
-                let name = parent.map_or(name.as_ref(), String::as_str);
+                let parent = open.last().map_or("", |(parent, _)| parent);
+                let is_value = has_values && name.as_ref() == "Value" && !parent.is_empty();
+                let name = if is_value { parent } else { name.as_ref() };
                 let known = names.iter().find(|(known, _)| *known == name);
                 let name = known.map_or(name, |(_, name)| *name);
-                let value = text.trim().to_owned();
+                let mut value = text.trim().to_owned();
+                if let Some(unit) = unit {
+                    value = format!("{value} {unit}").trim().to_owned();
+                }
                 if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
                     // Neither value is known to be right, so emit one that the decoder rejects.
                     if !record.has_value(name, &value) {
@@ -206,8 +207,8 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
                     }
                 } else if is_own {
                     record.put(name, &value);
-                } else if !value.is_empty() {
-                    extensions.push((name.to_owned(), value));
+                } else {
+                    extensions.push(extension_in(&open), name, value);
                 }
                 text.clear();
             }
@@ -218,8 +219,13 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
             Event::Start(element) => {
                 is_ended = false;
                 text.clear();
-                if has_values && point_depth.is_some() {
-                    open.push(element.local_name().as_ref().to_owned());
+                // The point's own elements need no parent, unless they may have a unit.
+                let name = element.local_name();
+                let name = name.as_ref();
+                let has_inner = has_values || !open.is_empty() || is_extensions(name);
+                let is_field = Extensions::FIELDS.contains(&name);
+                if point_depth.is_some() && (has_inner || is_field) {
+                    open.push((name.to_owned(), is_field.then(|| unit_of(&element)).flatten()));
                 }
             }
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
@@ -255,6 +261,88 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
         "it has no track: {routes} points of routes and {waypoints} waypoints are not read"
     );
     Ok(())
+}
+
+/// Values of a point's extensions.
+#[derive(Default)]
+struct Extensions {
+    /// At most one value for each of [`Self::FIELDS`].
+    fields: Vec<(&'static str, String)>,
+    others: Vec<(String, String)>,
+}
+
+impl Extensions {
+    /// Names of fields that may be in extensions, and that extensions use for other things, too.
+    const FIELDS: [&str; 3] = ["speed", "course", "ele"];
+    /// Adds the value of an element. `other`: the element around it, if that is not the point or its
+    /// extensions: `wind` has a speed of its own.
+    fn push(&mut self, other: Option<&str>, name: &str, value: String) {
+        if value.is_empty() {
+            return;
+        }
+        let Some(field) = Self::FIELDS.into_iter().find(|field| *field == name) else {
+            return self.others.push((name.to_owned(), value));
+        };
+        if let Some(other) = other {
+            return self.others.push((format!("{other} {name}"), value));
+        }
+        match self.fields.iter_mut().find(|(known, _)| *known == field) {
+            None => self.fields.push((field, value)),
+            Some((_, before)) if before.contains(ANOTHER) || are_near(before, &value) => {}
+            // The speeds of a receiver and of an engine may have the same name. The decoder does
+            // not read the two as one number.
+            Some((_, before)) => before.extend([ANOTHER, &value]),
+        }
+    }
+
+    /// Moves the values to the record of the point, whose own elements override them.
+    fn add_to(&mut self, record: &mut Record) {
+        for (name, value) in self.fields.drain(..) {
+            if !record.has(name) {
+                record.put(name, &value);
+            }
+        }
+        for (name, value) in self.others.drain(..) {
+            if !record.has(&name) {
+                record.put(&name, &value);
+            }
+        }
+    }
+}
+
+/// Text between two values of one field, neither of which is known to be right.
+const ANOTHER: &str = ", and another one: ";
+
+/// Returns whether an element holds extensions, in GPX or TCX.
+fn is_extensions(name: &str) -> bool {
+    name.eq_ignore_ascii_case("extensions")
+}
+
+/// Returns the innermost open element, if it is one of an extension whose values are not the
+/// point's. The elements of a description in HTML are not.
+fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
+    let begin = open.iter().rposition(|(name, _)| is_extensions(name))? + 1;
+    let (inner, _) = open[begin..].last()?;
+    // Garmin's `TrackPointExtension`, and `TPX` in TCX.
+    let is_of_point = inner == "TPX" || inner.to_ascii_lowercase().contains("trackpoint");
+    (!is_of_point).then_some(inner.as_str())
+}
+
+/// Returns whether two values are equal, or numbers that differ by less than 0.5 or a tenth.
+fn are_near(a: &str, b: &str) -> bool {
+    let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
+    let is_near = |(a, b): (f64, f64)| (a - b).abs() <= (a.abs() * 0.1).max(0.5);
+    a == b || numbers.is_some_and(is_near)
+}
+
+/// Returns the unit that an attribute of an element states, such as `<speed unit="km/h">`.
+fn unit_of(element: &BytesStart<'_>) -> Option<String> {
+    let mut attributes = element.attributes().flatten();
+    let unit = attributes.find(|attribute| {
+        ["unit", "units", "uom"].contains(&attribute.key.local_name().as_ref())
+    })?;
+    let value = unit.normalized_value(XmlVersion::Implicit1_0).ok()?;
+    Some(value.trim().to_owned())
 }
 
 /// Returns the character of a reference such as `&amp;` or `&#58;`; `None` for a reference that the
@@ -312,6 +400,26 @@ mod tests {
             points,
             [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]
         );
+    }
+
+    #[test]
+    fn speed_of_another_extension_is_not_that_of_the_point() {
+        for (inner, expected) in [
+            ("<x:TrackPointExtension><speed>4</speed></x:TrackPointExtension>", r#""speed":"4""#),
+            ("<wind><speed>12</speed></wind><speed>4</speed>", r#""speed":"4","wind speed":"12""#),
+            ("<wind><speed>12</speed></wind>", r#""wind speed":"12""#),
+            ("<obd:speed>0</obd:speed><speed>10</speed>", r#""speed":"0, and another one: 10""#),
+            ("<a:speed>10.1</a:speed><speed>10</speed>", r#""speed":"10.1""#),
+            (r#"<speed unit="km/h">36</speed>"#, r#""speed":"36 km/h""#),
+            (r#"<hr unit="bpm">80</hr>"#, r#""hr":"80""#),
+        ] {
+            let file = format!(
+                "<gpx><trkpt lat='1' lon='2'><extensions>{inner}</extensions></trkpt></gpx>"
+            );
+            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+            let expected = format!(r#"{{"lat":"1","lon":"2",{expected}}}"#);
+            assert_eq!((&*points, &*end), (&[expected][..], ""));
+        }
     }
 
     #[test]

@@ -3,31 +3,61 @@
 
 use std::borrow::Cow;
 
-use super::names::{Column, normalised};
-use super::values::is_instant;
-use milepost_decode::{Local, PatternZone};
+use jiff::tz::TimeZone;
+
+use super::names::{Column, normalised, words};
+use super::values::{has_offset, is_instant};
+use milepost_decode::{Local, PatternZone, Zone};
 
 /// The check of a file whose columns state a zone.
 #[derive(Debug)]
 pub(super) struct ZoneCheck {
     ts: usize,
+    /// Zone of times that do not state one, if `--zone` or the format names it.
+    zone: Option<Zone>,
     /// Name of a column of times or dates that states a zone.
     local: Option<String>,
     /// Columns that hold zones.
-    zones: Vec<(usize, String)>,
+    zones: Vec<ZoneColumn>,
     /// The times are parsed by a pattern that does not state their offset.
     has_pattern: bool,
+    /// A time with an offset other than that of UTC.
+    shifted: Option<String>,
+}
+
+/// A column that holds zones.
+#[derive(Debug)]
+struct ZoneColumn {
+    at: usize,
+    name: String,
+    evidence: Evidence,
+}
+
+/// The reason why a column counts as one of zones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Evidence {
+    /// The name says so.
+    Name,
+    /// The name may mean something else, so a value must look like a zone.
+    Value,
+    /// Like `Value`, but the value may also be a number of hours, minutes or seconds.
+    ValueOrNumber,
+    /// The name is that of a flag of daylight saving time.
+    Flag,
 }
 
 impl ZoneCheck {
-    /// Returns `None` if the file needs no check. `unit`: the value of `--unit ts=…`.
+    /// Returns `None` if the file needs no check. `unit`: the value of `--unit ts=…`; `zone`: the
+    /// zone of times that do not state one.
     pub(super) fn new(
         columns: &[String],
+        rows: &[Vec<String>],
         found: &[(&'static str, Column)],
         unit: Option<&str>,
+        zone: Option<&Zone>,
     ) -> Option<Self> {
         let has_pattern = unit.is_some_and(|unit| unit.contains('%'));
-        let is_instant = match unit {
+        let is_known = match unit {
             Some(pattern) if has_pattern => {
                 Local::zone_of_pattern(pattern) == Some(PatternZone::Known)
             }
@@ -36,19 +66,28 @@ impl ZoneCheck {
         };
         let (_, ts) = found.iter().find(|(field, _)| *field == "ts")?;
         let time_columns = || found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
-        let names = time_columns().map(|(_, column)| &columns[column.at]);
-        let local = names.into_iter().find(|name| is_local_time(name)).cloned();
-        let is_zone = |(at, name): &(usize, &String)| {
-            time_columns().all(|(_, column)| column.at != *at) && is_zone(name)
-        };
-        let zones: Vec<_> = columns
-            .iter()
-            .enumerate()
-            .filter(is_zone)
-            .map(|(at, name)| (at, name.clone()))
+        let local = time_columns().find_map(|(_, column)| {
+            let name = &columns[column.at];
+            // A row of units may name the zone.
+            let unit = rows.first().and_then(|row| row.get(column.at)).filter(|unit| is_unit(unit));
+            let unit = unit.filter(|unit| is_local_time(unit));
+            let from_unit = || unit.map(|unit| format!("{name} ({unit})"));
+            if is_local_time(name) { Some(name.clone()) } else { from_unit() }
+        });
+        let is_time = |at: usize| time_columns().any(|(_, column)| column.at == at);
+        let other_columns = columns.iter().enumerate().filter(|(at, _)| !is_time(*at));
+        let zones: Vec<_> = other_columns
+            .filter_map(|(at, name)| {
+                let evidence = evidence(name, at, rows)?;
+                Some(ZoneColumn { at, name: name.clone(), evidence })
+            })
             .collect();
-        let is_needed = !is_instant && (local.is_some() || !zones.is_empty());
-        is_needed.then_some(Self { ts: ts.at, local, zones, has_pattern })
+        let times = rows.iter().filter_map(|row| row.get(ts.at));
+        let shifted = times.filter(|_| !has_pattern).find(|time| is_shifted(time)).cloned();
+        let is_needed =
+            !zones.is_empty() || zone.is_none() && (local.is_some() || shifted.is_some());
+        let check = Self { ts: ts.at, zone: zone.cloned(), local, zones, has_pattern, shifted };
+        (is_needed && !is_known).then_some(check)
     }
 
     /// Returns an error message if the time of a row has no zone, and the file states a zone that
@@ -57,54 +96,169 @@ impl ZoneCheck {
         let time = value(self.ts);
         let time = time.trim();
         let has_digit = time.contains(|c: char| c.is_ascii_digit());
-        if !has_digit || !self.has_pattern && is_instant(time) {
+        if !has_digit || is_unit(time) || !self.has_pattern && is_instant(time) {
             return None;
+        }
+        if let Some(zone) = &self.zone {
+            return self.zones.iter().find_map(|column| other_zone(column, zone, &value));
         }
         if let Some(name) = &self.local {
             return Some(format!(
                 "its times are in a zone other than UTC, as the column {name} says: give --zone"
             ));
         }
-        self.zones.iter().find_map(|(at, name)| {
-            let zone = value(*at);
+        if let Some(shifted) = &self.shifted {
+            return Some(format!(
+                "its time {time:.40} has no offset, and others have one, such as {shifted:.40}: \
+                 give --zone"
+            ));
+        }
+        self.zones.iter().find_map(|column| {
+            let zone = value(column.at);
             let zone = zone.trim();
-            // A column `zone` may hold areas, and `offset` positions in a recording.
-            let is_other = match &*normalised(name) {
-                "zone" => is_time_zone(zone),
-                "offset" => is_time_zone(zone) || is_offset(zone),
-                _ => true,
+            let is_other = match column.evidence {
+                Evidence::Name => true,
+                Evidence::Value => is_time_zone(zone),
+                Evidence::ValueOrNumber => is_time_zone(zone) || is_offset(zone),
+                Evidence::Flag => is_set(zone),
             } && !is_utc(zone);
             is_other.then(|| {
                 format!(
-                    "its times have no zone, and its column {name}, which is not read, says \
-                     {zone}: give --zone"
+                    "its times have no zone, and its column {}, which is not read, says {zone}: \
+                     give --zone",
+                    column.name
                 )
             })
         })
     }
 }
 
-/// Returns whether the name of a column says that it holds time zones.
-fn is_zone(name: &str) -> bool {
-    const NAMES: [&str; 6] = ["zone", "offset", "tzname", "tzid", "tzoffset", "tzinfo"];
-    const PARTS: [&str; 8] = [
+/// Returns an error message if a column names another zone of the IANA database than `given`.
+fn other_zone<'v>(
+    column: &ZoneColumn,
+    given: &Zone,
+    value: impl Fn(usize) -> Cow<'v, str>,
+) -> Option<String> {
+    let zone = value(column.at);
+    let stated = area_zone(zone.trim())?;
+    // A fixed offset was given on purpose; so was a zone that has another name and the same clock.
+    let given_zone = area_zone(given.name())?;
+    let has_same_clock = ["2026-01-15T12:00:00Z", "2026-07-15T12:00:00Z"].iter().all(|time| {
+        let time: Option<jiff::Timestamp> = time.parse().ok();
+        time.is_some_and(|time| stated.to_offset(time) == given_zone.to_offset(time))
+    });
+    (!has_same_clock).then(|| {
+        format!(
+            "its column {}, which is not read, says {}, and the zone of its times is given as {}: \
+             import the rows of each zone on their own",
+            column.name,
+            zone.trim(),
+            given.name()
+        )
+    })
+}
+
+/// Returns the zone of an IANA name with an area, such as `Europe/Berlin`.
+fn area_zone(name: &str) -> Option<TimeZone> {
+    let may_be = name.contains('/') && name.len() <= 40 && name.starts_with(char::is_alphabetic);
+    if may_be { TimeZone::get(name).ok() } else { None }
+}
+
+/// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
+/// or is an offset, such as `local`, `CET` or `GMT+1`.
+fn is_unit(value: &str) -> bool {
+    let begins =
+        |mark: &&str| value.get(..mark.len()).is_some_and(|v| v.eq_ignore_ascii_case(mark));
+    !value.contains(|c: char| c.is_ascii_digit())
+        || value.len() <= 10 && ["utc", "gmt", "+", "(", "["].iter().any(begins)
+}
+
+/// Returns whether a time has an offset other than that of UTC.
+fn is_shifted(time: &str) -> bool {
+    let offset = time.rfind(['+', '-']).map_or("", |at| &time[at + 1..]);
+    let is_offset = offset.chars().all(|c| c.is_ascii_digit() || c == ':')
+        && offset.contains(|c: char| matches!(c, '1'..='9'));
+    has_offset(time) && is_offset || time.ends_with(']') && !time.ends_with("[UTC]")
+}
+
+/// Returns why a column is one of zones; `None` if it is not.
+fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
+    const NAMES: [&str; 4] = ["tzname", "tzid", "tzoffset", "tzinfo"];
+    const PARTS: [&str; 10] = [
         "timezone",
         "utcoffset",
         "utcofst",
+        "utcdiff",
         "gmtoffset",
         "gmtofst",
+        "gmtdiff",
         "zeitzone",
         "zonahoraria",
         "fuseauhoraire",
     ];
-    let mut words = name.split(|c: char| !c.is_alphanumeric());
-    let is_tz = words.any(|word| word.eq_ignore_ascii_case("tz"));
-    let name = normalised(name);
-    is_tz || NAMES.contains(&&*name) || PARTS.iter().any(|part| name.contains(part))
+    const OF_TIME: [&str; 12] = [
+        "time", "zone", "local", "utc", "gmt", "dst", "clock", "minutes", "hours", "hour", "hrs",
+        "h",
+    ];
+    let words = words(name);
+    let has_word = |known: &str| words.iter().any(|word| word == known);
+    let whole = normalised(name);
+    if has_word("tz") || NAMES.contains(&&*whole) || PARTS.iter().any(|part| whole.contains(part)) {
+        return Some(Evidence::Name);
+    }
+    // A column `zone` may hold areas, and `offset` positions in a recording.
+    if whole == "zone" {
+        return Some(Evidence::Value);
+    }
+    if matches!(&*whole, "offset" | "gmt") || words.iter().any(|word| word.starts_with("tz")) {
+        return Some(Evidence::ValueOrNumber);
+    }
+    let values = || {
+        let values = rows.iter().filter_map(|row| row.get(at)).map(|value| value.trim());
+        values.filter(|value| !value.is_empty())
+    };
+    if matches!(&*whole, "dst" | "isdst" | "summertime" | "sommerzeit") {
+        let are_flags = values().all(|value| is_set(value) || is_unset(value));
+        return are_flags.then_some(Evidence::Flag);
+    }
+    // The offset of a zone is the same in most rows; the time since a start is not.
+    if has_word("offset") && OF_TIME.iter().any(|word| has_word(word)) {
+        let first = values().next();
+        let mut others = values().filter(|value| Some(*value) != first);
+        let second = others.next();
+        let has_few = others.all(|value| Some(value) == second);
+        let are_offsets = values().all(|value| is_time_zone(value) || is_offset(value));
+        return (has_few && are_offsets).then_some(Evidence::ValueOrNumber);
+    }
+    let is_zone = |value: &str| is_clock_offset(value) || area_zone(value).is_some();
+    // The first value decides for most columns, so that few values are searched for in the list of
+    // zones.
+    let are_zones = values().next().is_some_and(is_zone) && values().all(is_zone);
+    are_zones.then_some(Evidence::Value)
+}
+
+/// Returns whether a value is an offset such as `+01:00`.
+fn is_clock_offset(value: &str) -> bool {
+    let number = |text: &str| text.parse::<u8>().ok().filter(|_| text.len() == 2);
+    let offset = value.strip_prefix(['+', '-']).and_then(|value| value.split_once(':'));
+    offset.is_some_and(|(hours, minutes)| {
+        number(hours).is_some_and(|hours| hours <= 14)
+            && number(minutes).is_some_and(|minutes| minutes % 15 == 0 && minutes < 60)
+    })
+}
+
+/// Returns whether a flag is set.
+fn is_set(value: &str) -> bool {
+    ["1", "y", "yes", "true", "t", "dst"].iter().any(|set| value.eq_ignore_ascii_case(set))
+}
+
+/// Returns whether a flag is not set.
+fn is_unset(value: &str) -> bool {
+    ["0", "n", "no", "false", "f"].iter().any(|unset| value.eq_ignore_ascii_case(unset))
 }
 
 /// Returns whether the value of a column of zones is UTC or empty.
-fn is_utc(zone: &str) -> bool {
+pub(super) fn is_utc(zone: &str) -> bool {
     let zone = zone.to_ascii_lowercase();
     let zone = zone.strip_prefix("etc/").unwrap_or(&zone);
     let rest = ["utc", "gmt", "z"].iter().find_map(|name| zone.strip_prefix(name)).unwrap_or(zone);
@@ -124,45 +278,49 @@ fn is_offset(value: &str) -> bool {
     let number: Option<f64> = value.replace(',', ".").parse().ok();
     let is_multiple =
         |number: f64, step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
-    let is_offset = |number| {
-        is_multiple(number, 0.25, 14.0)
+    let is_offset = |number: f64| {
+        // No zone is half an hour from UTC.
+        let may_be_hours = number.fract() == 0.0 || number.abs() >= 2.5;
+        is_multiple(number, 0.25, 14.0) && may_be_hours
             || is_multiple(number, 15.0, 840.0)
             || is_multiple(number, 900.0, 50_400.0)
     };
     number.map_or_else(|| value.len() == 5 && value.as_bytes()[2] == b':', is_offset)
 }
 
-/// Returns whether the name of a column states that its times are local or in a zone other than
-/// UTC.
+/// Abbreviations of zones other than UTC, and words that say that a time is local.
+const LOCAL_WORDS: [&str; 42] = [
+    "lcl", "cet", "cest", "mez", "mesz", "eet", "eest", "est", "edt", "cst", "cdt", "mst", "mdt",
+    "pst", "pdt", "akst", "akdt", "bst", "ist", "jst", "kst", "msk", "aest", "aedt", "acst",
+    "acdt", "awst", "nzst", "nzdt", "sast", "sgt", "hkt", "brt", "brst", "wib", "wita", "ortszeit",
+    "eastern", "central", "mountain", "pacific", "clst",
+];
+/// Abbreviations of zones that are other words, too. They count in brackets.
+const IN_BRACKETS: [&str; 9] = ["art", "cat", "eat", "hst", "ict", "pkt", "wat", "west", "wet"];
+
+/// Returns whether the name of a column, or its unit, states that its times are local or in a zone
+/// other than UTC.
 fn is_local_time(name: &str) -> bool {
-    let lower = name.to_lowercase();
-    let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));
-    const ZONES: [&str; 18] = [
-        "local",
-        "lcl",
-        "localtime",
-        "cet",
-        "cest",
-        "est",
-        "edt",
-        "cst",
-        "cdt",
-        "mst",
-        "mdt",
-        "pst",
-        "pdt",
-        "bst",
-        "ist",
-        "jst",
-        "msk",
-        "aest",
-    ];
-    let is_shifted = |word: &str| {
-        ["utc", "gmt"]
-            .iter()
-            .any(|zone| word.strip_prefix(zone).is_some_and(|rest| rest.starts_with(['+', '-'])))
+    let words = words(name);
+    let is_local = |word: &str| {
+        // A localisation has a place.
+        let begins = ["local", "lokal"].iter().any(|local| word.starts_with(local));
+        begins && !word.starts_with("locali") && !word.starts_with("lokali")
     };
-    words.any(|word| ZONES.contains(&word) || is_shifted(word))
+    let has_digit = |text: &str| text.contains(|c: char| matches!(c, '1'..='9'));
+    let is_shifted = |word: &str| {
+        let rest = ["utc", "gmt"].iter().find_map(|zone| word.strip_prefix(zone));
+        let rest = rest.or_else(|| Some(word).filter(|word| word.starts_with(['+', '-'])));
+        rest.is_some_and(|rest| {
+            has_digit(rest) && rest.chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
+        })
+    };
+    let in_brackets = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
+    let inner = in_brackets.trim_matches([')', ']', ' ']);
+    words.iter().any(|word| LOCAL_WORDS.contains(&&**word) || is_local(word) || is_shifted(word))
+        || IN_BRACKETS.contains(&&*inner.to_lowercase())
+        || area_zone(inner).is_some()
+        || name.split([' ', '(', '[', ')', ']']).any(|word| area_zone(word).is_some())
 }
 
 #[cfg(test)]
@@ -190,7 +348,8 @@ mod tests {
             let (columns, sample) = (list(names), list(row));
             let at = columns.iter().position(|name| name.to_lowercase().contains("time"));
             let ts = ("ts", Column { at: at.unwrap(), unit: None });
-            let check = ZoneCheck::new(&columns, &[ts], None);
+            let rows = std::slice::from_ref(&sample);
+            let check = ZoneCheck::new(&columns, rows, &[ts], None, None);
             let why = check.and_then(|check| check.fault(|at| sample[at].as_str().into()));
             let why = why.unwrap_or_default();
             assert!(

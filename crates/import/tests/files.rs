@@ -1107,8 +1107,8 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
             let (positions, why) = outcome(arguments, &file);
             let is_fix = !usual.contains(",,");
             let expected = if before == 150 && is_fix { 150 } else { 0 };
-            // With few rows, hemispheres are found by their values.
-            if before == 1 && columns.contains("lat,") && !is_fix {
+            // With few rows, a hemisphere that is named after its coordinate is read.
+            if before == 1 && columns.contains("lat_ref") {
                 assert_eq!(positions, 1, "{columns}: {why}");
                 continue;
             }
@@ -1227,5 +1227,548 @@ fn numbers_with_units_may_have_decimal_commas_and_thousands() {
     for row in ["52,5°;13,4°", "52,5°N;13,4°E"] {
         let file = format!("ts;lat;lon\n{ts};{row}\n");
         check(&[], "a.csv", encoding_rs::WINDOWS_1252.encode(&file).0, "52.5 13.4 - - - -");
+    }
+}
+
+/// Names of the columns, and one row; `TS` stands for the time.
+type File = (&'static str, &'static str);
+
+/// Returns a file with one row.
+fn one_row((columns, row): File) -> String {
+    format!("{columns}\n{}\n", row.replace("TS", &yesterday("10:12:47Z")))
+}
+
+/// Codes such as `S` and `N` in any two columns are no hemispheres.
+#[test]
+fn letters_under_another_name_are_not_hemispheres() {
+    for file in [
+        ("time,lat,lon,state,transport", "TS,52.5,13.4,S,W"),
+        ("time,lat,lon,site,line", "TS,52.5,13.4,South,West"),
+        ("time,lat,lon,from,to", "TS,52.5,13.4,S,E\nTS,52.5,13.4,S,W"),
+        ("time,platform,lat,lon,exit", "TS,S,52.5,13.4,W"),
+        ("time,lat,lon,,", "TS,52.5,13.4,S,W"),
+    ] {
+        check_refused(&[], "a.csv", one_row(file), "has no sign: give --field lat_hemisphere=");
+        check_refused(&[], "a.csv", one_row(file), "or --unit lat=deg if it is not");
+        let result =
+            import("", &["--driver", "d7", "--unit", "lat=deg"], "a.csv", one_row(file).as_bytes());
+        assert_eq!(fix(&result.unwrap()), "52.5 13.4 - - - -", "{file:?}");
+    }
+    for (file, expected) in [
+        // The letters would not change the numbers, or are not those of hemispheres alone.
+        (("time,lat,lon,moving,fuel", "TS,-33.4,-70.6,N,E"), "-33.4 -70.6 - - - -"),
+        (("time,lat,moving,lon,fuel", "TS,-33.4,N,-70.6,E"), "-33.4 -70.6 - - - -"),
+        (("time,lat,lon,bound,lane", "TS,52.5,13.4,N,E"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,state", "TS,52.5,13.4,S"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,wind_from,wind_to", "TS,52.5,13.4,S,W"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,ns", "TS,52.5,13.4,9"), "52.5 13.4 - - - -"),
+        (("time,lat,lon,NS,EW", "TS,52.5,13.4,12,3"), "52.5 13.4 - - - -"),
+        // Columns without a name, next to their coordinates.
+        (("time,lat,,lon,", "TS,33.5,S,70.25,W"), "-33.5 -70.25 - - - -"),
+        (("time,lat,n,lon,e", "TS,33.5,S,70.25,W"), "-33.5 -70.25 - - - -"),
+    ] {
+        check(&[], "a.csv", one_row(file), expected);
+    }
+    let mixed = "TS,52.5,13.4,S,W\nTS,52.5,13.4,M,W\nTS,52.5,13.4,D,L";
+    let (fixes, why) = outcome(&[], &one_row(("time,lat,lon,state,transport", mixed)));
+    assert_eq!(fixes, 3, "{why}");
+    // A code that appears later is rejected, or taken as it is.
+    let rows = format!("{}TS,52.5,13.4,S,W", "TS,52.5,13.4,,\n".repeat(150));
+    let rows = rows.replace("TS", &yesterday("10:12:47Z"));
+    let file = format!("time,lat,lon,state,transport\n{rows}\n");
+    let (fixes, why) = outcome(&[], &file);
+    assert!(fixes == 150 && why.contains("--unit lat=deg if it is not"), "{why}");
+    assert_eq!(outcome(&["--unit", "lat=deg"], &file).0, 151);
+}
+
+#[test]
+fn one_coordinate_with_a_hemisphere_needs_one_for_the_other() {
+    for (file, message) in [
+        (("time,lat,N/S,lon,q", "TS,33.4,S,70.7,O"), "column q, which is not read, says O"),
+        (("time,lat,N/S,lon,q", "TS,33.4,S,70.7,Oeste"), "column q, which is not read, says Oeste"),
+        (("time,Latitude Sud,Longitude Ouest", "TS,33.4,70.7"), "Latitude Sud says south"),
+        (("time,lat,Longitude Ouest", "TS,33.4,70.7"), "Longitude Ouest says west"),
+        (("time,lat,Longitude (O)", "TS,33.4,70.7"), "says O (east or west)"),
+    ] {
+        check_refused(&[], "a.csv", one_row(file), message);
+    }
+    // The decoder reads `O` as west beside `E`, or rejects it.
+    for columns in ["time,lat,N/S,lon,E/O", "time,lat,lat_hem,lon,lon_hem"] {
+        let file = one_row((columns, "TS,33.4,S,70.7,O"));
+        let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+        assert!(result["positions"] == 0 || fix(&result).starts_with("-33.4 -70.7"), "{result}");
+    }
+    for (file, expected) in [
+        (("time,lat,N/S,lon,E/O", "TS,33.4,S,70.7,E"), "-33.4 70.7 - - - -"),
+        (("time,lat,N/S,lon", "TS,33.4,S,-70.7"), "-33.4 -70.7 - - - -"),
+        (("time,lat,N/S,lon", "TS,33.4,S,151.2"), "-33.4 151.2 - - - -"),
+        (("time,lat,N/S,lon,state", "TS,33.4,S,151.2,NSW"), "-33.4 151.2 - - - -"),
+    ] {
+        check(&[], "a.csv", one_row(file), expected);
+    }
+}
+
+/// Each candidate of a row once compared itself with all others.
+#[test]
+fn many_columns_of_letters_take_linear_time() {
+    let columns: String = (0..8_000).map(|n| format!(",c{n}")).collect();
+    let row = |letter: &str| {
+        format!("{},52.5,13.4{}\n", yesterday("10:12:47Z"), format!(",{letter}").repeat(8_000))
+    };
+    let text = format!("time,lat,lon{columns}\n{}{}", row("").repeat(20), row("S").repeat(40));
+    let began = std::time::Instant::now();
+    assert_eq!(outcome(&[], &text).0, 60);
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
+/// A format of the configuration says where the fields are. The other columns still count.
+#[test]
+fn format_of_the_configuration_checks_each_row() {
+    let ts = yesterday("10:12:47");
+    let format = |lines: &str| {
+        format!("[formats.f]\nimport = true\nts = '/t'\nts_unit = 'rfc3339'\n{lines}\n")
+    };
+    let places = "lat = '/lat'\nlng = '/lng'";
+    let zone = format!("{places}\nts_zone = 'Z'");
+    let refused = |toml: &str, arguments: &[&str], columns: &str, row: &str, message: &str| {
+        let file = format!("{columns}\n{}\n", row.replace("TS", &ts));
+        let all = [&["--driver", "d7", "--format", "f"], arguments].concat();
+        let why = match import(&format(toml), &all, "a.csv", file.as_bytes()) {
+            Ok(result) => {
+                assert!(result["positions"] == 0 || message.is_empty(), "{file}\n{result}");
+                result["details"].to_string()
+            }
+            Err(why) => why,
+        };
+        assert!(why.contains(message) && (message.is_empty() == (why == "{}")), "{file}: {why}");
+    };
+    refused(places, &[], "t,lat,lat_min,lng,lng_min", "TSZ,52,31.2,13,24.3", "52°30'36");
+    refused(&zone, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "says Europe/Berlin: give");
+    refused(&zone, &["--zone", "Z"], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
+    refused(&zone, &[], "t,tz,lat,lng", "TS,UTC,52.5,13.4", "");
+    let berlin = format!("{places}\nts_zone = 'Europe/Berlin'");
+    refused(&berlin, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
+    refused(
+        &berlin,
+        &[],
+        "t,tz,lat,lng",
+        "TS,America/New_York,52.5,13.4",
+        "given as Europe/Berlin",
+    );
+    let offset = format!("{places}\nts_zone = '+01:00'");
+    refused(&offset, &[], "t,tz,lat,lng", "TS,+01:00,52.5,13.4", "");
+    let west = "lat = '/lat'\nlng = '/Longitude (W)'";
+    let row = "TSZ,52.5,70.6693";
+    refused(west, &[], "t,lat,Longitude (W)", row, "lng_unit='-1 deg'");
+    refused(west, &["--unit", "lng=deg"], "t,lat,Longitude (W)", row, "");
+    refused(
+        &format!("{west}\nlat_unit = 'deg'\nlng_unit = '-1 deg'"),
+        &[],
+        "t,lat,Longitude (W)",
+        row,
+        "",
+    );
+    let pm = "DAY 10:15:07,PM,52.5,13.4".replace("DAY", &ts[..10]);
+    refused(&zone, &[], "t,AM/PM,lat,lng", &pm, "says PM: join it");
+    refused(places, &[], "t,lat,lng,ns2,q", "TSZ,52.5,13.4,S,W", "set lat_hemisphere='/ns2'");
+    let toml = format(&format!("{places}\nalt = '/alt'\nalt_unit = 'm'"));
+    for (row, expected) in [("52,5;13,4;1.234,5", "52.5 13.4"), ("52.5;13.4;1,234.5", "52.5 13.4")]
+    {
+        let file = format!("t;lat;lng;alt\n{ts}Z;{row}\n");
+        let result = import(&toml, &["--driver", "d7", "--format", "f"], "a.csv", file.as_bytes());
+        assert_eq!(fix(&result.unwrap()), format!("{expected} - - 1234.5 -"));
+    }
+}
+
+/// The zone of the times may stand beside them, in their name or in a row of units.
+#[test]
+fn zone_is_found_wherever_a_file_states_it() {
+    for (name, value) in [
+        ("offset_minutes", "60"),
+        ("zone_offset", "+01:00"),
+        ("time_offset", "60"),
+        ("local_offset", "3600"),
+        ("gmt", "+1"),
+        ("UTC diff", "1"),
+        ("tzOffsetMin", "60"),
+        ("ianaZone", "Europe/Berlin"),
+        ("fuseau", "Europe/Paris"),
+        ("where", "+05:30"),
+        ("dst", "1"),
+    ] {
+        let file = rows_of(&format!("time,{name},lat,lon"), &format!("DAY 11:12:47,{value},1,2"));
+        check_refused(&[], "a.csv", file, "give --zone");
+    }
+    for (name, value) in [
+        ("offset", "0"),
+        ("offset_x", "1.5"),
+        ("antenna_offset", "1"),
+        ("time_offset", "0.5"),
+        ("time_offset", "0\nDAY 10:12:48,1,1,2\nDAY 10:12:49,2,1,2"),
+        ("zone", "7"),
+        ("dst", "120.5"),
+        ("dst", "0"),
+        ("road", "A/B"),
+        ("unit", "km/h"),
+        ("platz", "LTE"),
+        ("gmt", "10:12:47.5"),
+        ("utc_offset", "0"),
+        ("delay", "+00:05"),
+    ] {
+        let file = rows_of(&format!("time,{name},lat,lon"), &format!("DAY 10:12:47,{value},1,2"));
+        let (fixes, why) = outcome(&[], &file);
+        assert!(fixes > 0, "{name}: {why}");
+    }
+    for name in [
+        "Time (MEZ)",
+        "Time (MESZ)",
+        "Time (Europe/Berlin)",
+        "Time (America/New_York)",
+        "Time (+01:00)",
+        "Time (+0100)",
+        "Time (GMT1)",
+        "Time (UTC +1)",
+        "Time (SAST)",
+        "Time (ART)",
+        "Time (HKT)",
+        "Time (EAT)",
+        "Pacific Time",
+        "Ortszeit",
+        "Zeit lokal",
+        "Heure locale",
+        "Lokalzeit",
+        "localTimestamp",
+        "LocalDateTime",
+        "timeLocal",
+        "time_local",
+        "Time [Asia/Kolkata]",
+        "time_utc+2",
+        "Time UTC-05:00",
+    ] {
+        let field = format!("ts={name}");
+        let file = rows_of(&format!("{name},lat,lon"), "DAY 11:12:47,1,2");
+        check_refused(&["--field", &field], "a.csv", file, "give --zone");
+    }
+    for name in [
+        "Time (UTC)",
+        "Time (GMT)",
+        "time (s)",
+        "localisation_time",
+        "location_time",
+        "Time (RTC)",
+        "Time (UTC+0)",
+        "time-2",
+        "event_time",
+        "Time (HH:MM:SS)",
+        "last time",
+        "time_utc",
+        "GPS-Time",
+        "Art der Zeit",
+    ] {
+        let field = format!("ts={name}");
+        let file = rows_of(&format!("{name},lat,lon"), "DAY 10:12:47,1,2");
+        check(&["--field", &field], "a.csv", file, "1 2 - - - -");
+    }
+    for unit in ["CET", "local", "GMT+1", "UTC+01:00", "(Europe/Berlin)"] {
+        let file = rows_of("time;lat;lon", &format!("{unit};deg;deg\nDAY 11:12:47;1;2"));
+        check_refused(&[], "a.csv", file, "give --zone");
+    }
+    for unit in ["UTC", "GMT", "yyyy-mm-dd hh:mm:ss", "text", ""] {
+        let file = rows_of("time;lat;lon", &format!("{unit};deg;deg\nDAY 10:12:47;1;2"));
+        let (fixes, why) = outcome(&[], &file);
+        assert_eq!(fixes, 1, "{unit}: {why}");
+    }
+}
+
+#[test]
+fn rows_of_another_zone_than_the_given_one_are_rejected() {
+    let rows = "DAY 11:12:47,Europe/Berlin,1,2\nDAY 11:12:47,America/New_York,1,2";
+    let berlin = ["--zone", "Europe/Berlin"];
+    check_refused(&berlin, "a.csv", rows_of("time,tz,lat,lon", rows), "says America/New_York");
+    for (zone, stated) in [
+        ("Europe/Berlin", "Europe/Berlin"),
+        ("Europe/Berlin", "Europe/Vienna"),
+        ("Europe/Berlin", "CET"),
+        ("Europe/Berlin", ""),
+        ("+01:00", "Europe/Berlin"),
+    ] {
+        let file = rows_of("time,tz,lat,lon", &format!("DAY 11:12:47,{stated},1,2"));
+        check(&["--zone", zone], "a.csv", file, "1 2 - - - -");
+    }
+    // An offset in one row does not make the clock of another row UTC.
+    let mixed = rows_of("time,lat,lon", "DAYT11:12:47+01:00,1,2\nDAYT11:12:47,1,2");
+    check_refused(&[], "a.csv", mixed, "has no offset, and others have one, such as");
+    for rows in ["DAYT10:12:47Z,1,2\nDAYT10:12:48,1,2", "DAYT10:12:47+00:00,1,2\nDAYT10:12:48,1,2"]
+    {
+        assert_eq!(outcome(&[], &rows_of("time,lat,lon", rows)).0, 2, "{rows}");
+    }
+}
+
+#[test]
+fn time_of_gps_is_preferred_to_the_clock_of_the_phone() {
+    for (columns, row) in [
+        ("Date,Time,GPS Date,GPS Time,lat,lon", "DAY,11:12:47,DAY,10:12:47,1,2"),
+        ("timestamp,gps_timestamp,lat,lon", "DAY 11:12:47,DAY 10:12:47,1,2"),
+        ("gps_timestamp,lat,lon", "DAY 10:12:47,1,2"),
+        // A date with the time since a start is not the time.
+        ("date,time,datetime,lat,lon", "DAY,00:00:10,DAY 10:12:47,1,2"),
+        // Seconds of the week.
+        ("time,gps_time,lat,lon", "DAY 10:12:47,382507.5,1,2"),
+        ("time,gps_time,lat,lon", "DAY 10:12:47,10:12:47,1,2"),
+        ("date,time,gps_time,lat,lon", "DAY,10:12:47,10:12:46,1,2"),
+        ("time,GPS Time,lat,lon", "DAY 10:12:47,101246.5,1,2"),
+    ] {
+        check(&[], "a.csv", rows_of(columns, row), "1 2 - - - -");
+    }
+    let two = rows_of("time,GPS Time,lat,lon", "DAY 11:12:47,10:12:47,1,2");
+    check_refused(&[], "a.csv", two, "name two times");
+}
+
+#[test]
+fn column_of_meridiems_may_have_single_letters() {
+    for name in ["AMPM", "AM/PM", "M", "meridiem"] {
+        let file = rows_of(&format!("Date,Time,{name},lat,lon"), "DAY,9:00:00,P,1,2");
+        check_refused(&[], "a.csv", file, "says P: join it with the time");
+    }
+    for (name, letter) in [("AMPM", "A"), ("status", "A"), ("status", "P"), ("lamp", "P")] {
+        let file =
+            rows_of(&format!("Date,Time,{name},lat,lon"), &format!("DAY,9:00:00,{letter},1,2"));
+        assert_eq!(outcome(&[], &file).0, 1, "{name} {letter}");
+    }
+}
+
+/// A cell that is not a number does not change the notation of the row's other numbers.
+#[test]
+fn one_cell_does_not_cost_a_row_with_decimal_commas() {
+    let ts = yesterday("10:12:47Z");
+    for (row, expected) in [
+        ("52,5;13,4;n.a.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;k. A.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;34 ü.d.M.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;.", "52.5 13.4 - - - -"),
+        ("52,5;13,4;5.0", "52.5 13.4 - - - -"),
+        ("52,5;13,4;1.234", "52.5 13.4 - - - -"),
+        ("52,5;13,4;1.000 ft", "52.5 13.4 - - - -"),
+        ("52,5;13,4;1.234.567,5", "52.5 13.4 - - - -"),
+        ("52.5;13.4;34,5", "52.5 13.4 - - - -"),
+        ("52.5;13.4;34.5", "52.5 13.4 - - 34.5 -"),
+        ("52,5;13,4;34,5", "52.5 13.4 - - 34.5 -"),
+        ("52;13;34,5", "52 13 - - 34.5 -"),
+    ] {
+        check(&[], "a.csv", format!("ts;lat;lon;alt\n{ts};{row}\n"), expected);
+    }
+}
+
+#[test]
+fn features_with_the_names_of_a_timeline_are_read() {
+    let ts = yesterday("10:12:47Z");
+    let feature = format!(
+        r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":
+           {{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}","latitudeE7":10000000}}}}]}}"#
+    );
+    for arguments in [&["--speed-unit", "m/s"][..], &["--speed-unit", "m/s", "--format", "geojson"]]
+    {
+        check(arguments, "a.json", &feature, "1 2 - - - -");
+    }
+    let gpx = format!(
+        "<!-- <kml> --><gpx><name><![CDATA[<kml>]]></name><trk><trkseg><trkpt lat='1' lon='2'>\
+         <time>{ts}</time></trkpt></trkseg></trk></gpx>"
+    );
+    check(&[], "k.gpx", gpx, "1 2 - - - -");
+    let moving = r#"{"type":"FeatureCollection","features":[{"type":"Feature","geometry":null,
+                    "temporalGeometry":{"coordinates":[[2,1]]},"properties":{}}]}"#;
+    let unit = ["--driver", "d7", "--speed-unit", "m/s"];
+    let result = import("", &unit, "m.geojson", moving.as_bytes()).unwrap();
+    let warnings = result["understood"][0]["warnings"].to_string();
+    assert!(warnings.contains("none of the 1 objects in the file has a fix"), "{result}");
+    check_refused(&[], "a.csv", r#"[{"lat": 52.5, "lon": 13.4}]"#, "it is JSON, not CSV");
+}
+
+#[test]
+fn names_may_have_line_ends_and_invisible_characters() {
+    let ts = yesterday("10:12:47Z");
+    for (head, row) in [
+        ("\"Time\n(UTC)\",\"lat\",\"lon\"", "TS,1,2"),
+        ("time,\"Latitude\r\n(deg)\",\"Longitude\r\n(deg)\"", "TS,1,2"),
+        ("time,lat\u{200b},lon\u{a0}", "TS,1,2"),
+        ("time,lat:,lon*", "TS,1,2"),
+        ("time,`lat`,‘lon’", "TS,1,2"),
+        ("'time','lat','lon'", "TS,1,2"),
+        ("time,lat,lon", "TS,\u{200e}1,\u{202a}2\u{202c}"),
+        ("time\u{feff},lat,lon", "TS\u{200b},1,2"),
+    ] {
+        let field: &[&str] = if head.contains("UTC") { &["--field", "ts=Time (UTC)"] } else { &[] };
+        check(field, "a.csv", format!("{head}\n{}\n", row.replace("TS", &ts)), "1 2 - - - -");
+    }
+    let open = format!("time,lat,\"lon\n{ts},1,2\n{ts},1,2\n");
+    check_refused(&[], "a.csv", open, "a quote in the first row is never closed");
+}
+
+#[test]
+fn whole_numbers_of_pandas_are_ids_without_a_fraction() {
+    let ts = yesterday("10:12:47Z");
+    for (ids, expected) in [
+        (["356307042441013.0", "356307042441013.0"], "356307042441013"),
+        (["7.0", "8.0"], "7"),
+        (["7", "8.0"], "7"),
+        (["v1.0", "v2.0"], "v1.0"),
+        (["1.0", "1.5"], "1.0"),
+    ] {
+        let file = format!("imei,time,lat,lon\n{},{ts},1,2\n{},{ts},1,2\n", ids[0], ids[1]);
+        let result = import("", &["--driver", "/imei"], "a.csv", file.as_bytes()).unwrap();
+        assert_eq!(result["understood"][0]["example"]["driver_id"], expected, "{ids:?}");
+    }
+}
+
+/// The error says what would work, not only that a column is missing.
+#[test]
+fn missing_column_is_explained_by_what_the_file_has() {
+    for (arguments, columns, row, message) in [
+        (&[][..], "id,wkt,time", "1,POINT (13.4 52.5),TS", "its column wkt has a place as WKT"),
+        (&[], "id,geom,time", "1,SRID=4326;POINT(13.4 52.5),TS", "ST_Y(geom)"),
+        (&[], "id;place;time", "1;52.5,13.4;TS", "column place has both coordinates: split it"),
+        (&[], "id;place;time", "1;52.5 13.4;TS", "column place has both coordinates: split it"),
+        (
+            &["--field", "lat=wkt", "--field", "lng=wkt"],
+            "id,wkt,time",
+            "1,POINT (13.4 52.5),TS",
+            "lat and lng are the same column wkt",
+        ),
+        (
+            &["--field", "lat=place", "--field", "lng=place"],
+            "id;place;time",
+            "1;52.5,13.4;TS",
+            "each needs its own: split it into two columns",
+        ),
+        (&[], "year,month,day,hour,lat,lon", "2026,11,26,10,1,2", "its time is in several columns"),
+        (&[], "date,hour,min,lat,lon", "2026-11-26,10,15,1,2", "its time is in several columns"),
+        (&[], "week,tow,lat,lon", "2446,382507,1,2", "its time is in several columns"),
+        (&[], "time,My Latitude Value,lon", "TS,1,2", "--field lat='My Latitude Value'"),
+        (&[], "time,lat_dd,lon", "TS,1,2", "--field lat='lat_dd'"),
+        (&[], "time,lat1,lon", "TS,1,2", "--field lat='lat1'"),
+        (&[], "time,driver's lat,lon", "TS,1,2", "--field lat='driver'\\''s lat'"),
+        (&[], "time,latency,lon", "TS,1,2", "give --field lat=COLUMN"),
+        (&[], "time,plate,lon", "TS,1,2", "give --field lat=COLUMN"),
+        (&[], "time,GPS Date,lon", "TS,1,2", "give --field lat=COLUMN"),
+    ] {
+        check_refused(arguments, "a.csv", one_row((columns, row)), message);
+    }
+}
+
+/// A speed is read with the unit in its name, or `not read` suggests the field.
+#[test]
+fn unit_in_a_name_is_read_in_more_spellings() {
+    for (name, value, expected) in [
+        ("\"Speed, km/h\"", "36", "1 2 10 - - -"),
+        ("Speed:km/h", "36", "1 2 10 - - -"),
+        ("Speed(Kmph)", "36", "1 2 10 - - -"),
+        ("speed_kmph", "36", "1 2 10 - - -"),
+        ("speed_km_h", "36", "1 2 10 - - -"),
+        ("Speed (Meters/second)", "10", "1 2 10 - - -"),
+        ("Elevation (Ft.)", "1000", "1 2 - - 304.8 -"),
+        ("Altitude (ft MSL)", "1000", "1 2 - - 304.8 -"),
+        ("\"Altitude, m\"", "34", "1 2 - - 34 -"),
+    ] {
+        let file = format!("time,lat,lon,{name}\nTS,1,2,{value}\n");
+        check(&[], "a.csv", file.replace("TS", &yesterday("10:12:47Z")), expected);
+    }
+    for (name, advice) in [
+        ("GPS Speed (km/h)", "is it speed? --field speed='GPS Speed (km/h)'"),
+        ("Speed (ft/s)", "is it speed?"),
+        ("altitude_msl", "is it alt?"),
+        ("millis", "a fraction of the time?"),
+        ("time(millisecond)", "a fraction of the time?"),
+    ] {
+        let file =
+            one_row(("time,lat,lon,", "TS,1,2,7")).replacen("lon,", &format!("lon,{name}"), 1);
+        let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+        let unread = result["understood"][0]["unread"].to_string();
+        assert!(unread.contains(advice), "{name}: {unread}");
+    }
+}
+
+/// Flags, signs and quadrants say that an unsigned number is in the south or west.
+#[test]
+fn other_notations_of_a_hemisphere_need_signed_numbers() {
+    for (columns, values) in [
+        ("lat,lat_sign,lon,lon_sign", "33.4,-1,70.7,-1"),
+        ("lat,lat_sign,lon,lon_sign", "33.4,-,70.7,-"),
+        ("lat,lon,quadrant", "33.4,70.7,SW"),
+        ("lat,lon,hemisphere", "33.4,70.7,S W"),
+        ("lat,lon,is_south,is_west", "33.4,70.7,true,true"),
+        ("lat,lon,south,west", "33.4,70.7,1,1"),
+        ("lat,lon,north,east", "33.4,70.7,0,0"),
+    ] {
+        let file = one_row_of(columns, values);
+        check_refused(&[], "a.csv", &file, "write a minus before the number");
+        // Where the decoder knows the name, it rejects the fix.
+        if outcome(&[], &file).1.contains("--unit lat=deg") {
+            let (fixes, why) = outcome(&["--unit", "lat=deg"], &file);
+            assert!(fixes == 1 || why.contains("wrong_type"), "{columns}: {why}");
+        }
+        check(
+            &[],
+            "a.csv",
+            file.replace("33.4,", "-33.4,").replace("70.7", "-70.7"),
+            "-33.4 -70.7 - - - -",
+        );
+    }
+    for (columns, values) in [
+        ("lat,lat_sign,lon,lon_sign", "33.4,1,70.7,+"),
+        ("lat,lon,quadrant", "33.4,70.7,NE"),
+        ("lat,lon,quadrant", "33.4,70.7,3"),
+        ("lat,lon,north,east,south,west", "33.4,70.7,12,7,3,1"),
+        ("lat,lon,south,west", "33.4,70.7,0,0"),
+        ("lat,lon,south", "33.4,70.7,1"),
+        ("lat,lon,sign", "33.4,70.7,-1"),
+    ] {
+        check(&[], "a.csv", one_row_of(columns, values), "33.4 70.7 - - - -");
+    }
+}
+
+/// Returns a file with a time and one row of other values.
+fn one_row_of(columns: &str, values: &str) -> String {
+    format!("time,{columns}\n{},{values}\n", yesterday("10:12:47Z"))
+}
+
+#[test]
+fn parts_of_a_value_in_other_columns_are_refused() {
+    for (columns, values, message) in [
+        ("lat,lat_frac,lon,lon_frac", "52,520008,13,404954", "lat_frac has its fraction"),
+        ("lat,lat_decimal,lon,lon_decimal", "52,.52,13,.4", "lat_decimal has its fraction"),
+    ] {
+        check_refused(&[], "a.csv", one_row_of(columns, values), message);
+    }
+    check(&[], "a.csv", one_row_of("lat,lat_decimal,lon", "52.5,52.5,13.4"), "52.5 13.4 - - - -");
+    for clock in ["91507", "1507", "7"] {
+        let file = rows_of("date,time,lat,lon", &format!("DAY,{clock},1,2"));
+        check_refused(&[], "a.csv", file, "a time of day without its leading zeros or its seconds");
+    }
+    let pattern = ["--field", "ts=date+time", "--unit", "ts=%Y-%m-%d %H%M"];
+    let file = rows_of("date,time,lat,lon", "DAY,1012,1,2");
+    assert_eq!(outcome(&pattern, &file).0, 1, "{}", outcome(&pattern, &file).1);
+    let elapsed = rows_of("date,time,datetime,lat,lon", "DAY,7,DAY 10:12:47,1,2");
+    check(&[], "a.csv", elapsed, "1 2 - - - -");
+    let same = ["--field", "alt=h", "--field", "acc=h"];
+    check_refused(&same, "a.csv", one_row_of("lat,lon,h", "1,2,3"), "are the same column h");
+    let same = ["--field", "ts=time+time"];
+    check_refused(&same, "a.csv", one_row_of("lat,lon", "1,2"), "are the same column time");
+}
+
+#[test]
+fn clock_of_twelve_hours_without_meridiems_is_warned_about() {
+    let warnings = |clocks: [&str; 3]| {
+        let rows = clocks.map(|clock| format!("DAY {clock},52.5,13.4"));
+        let file = rows_of("time,lat,lon", &rows.join("\n"));
+        let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+        result["understood"][0]["warnings"].to_string()
+    };
+    assert!(warnings(["12:58:00", "12:59:58", "01:00:02"]).contains("lost AM and PM?"));
+    for clocks in [
+        ["12:58:00", "12:59:58", "13:00:02"],
+        ["12:58:00", "00:10:00", "00:11:00"],
+        ["11:00:00", "10:59:00", "09:00:00"],
+    ] {
+        assert_eq!(warnings(clocks), "[]", "{clocks:?}");
     }
 }

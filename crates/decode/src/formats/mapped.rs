@@ -168,6 +168,11 @@ impl Mapping {
         self.fields.more.as_ref().and_then(|more| more.local.clone())
     }
 
+    /// Returns the places and units of the fields.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// Returns the pointer of the driver's id, if the format has one.
     pub fn driver(&self) -> Option<&Pointer> {
         self.fields.driver.as_ref()

@@ -1,0 +1,317 @@
+//! Builds the mapping of a file from the arguments and the file's names: pointers, units, zone.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use super::args::{ImportArgs, Kind};
+use super::columns;
+use super::names::Column;
+use super::xml::GPX_TIME;
+use milepost_decode::formats::{Degrees, Fields, More};
+use milepost_decode::{Local, PatternZone, Pointer, Quantity, TimeUnit, Zone};
+
+/// The fields of a fix, each with its JSON pointer in GPX and in GeoJSON; empty if there is none.
+/// `speed` (m/s) and `course` (degrees) are elements of GPX 1.0, and of extensions to GPX 1.1.
+const FIELDS: [(&str, &str, &str); 8] = [
+    ("lat", "/lat", "/geometry/coordinates/1"),
+    ("lng", "/lon", "/geometry/coordinates/0"),
+    ("ts", GPX_TIME, "/properties/ts"),
+    ("speed", "/speed", "/properties/speed"),
+    ("heading", "/course", "/properties/heading"),
+    ("alt", "/ele", "/geometry/coordinates/2"),
+    ("acc", "", "/properties/acc"),
+    ("seq", "", "/properties/seq"),
+];
+
+/// Explains that a CSV file has no column of a required field.
+fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
+    let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
+    let all = names.join(", ");
+    let is_value = |name: &String| name.parse::<f64>().is_ok();
+    let place = || {
+        let kinds = columns.iter().zip(sample).filter_map(|(name, value)| {
+            place_kind(value).map(|(kind, advice)| (name, kind, advice))
+        });
+        kinds.min_by_key(|(.., advice)| *advice == ONE_COLUMN)
+    };
+    let is_place = matches!(field, "lat" | "lng");
+    if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place()) {
+        return format!("it has no column {field}, but its column {name} has {kind}: {advice}");
+    }
+    if columns.len() == 1 || columns.iter().any(is_value) {
+        return format!(
+            "it has no column {field}, only {all}: the first row must name the columns, separated \
+             by , ; tab or |; delete the lines above it"
+        );
+    }
+    if field == "ts" && columns::has_split_date(columns) {
+        return format!(
+            "it has no column ts, only {all}: if its time is in several columns, join them in one, \
+             such as 2026-01-31 08:00:00"
+        );
+    }
+    let near = columns::similar_column(columns, field);
+    let remedy = near.map_or_else(
+        || format!("give --field {field}=COLUMN"),
+        |name| format!("give --field {field}={}", quoted(name)),
+    );
+    format!("it has no column {field}, only {all}: {remedy}")
+}
+
+const ONE_COLUMN: &str = "split it into two columns";
+
+/// Returns what a value is, if it holds both coordinates, and how to convert it.
+fn place_kind(value: &str) -> Option<(&'static str, &'static str)> {
+    const WKT: &str = "export the points as columns lat and lng, in PostGIS with ST_Y(geom) and \
+                       ST_X(geom)";
+    let upper = value.trim().to_ascii_uppercase();
+    if upper.starts_with("POINT") || upper.starts_with("SRID=") {
+        return Some(("a place as WKT", WKT));
+    }
+    let is_hex = |c: char| c.is_ascii_hexdigit();
+    if (upper.starts_with("0101") || upper.starts_with("00000000"))
+        && upper.len() >= 42
+        && upper.chars().all(is_hex)
+    {
+        return Some(("a place as WKB", WKT));
+    }
+    let inner = value.trim().trim_matches(['(', ')', '[', ']', '"', ' ']);
+    let is_mark = |c: char| c == ',' || c == ';' || c.is_whitespace();
+    let parts: Vec<&str> = inner.split(is_mark).filter(|part| !part.is_empty()).collect();
+    let is_degrees = |part: &&str| {
+        part.contains('.') && part.parse::<f64>().is_ok_and(|number| number.abs() <= 180.0)
+    };
+    (parts.len() == 2 && parts.iter().all(is_degrees)).then_some(("both coordinates", ONE_COLUMN))
+}
+
+/// Returns a name in quotes for a shell.
+fn quoted(name: &str) -> String {
+    format!("'{}'", name.replace('\'', "'\\''"))
+}
+
+/// Returns the mapping of a CSV file, and appends a description of each field to `read`.
+pub(super) fn fields_of_columns(
+    found: &[(&'static str, Column)],
+    columns: &[String],
+    sample: &[String],
+    args: &ImportArgs,
+    speed_unit: impl Fn() -> Result<f64>,
+    read: &mut Vec<String>,
+) -> Result<Fields> {
+    let (mut more, time_unit) = common_options(args, Some(Zone::utc()))?;
+    let get =
+        |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
+    let at = |field: &str| {
+        get(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose()
+    };
+    if let (Some(lat), Some(lng)) = (get("lat"), get("lng"))
+        && lat.at == lng.at
+    {
+        let name = &columns[lat.at];
+        let kind = sample.get(lat.at).and_then(|value| place_kind(value));
+        let kind = kind.map_or_else(|| ONE_COLUMN.to_owned(), |(_, advice)| advice.to_owned());
+        bail!("lat and lng are the same column {name}, and each needs its own: {kind}");
+    }
+    let required =
+        |field: &str| at(field)?.ok_or_else(|| anyhow!("{}", missing(field, columns, sample)));
+    more.hemispheres = [at("lat_hemisphere")?, at("lng_hemisphere")?];
+    more.date = at("date")?;
+    for (n, field) in ["lat", "lng"].into_iter().enumerate() {
+        if let (Some(unit), None) =
+            (get(field).and_then(|column| column.unit), args.unit_of(field).or(args.unit_of("lat")))
+        {
+            more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
+        }
+    }
+    let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {
+        let stated = get(field).and_then(|column| column.unit);
+        let stated =
+            stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
+        Ok(given.or(stated))
+    };
+    if args.unit_of("heading").is_none() {
+        more.heading = factor("heading", Quantity::Angle, None)?.unwrap_or(1.0);
+    }
+    if args.unit_of("acc").is_none() {
+        more.acc = factor("acc", Quantity::Length, None)?.unwrap_or(1.0);
+    }
+    let alt_factor = factor("alt", Quantity::Length, args.alt_unit)?.unwrap_or(1.0);
+    let speed = match at("speed")? {
+        Some(pointer) => {
+            let factor =
+                factor("speed", Quantity::Speed, args.speed_unit)?.map_or_else(&speed_unit, Ok)?;
+            Some((pointer, factor))
+        }
+        None => None,
+    };
+    more.unknown.extend(columns::ais_unavailable(found, columns));
+    for (field, column) in found {
+        let name = &columns[column.at];
+        let unit = match *field {
+            "speed" => speed.as_ref().map(|(_, factor)| format!("1 = {factor:.6} m/s")),
+            "alt" => Some(format!("1 = {alt_factor} m")),
+            "ts" if more.local.as_ref().is_some_and(|local| local.zone.is_some()) => {
+                let zone = args.zone.as_ref().map_or("Z", Zone::name);
+                Some(format!("without an offset: {zone}"))
+            }
+            _ => column.unit.map(str::to_owned),
+        };
+        read.push(format!(
+            "{field} = {name}{}",
+            unit.map_or(String::new(), |unit| format!(" ({unit})"))
+        ));
+    }
+    for (slot, value) in &more.unknown {
+        read.push(format!("{} {value} means unknown", milepost_decode::formats::FIELDS[*slot]));
+    }
+    Ok(Fields {
+        points: None,
+        lat: required("lat")?,
+        lng: required("lng")?,
+        ts: Some((required("ts")?, time_unit)),
+        speed,
+        heading: at("heading")?,
+        alt: at("alt")?.map(|pointer| (pointer, alt_factor)),
+        acc: at("acc")?,
+        seq: at("seq")?,
+        driver: None,
+        more: Some(Box::new(more)),
+    })
+}
+
+/// Returns the mapping of a file other than CSV: its kind determines the places of the fields,
+/// unless `--field` overrides them.
+pub(super) fn fields_by_names(
+    kind: Kind,
+    args: &ImportArgs,
+    speed_unit: impl Fn() -> Result<f64>,
+) -> Result<Fields> {
+    let (mut more, time_unit) = common_options(args, (kind == Kind::Gpx).then(Zone::utc))?;
+    if kind.uses_gpx_names() && more.local.is_none() {
+        more.local = Some(Arc::default());
+    }
+    // TCX and KML files have points without coordinates, for example during a pause.
+    more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
+    let known = FIELDS.map(|(field, ..)| field);
+    let hemisphere_fields = ["lat_hemisphere", "lng_hemisphere"];
+    if let Some((field, _)) = args
+        .fields
+        .iter()
+        .find(|(field, _)| !known.contains(&&**field) && !hemisphere_fields.contains(&&**field))
+    {
+        let all = [&known[..], &hemisphere_fields[..]].concat();
+        bail!("--field {field}: must be one of {}", all.join(", "));
+    }
+    let given =
+        |field: &str| args.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at);
+    let to = |field: &str, at: &str| {
+        let at = if at.starts_with('/') { at.to_owned() } else { pointer_to(at) };
+        pointer(field, &at)
+    };
+    let mut at = |field: &'static str| -> Result<Option<Pointer>> {
+        let (_, gpx, geojson) =
+            *FIELDS.iter().find(|(known, ..)| *known == field).expect("FIELDS has every field");
+        let usual = match (field, kind) {
+            ("acc", Kind::Timeline) => "/accuracy",
+            _ if kind.uses_gpx_names() => gpx,
+            _ => geojson,
+        };
+        let Some(name) = given(field) else {
+            return if usual.is_empty() { Ok(None) } else { to(field, usual).map(Some) };
+        };
+        if let (Some((date, time)), "ts") = (name.split_once('+'), field) {
+            more.date = Some(to("ts", date)?);
+            return to("ts", time).map(Some);
+        }
+        to(field, name).map(Some)
+    };
+    let [lat, lng, ts, speed, heading, alt, acc, seq] = [
+        at("lat")?,
+        at("lng")?,
+        at("ts")?,
+        at("speed")?,
+        at("heading")?,
+        at("alt")?,
+        at("acc")?,
+        at("seq")?,
+    ];
+    for (n, field) in hemisphere_fields.into_iter().enumerate() {
+        more.hemispheres[n] = given(field).map(|at| to(field, at)).transpose()?;
+    }
+    if more.date.is_some() && more.local.is_none() {
+        more.local = Some(Arc::default());
+    }
+    Ok(Fields {
+        points: None,
+        lat: lat.context("lat")?,
+        lng: lng.context("lng")?,
+        ts: ts.map(|pointer| (pointer, time_unit)),
+        speed: speed.map(|pointer| speed_unit().map(|factor| (pointer, factor))).transpose()?,
+        heading,
+        alt: alt.map(|pointer| (pointer, args.alt_unit.unwrap_or(1.0))),
+        acc,
+        seq,
+        driver: None,
+        more: Some(Box::new(more)),
+    })
+}
+
+/// Returns the options of the mapping that apply to any kind of file, and the unit of time.
+fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
+    const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
+    if let Some((field, _)) = args.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
+        bail!(
+            "--unit {field}: must be one of {}; for speed and alt give --speed-unit and --alt-unit",
+            KNOWN.join(", ")
+        );
+    }
+    let invalid = |why: String| anyhow!("--unit: {why}");
+    let (mut more, mut unit) =
+        (More { unknown: args.unknown.clone(), ..More::default() }, TimeUnit::BySize);
+    if let Some(lat) = args.unit_of("lat").map(Degrees::new).transpose().map_err(invalid)? {
+        more.degrees = [lat, lat.unsigned()];
+    }
+    if let Some(lng) = args.unit_of("lng").map(Degrees::new).transpose().map_err(invalid)? {
+        more.degrees[1] = lng;
+    }
+    let factor = |field, quantity: Quantity| {
+        args.unit_of(field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(invalid))
+    };
+    (more.heading, more.acc) =
+        (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
+    let mut pattern = None;
+    if let Some(given) = args.unit_of("ts") {
+        if given.contains('%') {
+            if let (Some(PatternZone::Letters(letters)), None) =
+                (Local::zone_of_pattern(given), &args.zone)
+            {
+                bail!(
+                    "--unit ts: {letters} names a zone, but is not read as one: give --zone, such \
+                     as --zone America/New_York"
+                );
+            }
+            (pattern, unit) =
+                (Some(Local::check_pattern(given).map_err(invalid)?), TimeUnit::Pattern);
+        } else {
+            let known = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
+            unit = known.map(|(_, unit)| *unit).ok_or_else(|| {
+                invalid(format!("ts={given}: must be s, ms, us, ns, rfc3339, auto or a pattern"))
+            })?;
+        }
+    }
+    let zone = args.zone.clone().or(default_zone);
+    if zone.is_some() || pattern.is_some() {
+        more.local = Some(Arc::new(Local { zone, pattern }));
+    }
+    Ok((more, unit))
+}
+
+/// Returns the JSON pointer to the member of this name.
+pub(super) fn pointer_to(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+fn pointer(field: &str, at: &str) -> Result<Pointer> {
+    Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
+}
