@@ -3,8 +3,9 @@
 -- (sql/351). A leg is the straight line between two consecutive fixes.
 --   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
 --   run    Consecutive looks within radius_m of the first look of the run; within trip_m, if no fix came for stop_s before the look. A look
---          also belongs to the run if the device sends a speed of 0 at this look and at the one before, at most 30 s earlier. The place of a
---          run is the mean of its looks in the first stop_s.
+--          within 1,000 m of the first one also belongs to the run if it stands by the device's word: the device sends a speed of 0 at this
+--          look and at the one before, at most 30 s earlier. If a look that stands by the device's word begins a run, because it is too far
+--          away for the run before, that word is not believed in the new run. The place of a run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. The next run belongs to the stop if the absence before it lasts for at most spike_s, and
 --          its place is within half of radius_m of the place of the first run. If either the stop so far or the next run lasts for stop_s, the
 --          limits are trip_s and radius_m; if both do, trip_s and trip_m. A stop lasts for at least stop_s, absences included. A shorter one,
@@ -15,10 +16,17 @@
 --          mean takes the fixes of about 37 m of the route, which take 1 to 64 s. If the line turns in the same direction at both ends of a
 --          leg, the curve is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
 --          added.
--- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. A jump can be neither reached nor left within speed_max,
--- while the leg without it is possible. Or it is more than 100 m away from the fixes before and after it, the way there and back takes at most
--- two minutes, the direct way is shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them.
--- (spike_s limits absences from a stop, not these jumps.)
+-- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. spike_s limits absences from a stop, not jumps. There are
+-- four kinds of jumps:
+--   - A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
+--   - A fix after a silence, or the first fix of all, that cannot be left within speed_max, while the next fix can be left, within an hour, and
+--     is nearer to the fix before the silence.
+--   - A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
+--     shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them.
+--   - A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if one of these holds. First: the
+--     device sends a speed of 0 at all three, at most two hours apart each; the fix is at most 1,000 m away; and the fix before it is within
+--     radius_m of its predecessor, or the fix after it within radius_m of its successor. Second: a silence precedes the fix, and
+--     it is left within two minutes, faster than 5 m/s plus one and a half times the speed of the leg after the next fix.
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
 -- computation. The first fix of a day begins a new stop or trip. The leg across midnight is measured from fix to fix, and divided between the
@@ -36,7 +44,8 @@ WITH
     10 AS still_cms,
     30000 AS still_ms,
     45000 AS run_ms,
-    1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this
+    1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this, and at looks farther than this from a run
+    7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0, milliseconds
     37 AS step_m,
     64 AS step_s_max,
     32 AS bend_m,
@@ -158,27 +167,49 @@ WITH
         SELECT
             *,
             if(has(is_leap, 1), arrayMap(
-                (leap, leap_on, t, t0, x, x0, y, y0, z, z0) -> leap AND leap_on AND NOT is_impossible(squared(x - x0, y - y0, z - z0), t - t0, speed_max),
+                (leap, leap_on, t, t0, x, x0, y, y0, z, z0, quiet, way, t_on_on, leap_on_on) -> leap_on AND if(quiet > gap_ms,
+                    NOT leap_on_on AND t_on_on <= gap_ms AND squared(x - x0, y - y0, z - z0) < way,
+                    leap AND NOT is_impossible(squared(x - x0, y - y0, z - z0), t - t0, speed_max)),
                 is_leap, after(is_leap, 0), after(all_ms, 0), before(all_ms, 0),
-                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_leap) AS is_beyond,
+                after(all_x, 0), before(all_x, all_x[2]), after(all_y, 0), before(all_y, all_y[2]), after(all_z, 0), before(all_z, all_z[2]),
+                -- The first fix of all counts as one after a silence that began where the second fix is.
+                before(after(all_time, 0), gap_ms + 1), before(after(all_way, 0.), 1.),
+                after(after(all_time, gap_ms + 1), 0), after(after(is_leap, 0), 0)), is_leap) AS is_beyond,
+            -- 1: may be a detour. 2: the fix after it is back where the fix before it was. 3: both.
             if(has(is_far, 1), arrayMap(
-                (there, back, t, t_on, x, x0, y, y0, z, z0) -> there > jump_m * jump_m AND back > jump_m * jump_m AND t + t_on <= spike_ms_max
-                    AND squared(x - x0, y - y0, z - z0) < pow(0.6 * (sqrt(there) + sqrt(back)), 2),
+                (there, back, t, t_on, x, x0, y, y0, z, z0) -> toUInt8((there > jump_m * jump_m AND back > jump_m * jump_m) * (
+                    (t + t_on <= spike_ms_max AND squared(x - x0, y - y0, z - z0) < pow(0.6 * (sqrt(there) + sqrt(back)), 2))
+                        + 2 * (squared(x - x0, y - y0, z - z0) <= radius_m * radius_m))),
                 all_way, after(all_way, 0.), all_time, after(all_time, 0),
-                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_far) AS is_detour
+                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_far) AS detour
         FROM leaping
     ),
     spiking AS
     (
         SELECT
             *,
-            if(has(is_detour, 1), arrayMap(
-                (jump, detour, there, t, there0, t0, back, t_on, back_on, t_on_on, x, x0, y, y0, z, z0) -> jump OR detour AND
+            if(has(detour, 1) OR has(detour, 3), arrayMap(
+                (jump, one, there, t, there0, t0, back, t_on, back_on, t_on_on, x, x0, y, y0, z, z0) -> jump OR one % 2 = 1 AND
                     least(pace(there, t), pace(back, t_on)) > 1.5 * greatest(pace(there0, t0), pace(back_on, t_on_on), pace(squared(x - x0, y - y0, z - z0), t + t_on)) + 5,
-                is_beyond, is_detour, all_way, all_time, before(all_way, 0.), before(all_time, 0), after(all_way, 0.), after(all_time, 0),
+                is_beyond, detour, all_way, all_time, before(all_way, 0.), before(all_time, 0), after(all_way, 0.), after(all_time, 0),
                 after(after(all_way, 0.), 0.), after(after(all_time, 0), 0),
-                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_beyond) AS is_jump
+                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_beyond) AS is_spike
         FROM jumping
+    ),
+    returning AS
+    (
+        SELECT
+            *,
+            if(has(detour, 2) OR has(detour, 3), arrayMap(
+                (jump, one, there, t, back, t_on, back_on, t_on_on, s, s0, s_on, nearest) -> jump OR one >= 2 AND (
+                    greatest(s, s0, s_on) < still_cms AND greatest(there, back) <= honest_m * honest_m AND greatest(t, t_on) <= asleep_ms_max
+                        AND nearest <= radius_m * radius_m
+                    OR t > gap_ms AND t_on <= spike_ms_max AND pace(back, t_on) > 1.5 * pace(back_on, t_on_on) + 5),
+                is_spike, detour, all_way, all_time, after(all_way, 0.), after(all_time, 0), after(after(all_way, 0.), 0.), after(after(all_time, 0), 0),
+                all_speed, before(all_speed, 0), after(all_speed, 0),
+                -- The shorter one of the leg to the fix before and the leg from the fix after.
+                arrayMap((way0, way_on) -> least(way0, way_on), before(before(after(all_way, 0.), inf), inf), after(after(all_way, inf), inf))), is_spike) AS is_jump
+        FROM spiking
     ),
     good AS
     (
@@ -189,7 +220,7 @@ WITH
             arrayConcat(vague_ms, kept(all_ms, is_jump)) AS dropped_ms, arrayConcat(vague_lost, kept(all_lost, is_jump)) AS dropped_lost,
             arrayConcat(vague_seq, kept(all_seq, is_jump)) AS dropped_seq,
             arrayConcat(vague_lat, kept(all_lat, is_jump)) AS dropped_lat, arrayConcat(vague_lng, kept(all_lng, is_jump)) AS dropped_lng
-        FROM spiking
+        FROM returning
     ),
     timed AS
     (
@@ -236,6 +267,7 @@ WITH
         SELECT
             *,
             arrayMap(s -> is_honest AND s < still_cms, look_speed) AS look_is_still,
+            arrayMap(t -> if(t >= stop_ms, trip_m * trip_m, radius_m * radius_m), look_quiet_ms) AS look_limit,
             arrayMap(
                 (lx, lx0, ly, ly0, lz, lz0, m, m0) -> pace(squared(lx - lx0, ly - ly0, lz - lz0), m - m0),
                 after(after(look_x, look_x[-1]), look_x[-1]), before(look_x, look_x[1]), after(after(look_y, look_y[-1]), look_y[-1]), before(look_y, look_y[1]),
@@ -247,27 +279,29 @@ WITH
                 ways_between(look_x, look_y, look_z), arrayDifference(look_at_ms), look_speed) AS look_derived
         FROM trusted
     ),
-    -- Runs: looks within the radius of the first one, or while the device reports a speed of 0. Each run has its first and last fix, its first
-    -- look, the number of looks in its first stop_s, whether it counts as a stop even if it is short, and the times of its first and last
-    -- look. Before a silence, the last fix of a run is the last fix before the silence. An additional look at the end closes the last run.
+    -- Runs: looks within the radius of the first one, or within honest_m (`reach`) while the device reports a speed of 0. Each run has its first
+    -- and last fix, its first look, the number of looks in its first stop_s, whether it counts as a stop even if it is short, and the times of
+    -- its first and last look. s.10: the run begins after a silence (1), after parking (2), or where a speed of 0 was not believed (3). Before
+    -- a silence, the last fix of a run is the last fix before the silence. An additional look at the end closes the last run.
     folded AS
     (
         SELECT
-            * EXCEPT look_derived,
+            * EXCEPT (look_derived, look_limit),
             arrayMax(look_derived) AS pace_max,
             if(pace_max = 0, (CAST([], 'Array(UInt32)'), CAST([], 'Array(UInt16)')), arrayReduce('maxMap',
                 arrayMap(m -> [toUInt32(intDiv(m, quarter_ms))], look_at_ms), arrayMap(p -> [toUInt16(least(65534, p * 100))], look_derived))) AS pace_maxima,
             arrayFold(
-                (s, m, lx, ly, lz, is_new, limit, stands, edge, parked, fix_at, look_at) -> if(
-                    is_new OR squared(lx - s.1, ly - s.2, lz - s.3) > limit * limit AND NOT stands,
-                    (lx, ly, lz, m, m, fix_at, fix_at, look_at, toInt64(1), if(is_new, if(parked, 2, edge), 0),
+                (s, m, lx, ly, lz, is_new, limit, reach, edge, parked, fix_at, look_at) -> if(
+                    is_new OR squared(lx - s.1, ly - s.2, lz - s.3) > if(s.10 = 3, limit, reach),
+                    (lx, ly, lz, m, m, fix_at, fix_at, look_at, toInt64(1), if(is_new, if(parked, 2, edge), if(reach > limit, 3, 0)),
                         if(s.5 - s.4 >= run_ms OR s.10 = 2 OR is_new AND (parked OR s.10 = 1 AND edge),
                             arrayPushBack(s.11, (s.6, if(is_new, fix_at - 1, s.7), s.8, s.9, toUInt8(s.10 = 2 OR is_new AND (parked OR s.10 = 1 AND edge)), s.4, s.5)), s.11)),
                     (s.1, s.2, s.3, s.4, m, s.6, fix_at, s.8, s.9 + (m - s.4 <= stop_ms), s.10, s.11)),
                 arrayPushBack(look_at_ms, 0), arrayPushBack(look_x, 0.), arrayPushBack(look_y, 0.), arrayPushBack(look_z, 0.),
                 arrayMap((t, i) -> t > gap_ms OR i = first_at, arrayPushBack(look_quiet_ms, gap_ms + 1), arrayPushBack(look_fix, 0)),
-                arrayMap(t -> if(t >= stop_ms, trip_m, radius_m), arrayPushBack(look_quiet_ms, 0)),
-                arrayPushBack(arrayMap((s, s0, t) -> s AND s0 AND t <= still_ms, look_is_still, before(look_is_still, 0), arrayDifference(look_at_ms)), 0),
+                arrayPushBack(look_limit, 0.),
+                arrayPushBack(arrayMap((s, s0, t, limit) -> if(s AND s0 AND t <= still_ms, greatest(limit, honest_m * honest_m), limit),
+                    look_is_still, before(look_is_still, 0), arrayDifference(look_at_ms), look_limit), 0.),
                 arrayMap((t, i) -> t > gap_ms OR i = 1, arrayPushBack(look_quiet_ms, if(next_at = 0, gap_ms + 1, time[next_at])), arrayPushBack(look_fix, 0)),
                 arrayMap((t, way, i) -> t > gap_ms AND way <= trip_m * trip_m AND i > first_at, arrayPushBack(look_quiet_ms, 0), arrayPushBack(look_way, 0.), arrayPushBack(look_fix, 0)),
                 arrayMap(i -> toInt64(i), arrayPushBack(look_fix, end_at)), arrayMap(i -> toInt64(i), arrayEnumerate(arrayPushBack(look_fix, 0))),

@@ -7,7 +7,12 @@ WITH
     3600000 AS gap_ms,
     6378137 AS equator_m,
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
-    2 * 6371008.8 AS earth_m -- mean diameter of the earth
+    2 * 6371008.8 AS earth_m, -- mean diameter of the earth
+    -- Slopes are tangents of the geocentric latitude. Lines between two points, metres; longitudes in 1e-7 degrees.
+    slope -> equator_m / sqrt(1 + slope * slope) AS axis_of,
+    (slope, lng, slope0, lng0) -> earth_m * asin(least(1., sqrt(pow(axis_of(slope) - axis_of(slope0), 2)
+        + pow(flat * (slope * axis_of(slope) - slope0 * axis_of(slope0)), 2)
+        + axis_of(slope) * axis_of(slope0) * pow(2 * sin(radians((lng - lng0) / 2e7)), 2)) / earth_m)) AS metres_between
 SELECT
     *,
     arrayMap(
@@ -29,23 +34,26 @@ SELECT
 FROM
 (
 SELECT
-    * EXCEPT (slope, before),
-    before.7 AS last_kind_before,
+    * EXCEPT (slope, befores, before, older),
+    -- A row whose last part is a gap without a length has a single fix, which ends a silence: parking, if it is where the fix before it was.
+    if(before.7 != '', before.7, if(older.4 + 3 >= before.4 AND before.1 - older.1 > gap_ms
+        AND metres_between(before.6, before.3, older.6, older.3) <= before.8, 'stop', 'gap')) AS last_kind_before,
     before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
     -- is_continued: the first trip or stop continues the last one of the day before.
     before.4 + 1 = day AND first_at > 0 AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
     before.4 + 3 >= day AND before.5 != 'dropped' AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
-    equator_m / sqrt(1 + slope * slope) AS axis_m, equator_m / sqrt(1 + before.6 * before.6) AS before_axis_m,
-    is_after_gap * earth_m * asin(least(1., sqrt(pow(axis_m - before_axis_m, 2) + pow(flat * (slope * axis_m - before.6 * before_axis_m), 2)
-        + axis_m * before_axis_m * pow(2 * sin(radians((to_lngs[first_at] - before_lng_e7) / 2e7)), 2)) / earth_m)) AS gap_m
+    is_after_gap * metres_between(slope, to_lngs[first_at], before.6, before_lng_e7) AS gap_m
 FROM
 (
     SELECT
         *,
         flat * tan(radians(to_lats[first_at] / 1e7)) AS slope,
-        -- before: the end of the last row that has a fix that was not dropped.
-        argMaxIf((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, if(last_at = 0, 'dropped', kinds[last_at]), flat * tan(radians(to_lats[last_at] / 1e7)),
-            if(kinds[last_at] = 'gap' AND (begins_ms[last_at] = ends_ms[last_at] OR ends_ms[last_at] - begins_ms[last_at] > gap_ms AND ways[last_at] <= trip_m), 'stop', CAST(kinds[last_at], 'String'))), day, last_at > 0) OVER (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING) AS before
+        -- befores: the ends of the last rows that have a fix that was not dropped. The three days before the row, and the three days before these.
+        groupArrayIf((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, if(last_at = 0, 'dropped', kinds[last_at]), flat * tan(radians(to_lats[last_at] / 1e7)),
+            multiIf(kinds[last_at] != 'gap', CAST(kinds[last_at], 'String'), first_at = last_at AND begins_ms[last_at] = ends_ms[last_at], '',
+                ends_ms[last_at] - begins_ms[last_at] > gap_ms AND ways[last_at] <= trip_m, 'stop', 'gap'), trip_m), last_at > 0)
+            OVER (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 6 PRECEDING AND 1 PRECEDING) AS befores,
+        befores[-1] AS before, befores[-2] AS older
     FROM
     (
         SELECT

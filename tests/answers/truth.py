@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo
 # Constants of the definition of trips, as in sql/360.
 GAP_MS, LOOK_MS, JUMP_M = 3_600_000, 15_000, 100
 STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
+ASLEEP_MS_MAX, SPIKE_MS_MAX = 7_200_000, 120_000
 STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE = 37, 64, 32, 2.2, 0.75
 # Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
 SILENCE_DAYS_MAX = 3
 SILENCE_MARGIN_MS = 12 * 3_600_000
-QUARTER_MS, DAY_MS, SEQ_MARGIN_MS = 900_000, 86_400_000, 2 * 3_600_000
+QUARTER_MS, DAY_MS, MARGIN_MS = 900_000, 86_400_000, 2 * 3_600_000
 # WGS84: semi-major axis in metres, flattening, semi-minor axis.
 A, F = 6378137.0, 1 / 298.257223563
 B = A * (1 - F)
@@ -134,24 +135,57 @@ def speed_between(a, b) -> float:
 
 
 def reasons(track: list[dict], rules=RULES) -> list[str]:
-    """Returns the reason why each fix is dropped, or ''."""
-    dropped = ["inaccurate" if (fix.get("acc") or 0) > rules.acc_max else "" for fix in track]
-    accurate = [place for place, reason in enumerate(dropped) if not reason]
-    for at in range(1, len(accurate) - 1):
-        a, fix, b = (track[accurate[at + step]] for step in (-1, 0, 1))
-        if fix["ms"] - a["ms"] > GAP_MS or b["ms"] - fix["ms"] > GAP_MS:
-            continue
-        if is_impossible(a, fix, rules) and is_impossible(fix, b, rules) and not is_impossible(a, b, rules):
-            dropped[accurate[at]] = "jump"
-        # A fix is also a jump if it is more than 100 m away from both neighbours, the way there and back takes at most two minutes, the direct
-        # way is shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them.
-        leg_to, leg_from, direct = apart(a, fix), apart(fix, b), apart(a, b)
-        around = max(speed_between(track[accurate[at - 2]], a) if at > 1 else 0,
-                     speed_between(b, track[accurate[at + 2]]) if at + 2 < len(accurate) else 0, speed_between(a, b))
-        if (min(leg_to, leg_from) > JUMP_M and direct < 0.6 * (leg_to + leg_from) and b["ms"] - a["ms"] <= 120_000
-                and min(speed_between(a, fix), speed_between(fix, b)) > 1.5 * around + 5):
-            dropped[accurate[at]] = "jump"
-    return dropped
+    """Returns the reason why each fix is dropped, or ''. The fixes of a UTC day are judged by them and those of two hours on both sides."""
+    found = {}
+    for day in {fix["ms"] // DAY_MS for fix in track}:
+        near = [place for place, fix in enumerate(track) if day * DAY_MS - MARGIN_MS <= fix["ms"] < (day + 1) * DAY_MS + MARGIN_MS]
+        accurate = [place for place in near if (track[place].get("acc") or 0) <= rules.acc_max]
+        fixes = [track[place] for place in accurate]
+        found.update((place, "jump" if is_jump(fixes, at, rules) else "") for at, place in enumerate(accurate) if track[place]["ms"] // DAY_MS == day)
+    return [found.get(place, "inaccurate") for place in range(len(track))]
+
+
+def is_jump(fixes: list[dict], at: int, rules) -> bool:
+    """Returns whether the accurate fix with this index is a jump."""
+    def near(step):
+        return fixes[at + step] if 0 <= at + step < len(fixes) else None
+
+    def is_way(a, b):
+        """Returns whether the fixes are at most an hour apart, and the vehicle can drive from one to the other."""
+        return a is not None and b is not None and b["ms"] - a["ms"] <= GAP_MS and not is_impossible(a, b, rules)
+
+    def are_together(a, b):
+        """Returns whether both fixes exist and are at the same place."""
+        return a is not None and b is not None and apart(a, b) <= rules.radius_m
+    older, before, fix, after, later = (near(step) for step in (-2, -1, 0, 1, 2))
+    if after is None:
+        return False
+    is_after_silence = before is None or fix["ms"] - before["ms"] > GAP_MS
+    leaves_too_fast = after["ms"] - fix["ms"] <= GAP_MS and is_impossible(fix, after, rules)
+    # The first fix after a silence has no fix from which it was reached: the two fixes after it agree with each other, but not with it.
+    if is_after_silence and leaves_too_fast and is_way(after, later) and (before is None or apart(before, after) < apart(before, fix)):
+        return True
+    if before is None:
+        return False
+    if not is_after_silence and leaves_too_fast and is_impossible(before, fix, rules) and not is_impossible(before, after, rules):
+        return True
+    leg_to, leg_from, direct = apart(before, fix), apart(fix, after), apart(before, after)
+    if min(leg_to, leg_from) <= JUMP_M:
+        return False
+    pace_before = speed_between(older, before) if older else 0
+    pace_after = speed_between(after, later) if later else 0
+    if (direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= SPIKE_MS_MAX and min(speed_between(before, fix), speed_between(fix, after))
+            > 1.5 * max(pace_before, pace_after, speed_between(before, after)) + 5):
+        return True
+    if direct > rules.radius_m:
+        return False
+    # The device stands by its own word, and the next fix is back where it was.
+    stands = all(each.get("speed") is not None and each["speed"] < STILL_MPS for each in (before, fix, after))
+    is_soon = fix["ms"] - before["ms"] <= ASLEEP_MS_MAX and after["ms"] - fix["ms"] <= ASLEEP_MS_MAX
+    if stands and is_soon and max(leg_to, leg_from) <= HONEST_M and (are_together(older, before) or are_together(after, later)):
+        return True
+    # The first fix after a silence: the next one, soon after it, is where the silence began.
+    return is_after_silence and after["ms"] - fix["ms"] <= SPIKE_MS_MAX and speed_between(fix, after) > 1.5 * pace_after + 5
 
 
 def good(track: list[dict], rules=RULES) -> list[dict]:
@@ -177,15 +211,20 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
     def is_parking(at):
         return is_silence(at) and at - 1 in here and apart(fixes[at - 1], fixes[at]) <= rules.trip_m
-    # Runs: consecutive looks within a radius of the first look of the run.
+    # Runs: consecutive looks within a radius of the first look of the run. is_doubted: the run begins where the device's word was not believed.
     runs: list[list[int]] = []
+    is_doubted: list[bool] = []
     for before, at in zip([None, *looks], looks):
         if before is not None and not is_silence(at):
             radius = rules.trip_m if fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000 else rules.radius_m
             stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= STILL_MS
-            if math.dist(axes[runs[-1][0]], axes[at]) <= radius or stands:
+            away = math.dist(axes[runs[-1][0]], axes[at])
+            if away <= radius or stands and not is_doubted[-1] and away <= HONEST_M:
                 runs[-1].append(at)
                 continue
+            is_doubted.append(stands)
+        else:
+            is_doubted.append(False)
         runs.append([at])
     # Stays: each is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
@@ -405,7 +444,7 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
         for before, fix, reason in zip([None, *track], track, reasons(track)):
             quarter = quarter_of(fix["ms"])
             quarter["fixes"] += 1
-            if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - SEQ_MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
+            if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
                 quarter["missing"] += fix["seq"] - before["seq"] - 1
             if fix.get("speed") is not None and not reason:
                 quarter["speed_sum"] += fix["speed"]

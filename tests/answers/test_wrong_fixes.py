@@ -1,0 +1,175 @@
+"""Wrong positions and wrong speeds that devices send: they make no trips, and true movements of the same kind stay."""
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+import truth
+from devices import Device, epoch_ms
+from test_definition import ask, assert_same_days, assert_same_episodes, assert_same_quarters, episodes_of
+
+JUNE = {"from": "2026-05-25", "to": "2026-07-01", "tz": "UTC"}
+
+
+def kinds_of(db, fixes: list[dict]) -> dict[str, list[str]]:
+    """Inserts the fixes, checks that all views match truth.py, and returns the kinds of each driver's episodes in order."""
+    db.insert(fixes)
+    db.refresh()
+    rows = episodes_of(db)
+    assert_same_episodes(rows, truth.episodes(fixes))
+    assert_same_quarters(db, fixes)
+    for tz in ("UTC", "Asia/Kathmandu"):
+        assert_same_days(db, fixes, date(2026, 5, 25), date(2026, 7, 1), tz)
+    return {driver: [row["kind"] for row in sorted(rows, key=lambda row: row["began"]) if row["driver_id"] == driver]
+            for driver in {fix["driver"] for fix in fixes}}
+
+
+def moved(fix: dict, bearing: float, metres: float, **more) -> dict:
+    return {**fix, **dict(zip(("lat", "lng"), truth.ahead(fix["lat"], fix["lng"], bearing, metres))), **more}
+
+
+def day_of(db, driver: str) -> dict:
+    (row,) = ask(db, "days", driver=driver, **JUNE)
+    return row
+
+
+def dropped(db, driver: str) -> list[int]:
+    return [row["seq"] for row in ask(db, "track", "seq", "WHERE dropped != '' ORDER BY seq", driver=driver, **JUNE)]
+
+
+def test_parked_device_with_rare_fixes_does_not_move(db):
+    """A fix every 5 minutes to every hour, all with speed 0. One fix an hour is 300 m off: with a fix an hour, every fourth."""
+    fixes = []
+    for every in (300, 600, 1800, 3600, 3601):
+        car = Device(f"car{every}", "2026-06-01T00:10:00", 48, 11, every=every).stand(23 * 3600, noise_m=6)
+        wrong = range(3, len(car.fixes) - 2, max(4, 3600 // every))
+        fixes += [moved(fix, 77 * number, 300) if number in wrong else fix for number, fix in enumerate(car.fixes)]
+    kinds = kinds_of(db, fixes)
+    for driver in kinds:
+        day = day_of(db, driver)
+        assert kinds[driver] == ["stop"] and (day["metres"], day["untracked_m"], day["trips"], day["stops"]) == (0, 0, 0, 1), (driver, day)
+
+
+def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
+    """A device with a fix every 10 minutes goes somewhere and back. Only a single fix with speed 0, at most 1 km away, counts as wrong."""
+    home = Device("home", "2026-06-01T08:00:00", 48, 11, every=600).stand(4 * 3600, noise_m=6).fixes
+    away = {
+        "far": {12: (5000, 0)}, "a kilometre and more": {12: (1100, 0)}, "moving": {12: (400, 3)}, "twice": {12: (400, 0), 13: (400, 0)},
+        "no speed": {12: (400, None)}, "shuttle": {number: (400, 0) for number in range(1, 25, 2)},
+    }
+    fixes = [moved(fix, 40, places[number][0], driver=driver, speed=places[number][1]) if number in places else {**fix, "driver": driver}
+             for driver, places in away.items() for number, fix in enumerate(home)]
+    kinds = kinds_of(db, fixes)
+    for driver, places in away.items():
+        assert "trip" in kinds[driver] and dropped(db, driver) == [], (driver, kinds[driver])
+        assert abs(day_of(db, driver)["metres"] - 2 * places.get(12, (4800, 0))[0] ) < 250, (driver, day_of(db, driver))
+
+
+def test_speed_of_zero_is_not_believed_while_the_position_moves(db):
+    """A car drives to a ferry and off it. On the ferry, and on a tow truck, its device sends a speed of 0."""
+    fixes = []
+    for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
+        car = Device(driver, "2026-06-01T08:00:00", 52.5, 13.4, every=15).stand(600).drive(90, 12, 600).stand(600)
+        aboard = len(car.fixes)
+        car.drive(200, speed, 7200)
+        for fix in car.fixes[aboard:]:
+            fix["speed"] = 0
+        fixes += car.stand(600).drive(90, 12, 600).stand(600).fixes
+    kinds = kinds_of(db, fixes)
+    for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
+        assert kinds[driver] == ["stop", "trip"] * 3 + ["stop"]
+        # The stop before the crossing goes on for the first kilometre, and then its end is known.
+        stop, crossing, _, last_trip = sorted((row for row in episodes_of(db, driver)), key=lambda row: row["began"])[2:6]
+        assert stop["seconds"] <= 600 + 1000 / speed + 30 and abs(crossing["metres"] - speed * 7200) < 60 and abs(last_trip["metres"] - 7200) < 60
+
+
+def test_speed_of_zero_is_believed_at_a_place_with_reflections(db):
+    """A standing device with a fix every 15 s sends speed 0, while the positions drift 400 m away and back within ten minutes."""
+    car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(3600, noise_m=6).drive(0, 10, 600).stand(600)
+    fixes = [moved(fix, 90, 10 * (20 - abs(20 - (number - 100)))) if 100 <= number < 140 else fix for number, fix in enumerate(car.fixes)]
+    assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop"]} and dropped(db, "car") == []
+    assert abs(day_of(db, "car")["metres"] - 6000) < 60
+
+
+def parked_overnight(driver: str, every: int) -> list[dict]:
+    """Drives, is silent for twelve hours, sends fixes for three minutes, and drives back."""
+    car = Device(driver, "2026-06-01T08:00:00", 48, 11, every=every).stand(600).drive(90, 12, 600).stand(300).silent(12 * 3600)
+    return car.stand(180).drive(270, 12, 600).stand(600).fixes
+
+
+@pytest.mark.parametrize("metres", [3000, 5000])
+def test_wrong_first_fix_after_a_silence_is_a_jump(db, metres):
+    fixes = []
+    for every in (15, 30, 60):
+        track = parked_overnight(f"cold{every}", every)
+        (first,) = [number for number, fix in enumerate(track) if number and fix["ms"] - track[number - 1]["ms"] > 3_600_000]
+        fixes += [moved(fix, 45, metres) if number == first else fix for number, fix in enumerate(track)]
+        fixes += [moved(fix, 45, metres if number == 0 and every < 60 else 0, driver=f"start{every}") for number, fix in enumerate(track)]
+    kinds = kinds_of(db, fixes)
+    for driver in kinds:
+        day = day_of(db, driver)
+        assert kinds[driver] == ["stop", "trip", "stop", "trip", "stop"], (driver, kinds[driver])
+        assert abs(day["metres"] - 2 * 7200) < 60 and day["untracked_m"] == 0 and day["standing_s"] > 12 * 3600, (driver, day)
+        assert len(dropped(db, driver)) == (driver != "start60")
+        first_stop = min(episodes_of(db, driver), key=lambda row: row["began"])
+        assert truth.metres(first_stop["lat"], first_stop["lng"], 48, 11) < 5
+
+
+def test_wrong_first_fix_after_a_night_that_crosses_midnight_is_a_jump(db):
+    car = Device("car", "2026-06-01T16:00:00", 48, 11, every=15).stand(600).drive(90, 12, 600).stand(300).silent(12 * 3600)
+    first = len(car.fixes)
+    car.stand(300).drive(270, 12, 600).stand(600)
+    fixes = [moved(fix, 45, 5000) if number == first else fix for number, fix in enumerate(car.fixes)]
+    assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop", "trip", "stop"]}
+    days = ask(db, "days", driver="car", **JUNE)
+    assert sum(row["untracked_m"] for row in days) == 0 and sum(row["stops"] for row in days) == 3
+
+
+def test_true_first_fix_after_a_silence_stays(db):
+    """The fix after the silence is right: the next one is wrong, or the car has been elsewhere, or drives on at once."""
+    track = parked_overnight("car", 15)
+    (first,) = [number for number, fix in enumerate(track) if number and fix["ms"] - track[number - 1]["ms"] > 3_600_000]
+    def with_moves(driver, moves):
+        return [moved(fix, 45, moves.get(number, 0), driver=driver) for number, fix in enumerate(track)]
+    fixes = with_moves("one wrong fix later", {first + 1: 5000}) + with_moves("two wrong fixes later", {first + 1: 5000, first + 2: 5000})
+    fixes += with_moves("elsewhere", {number: 5000 for number in range(first, len(track))})
+    motorway = Device("motorway", "2026-06-01T08:00:00", 48, 11, every=30).stand(300).drive(90, 35, 300).silent(4000).drive(90, 35, 300).drive(90, 12, 300)
+    kinds = kinds_of(db, fixes + motorway.fixes)
+    assert dropped(db, "one wrong fix later") == [track[first + 1]["seq"]] and dropped(db, "elsewhere") == [] and dropped(db, "motorway") == []
+    assert track[first]["seq"] not in dropped(db, "two wrong fixes later")
+    assert kinds["elsewhere"] == ["stop", "trip", "stop", "gap", "trip", "stop"]
+
+
+@pytest.mark.parametrize("hours", [24, 60])
+def test_days_and_stops_agree_for_devices_with_few_fixes(db, hours):
+    """One fix each day, or each two and a half: at home; somewhere else each time; and moving first, then at home."""
+    start = epoch_ms("2026-06-01T03:10:00")
+    places = {"home": [0] * 6, "tour": list(range(6)), "back": [1, 2, 3, 0, 0, 0], "tour then": [0, 0, 0, 1, 2, 2]}
+    fixes = [{"driver": driver, "ms": start + number * hours * 3_600_000, "lat": 52 + 0.3 * place, "lng": 13.4, "speed": 0, "seq": number + 1}
+             for driver, row in places.items() for number, place in enumerate(row)]
+    kinds = kinds_of(db, fixes)
+    assert {driver: row.count("stop") for driver, row in kinds.items()} == {"home": 1, "tour": 0, "back": 1, "tour then": 2}
+    for driver, row in kinds.items():
+        days = ask(db, "days", driver=driver, **JUNE)
+        assert sum(day["stops"] for day in days) == row.count("stop"), (driver, days)
+        for day in days:  # a window of one day has the same figures
+            (alone,) = ask(db, "days", driver=driver, tz="UTC", **{"from": day["day"], "to": f"{day['day']} 23:59"})
+            assert alone == day
+
+
+def test_health_counts_dropped_fixes(db):
+    """Two devices send under one id, 5 km apart: nearly every fix is a jump, and only `dropped` of `health` and `track` show it."""
+    one = Device("two", "2026-06-01T08:00:00", 52.5, 13.4, every=30).drive(0, 12, 3600)
+    other = Device("two", "2026-06-01T08:00:15", 52.45, 13.4, every=30).stand(3600)
+    alone = Device("one", "2026-06-01T08:00:00", 52.5, 13.4, every=30).drive(0, 12, 3600)
+    alone.fixes[7]["acc"] = 900
+    db.insert(one.fixes + other.fixes + alone.fixes)
+    def counts():
+        return {row["driver_id"]: (row["fixes"], row["dropped"]) for row in ask(db, "health", driver="", **JUNE)}
+    assert counts() == {"two": (242, 0), "one": (121, 0)}  # the days are not computed yet
+    db.refresh()
+    assert counts() == {"two": (242, len(ask(db, "track", "seq", "WHERE dropped != ''", driver="two", **JUNE))), "one": (121, 1)}
+    assert counts()["two"][1] > 100
+    (row,) = ask(db, "health", "fixes, dropped", driver="one", **{**JUNE, "from": "2026-06-01 08:04"})
+    assert row == {"fixes": 113, "dropped": 0}
