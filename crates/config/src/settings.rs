@@ -297,7 +297,8 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
         let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
         if let ValueKind::Table(mut table) = value.kind {
             if table.is_empty() && prefix == "fields" {
-                table.insert("from".to_owned(), "".into()); // keep an empty section, so that it is reported
+                // Keep an empty section, so that it is reported. An empty string would count as unset.
+                table.insert("from".to_owned(), Value::new(None, ValueKind::Array(Vec::new())));
             }
             flatten(&key, table, into);
         } else if let Some(sections) = sections(&value) {

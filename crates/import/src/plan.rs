@@ -177,7 +177,7 @@ fn columns_of_mapping(columns: &[String], mapping: &Mapping) -> Vec<(&'static st
     found.collect()
 }
 
-/// What a format of the configuration states besides the places of its fields.
+/// Settings of a format of the configuration, besides the places of its fields.
 struct FormatSettings<'f> {
     name: &'f str,
     /// The unit of a coordinate makes numbers without a sign negative.
