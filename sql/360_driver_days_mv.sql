@@ -8,7 +8,8 @@
 --          away for the run before, that word is not believed in the new run. The place of a run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. The next run belongs to the stop if the absence before it lasts for at most spike_s, and
 --          its place is within half of radius_m of the place of the first run. If either the stop so far or the next run lasts for stop_s, the
---          limits are trip_s and radius_m; if both do, trip_s and trip_m. A stop lasts for at least stop_s, absences included. A shorter one,
+--          limits are trip_s and radius_m; if both do, trip_s and trip_m. An absence in which the driver moves for 60 s ends the stop,
+--          however short it is. A stop lasts for at least stop_s, absences included. A shorter one,
 --          even of runs below 45 s, counts if it fills the time between two silences or is next to parking.
 --   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. A
 --          silence that ends within trip_m of where it began is parking, which the views (sql/370) count as a stop.
@@ -46,6 +47,8 @@ WITH
     45000 AS run_ms,
     1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this, and at looks farther than this from a run
     7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0, milliseconds
+    2.5 AS moving_mps, -- a look moves if its speed over three legs is at least this, so that a single wrong look does not move
+    60000 AS moving_ms, -- an absence with so much time on the move is a trip
     37 AS step_m,
     64 AS step_s_max,
     32 AS bend_m,
@@ -295,7 +298,7 @@ WITH
                     is_new OR squared(lx - s.1, ly - s.2, lz - s.3) > if(s.10 = 3, limit, reach),
                     (lx, ly, lz, m, m, fix_at, fix_at, look_at, toInt64(1), if(is_new, if(parked, 2, edge), if(reach > limit, 3, 0)),
                         if(s.5 - s.4 >= run_ms OR s.10 = 2 OR is_new AND (parked OR s.10 = 1 AND edge),
-                            arrayPushBack(s.11, (s.6, if(is_new, fix_at - 1, s.7), s.8, s.9, toUInt8(s.10 = 2 OR is_new AND (parked OR s.10 = 1 AND edge)), s.4, s.5)), s.11)),
+                            arrayPushBack(s.11, (s.6, if(is_new, fix_at - 1, s.7), s.8, s.9, toUInt8(s.10 = 2 OR is_new AND (parked OR s.10 = 1 AND edge)), s.4, s.5, look_at - 1)), s.11)),
                     (s.1, s.2, s.3, s.4, m, s.6, fix_at, s.8, s.9 + (m - s.4 <= stop_ms), s.10, s.11)),
                 arrayPushBack(look_at_ms, 0), arrayPushBack(look_x, 0.), arrayPushBack(look_y, 0.), arrayPushBack(look_z, 0.),
                 arrayMap((t, i) -> t > gap_ms OR i = first_at, arrayPushBack(look_quiet_ms, gap_ms + 1), arrayPushBack(look_fix, 0)),
@@ -305,20 +308,26 @@ WITH
                 arrayMap((t, i) -> t > gap_ms OR i = 1, arrayPushBack(look_quiet_ms, if(next_at = 0, gap_ms + 1, time[next_at])), arrayPushBack(look_fix, 0)),
                 arrayMap((t, way, i) -> t > gap_ms AND way <= trip_m * trip_m AND i > first_at, arrayPushBack(look_quiet_ms, 0), arrayPushBack(look_way, 0.), arrayPushBack(look_fix, 0)),
                 arrayMap(i -> toInt64(i), arrayPushBack(look_fix, end_at)), arrayMap(i -> toInt64(i), arrayEnumerate(arrayPushBack(look_fix, 0))),
-                (0., 0., 0., toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toUInt8(0), CAST([], 'Array(Tuple(Int64, Int64, Int64, Int64, UInt8, Int64, Int64))'))
+                (0., 0., 0., toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toUInt8(0), CAST([], 'Array(Tuple(Int64, Int64, Int64, Int64, UInt8, Int64, Int64, Int64))'))
             ).11 AS runs
         FROM paced
     ),
     ranged AS
     (
-        SELECT *, arrayMap((first, count) -> (toUInt64(first), toUInt64(count)), runs.3, runs.4) AS run_looks FROM folded
+        SELECT
+            *,
+            arrayMap((first, count) -> (toUInt64(first), toUInt64(count)), runs.3, runs.4) AS run_looks,
+            -- The looks between the run before and this one.
+            arrayMap((first, last) -> (toUInt64(last + 1), toUInt64(first - last - 1)), runs.3, before(runs.8, 0)) AS absent_looks,
+            arrayMap((p, t) -> if(p >= moving_mps AND t <= gap_ms, toInt64(t), toInt64(0)), look_pace, arrayDifference(look_at_ms)) AS look_moving_ms
+        FROM folded
     ),
     averaged AS
     (
         SELECT
             *,
             arrayReduceInRanges('avg', run_looks, look_x) AS run_x, arrayReduceInRanges('avg', run_looks, look_y) AS run_y,
-            arrayReduceInRanges('avg', run_looks, look_z) AS run_z
+            arrayReduceInRanges('avg', run_looks, look_z) AS run_z, arrayReduceInRanges('sum', absent_looks, look_moving_ms) AS run_moved_ms
         FROM ranged
     ),
     -- Stops: runs that belong together, with their first and last fix and the place of the first run. An additional run at the end closes the
@@ -326,14 +335,14 @@ WITH
     stayed AS
     (
         SELECT
-            * EXCEPT (runs, run_looks, run_x, run_y, run_z, look_at_ms, look_x, look_y, look_z, look_quiet_ms, look_way, look_speed, look_is_still),
+            * EXCEPT (runs, run_looks, absent_looks, look_moving_ms, run_moved_ms, run_x, run_y, run_z, look_at_ms, look_x, look_y, look_z, look_quiet_ms, look_way, look_speed, look_is_still),
             arrayFold(
-                (s, first, last, is_kept, m, m_end, px, py, pz) -> if(
-                    m - s.5 <= if(s.5 - s.4 >= stop_ms OR m_end - m >= stop_ms, trip_ms, spike_ms)
+                (s, first, last, is_kept, m, m_end, moved_ms, px, py, pz) -> if(
+                    moved_ms < moving_ms AND m - s.5 <= if(s.5 - s.4 >= stop_ms OR m_end - m >= stop_ms, trip_ms, spike_ms)
                         AND squared(px - s.6, py - s.7, pz - s.8) <= pow(multiIf(least(s.5 - s.4, m_end - m) >= stop_ms, trip_m, greatest(s.5 - s.4, m_end - m) >= stop_ms, radius_m, radius_m / 2), 2),
                     (s.1, last, s.3 OR is_kept, s.4, m_end, s.6, s.7, s.8, s.9),
                     (first, last, is_kept, m, m_end, px, py, pz, if(s.3 OR s.5 - s.4 >= stop_ms, arrayPushBack(s.9, (s.1, s.2, s.6, s.7, s.8)), s.9))),
-                arrayPushBack(runs.1, 0), arrayPushBack(runs.2, 0), arrayPushBack(runs.5, 0), arrayPushBack(runs.6, 0), arrayPushBack(runs.7, 0),
+                arrayPushBack(runs.1, 0), arrayPushBack(runs.2, 0), arrayPushBack(runs.5, 0), arrayPushBack(runs.6, 0), arrayPushBack(runs.7, 0), arrayPushBack(run_moved_ms, 0),
                 arrayPushBack(run_x, 0.), arrayPushBack(run_y, 0.), arrayPushBack(run_z, 0.),
                 (toInt64(0), toInt64(0), toUInt8(0), toInt64(0), toInt64(0), 0., 0., 0., CAST([], 'Array(Tuple(Int64, Int64, Float64, Float64, Float64))'))
             ).9 AS stops

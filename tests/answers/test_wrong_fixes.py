@@ -173,3 +173,17 @@ def test_health_counts_dropped_fixes(db):
     assert counts()["two"][1] > 100
     (row,) = ask(db, "health", "fixes, dropped", driver="one", **{**JUNE, "from": "2026-06-01 08:04"})
     assert row == {"fixes": 113, "dropped": 0}
+
+
+def test_short_round_trips_are_trips(db):
+    """A shuttle leaves its terminal for 2.1 km, is back after four minutes, and waits four minutes. Spikes of a parked car stay a stop."""
+    shuttle = Device("shuttle", "2026-06-01T08:00:00", 48, 11, every=15).stand(600, noise_m=6)
+    for _ in range(10):
+        shuttle.drive(90, 10, 105).drive(270, 10, 105).stand(240, noise_m=6)
+    parked = Device("parked", "2026-06-01T08:00:00", 48, 11, every=15).stand(7200, noise_m=6).fixes
+    spikes = {number: 77 * number for number in range(20, 460, 40)} | {number + 1: 77 * number for number in range(20, 460, 40)}
+    parked = [moved(fix, spikes[number], 150) if number in spikes else fix for number, fix in enumerate(parked)]
+    kinds = kinds_of(db, shuttle.fixes + parked)
+    assert kinds["shuttle"].count("trip") == 10 and kinds["shuttle"].count("stop") == 11, kinds["shuttle"]
+    assert day_of(db, "shuttle")["metres"] == pytest.approx(21_000, rel=0.05)
+    assert kinds["parked"] == ["stop"]

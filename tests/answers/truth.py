@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 # Constants of the definition of trips, as in sql/360.
 GAP_MS, LOOK_MS, JUMP_M = 3_600_000, 15_000, 100
 STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
+MOVING_MPS, MOVING_MS = 2.5, 60_000
 ASLEEP_MS_MAX, SPIKE_MS_MAX = 7_200_000, 120_000
 STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE = 37, 64, 32, 2.2, 0.75
 # Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
@@ -226,6 +227,18 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         else:
             is_doubted.append(False)
         runs.append([at])
+    index_of = {at: number for number, at in enumerate(looks)}
+
+    def moving_ms(after, until):
+        """Returns how long the driver moves at the looks between two looks. The speed of a look is taken over three legs."""
+        moved = 0
+        for number in range(index_of[after] + 1, index_of[until]):
+            begin, end = looks[max(number - 1, 0)], looks[min(number + 2, len(looks) - 1)]
+            speed = math.dist(axes[begin], axes[end]) / max(fixes[end]["ms"] - fixes[begin]["ms"], 1) * 1000
+            leg_ms = fixes[looks[number]]["ms"] - fixes[looks[number - 1]]["ms"]
+            moved += leg_ms if speed >= MOVING_MPS and leg_ms <= GAP_MS else 0
+        return moved
+
     # Stays: each is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
     for number, run in enumerate(runs):
@@ -238,14 +251,15 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
             continue
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
         stay = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
-               "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
+               "last_look": run[-1], "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
         if stays:
             former = stays[-1]
             long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
             absence_ms = stay["began"] - former["ended"]
             if (math.dist(former["place"], stay["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
-                    and absence_ms <= (rules.trip_s if any(long) else rules.spike_s) * 1000):
-                former.update(last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
+                    and absence_ms <= (rules.trip_s if any(long) else rules.spike_s) * 1000
+                    and moving_ms(former["last_look"], run[0]) < MOVING_MS):
+                former.update(last_look=run[-1], last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
                 continue
         stays.append(stay)
     return [(stay["first"], stay["last"], stay["place"]) for stay in stays if stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000]
