@@ -196,7 +196,7 @@ mod tests {
                 "x".repeat(n * 50),
             ] {
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
-                decoder.decode(message, Timestamp::from_unix_ms(1), &mut decoded);
+                decoder.decode(message, Timestamp::from_unix_ms(1_795_500_000_000), &mut decoded);
             }
         }
         let Decoded { positions, rejects, .. } = decoded;
