@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export RUST_BACKTRACE ?= 0
 SECONDS ?= 3600
 
-.PHONY: help demo map dispatcher quick test check soak up down day page fuzz faults kubernetes replicas bench story figures release containers upgrade brokers trips clean-state
+.PHONY: help demo map dispatcher quick test check soak recipe up down day page fuzz faults kubernetes replicas bench story figures release containers upgrade brokers trips clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,6 +37,10 @@ soak: ## run models, fuzzers and faults with new random cases for SECONDS (3600)
 	lab/local/setup --dev
 	lab/local/setup --faults
 	python3 tests/run soak $(SECONDS)
+
+recipe: ## apply docs/add-a-field.md to a copy, compile and run its tests, migrate and publish with it; four minutes
+	lab/local/setup
+	cargo test --locked --workspace --test real -- --ignored add_a_field
 
 faults: ## run the whole fault harness, half an hour; then check that it finds every planted mistake, ten minutes
 	lab/local/setup --faults

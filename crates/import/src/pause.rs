@@ -6,7 +6,7 @@ use anyhow::Result;
 use tokio::time::sleep;
 use tracing::warn;
 
-use milepost_clickhouse::Error;
+use milepost_clickhouse::{Cause, Error};
 use milepost_core::delivery::retry;
 use milepost_core::error_chain;
 use milepost_core::throttle::Reasons;
@@ -35,9 +35,10 @@ impl Pause {
     /// Waits until the next attempt is due. Each reason is logged, at most once a minute.
     ///
     /// # Errors
-    /// Returns the error if it is permanent.
+    /// Returns the error if it is permanent, or if the answer is not ClickHouse's.
     pub(super) async fn wait_or_fail(&mut self, error: Error) -> Result<()> {
-        if !error.may_succeed_on_retry() {
+        let is_foreign = error.cause_to_leave() == Some(Cause::NotClickHouse);
+        if is_foreign || !error.may_succeed_on_retry() {
             return Err(error.into());
         }
         self.failures += 1;
