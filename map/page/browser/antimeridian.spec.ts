@@ -131,7 +131,7 @@ test('a fleet on both sides of 180° is in one view with its track and fence', a
   expect(await zoom()).toBeGreaterThan(8);
   // The heatmap and a replay have both sides.
   await page.keyboard.press('h');
-  await expect(page.locator('#heat-shownPlaces')).toContainText(/^6\d fixes in view/);
+  await expect(page.locator('#heat-said')).toContainText(/^6\d fixes in view/);
   await picture(page, 'heat');
   await page.keyboard.press('h');
   await page.keyboard.press('r');
