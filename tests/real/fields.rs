@@ -342,7 +342,7 @@ fn decode_agrees_with_the_columns() -> Result<()> {
         ("moment", "type = 'DateTime64(3)'\nunknown = [0, -1, -3]"),
         ("mode", "type = \"Enum8('off' = 0, 'on' = 1, 'it is' = -3)\""),
     ];
-    const VALUES: [&str; 40] = [
+    const VALUES: [&str; 46] = [
         "80",
         "80.0",
         "80.5",
@@ -382,6 +382,12 @@ fn decode_agrees_with_the_columns() -> Result<()> {
         "1700000000123",
         "1700000000123456",
         "\"2026-01-02T03:04:05.678+02:00\"",
+        "\"12:30\"",
+        "\"Jan\"",
+        "\"1,5\"",
+        "\"2026-00-10\"",
+        "\"2026-11-00T10:15:00Z\"",
+        "\"2026-11-27T10:99:00Z\"",
         "null",
     ];
     let world = crate::world::unmigrated("fields_decode")?;

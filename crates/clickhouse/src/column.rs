@@ -228,7 +228,8 @@ fn timestamp(raw: &str, and_known: &str) -> String {
     // Without its date, or in another order, the server's parser would guess a part of the time:
     // the year of the moment at which it computes the value, or the month.
     let is_dated = format!(
-        "match({raw}, '^(19|2[0-2])[0-9]{{2}}-[01][0-9]-[0-3][0-9]($|[T ]([01][0-9]|2[0-3]):)')"
+        "match({raw}, '^(19|2[0-2])[0-9]{{2}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\
+         ($|[T ]([01][0-9]|2[0-3]):[0-5][0-9])')"
     );
     format!(
         "multiIf({number} IS NOT NULL AND {is_in_range}{and_known}, \
