@@ -15,18 +15,16 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::client::{ClickHouse, Error};
+use super::retries::Retries;
 use milepost_core::delivery::events::Piece;
-use milepost_core::delivery::retry::{self, Attempts, Identity};
+use milepost_core::delivery::retry::{Attempts, Identity};
 use milepost_core::delivery::sink::{FailureKind, Sink as _, SinkError};
 use milepost_core::encode::Insert;
 use milepost_core::error_chain;
 use milepost_core::screened::{ErasedSnapshot, NotScreened, Screened};
-use milepost_core::throttle::Reasons;
 
 /// Age above which the list of erased drivers is read again before an attempt.
 const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
-/// Interval between log lines with the same reason.
-const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// Whether to retry after a failure that is not permanent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +92,7 @@ pub struct Writer {
     list: ErasedSnapshot,
     /// Size in bytes of the smallest piece that a proxy refused as too large; `None` if none was.
     refused_bytes: Option<usize>,
-    log: Reasons,
-    jitter: fastrand::Rng,
+    retries: Retries,
 }
 
 impl Writer {
@@ -106,8 +103,7 @@ impl Writer {
             retry,
             list: ErasedSnapshot::default(),
             refused_bytes: None,
-            log: Reasons::every(LOGGED_EVERY),
-            jitter: fastrand::Rng::new(),
+            retries: Retries::new(),
         }
     }
 
@@ -196,8 +192,8 @@ impl Writer {
             return Err(error);
         }
         let (failures, why) = (attempts.failures, error_chain(&error));
-        let delay = retry::delay(failures, &mut self.jitter);
-        if self.log.allow(&why, Instant::now()) {
+        let (delay, is_logged) = self.retries.next(failures, &why);
+        if is_logged {
             warn!(rows, failures, retry_in = ?delay, error = why, "insert failed");
         }
         sleep(delay).await;

@@ -1,31 +1,22 @@
 //! Repeats the queries of an import that stand between its inserts.
 
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 use tokio::time::sleep;
 use tracing::warn;
 
-use milepost_clickhouse::{Cause, Error};
-use milepost_core::delivery::retry;
+use milepost_clickhouse::{Cause, Error, Retries};
 use milepost_core::error_chain;
-use milepost_core::throttle::Reasons;
-
-/// Interval between log lines with the same reason.
-const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// Pauses before a query is repeated: like inserts, the queries between them are repeated until
 /// ClickHouse answers, unless its answer is an error that stays.
 pub(super) struct Pause {
     failures: u32,
-    log: Reasons,
-    jitter: fastrand::Rng,
+    retries: Retries,
 }
 
 impl Pause {
     pub(super) fn new() -> Self {
-        let log = Reasons::every(LOGGED_EVERY);
-        Self { failures: 0, log, jitter: fastrand::Rng::new() }
+        Self { failures: 0, retries: Retries::new() }
     }
 
     pub(super) fn reset(&mut self) {
@@ -42,9 +33,9 @@ impl Pause {
             return Err(error.into());
         }
         self.failures += 1;
-        let delay = retry::delay(self.failures, &mut self.jitter);
         let why = error_chain(&error);
-        if self.log.allow(&why, Instant::now()) {
+        let (delay, is_logged) = self.retries.next(self.failures, &why);
+        if is_logged {
             warn!(failures = self.failures, retry_in = ?delay, error = why, "a query failed");
         }
         sleep(delay).await;
