@@ -1,36 +1,12 @@
 //! Tests that no fix is stored at a wrong place or dropped, although its payload states the right
 //! place.
 
-use std::sync::Arc;
+mod common;
 
-use milepost_decode::formats::{Fields, Format, Mapping, More, shipped};
+use common::{NOW_MS, fields, format_called, mapped_source, pointer, source};
+use milepost_decode::formats::{Fields, Format, More};
 use milepost_decode::position::Timestamp;
-use milepost_decode::{
-    Decoded, Decoder, Driver, Field, Keep, Limits, Message, Pointer, Source, SpeedUnit, Template,
-    TimeUnit,
-};
-
-/// 2026-11-27T09:00:10Z.
-const NOW_MS: i64 = 1_795_770_010_000;
-
-fn source(format: Format) -> Source {
-    Source::new("in/+", Driver::Topic(Template::first()), format, Keep::Nothing)
-}
-
-fn format_called(name: &str) -> Source {
-    source(match name {
-        "milepost" => Format::Milepost,
-        "geojson" => Format::GeoJson(SpeedUnit::MetresPerSecond),
-        _ => {
-            let mapping = shipped(name, Some(SpeedUnit::MetresPerSecond)).expect("a known name");
-            Format::Mapped(Arc::new(mapping))
-        }
-    })
-}
-
-fn pointer(text: &str) -> Pointer {
-    Pointer::new(text).expect("well formed")
-}
+use milepost_decode::{Decoded, Decoder, Field, Limits, Message, Source, SpeedUnit, TimeUnit};
 
 /// Returns a mapping with the pointers `/lat`, `/lng` and `/ts`.
 fn mapping(more: More) -> Source {
@@ -38,19 +14,12 @@ fn mapping(more: More) -> Source {
 }
 
 fn mapping_of(lat: &str, lng: &str, more: More) -> Source {
-    source(Format::Mapped(Arc::new(Mapping::new(Fields {
-        points: None,
+    mapped_source(Fields {
         lat: pointer(lat),
         lng: pointer(lng),
-        ts: Some((pointer("/ts"), TimeUnit::BySize)),
-        speed: None,
-        heading: None,
-        alt: None,
-        acc: None,
-        seq: None,
-        driver: None,
         more: Some(Box::new(more)),
-    }))))
+        ..fields(TimeUnit::BySize)
+    })
 }
 
 /// Decodes a payload with both parsers, which must agree.

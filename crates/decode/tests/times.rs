@@ -1,57 +1,14 @@
 //! Tests that no fix is stored with the time of receipt, or with another wrong time, although its
 //! payload states the right one.
 
+mod common;
+
 use std::sync::Arc;
 
-use milepost_decode::formats::{Fields, Format, Mapping, More, shipped};
+use common::{NOW_MS, fields, format_called, mapped_source, pointer};
+use milepost_decode::formats::{Fields, More};
 use milepost_decode::position::Timestamp;
-use milepost_decode::{
-    Decoded, Decoder, Driver, Keep, Limits, Local, Message, Pointer, Source, SpeedUnit, Template,
-    TimeUnit, Zone,
-};
-
-/// 2026-11-27T09:00:10Z.
-const NOW_MS: i64 = 1_795_770_010_000;
-
-fn source(format: Format) -> Source {
-    Source::new("in/+", Driver::Topic(Template::first()), format, Keep::Nothing)
-}
-
-fn format_called(name: &str) -> Source {
-    source(match name {
-        "milepost" => Format::Milepost,
-        "geojson" => Format::GeoJson(SpeedUnit::MetresPerSecond),
-        _ => {
-            let mapping = shipped(name, Some(SpeedUnit::MetresPerSecond)).expect("a known name");
-            Format::Mapped(Arc::new(mapping))
-        }
-    })
-}
-
-fn pointer(text: &str) -> Pointer {
-    Pointer::new(text).expect("well formed")
-}
-
-/// Returns the pointers `/lat`, `/lng` and `/ts`.
-fn fields(unit: TimeUnit) -> Fields {
-    Fields {
-        points: None,
-        lat: pointer("/lat"),
-        lng: pointer("/lng"),
-        ts: Some((pointer("/ts"), unit)),
-        speed: None,
-        heading: None,
-        alt: None,
-        acc: None,
-        seq: None,
-        driver: None,
-        more: None,
-    }
-}
-
-fn mapped_source(fields: Fields) -> Source {
-    source(Format::Mapped(Arc::new(Mapping::new(fields))))
-}
+use milepost_decode::{Decoded, Decoder, Limits, Local, Message, Source, TimeUnit, Zone};
 
 fn decode(source: &Source, payload: impl AsRef<[u8]>) -> Decoded {
     let mut decoded = Decoded::default();

@@ -1,0 +1,49 @@
+//! Sources that the tests of this folder share.
+
+use std::sync::Arc;
+
+use milepost_decode::formats::{Fields, Format, Mapping, shipped};
+use milepost_decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, TimeUnit};
+
+/// 2026-11-27T09:00:10Z.
+pub(crate) const NOW_MS: i64 = 1_795_770_010_000;
+
+pub(crate) fn source(format: Format) -> Source {
+    Source::new("in/+", Driver::Topic(Template::first()), format, Keep::Nothing)
+}
+
+pub(crate) fn format_called(name: &str) -> Source {
+    source(match name {
+        "milepost" => Format::Milepost,
+        "geojson" => Format::GeoJson(SpeedUnit::MetresPerSecond),
+        _ => {
+            let mapping = shipped(name, Some(SpeedUnit::MetresPerSecond)).expect("a known name");
+            Format::Mapped(Arc::new(mapping))
+        }
+    })
+}
+
+pub(crate) fn pointer(text: &str) -> Pointer {
+    Pointer::new(text).expect("well formed")
+}
+
+/// Returns the pointers `/lat`, `/lng` and `/ts`.
+pub(crate) fn fields(unit: TimeUnit) -> Fields {
+    Fields {
+        points: None,
+        lat: pointer("/lat"),
+        lng: pointer("/lng"),
+        ts: Some((pointer("/ts"), unit)),
+        speed: None,
+        heading: None,
+        alt: None,
+        acc: None,
+        seq: None,
+        driver: None,
+        more: None,
+    }
+}
+
+pub(crate) fn mapped_source(fields: Fields) -> Source {
+    source(Format::Mapped(Arc::new(Mapping::new(fields))))
+}
