@@ -186,7 +186,11 @@ impl Outage {
         }
         self.log.reset();
         self.retry_after = RETRY_PAUSE_MIN;
-        self.status.health.set(name, Vec::new());
+        self.set_ready();
+    }
+
+    fn set_ready(&self) {
+        self.status.health.set(self.channel.name(), Vec::new());
     }
 }
 
@@ -379,7 +383,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 places = WEBHOOK_POSTS_MAX;
                 // While another event is refused, the log must not alternate at each retry.
                 if posts.has_failed() {
-                    outage.status.health.set(Channel::Webhook.name(), Vec::new());
+                    outage.set_ready();
                 } else {
                     outage.end();
                 }
