@@ -12,6 +12,7 @@ import type { Bounds } from './tiles';
 /** Initial span. */
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
+const MINUTE_MS = 60_000;
 /**
  * A driver is shown for this many steps after a fix, and at least until it counts as silent: in a
  * short span steps are shorter than the time between two fixes.
@@ -59,7 +60,8 @@ export class Replay {
     if (this.isOpen) {
       const now = serverNow();
       this.from.value = local(now - HOURS * HOUR_MS).slice(0, 16);
-      this.to.value = local(now).slice(0, 16);
+      // The end of this minute: the fields have no seconds.
+      this.to.value = local(now + MINUTE_MS).slice(0, 16);
       this.from.focus();
       return;
     }
@@ -74,7 +76,7 @@ export class Replay {
 
   private async load(): Promise<void> {
     this.request?.abort();
-    const [from, to] = [instant(this.from.value), instant(this.to.value)];
+    const [from, to] = [instant(this.from.value), Math.min(instant(this.to.value), serverNow())];
     if (!(from < to)) return setText(this.message, 'The span must begin before it ends.');
     const controller = (this.request = new AbortController());
     setText(this.message, 'Loading …');
