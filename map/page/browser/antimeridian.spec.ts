@@ -1,7 +1,7 @@
 // A fleet around Taveuni (Fiji), on both sides of 180°, where the map continues.
 import type { Page } from '@playwright/test';
 import { publish } from './mqtt';
-import { expect, placeOf, shown, test } from './world';
+import { expect, jumpTo, placeOf, shown, test } from './world';
 
 const LOGIN = { Authorization: `Basic ${Buffer.from('ada:secret').toString('base64')}` };
 const picture = async (page: Page, name: string) => {
@@ -54,7 +54,7 @@ test('a fleet on both sides of 180° is in one view with its track and fence', a
   }
 
   // From afar the drivers are one disc.
-  await page.evaluate(() => window.milepost!.map.jumpTo({ center: [179.5, -16], zoom: 4 }));
+  await jumpTo(page, [179.5, -16], 4);
   await expect.poll(async () => { const { discs, counted } = await shown(page); return [discs, counted]; }).toEqual([1, 5]);
   await picture(page, 'afar');
 
@@ -80,7 +80,7 @@ test('a fleet on both sides of 180° is in one view with its track and fence', a
   await page.keyboard.press('Escape');
 
   // A fence across 180° is drawn, stored as GeoJSON requires, and edited.
-  await page.evaluate(() => window.milepost!.map.jumpTo({ center: [180, -16.75], zoom: 10 }));
+  await jumpTo(page, [180, -16.75], 10);
   await page.keyboard.press('g');
   const box = page.getByRole('region', { name: 'Fences' });
   await box.getByRole('button', { name: 'New' }).click();
@@ -124,7 +124,7 @@ test('a fleet on both sides of 180° is in one view with its track and fence', a
   expect(placesInWords[2]).not.toContain('Strait ·');
 
   // The view of all drivers, from far away.
-  await page.evaluate(() => window.milepost!.map.jumpTo({ center: [10, 50], zoom: 3 }));
+  await jumpTo(page, [10, 50], 3);
   await page.keyboard.press('a');
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBe(5);
   await page.waitForFunction(() => !window.milepost!.map.isMoving());

@@ -2,7 +2,7 @@
 // without a login.
 import { BUBENEC, pmtiles } from '../test/pmtiles';
 import { publish } from './mqtt';
-import { expect, shown, test } from './world';
+import { expect, jumpTo, shown, test } from './world';
 
 test('streets and names come from one file, in both themes', async ({ page, stack }) => {
   const url = await stack.startMap('streets', { MILEPOST_MAP__MAP__BASEMAP: stack.writeFile('streets.pmtiles', pmtiles()) });
@@ -36,11 +36,11 @@ test('streets and names come from one file, in both themes', async ({ page, stac
   const land = () => page.evaluate(() => window.milepost!.map.queryRenderedFeatures({ layers: ['land'] }).length);
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme });
-    await page.evaluate(() => window.milepost!.map.jumpTo({ center: [20, 40], zoom: 3 }));
+    await jumpTo(page, [20, 40], 3);
     await expect.poll(land).toBeGreaterThan(0);
     await page.waitForFunction(() => window.milepost!.map.loaded());
     if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/streets-world-${colorScheme}.png` });
-    await page.evaluate(([lat, lng]) => window.milepost!.map.jumpTo({ center: [lng, lat], zoom: 8 }), [BUBENEC.lat, BUBENEC.lng] as const);
+    await jumpTo(page, [BUBENEC.lng, BUBENEC.lat], 8);
     await page.waitForFunction(() => window.milepost!.map.loaded());
   }
   // The theme changes the style, and keeps what the page itself has drawn.

@@ -75,6 +75,13 @@ export async function open(page: Page, stack: Stack, hash = ''): Promise<void> {
   await page.waitForFunction(() => window.milepost !== undefined);
 }
 
+/**
+ * Moves the map at once. Returns nothing: jumpTo returns the map, which Playwright would copy out of
+ * the page for half a minute.
+ */
+export const jumpTo = (page: Page, center: [number, number], zoom: number): Promise<void> =>
+  page.evaluate(([to, level]) => void window.milepost!.map.jumpTo({ center: to, zoom: level }), [center, zoom] as const);
+
 /** Counts the drivers drawn as dots, the discs, and the drivers in discs. */
 export const shown = (page: Page): Promise<{ dots: number; discs: number; counted: number }> =>
   page.evaluate(() => {
