@@ -25,12 +25,8 @@ const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, ma
 const MERGE_TREES: &str =
     "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree'";
 
-/// Refreshes every roll-up.
-fn refresh_roll_ups(world: &World) -> Result<()> {
-    let views = world.query("SELECT view FROM system.view_refreshes WHERE database = '{db}'")?;
-    views
-        .lines()
-        .try_for_each(|view| world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}")).map(drop))
+fn refresh_rollups(world: &World) -> Result<()> {
+    lab_stack::sql::REFRESH_ROLLUPS.into_iter().try_for_each(|sql| world.query(sql).map(drop))
 }
 
 /// Returns the tables with a column `driver_id`, except the list of erased drivers.
@@ -82,7 +78,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     wait_for_metric(&spooling_member, "positions_inserted_total", 500.0)?;
     http.set(proxy::Fault::Refuse);
     wait_for_metric(&spooling_member, "positions_in_spool", 500.0)?;
-    refresh_roll_ups(&world)?;
+    refresh_rollups(&world)?;
     wait_until("quarters are counted", 3 * SOON, || {
         Ok(world.query(&format!(
             "SELECT count() FROM {{db}}.driver_quarters WHERE driver_id = '{DRIVER}'"
@@ -137,7 +133,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
     world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
-    refresh_roll_ups(&world)?;
+    refresh_rollups(&world)?;
     // The second member has no peer left to ask: it keeps its session, and logs this.
     for (milepost, code) in [(&mut spooling_member, 0), (&mut other_member, 75)] {
         wait_until("everything is acknowledged", SOON, || {

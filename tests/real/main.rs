@@ -32,6 +32,7 @@ mod readers;
 mod scripted_broker;
 mod secure;
 mod spool;
+mod tables;
 mod tls;
 mod world;
 mod writers;

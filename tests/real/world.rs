@@ -15,26 +15,34 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
+use crate::tables;
+
 /// Timeout for what usually takes seconds; long enough for a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
 
 /// An engine with its data folder.
 pub struct Engine {
     pub server: ClickHouse,
+    /// Whether the database that [`tables::create`] copies exists.
+    pub has_template: Mutex<bool>,
     _folder: TempDir,
 }
 
 impl Engine {
     /// Starts an engine with its data in this folder.
     pub fn start(folder: TempDir) -> Result<Self> {
-        Ok(Self { server: ClickHouse::start(folder.path())?, _folder: folder })
+        Ok(Self::new(ClickHouse::start(folder.path())?, folder))
     }
 
     /// Starts an engine with its data in this folder and with this server configuration.
     pub fn start_with_config(folder: TempDir, config: &str) -> Result<Self> {
         let file = folder.path().join("config.xml");
         std::fs::write(&file, config)?;
-        Ok(Self { server: ClickHouse::start_with_config(folder.path(), &file)?, _folder: folder })
+        Ok(Self::new(ClickHouse::start_with_config(folder.path(), &file)?, folder))
+    }
+
+    const fn new(server: ClickHouse, folder: TempDir) -> Self {
+        Self { server, has_template: Mutex::new(false), _folder: folder }
     }
 }
 
@@ -61,9 +69,8 @@ pub struct World {
     _dropped: Option<DroppedWithTest>,
 }
 
-/// Drops the databases of a test on the shared engine: their views would be refreshed every five
-/// minutes while the other tests run. A failed test keeps its databases.
-struct DroppedWithTest {
+/// Drops the databases of a test on the shared engine. A failed test keeps its databases.
+pub struct DroppedWithTest {
     engine: Arc<Engine>,
     database: String,
 }
@@ -78,17 +85,23 @@ impl Drop for DroppedWithTest {
     }
 }
 
+impl DroppedWithTest {
+    pub fn new(engine: &Arc<Engine>, database: &str) -> Self {
+        Self { engine: Arc::clone(engine), database: database.to_owned() }
+    }
+}
+
 /// Creates a broker, a migrated database, and settings for a milepost between them.
 pub fn world(name: &str) -> Result<World> {
     let world = unmigrated(name)?;
-    world.settings.migrate()?;
+    tables::create(&world.engine, name, &world.settings)?;
     Ok(world)
 }
 
 /// Like `world`, without tables.
 pub fn unmigrated(name: &str) -> Result<World> {
     let engine = shared_engine()?;
-    let dropped = DroppedWithTest { engine: Arc::clone(&engine), database: name.to_owned() };
+    let dropped = DroppedWithTest::new(&engine, name);
     Ok(World { _dropped: Some(dropped), ..unmigrated_on(engine, name)? })
 }
 

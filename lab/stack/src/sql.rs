@@ -26,11 +26,13 @@ pub fn columns() -> Result<[String; 2]> {
     Ok(sections.map(str::to_owned))
 }
 
-/// The statements that run the roll-up now, in the order in which its schedule runs them every five
-/// minutes. `{db}` is the database.
-pub const REFRESH_ROLLUPS: [&str; 4] = [
+/// The statements that run the roll-ups now, in the order in which their schedule runs them every
+/// five minutes. They start the views if they are stopped. `{db}` is the database.
+pub const REFRESH_ROLLUPS: [&str; 6] = [
+    "SYSTEM START VIEW {db}.touched_mv",
     "SYSTEM REFRESH VIEW {db}.touched_mv",
     "SYSTEM WAIT VIEW {db}.touched_mv",
+    "SYSTEM START VIEW {db}.driver_days_mv",
     "SYSTEM REFRESH VIEW {db}.driver_days_mv",
     "SYSTEM WAIT VIEW {db}.driver_days_mv",
 ];

@@ -13,7 +13,8 @@ use loadgen::publish::Plan;
 use tempfile::TempDir;
 
 use super::{Case, Expect, Fault};
-use crate::world::{Engine, SOON, settings, shared_engine};
+use crate::tables;
+use crate::world::{DroppedWithTest, Engine, SOON, settings, shared_engine};
 
 const MESSAGES_PER_SECOND: u32 = 50;
 /// Limit of milepost's resident memory, whatever a server sends.
@@ -105,6 +106,7 @@ struct Stage {
     second: Option<Engine>,
     milepost: Milepost,
     broker: Broker,
+    _dropped: DroppedWithTest,
     _folder: TempDir,
 }
 
@@ -171,13 +173,25 @@ impl Stage {
         let settings_for = |url: &str| {
             settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database)
         };
-        for url in &urls {
-            settings_for(url).migrate()?;
+        tables::create(&first, &database, &settings_for(&first.server.url()))?;
+        if let Some(engine) = &second {
+            settings_for(&engine.server.url()).migrate()?;
         }
         let replication = if case.on_replicas { "macros" } else { "none" };
         let milepost =
             settings_for(&server.url()).with("CLICKHOUSE__REPLICATION", replication).run()?;
-        Ok(Self { case, database, server, first, second, milepost, broker, _folder: folder })
+        let dropped = DroppedWithTest::new(&first, &database);
+        Ok(Self {
+            case,
+            database,
+            server,
+            first,
+            second,
+            milepost,
+            broker,
+            _dropped: dropped,
+            _folder: folder,
+        })
     }
 
     /// Starts a fleet that publishes until shortly before the fault ends.
