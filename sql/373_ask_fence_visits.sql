@@ -1,9 +1,12 @@
 -- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of more
 -- than 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and the
--- visit goes on. Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. Two grids of cells (a
--- twentieth of a degree, and five degrees for large areas) and then the areas' bounds select few pairs of fix and area, which are tested exactly.
+-- visit goes on. Dropped fixes are left out (sql/360), as in trips. Visits that overlap the window from `from` to `to` are returned whole, up to
+-- 12 hours beyond it. Two grids of cells (a twentieth of a degree, and five degrees for large areas) and then the areas' bounds select few
+-- pairs of fix and area, which are tested exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
+    parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
+    parseDateTime64BestEffort({to:String}, 3, {tz:String}) + INTERVAL 12 HOUR AS end_ts,
     3600000 AS gap_ms,
     60000 AS spike_ms, -- longest absence within a visit
     210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
@@ -40,12 +43,19 @@ FROM
                 FROM
                 (
                     SELECT
-                        driver_id, ts, lat, lng, toUnixTimestamp64Milli(ts) AS ms,
-                        row_number() OVER (PARTITION BY driver_id ORDER BY ts, seq, lat, lng) AS fix_number
-                    FROM {database}.fixes
+                        toString(driver_id) AS driver_id, ts, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng, toUnixTimestamp64Milli(ts) AS ms,
+                        row_number() OVER (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7) AS fix_number
+                    FROM {database}.positions{all} FINAL
                     WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                        AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR
-                        AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String}) + INTERVAL 12 HOUR
+                        AND ts >= first_ts AND ts < end_ts AND (acc_dm = 65535 OR acc_dm <= 2000)
+                        AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
+                        (
+                            SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
+                            FROM {database}.driver_days_state{all} FINAL
+                            ARRAY JOIN dropped
+                            WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                                AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
+                        )
                 )
                 ARRAY JOIN [0.05, 5] AS degrees
             ) AS fix_cells
@@ -65,4 +75,5 @@ FROM
 )
 GROUP BY fence, driver_id, visit
 HAVING left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) AND entered < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'fence_visits(fence, driver, from, to, tz)'

@@ -35,6 +35,7 @@ def visits_of(db, fence="", driver="", **window):
 def expected_visits(fixes, fences):
     found = []
     for driver, track in truth.by_driver(fixes).items():
+        track = [fix for fix in track if (fix.get("acc") or 0) <= 200]
         for name, polygons in fences.items():
             run, last = [], 0
             for index, fix in enumerate(track):
@@ -92,3 +93,19 @@ def test_fence_counts_while_valid_with_its_newest_polygon(db):
     window = {"from": "2026-06-01 09:00", "to": "2026-06-01 09:01", "tz": "UTC"}
     assert visits_of(db, fence="moved", **window) == [("moved", "d1", start, start + 7_200_000, 121)]
     assert visits_of(db, **{**window, "from": "2026-06-01 12:00", "to": "2026-06-01 13:00"}) == []
+
+
+def test_dropped_fixes_make_no_visits_and_end_none(db):
+    """A jump into an area is no visit, and neither is an inaccurate fix; a jump out of the area does not end the visit."""
+    began = epoch_ms("2026-06-01 10:00:00")
+    area = [[[11.0, 47.99], [11.02, 47.99], [11.02, 48.01], [11.0, 48.01]]]
+    insert_fence(db, "far", [area])
+    insert_fence(db, "home", [[[[11.5, 47.99], [11.52, 47.99], [11.52, 48.01], [11.5, 48.01]]]])
+    # Once it is 37 km away for a moment, and once a fix whose accuracy is 500 m says so.
+    fixes = [{"driver": "parked", "ms": began + minute * 60_000, "lat": 48.0, "lng": 11.01 if minute == 30 else 11.51, "speed": 0} for minute in range(120)]
+    fixes.append({"driver": "parked", "ms": began + 90 * 60_000 + 5_000, "lat": 48.0, "lng": 11.01, "acc": 500})
+    db.insert(fixes)
+    # Jumps are not known before the day is computed.
+    assert [visit[0] for visit in visits_of(db)] == ["far", "home", "home"]
+    db.refresh()
+    assert visits_of(db) == [("home", "parked", began, began + 119 * 60_000, 119)]
