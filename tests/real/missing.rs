@@ -12,7 +12,7 @@ use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric};
 
 /// Returns a counter of strict-broker.
 fn counter(world: &World, name: &str) -> Result<u64> {
-    let counters = world.broker.tell("counters")?;
+    let counters = world.broker.command("counters")?;
     let value = counters.lines().find_map(|line| line.strip_prefix(name)).context("the counter")?;
     Ok(value.trim().parse()?)
 }
@@ -36,16 +36,16 @@ fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
     // Each driver needs a first fix, because only numbers between the first and the last one can be
     // missing.
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
-    world.broker.tell("lose 37")?;
+    world.broker.command("lose 37")?;
     std::thread::sleep(Duration::from_secs(2));
     milepost.process.kill()?;
-    world.broker.tell("lose 100")?;
+    world.broker.command("lose 100")?;
     std::thread::sleep(Duration::from_secs(2));
     milepost = world.settings.run()?;
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
     milepost.process.kill()?;
     milepost = world.settings.run()?;
-    world.broker.tell("lose 5")?;
+    world.broker.command("lose 5")?;
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
 
     let manifest = finish(fleet)?;
@@ -81,7 +81,7 @@ fn publish_numbers(port: u16, began: i64, seqs: std::ops::Range<u32>) -> Result<
 /// Waits until every session of the broker has nothing left to deliver.
 fn wait_until_delivered(world: &World) -> Result<()> {
     wait_until("the broker has delivered everything", SOON, || {
-        let sessions = world.broker.tell("sessions")?;
+        let sessions = world.broker.command("sessions")?;
         Ok(sessions
             .lines()
             .filter(|line| line.contains("node="))
@@ -108,7 +108,7 @@ fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> 
     first.process.signal("STOP")?;
     publish_numbers(ports[0], began, 6..11)?;
     publish_numbers(ports[1], began, 11..16)?;
-    world.broker.tell("node 0 down")?;
+    world.broker.command("node 0 down")?;
     first.process.kill()?;
     let lost = counter(&world, "lost_with_node ")?;
     assert_eq!(lost, u64::from(DRIVERS) * 5);

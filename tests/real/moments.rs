@@ -141,11 +141,11 @@ fn drain_empties_sessions_of_a_hung_node_through_the_other_node() -> Result<()> 
     lost.process.kill()?;
     let fleet = publish_in_background(world.plan("drain_hung", 500, 6));
     let manifest = finish(fleet)?;
-    world.broker.tell("node 0 hang")?;
+    world.broker.command("node 0 hang")?;
     let drain = ["drain", "--client-id", "pod-1", "--leave", "--within", "2m"];
     let (code, printed) = world.settings.call(&drain)?;
     ensure!(code == 0, "{code} {printed}");
-    let sessions = world.broker.tell("sessions")?;
+    let sessions = world.broker.command("sessions")?;
     ensure!(!sessions.contains("pod-1"), "{sessions}");
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict} {printed}");

@@ -46,9 +46,9 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     let mut plan = world.plan("nodes", 500, 10);
     plan.broker = format!("127.0.0.1:{}", ports(&world)[1]);
     let fleet = publish_in_background(plan);
-    world.broker.tell("node 0 down")?;
+    world.broker.command("node 0 down")?;
     wait_for_spread(&world, &milepost, [0, 4])?;
-    world.broker.tell("node 0 up")?;
+    world.broker.command("node 0 up")?;
     wait_for_spread(&world, &milepost, [1, 4])?;
     let node = format!("mqtt_node_sessions{{node=\"127.0.0.1:{}\"}}", ports(&world)[1]);
     assert!((milepost.metric(&node)? - 4.0).abs() < 0.1);
@@ -64,7 +64,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
     wait_until("the added session is ended", SOON, || {
-        Ok(!world.broker.tell("sessions")?.contains("-4 "))
+        Ok(!world.broker.command("sessions")?.contains("-4 "))
     })?;
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
@@ -77,7 +77,7 @@ fn hung_node_costs_no_session() -> Result<()> {
     let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "45s");
     let mut milepost = settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
-    world.broker.tell("node 0 hang")?;
+    world.broker.command("node 0 hang")?;
     milepost.process.kill()?;
     let mut plan = world.plan("hung", 500, 10);
     plan.broker = format!("127.0.0.1:{}", ports(&world)[1]);
@@ -89,7 +89,7 @@ fn hung_node_costs_no_session() -> Result<()> {
     ensure!(took < Duration::from_secs(30), "the sessions left the hung node after {took:?}");
     let verdict = world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "{verdict}");
-    world.broker.tell("node 0 up")?;
+    world.broker.command("node 0 up")?;
     wait_for_spread(&world, &milepost, [1, 4])?;
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
@@ -103,10 +103,10 @@ fn session_waits_for_a_node_that_resumes_a_long_queue() -> Result<()> {
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
     milepost.process.kill()?;
-    world.broker.tell("next 1 connack late 9s for test-0")?;
+    world.broker.command("next 1 connack late 9s for test-0")?;
     let milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
-    let counters = world.broker.tell("counters")?;
+    let counters = world.broker.command("counters")?;
     ensure!(counters.lines().any(|line| line == "takeovers 0"), "{counters}");
     Ok(())
 }
@@ -120,7 +120,7 @@ fn check_names_the_strategy_and_a_hung_node() -> Result<()> {
         let check = ["check", "--probe-topic", "drivers/check/gps-check"];
         let (_, printed) = world.settings.call(&check)?;
         assert!(printed.contains(found) && printed.contains("2 nodes"), "{printed}");
-        world.broker.tell("node 0 down")?;
+        world.broker.command("node 0 down")?;
         let (code, printed) = world.settings.call(&check)?;
         assert_eq!(code, 1, "{printed}");
         assert!(printed.contains(&format!("127.0.0.1:{}: ", ports(&world)[0])), "{printed}");
@@ -149,9 +149,9 @@ fn session_ended_by_a_running_broker_counts_as_at_risk() -> Result<()> {
     let world = cluster("ended_session", "local")?;
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
-    let sessions = world.broker.tell("sessions")?;
+    let sessions = world.broker.command("sessions")?;
     let first = sessions.split(' ').next().unwrap_or_default();
-    world.broker.tell(&format!("kill {first}"))?;
+    world.broker.command(&format!("kill {first}"))?;
     crate::world::wait_for_metric(&milepost, "mqtt_sessions_lost_at_risk_total", 1.0)?;
     assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 1.0);
     let log = milepost.process.log()?;

@@ -463,7 +463,7 @@ impl Scene {
     }
 
     pub(crate) fn control_broker(&self, command: &str) -> Result<String> {
-        self.broker.as_ref().context("the broker is not running")?.tell(command)
+        self.broker.as_ref().context("the broker is not running")?.command(command)
     }
 
     /// Makes Mosquitto save its sessions. After kill -9 it restores these.

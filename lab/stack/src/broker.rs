@@ -105,7 +105,7 @@ impl Broker {
 
     /// Sends a command to a strict-broker, and returns its reply. lab/strict-broker/src/control.rs
     /// lists the commands.
-    pub fn tell(&self, command: &str) -> Result<String> {
+    pub fn command(&self, command: &str) -> Result<String> {
         let port = self.control.context("this broker takes no commands")?;
         let mut stream = BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
         writeln!(stream.get_mut(), "{command}")?;

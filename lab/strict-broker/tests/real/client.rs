@@ -46,13 +46,13 @@ impl Broker {
         self.broker.process()
     }
 
-    pub(crate) fn tell(&self, command: &str) -> String {
-        self.broker.tell(command).unwrap()
+    pub(crate) fn command(&self, command: &str) -> String {
+        self.broker.command(command).unwrap()
     }
 
     /// Returns the line about a session, from the command `sessions`.
     pub(crate) fn session(&self, client: &str) -> Option<String> {
-        let lines = self.tell("sessions");
+        let lines = self.command("sessions");
         let line = lines.lines().find_map(|line| line.strip_prefix(&format!("{client} ")));
         line.map(str::to_owned)
     }
@@ -65,7 +65,7 @@ impl Broker {
     }
 
     pub(crate) fn counter(&self, name: &str) -> u64 {
-        let lines = self.tell("counters");
+        let lines = self.command("counters");
         let value = lines.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
         value.expect(name).parse().unwrap()
     }

@@ -12,7 +12,7 @@ fn received_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
     let mut second = Client::connect_to_second(&broker, &Hello::keep("second"));
     second.subscribe(SHARED, QoS::AtLeastOnce);
     let mut publisher = Client::connect_to_second(&broker, &Hello::once("publisher"));
-    broker.tell("node 0 down");
+    broker.command("node 0 down");
     assert_eq!(
         (first.disconnect_reason(), broker.session("first")),
         (None, None),
@@ -20,7 +20,7 @@ fn received_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
     );
     publisher.publish(0..10); // all of them are acknowledged
     let received = second.take().len();
-    broker.tell("node 0 up");
+    broker.command("node 0 up");
     publisher.publish(10..20);
     assert_eq!(second.take().len(), 10, "a node that is back has no ghosts");
     (broker, received)
@@ -61,7 +61,7 @@ fn other_node_takes_over_a_session_with_its_messages() {
     let mut member = Client::connect_to_second(&broker, &Hello::keep("member"));
     assert!(member.present);
     assert_eq!(numbers(&member.take()), sequence(0..3));
-    broker.tell("node 0 down");
+    broker.command("node 0 down");
     Client::connect_to_second(&broker, &Hello::once("other")).publish(3..4);
     assert_eq!(numbers(&member.take()), [3], "the session is on the second node now");
 }

@@ -94,7 +94,7 @@ fn expiry_zero_in_disconnect_loses_the_messages() {
 fn killed_session_loses_its_messages_uncounted() {
     let (broker, mut publisher, mut a, mut b) = two_members(&[], Hello::keep("a"));
     let dropped = broker.counter("delivery.dropped");
-    broker.tell("kill a");
+    broker.command("kill a");
     assert_eq!(a.disconnect_reason(), None);
     publisher.publish(12..14);
     assert_eq!(inherited(&broker, &mut b), [12, 13]);

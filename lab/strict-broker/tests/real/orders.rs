@@ -28,7 +28,7 @@ fn check_messages(broker: &Broker) {
 #[test]
 fn connack_is_withheld_on_request() {
     let broker = with_messages();
-    broker.tell("next 1 connack never");
+    broker.command("next 1 connack never");
     let mut waiting = Client::dial(&broker, &Hello::keep("member"));
     assert_eq!(waiting.next(SOON), Next::Nothing);
     check_messages(&broker); // the next connection takes the session over
@@ -38,7 +38,7 @@ fn connack_is_withheld_on_request() {
 #[test]
 fn late_connack_keeps_the_session_of_an_impatient_client() {
     let broker = with_messages();
-    broker.tell("next 2 connack late 2s");
+    broker.command("next 2 connack late 2s");
     let impatient = Client::dial(&broker, &Hello::keep("member"));
     broker.wait_for("member", "connected");
     impatient.break_off(&broker, "member");
@@ -52,7 +52,7 @@ fn late_connack_keeps_the_session_of_an_impatient_client() {
 #[test]
 fn connack_and_session_are_lost() {
     let broker = with_messages();
-    broker.tell("next 1 connack lose");
+    broker.command("next 1 connack lose");
     assert_eq!(Client::dial(&broker, &Hello::keep("member")).rest(), []);
     let mut member = Client::connect(&broker, &Hello::keep("member"));
     assert!(member.present);
@@ -63,7 +63,7 @@ fn connack_and_session_are_lost() {
 #[test]
 fn subscription_is_made_even_if_the_suback_is_withheld() {
     let broker = Broker::start(&[]);
-    broker.tell("next 1 suback never");
+    broker.command("next 1 suback never");
     let mut member = Client::connect(&broker, &Hello::keep("member"));
     member.send_subscribe(SHARED, QoS::AtLeastOnce);
     assert_eq!(member.next(SOON), Next::Nothing);

@@ -49,7 +49,7 @@ fn every_request_is_refused_while_the_broker_denies() {
     let broker = Broker::start(&[]);
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut member = Client::member(&broker, &Hello::once("member"));
-    broker.tell("deny 3s");
+    broker.command("deny 3s");
     assert_eq!(connect_reason(&broker, &Hello::once("other")), ConnectReturnCode::NotAuthorized);
     assert_eq!(publish_reason(&mut publisher), PubAckReason::NotAuthorized);
     assert_eq!(member.subscribe("x/y", QoS::AtLeastOnce), SubscribeReasonCode::NotAuthorized);
@@ -67,7 +67,7 @@ fn lost_messages_are_acknowledged_and_counted() {
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     publisher.publish(0..10);
     assert_eq!(numbers(&member.take()), [0, 1, 2, 3, 5, 6, 7, 8]);
-    broker.tell("lose 2");
+    broker.command("lose 2");
     publisher.publish(10..14);
     assert_eq!(numbers(&member.take()), [12, 13]);
     assert_eq!(broker.counter("lost_on_purpose"), 4);
