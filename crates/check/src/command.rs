@@ -83,7 +83,7 @@ async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
         }
         let report = all::broker_at_start(&config).await;
         for finding in report.findings().iter().filter(|finding| finding.level == Level::Ok) {
-            info!(check = finding.what, "{}", finding.found);
+            info!(check = finding.subject, "{}", finding.found);
         }
         log_findings(&report);
     };
@@ -96,7 +96,7 @@ fn log_findings(report: &Report) {
             Level::Ok => {}
             Level::Warning | Level::Error => {
                 let advice = finding.advice.as_deref().unwrap_or_default();
-                warn!(check = finding.what, advice, "{}", finding.found);
+                warn!(check = finding.subject, advice, "{}", finding.found);
             }
         }
     }

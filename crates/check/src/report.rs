@@ -33,8 +33,9 @@ impl Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub level: Level,
-    /// The subject, in one to three words.
-    pub what: &'static str,
+    /// In one to three words.
+    #[serde(rename = "what")]
+    pub subject: &'static str,
     pub found: String,
     /// The setting to change, and where.
     pub advice: Option<String>,
@@ -42,7 +43,7 @@ pub(crate) struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<8} {:<20} {}", self.level.name(), self.what, self.found)?;
+        write!(f, "{:<8} {:<20} {}", self.level.name(), self.subject, self.found)?;
         self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
@@ -54,35 +55,40 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(super) fn ok(&mut self, what: &'static str, found: impl Into<String>) {
-        self.findings.push(Finding { level: Level::Ok, what, found: found.into(), advice: None });
+    pub(super) fn ok(&mut self, subject: &'static str, found: impl Into<String>) {
+        self.findings.push(Finding {
+            level: Level::Ok,
+            subject,
+            found: found.into(),
+            advice: None,
+        });
     }
 
     pub(super) fn warning(
         &mut self,
-        what: &'static str,
+        subject: &'static str,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) {
         let advice = Some(advice.into());
-        self.findings.push(Finding { level: Level::Warning, what, found: found.into(), advice });
+        self.findings.push(Finding { level: Level::Warning, subject, found: found.into(), advice });
     }
 
     pub(super) fn error(
         &mut self,
-        what: &'static str,
+        subject: &'static str,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) {
         let advice = Some(advice.into());
-        self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice });
+        self.findings.push(Finding { level: Level::Error, subject, found: found.into(), advice });
     }
 
     /// Reports an error whose text already names the setting to change.
-    pub(super) fn failure(&mut self, what: &'static str, found: impl Into<String>) {
+    pub(super) fn failure(&mut self, subject: &'static str, found: impl Into<String>) {
         self.findings.push(Finding {
             level: Level::Error,
-            what,
+            subject,
             found: found.into(),
             advice: None,
         });
@@ -92,7 +98,7 @@ impl Report {
     /// is not encrypted. `advice`: how to encrypt it.
     pub(super) fn transport(
         &mut self,
-        [what, peer]: [&'static str; 2],
+        [subject, peer]: [&'static str; 2],
         files: Option<&tls::Files>,
         host: &str,
         advice: &str,
@@ -103,13 +109,16 @@ impl Report {
                     .ca
                     .as_ref()
                     .map_or("a public CA".to_owned(), |path| path.display().to_string());
-                self.ok(what, format!("its certificate is signed by {by}, and valid for {host}"));
+                self.ok(
+                    subject,
+                    format!("its certificate is signed by {by}, and valid for {host}"),
+                );
             }
             None if tls::is_this_machine(host) => {
-                self.ok(what, format!("none; the {peer} runs on this machine"))
+                self.ok(subject, format!("none; the {peer} runs on this machine"))
             }
             None => self.warning(
-                what,
+                subject,
                 "positions and the password travel in plain text",
                 format!("{advice}, or use a private network"),
             ),
@@ -149,11 +158,11 @@ impl Report {
 #[cfg(test)]
 impl Report {
     /// Returns whether a finding has this level and subject, and `words` in its text or advice.
-    pub(super) fn finds(&self, level: Level, what: &str, words: &str) -> bool {
+    pub(super) fn finds(&self, level: Level, subject: &str, words: &str) -> bool {
         self.findings.iter().any(|finding| {
             let text =
                 format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());
-            finding.level == level && finding.what == what && text.contains(words)
+            finding.level == level && finding.subject == subject && text.contains(words)
         })
     }
 }

@@ -481,7 +481,7 @@ mod tests {
             let mut report = Report::default();
             durability(&mut report, "fleet", &tables(full), defaults);
             let found: Vec<_> =
-                report.findings().iter().map(|finding| (finding.what, finding.level)).collect();
+                report.findings().iter().map(|finding| (finding.subject, finding.level)).collect();
             assert_eq!(found, expected, "{full} {defaults:?}");
         }
     }
