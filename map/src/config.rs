@@ -191,13 +191,17 @@ impl ClickHouse {
             server: Server::read(s),
             query_timeout: s.duration("clickhouse.query_timeout", "10s", "1s", "2m"),
             // The default is below what deploy/clickhouse/access.sql allows a reader.
-            query_memory_bytes_max: s.within(
+            query_memory_bytes_max: s.in_range(
                 "clickhouse.query_memory_bytes_max",
                 2_000_000_000,
                 1 << 20..=u64::MAX / 2,
             ),
-            query_rows_max: s.within("clickhouse.query_rows_max", 1_000_000_000, 1..=u64::MAX / 2),
-            queries_max: s.within("clickhouse.queries_max", 4, 1..=64),
+            query_rows_max: s.in_range(
+                "clickhouse.query_rows_max",
+                1_000_000_000,
+                1..=u64::MAX / 2,
+            ),
+            queries_max: s.in_range("clickhouse.queries_max", 4, 1..=64),
         }
     }
 }
@@ -260,8 +264,8 @@ impl Http {
             user_header,
             login,
             token,
-            viewers_max: s.within("http.viewers_max", 200, 1..=10_000),
-            connections_max: s.within("http.connections_max", 2_000, 8..=100_000),
+            viewers_max: s.in_range("http.viewers_max", 200, 1..=10_000),
+            connections_max: s.in_range("http.connections_max", 2_000, 8..=100_000),
         }
     }
 
@@ -325,8 +329,8 @@ impl Map {
                 group_attribute: s.optional("map.group_attribute"),
             },
             style_origins,
-            drivers_max: s.within("map.drivers_max", 2_000_000, 1..=DRIVERS_MAX),
-            points_max: s.within("map.points_max", 20_000, 16..=1_000_000),
+            drivers_max: s.in_range("map.drivers_max", 2_000_000, 1..=DRIVERS_MAX),
+            points_max: s.in_range("map.points_max", 20_000, 16..=1_000_000),
             reread: s.duration("map.reread", "5m", "5s", "1d"),
         }
     }

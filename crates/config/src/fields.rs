@@ -36,7 +36,10 @@ fn is_taken(name: &str) -> bool {
 pub(super) fn read(s: &mut Settings) -> Vec<Field> {
     let names = s.names_in("fields.");
     if names.len() > FIELDS_MAX {
-        s.wrong("fields", format!("at most {FIELDS_MAX} fields; there are {}", names.len()));
+        s.add_violation(
+            "fields",
+            format!("at most {FIELDS_MAX} fields; there are {}", names.len()),
+        );
     }
     names
         .into_iter()
@@ -54,8 +57,8 @@ impl Reader<'_> {
         format!("{}.{key}", self.section)
     }
 
-    fn wrong(&mut self, key: &str, problem: impl Display) {
-        self.s.wrong(&self.key(key), problem);
+    fn add_violation(&mut self, key: &str, problem: impl Display) {
+        self.s.add_violation(&self.key(key), problem);
     }
 
     /// Reads a field; `None` after a violation.
@@ -71,7 +74,7 @@ impl Reader<'_> {
         if let (Some(min), Some(max)) = (min, max)
             && min > max
         {
-            self.wrong("min", format!("{min} is above max, {max}"));
+            self.add_violation("min", format!("{min} is above max, {max}"));
         }
         let unknown = self.unknown(kind.as_ref());
         if self.s.violations.len() > violations {
@@ -82,13 +85,13 @@ impl Reader<'_> {
 
     fn from(&mut self) -> Vec<String> {
         let key = self.key("from");
-        let given: Option<Vec<String>> = self.s.given(&key);
+        let given: Option<Vec<String>> = self.s.read(&key);
         // A value of another type is already reported.
         let is_reported = given.is_none() && self.s.is_given(&key);
         let mut given = given.unwrap_or_default();
         given.retain(|from| !from.is_empty());
         if given.is_empty() && !is_reported {
-            self.wrong(
+            self.add_violation(
                 "from",
                 "required: a key of the payload such as \"batt\", or a JSON pointer",
             );
@@ -96,7 +99,7 @@ impl Reader<'_> {
             self.s.show(&key, &given);
         }
         if given.len() > FROM_MAX {
-            self.wrong("from", format!("must have at most {FROM_MAX} paths"));
+            self.add_violation("from", format!("must have at most {FROM_MAX} paths"));
         }
         let paths = given.iter().filter_map(|from| {
             let path = path(from).and_then(|path| match Keep::of_names(&[path])? {
@@ -107,16 +110,16 @@ impl Reader<'_> {
         });
         let paths: Vec<String> = paths.collect();
         if paths.iter().collect::<BTreeSet<_>>().len() < paths.len() {
-            self.wrong("from", "the same path is listed twice");
+            self.add_violation("from", "the same path is listed twice");
         }
         paths
     }
 
     fn kind(&mut self) -> Option<FieldType> {
         let key = self.key("type");
-        let Some(text) = self.s.given::<String>(&key) else {
+        let Some(text) = self.s.read::<String>(&key) else {
             if !self.s.is_given(&key) {
-                self.wrong(
+                self.add_violation(
                     "type",
                     format!("required: {}", &FieldType::EXPECTED["must be ".len()..]),
                 );
@@ -130,14 +133,14 @@ impl Reader<'_> {
     /// Reads a string that becomes part of a column's comment.
     fn text(&mut self, name: &str) -> String {
         let key = self.key(name);
-        let Some(text) = self.s.given::<String>(&key) else { return String::new() };
+        let Some(text) = self.s.read::<String>(&key) else { return String::new() };
         self.s.show(&key, &text);
         if text.chars().count() > COMMENT_CHARS_MAX || text.chars().any(char::is_control) {
             let expected = format!("must be one line of at most {COMMENT_CHARS_MAX} characters");
-            self.wrong(name, expected);
+            self.add_violation(name, expected);
         }
         if text.contains(['[', ']']) {
-            self.wrong(
+            self.add_violation(
                 name,
                 "must not contain [ or ]: milepost puts the origin of the field between them",
             );
@@ -147,12 +150,14 @@ impl Reader<'_> {
 
     fn limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
         let key = self.key(name);
-        let limit: f64 = self.s.given(&key)?;
+        let limit: f64 = self.s.read(&key)?;
         self.s.show(&key, &limit);
         match kind.map(|kind| (kind, kind.numbers())) {
-            Some((kind, None)) => self.wrong(name, format!("only for numbers; the type is {kind}")),
+            Some((kind, None)) => {
+                self.add_violation(name, format!("only for numbers; the type is {kind}"))
+            }
             Some((kind, Some([lowest, highest]))) if !(lowest..=highest).contains(&limit) => {
-                self.wrong(name, format!("{limit} is outside {kind}"));
+                self.add_violation(name, format!("{limit} is outside {kind}"));
             }
             Some((_, Some(_))) | None => {}
         }
@@ -161,25 +166,25 @@ impl Reader<'_> {
 
     fn unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
         let key = self.key("unknown");
-        let mut values: Vec<String> = self.s.given(&key).unwrap_or_default();
+        let mut values: Vec<String> = self.s.read(&key).unwrap_or_default();
         values.retain(|value| !value.is_empty());
         if values.is_empty() {
             return values;
         }
         self.s.show(&key, &values);
         if values.len() > UNKNOWN_MAX {
-            self.wrong("unknown", format!("must have at most {UNKNOWN_MAX} values"));
+            self.add_violation("unknown", format!("must have at most {UNKNOWN_MAX} values"));
         }
         for value in &values {
             let is_number = value.parse::<f64>().is_ok_and(f64::is_finite);
             if kind.is_some_and(|kind| kind.numbers().is_some()) && !is_number {
-                self.wrong(
+                self.add_violation(
                     "unknown",
                     format!("\"{value}\" is not a number, which the type requires"),
                 );
             }
             if value.contains(['[', ']']) || value.chars().any(char::is_control) {
-                self.wrong("unknown", "must be one line, without [ and ]");
+                self.add_violation("unknown", "must be one line, without [ and ]");
             }
         }
         values

@@ -28,7 +28,7 @@ impl Mqtt {
         let username = s.optional("mqtt.username");
         let password = s.secret("mqtt.password");
         if password.is_some() && username.is_none() {
-            s.wrong("mqtt.username", "required with a password");
+            s.add_violation("mqtt.username", "required with a password");
         }
         let (ca, cert, key) =
             (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
@@ -54,8 +54,12 @@ impl Mqtt {
             connect_timeout: s.constant("connect_timeout", Duration::from_secs(30)),
             session_expiry: s.duration("mqtt.session_expiry", "2m", "1s", "1000d"),
             keep_alive: s.constant("keep_alive", Duration::from_secs(10)),
-            max_packet_bytes: s.within("mqtt.max_packet_bytes", 1_048_576, 1_024..=268_435_455),
-            buffer_bytes_max: s.within("mqtt.buffer_bytes_max", 67_108_864, 1_048_576..=usize::MAX),
+            max_packet_bytes: s.in_range("mqtt.max_packet_bytes", 1_048_576, 1_024..=268_435_455),
+            buffer_bytes_max: s.in_range(
+                "mqtt.buffer_bytes_max",
+                67_108_864,
+                1_048_576..=usize::MAX,
+            ),
         }
     }
 
@@ -65,7 +69,7 @@ impl Mqtt {
             return s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics);
         }
         if s.forget(|key| key == "mqtt.topics") {
-            s.wrong(
+            s.add_violation(
                 "mqtt.topics",
                 "set either mqtt.topics or [[sources]], not both: a topic of mqtt.topics equals a source with this \
                  topic and format = \"milepost\"",
@@ -99,7 +103,7 @@ const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Reads `[batch]`.
 pub(super) fn batch_limits(s: &mut Settings) -> batch::Limits {
     batch::Limits {
-        rows_max: s.within("batch.rows_max", 5_000, 1..=1_000_000),
+        rows_max: s.in_range("batch.rows_max", 5_000, 1..=1_000_000),
         age_max: s.duration("batch.age_max", "1s", "10ms", "60s"),
         bytes_max: s.constant("batch_bytes_max", BATCH_BYTES_MAX),
     }
@@ -112,7 +116,10 @@ const MEMBERS_AGE_MAX: &str = "batch.members_age_max";
 pub(super) fn members_age_max(s: &mut Settings, batch: &batch::Limits) -> Duration {
     let age = s.duration(MEMBERS_AGE_MAX, "0s", "0s", "10s");
     if !age.is_zero() && age <= batch.age_max {
-        s.wrong(MEMBERS_AGE_MAX, "must be more than batch.age_max, or \"0s\" to turn it off");
+        s.add_violation(
+            MEMBERS_AGE_MAX,
+            "must be more than batch.age_max, or \"0s\" to turn it off",
+        );
     }
     age
 }
@@ -124,21 +131,21 @@ pub const STORED_DAYS_MIN: u32 = 10;
 
 impl Retention {
     fn read(s: &mut Settings) -> Self {
-        let positions_days = s.within("clickhouse.retention.positions_days", 400, DAYS);
+        let positions_days = s.in_range("clickhouse.retention.positions_days", 400, DAYS);
         let positions_policy = optional_name(s, "clickhouse.retention.positions_policy");
         let volume = optional_name(s, "clickhouse.retention.positions_volume");
-        let after_days = s.within("clickhouse.retention.positions_volume_days", 30, DAYS);
+        let after_days = s.in_range("clickhouse.retention.positions_volume_days", 30, DAYS);
         if volume.is_some() && after_days >= positions_days {
             let why = "rows must move to the volume before they expire";
             let problem = format!("must be less than positions_days, {positions_days}: {why}");
-            s.wrong("clickhouse.retention.positions_volume_days", problem);
+            s.add_violation("clickhouse.retention.positions_volume_days", problem);
         }
         Self {
             positions_days,
             positions_tier: volume.map(|volume| Tier { volume, after_days }),
             positions_policy,
-            rejects_days: s.within("clickhouse.retention.rejects_days", 30, DAYS),
-            rollups_days: s.within("clickhouse.retention.rollups_days", 400, DAYS),
+            rejects_days: s.in_range("clickhouse.retention.rejects_days", 30, DAYS),
+            rollups_days: s.in_range("clickhouse.retention.rollups_days", 400, DAYS),
         }
     }
 
@@ -152,7 +159,7 @@ impl Retention {
             let why = format!(
                 "{STORED_DAYS_MIN} more than decode.fix_age_max, otherwise an accepted fix may expire at once"
             );
-            s.wrong(
+            s.add_violation(
                 "clickhouse.retention.positions_days",
                 format!("must be at least {days_min}: {why}"),
             );
@@ -161,7 +168,7 @@ impl Retention {
             let why = "a roll-up continues after its newest row, and would recompute expired quarters again and again";
             let problem =
                 format!("must be at least {}, like positions_days: {why}", self.positions_days);
-            s.wrong("clickhouse.retention.rollups_days", problem);
+            s.add_violation("clickhouse.retention.rollups_days", problem);
         }
     }
 }
@@ -238,30 +245,30 @@ impl ClickHouse {
     /// Checks that the keys for replicas and shards are only set together with those they require.
     fn check_replication(self, s: &mut Settings) -> Self {
         if self.urls.len() > 1 && self.replication == Replication::None {
-            s.wrong(
+            s.add_violation(
                 "clickhouse.url",
                 "several endpoints require replicated tables: set clickhouse.replication, or give one URL",
             );
         }
         if let Some(cluster) = &self.cluster {
             if let Err(why) = cluster_name(cluster) {
-                s.wrong("clickhouse.cluster", why);
+                s.add_violation("clickhouse.cluster", why);
             } else if self.replication != Replication::Macros {
-                s.wrong(
+                s.add_violation(
                     "clickhouse.cluster",
                     "requires clickhouse.replication = \"macros\"; a managed database reaches its hosts itself",
                 );
             }
         }
         if self.shards && self.cluster.is_none() {
-            s.wrong(
+            s.add_violation(
                 "clickhouse.shards",
                 "requires clickhouse.replication = \"macros\" and clickhouse.cluster, the cluster that has the shards",
             );
         }
         let has_quorum = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
         if has_quorum && self.replication == Replication::None {
-            s.wrong(
+            s.add_violation(
                 "clickhouse.insert_quorum",
                 "requires replicated tables: set clickhouse.replication",
             );
@@ -274,9 +281,9 @@ impl Spool {
     pub(super) fn read(s: &mut Settings, batch: &batch::Limits) -> Option<Self> {
         let dir = s.path("spool.dir");
         let bytes_max =
-            s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
+            s.in_range("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
         if dir.is_some() && bytes_max < batch.bytes_max as u64 {
-            s.wrong(
+            s.add_violation(
                 "spool.bytes_max",
                 format!("must be at least {}, the largest batch", batch.bytes_max),
             );
@@ -300,7 +307,7 @@ impl Shutdown {
         };
         if !members_age_max.is_zero() && read.peers.is_empty() {
             let why = "requires shutdown.peers, from which milepost counts the members";
-            s.wrong(MEMBERS_AGE_MAX, why);
+            s.add_violation(MEMBERS_AGE_MAX, why);
         }
         read
     }
@@ -309,9 +316,9 @@ impl Shutdown {
 impl Events {
     pub(super) fn read(s: &mut Settings) -> Self {
         let silent_for = s.duration("events.silent_for", "10m", "0s", "30d");
-        let silent_gaps = s.within("events.silent_gaps", 2.5, 0.0..=1_000.0);
-        let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
-        let fence_margin = s.within("events.fence_margin", 30.0, 0.0..=1_000.0);
+        let silent_gaps = s.in_range("events.silent_gaps", 2.5, 0.0..=1_000.0);
+        let faster_than = s.in_range("events.faster_than", 0.0, 0.0..=1_000.0);
+        let fence_margin = s.in_range("events.fence_margin", 30.0, 0.0..=1_000.0);
         // For this key, an empty string does not count as unset: it turns MQTT off. So does an
         // empty environment variable, even if the file sets a topic.
         let is_empty = s.is_empty("events.topic");
@@ -332,7 +339,7 @@ impl Events {
 
 impl Webhook {
     pub(super) fn read(s: &mut Settings) -> Option<Self> {
-        let url: String = s.given("webhook.url").unwrap_or_default();
+        let url: String = s.read("webhook.url").unwrap_or_default();
         // Slack and Teams keep the secret in the path, other services in the query string.
         let host_end = url.find("://").map_or(0, |at| at + 3);
         let path_at = url[host_end..].find(['/', '?', '#']).map(|at| host_end + at);
@@ -348,13 +355,13 @@ impl Webhook {
             s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
         let token = s.secret("webhook.token");
         if token.is_some() && !s.is_given("webhook.url") {
-            s.wrong(
+            s.add_violation(
                 "webhook.token",
                 "nothing is sent without webhook.url; set it, or remove the token",
             );
         }
         if has_ca && !s.is_given("webhook.url") {
-            s.wrong(
+            s.add_violation(
                 "webhook.ca_file",
                 "nothing is sent without webhook.url; set it, or remove the file",
             );

@@ -35,7 +35,8 @@ impl Error {
 
 #[derive(Default)]
 pub struct Settings {
-    given: BTreeMap<String, Value>,
+    /// Values that have not been read.
+    values: BTreeMap<String, Value>,
     known: Vec<String>,
     /// Keys that are given, whether or not they have been read.
     given_keys: BTreeSet<String>,
@@ -62,21 +63,21 @@ impl Settings {
             given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
         let empty_keys = empty.into_keys().collect();
         let given_keys = given.keys().cloned().collect();
-        Self { given, given_keys, empty_keys, ..Self::default() }
+        Self { values: given, given_keys, empty_keys, ..Self::default() }
     }
 
     /// Adds a violation: what is wrong, and the valid values.
-    pub fn wrong(&mut self, key: &str, problem: impl fmt::Display) {
+    pub fn add_violation(&mut self, key: &str, problem: impl fmt::Display) {
         self.violations.push(format!("{key}: {problem}"));
     }
 
     /// Returns the value; an error becomes a violation of `key`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
-        value.map_err(|problem| self.wrong(key, problem)).ok()
+        value.map_err(|problem| self.add_violation(key, problem)).ok()
     }
 
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
-        let value = self.given(key).unwrap_or(default);
+        let value = self.read(key).unwrap_or(default);
         self.show(key, &value);
         value
     }
@@ -110,9 +111,9 @@ impl Settings {
     /// Drops the given keys that `matches` selects, so that they are not reported as unknown.
     /// Returns whether there were any.
     pub(super) fn forget(&mut self, matches: impl Fn(&str) -> bool) -> bool {
-        let before = self.given.len();
-        self.given.retain(|key, _| !matches(key));
-        self.given.len() < before
+        let before = self.values.len();
+        self.values.retain(|key, _| !matches(key));
+        self.values.len() < before
     }
 
     /// Adds an effective value.
@@ -121,26 +122,26 @@ impl Settings {
     }
 
     /// Returns the value of `key` if it is given. Does not add it to the effective configuration.
-    pub fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
+    pub fn read<T: Setting>(&mut self, key: &str) -> Option<T> {
         self.known.push(key.to_owned());
-        let value = self.given.remove(key)?;
+        let value = self.values.remove(key)?;
         self.valid(key, T::parse(value))
     }
 
     pub fn optional(&mut self, key: &str) -> Option<String> {
-        let value: Option<String> = self.given(key);
+        let value: Option<String> = self.read(key);
         self.show(key, &value.clone().unwrap_or_default());
         value
     }
 
     /// Returns the secret in `key`, or in the file that `{key}_file` names.
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
-        let inline: Option<String> = self.given(key);
+        let inline: Option<String> = self.read(key);
         self.show(key, &inline.as_ref().map(|_| "***".to_owned()).unwrap_or_default());
         let file_key = format!("{key}_file");
         match (inline, self.path(&file_key)) {
             (Some(_), Some(_)) => {
-                self.wrong(key, format!("set either {key} or {file_key}, not both"));
+                self.add_violation(key, format!("set either {key} or {file_key}, not both"));
                 None
             }
             (Some(secret), None) => {
@@ -180,7 +181,7 @@ impl Settings {
                 {
                     if path.is_some() {
                         let problem = format!("only for TLS, but {section}.url is plain text");
-                        self.wrong(&format!("{section}.{name}"), problem);
+                        self.add_violation(&format!("{section}.{name}"), problem);
                     }
                 }
                 None
@@ -203,13 +204,13 @@ impl Settings {
     /// which is not documented, printed or suggested.
     pub(super) fn constant<T: Setting>(&mut self, name: &str, constant: T) -> T {
         let key = format!("lab.{name}");
-        self.given
+        self.values
             .remove(&key)
             .and_then(|value| self.valid(&key, T::parse(value)))
             .unwrap_or(constant)
     }
 
-    pub fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
+    pub fn in_range<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
     where
         T: Setting + PartialOrd + fmt::Display + Copy,
     {
@@ -219,7 +220,7 @@ impl Settings {
         if let Some(not_a_number) = self.violations.get_mut(before) {
             *not_a_number += &format!(" in {allowed}");
         } else if !range.contains(&value) {
-            self.wrong(key, format!("{value} is outside {allowed}"));
+            self.add_violation(key, format!("{value} is outside {allowed}"));
         }
         value
     }
@@ -230,7 +231,7 @@ impl Settings {
         };
         let value = self.value(key, parse(default));
         if value < parse(min) || value > parse(max) {
-            self.wrong(key, format!("{} is outside {min}..={max}", value.show()));
+            self.add_violation(key, format!("{} is outside {min}..={max}", value.show()));
         }
         value
     }
@@ -240,7 +241,7 @@ impl Settings {
     /// # Errors
     /// All violations, including unknown keys.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
-        for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
+        for (n, key) in std::mem::take(&mut self.values).into_keys().enumerate() {
             // No suggestion for violations that are not listed: it would compare all known keys.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             let is_bare_field = key.starts_with("fields") && !nearest.starts_with("fields.");
@@ -250,7 +251,7 @@ impl Settings {
             } else {
                 format!("unknown key; did you mean {nearest}?")
             };
-            self.wrong(&key, problem);
+            self.add_violation(&key, problem);
         }
         self.report_mistaken();
         if !self.violations.is_empty() {
@@ -277,7 +278,10 @@ impl Settings {
                 keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
             let corrected = corrected.into_iter().find(|key| plain(key) == plain(&name));
             if let Some(corrected) = corrected {
-                self.wrong(&name, format!("not read; write {corrected}, with two underscores"));
+                self.add_violation(
+                    &name,
+                    format!("not read; write {corrected}, with two underscores"),
+                );
             }
         }
     }

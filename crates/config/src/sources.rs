@@ -54,7 +54,7 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         return sources;
     }
     if s.forget(|key| key == "sources" || key.starts_with("sources.")) {
-        s.wrong(
+        s.add_violation(
             "sources",
             "must be a list: write [[sources]], with two brackets, before each source; the environment can set one \
              source: MILEPOST__SOURCE__TOPIC and so on",
@@ -66,7 +66,10 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         .collect();
     if s.is_any_given("source.") {
         if !entries.is_empty() {
-            s.wrong("source", "set either this (in the environment) or [[sources]], not both");
+            s.add_violation(
+                "source",
+                "set either this (in the environment) or [[sources]], not both",
+            );
         }
         entries.push("source".to_owned());
     }
@@ -100,24 +103,24 @@ fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
         }
         if let Some(earlier) = distinct.iter().find(|earlier| overlap(earlier, topic)) {
             let why = "both would store the same message; make one of them narrower";
-            s.wrong(key, format!("\"{earlier}\" and \"{topic}\" overlap: {why}"));
+            s.add_violation(key, format!("\"{earlier}\" and \"{topic}\" overlap: {why}"));
         }
         distinct.push(topic);
     }
     for (topic, times) in times.into_iter().filter(|(_, times)| *times > 1) {
-        s.wrong(key, format!("\"{topic}\" is listed {times} times; keep one"));
+        s.add_violation(key, format!("\"{topic}\" is listed {times} times; keep one"));
     }
 }
 
 fn report_unused(s: &mut Settings, mappings: &Mappings) {
     for (name, mapping) in mappings {
-        let is_for_import = s.given::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
+        let is_for_import = s.read::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
         if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1)
         {
             let problem = format!(
                 "no source uses it: set format = \"{name}\" in one, set import = true for `milepost import`, or remove it"
             );
-            s.wrong(&format!("formats.{name}"), problem);
+            s.add_violation(&format!("formats.{name}"), problem);
         }
     }
 }
@@ -154,8 +157,8 @@ impl Entry<'_> {
         format!("{}.{name}", self.section)
     }
 
-    fn wrong(&mut self, name: &str, problem: impl fmt::Display) {
-        self.s.wrong(&self.key(name), problem);
+    fn add_violation(&mut self, name: &str, problem: impl fmt::Display) {
+        self.s.add_violation(&self.key(name), problem);
     }
 
     fn valid<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {
@@ -168,7 +171,7 @@ impl Entry<'_> {
 
     /// Reads a value without adding it to the effective configuration.
     fn hidden(&mut self, name: &str) -> Option<String> {
-        self.s.given(&self.key(name))
+        self.s.read(&self.key(name))
     }
 
     fn text(&mut self, name: &str) -> Option<String> {
@@ -207,7 +210,7 @@ impl Entry<'_> {
     fn read(mut self, mappings: &Mappings) -> Option<Source> {
         let topic = self.text("topic");
         if topic.is_none() {
-            self.wrong("topic", "required: a filter such as \"owntracks/+/+\"");
+            self.add_violation("topic", "required: a filter such as \"owntracks/+/+\"");
         }
         let pluses = topic.as_deref().and_then(|topic| self.valid("topic", filter(topic)));
         let format = self.format(mappings);
@@ -230,14 +233,14 @@ impl Entry<'_> {
         let needs_unit = matches!(&*name, "thingsboard" | "geojson");
         if unit.is_none() && needs_unit && !self.has("speed_unit") {
             let units = names(&SpeedUnit::NAMES);
-            self.wrong(
+            self.add_violation(
                 "speed_unit",
                 format!("{name} defines no unit of speed: set one of {units}"),
             );
         } else if unit.is_some() && !needs_unit {
             let problem =
                 format!("{name} has its own unit; only thingsboard and geojson need this key");
-            self.wrong("speed_unit", problem);
+            self.add_violation("speed_unit", problem);
         }
         Some(match &*name {
             "milepost" => Format::Milepost,
@@ -252,7 +255,7 @@ impl Entry<'_> {
                     let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
                     let problem =
                         format!("\"{name}\": must be one of {known}, or your own [formats.NAME]");
-                    self.wrong("format", problem);
+                    self.add_violation("format", problem);
                     return None;
                 }
             },
@@ -267,7 +270,7 @@ impl Entry<'_> {
                 Template::new(&text, pluses?).map(Driver::Topic)
             };
             if matches!((&driver, format), (Ok(Driver::Payload(_)), Some(Format::Nmea))) {
-                self.wrong(
+                self.add_violation(
                     "driver",
                     "nmea sentences do not name the driver: take it from the topic, as in \"{1}\"",
                 );
@@ -293,19 +296,19 @@ impl Entry<'_> {
                 format!("the topic has {count} `+`: {advice}")
             }
         };
-        self.wrong("driver", problem);
+        self.add_violation("driver", problem);
         None
     }
 
     fn keep(&mut self, format: Option<&Format>) -> Keep {
-        let mut names: Vec<String> = self.s.given(&self.key("keep")).unwrap_or_default();
+        let mut names: Vec<String> = self.s.read(&self.key("keep")).unwrap_or_default();
         names.retain(|name| !name.is_empty());
         if names.is_empty() {
             return Keep::Nothing;
         }
         self.show("keep", &names);
         if matches!(format, Some(Format::Nmea)) {
-            self.wrong("keep", "nmea sentences have no named fields");
+            self.add_violation("keep", "nmea sentences have no named fields");
         }
         self.valid("keep", Keep::of_names(&names)).unwrap_or(Keep::Nothing)
     }
@@ -341,7 +344,7 @@ impl Entry<'_> {
             fields.pointers().into_iter().flatten().chain(rare).map(Pointer::as_str).collect();
         if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
             let problem = format!("\"{}\" is the pointer of two fields", pointers[n]);
-            self.s.wrong(&self.section, problem);
+            self.s.add_violation(&self.section, problem);
             return None;
         }
         Some(Mapping::new(fields))
@@ -349,7 +352,7 @@ impl Entry<'_> {
 
     fn required(&mut self, name: &str) -> Option<Pointer> {
         if !self.has(name) {
-            self.wrong(name, format!("required: a JSON pointer such as \"/{name}\""));
+            self.add_violation(name, format!("required: a JSON pointer such as \"/{name}\""));
         }
         self.pointer(name)
     }
@@ -368,10 +371,10 @@ impl Entry<'_> {
             (true, false) => {
                 let units = units();
                 let units = units.trim_start_matches("\"\": must be ");
-                self.wrong(unit, format!("required with {name}: {units}"));
+                self.add_violation(unit, format!("required with {name}: {units}"));
             }
             (false, true) => {
-                self.wrong(
+                self.add_violation(
                     unit,
                     format!("there is no {name}: remove the unit, or set the pointer"),
                 );
@@ -405,7 +408,7 @@ impl Entry<'_> {
         });
         for key in ["ts_date", "ts_zone"] {
             if self.has(key) && (is_number || !self.has("ts")) {
-                self.wrong(
+                self.add_violation(
                     key,
                     "only for a ts that is a string: set ts_unit to \"rfc3339\", or to a pattern",
                 );
@@ -422,7 +425,7 @@ impl Entry<'_> {
         if let Some(lat) = lat {
             more.degrees = [lat, lng.unwrap_or(lat.unsigned())];
         } else if lng.is_some() {
-            self.wrong("lng_unit", "requires lat_unit; lat_unit alone applies to both");
+            self.add_violation("lng_unit", "requires lat_unit; lat_unit alone applies to both");
         }
         more.hemispheres = ["lat_hemisphere", "lng_hemisphere"].map(|key| self.pointer(key));
         for (name, quantity, factor) in [
@@ -433,14 +436,14 @@ impl Entry<'_> {
             if let Some(given) = self.checked(&unit, |unit| quantity.factor(unit)) {
                 *factor = given;
                 if !self.has(name) {
-                    self.wrong(
+                    self.add_violation(
                         &unit,
                         format!("there is no {name}: remove the unit, or set the pointer"),
                     );
                 }
             }
         }
-        let values: Vec<String> = self.s.given(&self.key("unknown")).unwrap_or_default();
+        let values: Vec<String> = self.s.read(&self.key("unknown")).unwrap_or_default();
         if !values.is_empty() {
             self.show("unknown", &values);
         }
@@ -469,10 +472,10 @@ fn mappings(s: &mut Settings) -> Mappings {
         let is_name =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if is_taken {
-            s.wrong(&section, "milepost ships a format of this name; choose another");
+            s.add_violation(&section, "milepost ships a format of this name; choose another");
         }
         if !is_name {
-            s.wrong(&section, "must be a name of letters, digits, _ and -");
+            s.add_violation(&section, "must be a name of letters, digits, _ and -");
         }
         let mapping =
             Entry { s, effective_section: section.clone(), section }.mapping().map(Arc::new);
