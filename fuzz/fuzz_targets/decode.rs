@@ -158,8 +158,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(reject.payload.len() as u64 <= reject.payload_bytes);
         assert_eq!((reject.count, reject.received_at), (1, received_at));
     }
-    assert!(decoded.lacking.undated <= positions as u64);
-    assert!(decoded.lacking.fields.iter().all(|unknown| *unknown <= positions as u64));
+    assert!(decoded.omissions.undated <= positions as u64);
+    assert!(decoded.omissions.fields.iter().all(|unknown| *unknown <= positions as u64));
 
     let Decoded { positions: rows, rejects: refused, .. } = decoded;
     let inserts = encode(Batch { positions: rows, rejects: refused, ..Batch::default() }, "fleet");

@@ -79,7 +79,7 @@ fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
         let is_right = if is_fix { line == expected } else { line.contains(expected) };
         assert!(is_right, "{toml}\n{payload}: {line}, expected {expected}");
     }
-    assert_eq!(decoded.lacking.undated, 0, "{payload}: a fix got the time of receipt");
+    assert_eq!(decoded.omissions.undated, 0, "{payload}: a fix got the time of receipt");
 }
 
 fn nmea(bodies: &[&str]) -> String {
@@ -551,12 +551,12 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     // A format without a time stores the time of receipt, because its owner configured it so.
     let timeless = mapped("lat = '/lat'\nlng = '/lng'");
     let decoded = decode_on(&timeless, "in/d7", r#"{"lat":1,"lng":2,"time":1795510800}"#);
-    assert_eq!((decoded.positions.len(), decoded.lacking.undated), (1, 1), "{decoded:?}");
+    assert_eq!((decoded.positions.len(), decoded.omissions.undated), (1, 1), "{decoded:?}");
     // Members whose name or value is not a time.
     for member in [r#""uptime":500"#, r#""id":1795510800"#, r#""time":null"#] {
         let decoded = decode_on(&toml, "in/d7", fix(member));
         assert_eq!(
-            (decoded.positions.len(), decoded.lacking.undated),
+            (decoded.positions.len(), decoded.omissions.undated),
             (1, 1),
             "{member}: {decoded:?}"
         );

@@ -82,8 +82,12 @@ fn full_fix_is_converted_to_the_units_of_the_table() {
 #[test]
 fn minimal_fix_is_undated_with_unknown_values() {
     let decoded = decode(r#"{"lat":1,"lon":2}"#);
-    assert_eq!(decoded.lacking.undated, 1);
-    assert_eq!(decoded.lacking.fields, [0; Field::ALL.len()], "an absent field counts as unusable");
+    assert_eq!(decoded.omissions.undated, 1);
+    assert_eq!(
+        decoded.omissions.fields,
+        [0; Field::ALL.len()],
+        "an absent field counts as unusable"
+    );
     let fix =
         good(r#" {"lat":1,"lng":2,"ts":null,"speed":null,"driver_id":"d7","extra":{"a":[1,2]}} "#);
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
@@ -199,7 +203,7 @@ fn limits_of_the_time_range_are_inclusive() {
 fn unusable_optional_field_becomes_unknown() {
     let decoded =
         decode(r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#);
-    assert_eq!(decoded.lacking.fields[..5], [1; 5]);
+    assert_eq!(decoded.omissions.fields[..5], [1; 5]);
     let fix = &decoded.positions[0];
     assert_eq!(
         (fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()),
@@ -207,7 +211,7 @@ fn unusable_optional_field_becomes_unknown() {
     );
     assert_eq!(fix.seq, 0);
     assert_eq!(
-        decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).lacking.fields[Field::Seq as usize],
+        decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).omissions.fields[Field::Seq as usize],
         1
     );
     assert_eq!(good(r#"{"lat":1,"lng":2,"heading":360}"#).heading.cdeg(), 0);

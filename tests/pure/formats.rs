@@ -52,7 +52,7 @@ impl Source {
         let mut decoded = self.decode(payload);
         assert!(decoded.rejects.is_empty() && decoded.ignored.is_empty(), "{payload}: {decoded:?}");
         assert_eq!(decoded.positions.len(), 1, "{payload}: {decoded:?}");
-        assert_eq!(decoded.lacking.fields.iter().sum::<u64>(), 0, "{payload}");
+        assert_eq!(decoded.omissions.fields.iter().sum::<u64>(), 0, "{payload}");
         decoded.positions.remove(0)
     }
 
@@ -285,7 +285,7 @@ fn thingsboard_telemetry_is_read_in_the_configured_unit() {
     let twice = source.good(&one.replace("\"temperature\":21.5", "\"ts\":5"));
     assert_eq!(twice.ts.unix_ms(), 1_760_000_000_123, "`ts` next to `values` is the time");
     let undated = source.decode(r#"{"latitude":"1.5","longitude":"2","speed":"72"}"#);
-    assert_eq!((undated.lacking.undated, undated.positions[0].speed.cms()), (1, 2_000));
+    assert_eq!((undated.omissions.undated, undated.positions[0].speed.cms()), (1, 2_000));
     source.refused(r#"{"latitude":1}"#, Reason::MissingField);
     let knots = Source::for_format("format = 'thingsboard'\nspeed_unit = 'knots'", 1_760_000_100);
     assert_eq!(knots.good(one).speed.cms(), 1_852);
@@ -302,7 +302,7 @@ fn geojson_points_are_read_with_longitude_first() {
     // RFC 7946's own example; longitude comes first.
     let rfc = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[125.6,10.1]},"properties":{"name":"Dinagat Islands"}}"#;
     let decoded = source.decode(rfc);
-    assert_eq!((decoded.positions[0].lat.e7(), decoded.lacking.undated), (101_000_000, 1));
+    assert_eq!((decoded.positions[0].lat.e7(), decoded.omissions.undated), (101_000_000, 1));
     source.refused(&rfc.replace("125.6,10.1", "10.1,125.6"), Reason::LatRange);
     let point = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1,30.5]},"properties":{"time":"2025-10-09T08:53:20Z"}}"#;
     check(
@@ -372,14 +372,14 @@ fn nmea_sentences_of_one_second_become_one_fix() {
     }
     let alone = source.decode(gga);
     assert_eq!(
-        (alone.positions.len(), alone.lacking.undated),
+        (alone.positions.len(), alone.omissions.undated),
         (1, 0),
         "its date is the day of receipt"
     );
     assert_eq!(alone.positions[0].ts.unix_ms(), 764_426_119_000);
     let other = rmc.replace("123519", "123520").replace("*6A", "*60");
     let decoded = source.decode(&[gga, &other, "$GPGSV,1,1,00*79", "rubbish"].join("\n"));
-    assert_eq!((decoded.positions.len(), decoded.lacking.undated), (2, 0), "{decoded:?}");
+    assert_eq!((decoded.positions.len(), decoded.omissions.undated), (2, 0), "{decoded:?}");
     assert_eq!(
         (&*decoded.ignored, decoded.rejects.len()),
         (&[Ignored::Sentence][..], 1),
@@ -510,7 +510,7 @@ fn kept_fields_are_bounded_and_counted() {
     let fields: Vec<String> = (0..70).map(|n| format!(r#""f{n}":{n}"#)).collect();
     let decoded = source.decode(&format!(r#"{{"lat":1,"lng":2,{}}}"#, fields.join(",")));
     assert_eq!(
-        (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
+        (decoded.positions[0].attributes.iter().count(), decoded.omissions.attributes_cut),
         (64, 6)
     );
     let long = "x".repeat(4_000);
@@ -518,7 +518,7 @@ fn kept_fields_are_bounded_and_counted() {
         r#"{{"lat":1,"lng":2,"a":"{long}","b":"{long}","c":{{"d":[1],"e":null,"f":false}}}}"#
     ));
     assert_eq!(
-        (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
+        (decoded.positions[0].attributes.iter().count(), decoded.omissions.attributes_cut),
         (2, 1)
     );
     // Names and values of exactly 4,096 bytes, where a repeated name replaces its former value. One
@@ -528,7 +528,7 @@ fn kept_fields_are_bounded_and_counted() {
         r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#
     ));
     assert_eq!(
-        (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
+        (decoded.positions[0].attributes.iter().count(), decoded.omissions.attributes_cut),
         (2, 1)
     );
     let none = Source::new("[[sources]]\ntopic = 'in/+'", "in/d7", 1_767_225_600);
@@ -546,7 +546,7 @@ fn kept_fields_match_the_payload() {
             1_767_225_600,
         );
         let decoded = source.decode(payload);
-        (attributes(&decoded.positions[0]), decoded.lacking.attributes_cut)
+        (attributes(&decoded.positions[0]), decoded.omissions.attributes_cut)
     };
     // Numbers are kept digit by digit: an ICCID must not become a float.
     let numbers = r#"{"lat":1,"lng":2,"iccid":8988280666000002864123,"v":1.50,"e":-1E2,"x":1e999,"ok":true,"t":"a\u00e9"}"#;
@@ -655,7 +655,7 @@ fn rejected_point_of_an_array_keeps_its_driver() {
         let decode_for = |payload: &str, driver: Option<DriverId>| {
             let message = Message::new(source.topic.as_bytes(), payload.as_bytes());
             let mut decoded = Decoded::default();
-            source.decoder.decode_of(message, source.received_at, driver, &mut decoded);
+            source.decoder.decode_part(message, source.received_at, driver, &mut decoded);
             decoded
         };
         let corrected = decode_for(&stored.replace("91", "9"), Some(id("d7")));

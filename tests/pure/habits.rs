@@ -184,8 +184,8 @@ fn fix_is_read_in_the_units_of_its_format() {
             assert_eq!((fix.lat.e7(), fix.lng.e7()), PLACE_E7, "{}", device.source);
             assert_eq!(fix.speed.cms(), device.speed_of_36, "{}", device.source);
             assert_eq!(fix.ts.unix_ms(), NOW_MS - MINUTE_MS, "{}", device.source);
-            let lacking = decoded.lacking.fields.iter().sum::<u64>();
-            assert_eq!((decoded.lacking.undated, lacking), (0, 0), "{}", device.source);
+            let omissions = decoded.omissions.fields.iter().sum::<u64>();
+            assert_eq!((decoded.omissions.undated, omissions), (0, 0), "{}", device.source);
         }
     }
 }
@@ -238,7 +238,7 @@ fn unknown_speed_keeps_the_fix() {
                 "{} {speed}: {decoded:?}",
                 device.source
             );
-            decoded.lacking.fields[Field::Speed as usize]
+            decoded.omissions.fields[Field::Speed as usize]
         };
         assert_eq!(unknown("null"), 0, "{}: null counts as unusable", device.source);
         assert_eq!(unknown("-1"), u64::from(!device.minus_one_is_unknown), "{}", device.source);

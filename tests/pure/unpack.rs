@@ -203,7 +203,7 @@ fn cbor_is_equivalent_to_json() {
         "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e006178410007082209ff";
     let decoded = decode_on(TOPICS[0], &unhex(encoded));
     assert_eq!(
-        (decoded.positions.len(), decoded.lacking.fields),
+        (decoded.positions.len(), decoded.omissions.fields),
         (1, [0; Field::ALL.len()]),
         "{decoded:?}"
     );

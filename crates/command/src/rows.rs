@@ -8,7 +8,7 @@ use super::fields::typed;
 pub use super::times::rfc3339;
 use milepost_config as config;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
-use milepost_decode::{Decoded, Field, Lacking, meant};
+use milepost_decode::{Decoded, Field, Omissions, meant};
 
 /// Maximum characters of a rejected payload that are printed.
 const EXCERPT_CHARS_MAX: usize = 200;
@@ -19,7 +19,7 @@ const EXCERPT_CHARS_MAX: usize = 200;
 pub fn json_lines(decoded: &Decoded, fields: &[config::Field]) -> String {
     let mut lines = String::new();
     for position in &decoded.positions {
-        let is_undated = decoded.lacking.undated > 0 && position.ts == position.received_at;
+        let is_undated = decoded.omissions.undated > 0 && position.ts == position.received_at;
         put_position(position, fields, is_undated, &mut lines);
     }
     for reject in &decoded.rejects {
@@ -34,7 +34,7 @@ pub fn json_lines(decoded: &Decoded, fields: &[config::Field]) -> String {
     for kind in &decoded.ignored {
         put(&mut lines, &json!({"ignored": kind.name()}));
     }
-    for (field, count) in unusable(&decoded.lacking) {
+    for (field, count) in unusable(&decoded.omissions) {
         put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
     }
     for name in &decoded.unread {
@@ -44,15 +44,19 @@ pub fn json_lines(decoded: &Decoded, fields: &[config::Field]) -> String {
         );
         put(&mut lines, &json!({"unread": {"field": name, "hint": hint}}));
     }
-    if decoded.lacking.attributes_cut > 0 {
-        put(&mut lines, &json!({"attributes_cut": decoded.lacking.attributes_cut}));
+    if decoded.omissions.attributes_cut > 0 {
+        put(&mut lines, &json!({"attributes_cut": decoded.omissions.attributes_cut}));
     }
     lines
 }
 
 /// Returns the optional fields that were invalid, each with its count.
-pub fn unusable(lacking: &Lacking) -> impl Iterator<Item = (&'static str, u64)> {
-    Field::ALL.iter().map(|field| field.name()).zip(lacking.fields).filter(|(_, count)| *count > 0)
+pub fn unusable(omissions: &Omissions) -> impl Iterator<Item = (&'static str, u64)> {
+    Field::ALL
+        .iter()
+        .map(|field| field.name())
+        .zip(omissions.fields)
+        .filter(|(_, count)| *count > 0)
 }
 
 /// Appends a position as a JSON line, in the units of the table's columns.

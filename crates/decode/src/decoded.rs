@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ignored::Ignored;
-use super::point::Lacking;
+use super::point::Omissions;
 use crate::position::Position;
 use crate::reject::Reject;
 
@@ -16,7 +16,7 @@ pub struct Decoded {
     pub rejects: Vec<Reject>,
     /// Valid messages, or parts of one, without a fix.
     pub ignored: Vec<Ignored>,
-    pub lacking: Lacking,
+    pub omissions: Omissions,
     /// Fields of the positions that are neither read nor kept, if the decoder lists them.
     pub unread: BTreeSet<String>,
     /// An unread field may be a hemisphere; set only if the decoder checks hemispheres.
@@ -33,7 +33,7 @@ impl Decoded {
         self.positions.clear();
         self.rejects.clear();
         self.ignored.clear();
-        self.lacking = Lacking::default();
+        self.omissions = Omissions::default();
         self.unread.clear();
         self.has_hemisphere = false;
         self.source = None;

@@ -93,13 +93,13 @@ impl Decoder {
     /// Appends the message's positions, rejects and ignored parts to `out`. `received_at`: the wall
     /// clock when the message was read.
     pub fn decode(&self, message: Message<'_>, received_at: Timestamp, out: &mut Decoded) {
-        self.decode_of(message, received_at, None, out);
+        self.decode_part(message, received_at, None, out);
     }
 
     /// Like [`decode`](Self::decode), for a part of a message, such as a rejected point.
     /// `fallback`: the driver to use if the source reads the driver from the payload and this part
     /// has none.
-    pub fn decode_of(
+    pub fn decode_part(
         &self,
         message: Message<'_>,
         received_at: Timestamp,

@@ -61,7 +61,7 @@ pub use self::ignored::Ignored;
 pub use self::keep::Keep;
 pub use self::message::{Message, PAYLOAD_BYTES_MAX};
 pub use self::names::meant;
-pub use self::point::{Field, Lacking};
+pub use self::point::{Field, Omissions};
 pub use self::source::Source;
 pub use self::time::rfc3339;
 pub use self::time::{Local, PatternZone, Zone};

@@ -63,7 +63,7 @@ impl Field {
 /// Counts of missing times, invalid optional fields and dropped attributes in a message's
 /// positions.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Lacking {
+pub struct Omissions {
     /// Positions without a time, which got the time of receipt.
     pub undated: u64,
     /// Invalid optional fields, by [`Field`].
@@ -206,29 +206,29 @@ impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
 }
 
 impl Point<'_> {
-    /// Applies the rules; counts invalid and missing fields in `lacking`.
+    /// Applies the rules; counts invalid and missing fields in `omitted`.
     pub(super) fn position(
         &self,
         context: &Context<'_>,
-        lacking: &mut Lacking,
+        omitted: &mut Omissions,
     ) -> Result<Position, Refusal> {
         let Context { ts, driver_id, received_at, age, schema } = *context;
         self.check_driver(driver_id)?;
         let (lat, lng) = self.coordinates(&schema.lat_lng_names)?;
         let ts = age.timestamp(ts, schema, received_at)?;
-        lacking.undated += u64::from(ts.is_none());
+        omitted.undated += u64::from(ts.is_none());
         Ok(Position {
             driver_id: *driver_id,
             ts: ts.unwrap_or(received_at),
-            seq: lacking.seq(&self.seq),
+            seq: omitted.seq(&self.seq),
             lat,
             lng,
-            speed: lacking.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
-            heading: lacking
+            speed: omitted.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
+            heading: omitted
                 .number(Field::Heading, &self.heading, Heading::new)
                 .unwrap_or(Heading::UNKNOWN),
-            alt: lacking.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
-            acc: lacking.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
+            alt: omitted.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
+            acc: omitted.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
             received_at,
             attributes: Attributes::default(),
         })
@@ -373,7 +373,7 @@ fn notation_hint(text: &str) -> &'static str {
     }
 }
 
-impl Lacking {
+impl Omissions {
     pub fn add(&mut self, other: Self) {
         self.undated += other.undated;
         for (total, count) in self.fields.iter_mut().zip(other.fields) {

@@ -72,7 +72,7 @@ impl Points<'_> {
             names::check_units(origin.raw)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
-        let position = point.position(&context, &mut self.out.lacking).map_err(|refusal| {
+        let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {
             if refusal.reason == Reason::MissingField {
                 names::hint(refusal, origin.raw, schema)
             } else {
@@ -92,7 +92,7 @@ impl Points<'_> {
         {
             let (attributes, dropped) = schema.keep.collect(origin, &schema.used);
             position.attributes = attributes;
-            self.out.lacking.attributes_cut += dropped;
+            self.out.omissions.attributes_cut += dropped;
         }
         Ok(())
     }
@@ -141,8 +141,8 @@ impl Points<'_> {
             plain.end()?;
             return Some(self.add(&point, &Origin::whole(json)));
         }
-        let (positions, rejects, lacking) =
-            (self.out.positions.len(), self.out.rejects.len(), self.out.lacking);
+        let (positions, rejects, omissions) =
+            (self.out.positions.len(), self.out.rejects.len(), self.out.omissions);
         let mut count = 0;
         let read = plain.array(|plain| {
             let rest = plain.rest();
@@ -161,7 +161,7 @@ impl Points<'_> {
         if read.is_none() || count == 0 || plain.end().is_none() {
             self.out.positions.truncate(positions);
             self.out.rejects.truncate(rejects);
-            self.out.lacking = lacking;
+            self.out.omissions = omissions;
             return None;
         }
         Some(Ok(()))

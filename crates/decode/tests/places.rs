@@ -108,10 +108,15 @@ fn position_under_other_names_is_not_ignored_as_telemetry() {
     let payload = feature(r#""latitude":52.5,"longitude":13.4"#);
     assert_refused(&geojson, &payload, "missing_field", message);
     assert_ignored(&geojson, &feature(r#""name":"later""#), "no_fix");
-    let lacking = mapping(More { may_lack_position: true, ..More::default() });
+    let without_position = mapping(More { may_lack_position: true, ..More::default() });
     let message = "map them as lat and lng in [formats.NAME]";
-    assert_refused(&lacking, r#"{"gps":{"lat":52.5,"lon":13.4}}"#, "missing_field", message);
-    assert_ignored(&lacking, r#"{"batt":5,"lat":null,"lng":null}"#, "telemetry");
+    assert_refused(
+        &without_position,
+        r#"{"gps":{"lat":52.5,"lon":13.4}}"#,
+        "missing_field",
+        message,
+    );
+    assert_ignored(&without_position, r#"{"batt":5,"lat":null,"lng":null}"#, "telemetry");
 }
 
 #[test]
@@ -321,13 +326,13 @@ fn value_with_its_unit_is_read_in_every_format() {
         let fix = &decoded.positions[0];
         let found = (fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm());
         assert_eq!(found, (1_000, 27_000, 3_048, 120), "{payload}");
-        assert_eq!(decoded.lacking.fields.iter().sum::<u64>(), 0, "{payload}");
+        assert_eq!(decoded.omissions.fields.iter().sum::<u64>(), 0, "{payload}");
     }
     for speed in ["36", "fast", "36 ft", "-5 km/h", ""] {
         let decoded =
             decode(&format_called("milepost"), &unsigned(&format!(r#""speed":"{speed}""#)));
         assert_eq!(decoded.positions[0].speed.cms(), u16::MAX, "{speed}");
-        assert_eq!(decoded.lacking.fields[Field::Speed as usize], 1, "{speed}");
+        assert_eq!(decoded.omissions.fields[Field::Speed as usize], 1, "{speed}");
     }
 }
 

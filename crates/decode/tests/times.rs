@@ -33,7 +33,7 @@ fn assert_refused(source: &Source, payload: &str, message: &str) {
 #[track_caller]
 fn assert_undated(source: &Source, payload: &str) {
     let decoded = decode(source, payload);
-    let found = (decoded.positions.len(), decoded.rejects.len(), decoded.lacking.undated);
+    let found = (decoded.positions.len(), decoded.rejects.len(), decoded.omissions.undated);
     assert_eq!(found, (1, 0, 1), "{payload}: {decoded:?}");
 }
 
@@ -320,14 +320,14 @@ fn bignum_in_cbor_is_a_number() {
     ] {
         let decoded = fix(ts);
         let times: Vec<_> = decoded.positions.iter().map(|fix| fix.ts.unix_ms()).collect();
-        assert_eq!((times, decoded.lacking.undated), (vec![1_795_770_000_000], 0), "{decoded:?}");
+        assert_eq!((times, decoded.omissions.undated), (vec![1_795_770_000_000], 0), "{decoded:?}");
     }
     let long = [&[0xc2, 0x58, 40, 1][..], &[0; 39]].concat();
     assert_eq!(fix(&long).rejects[0].reason.name(), "bad_ts");
     let negative = fix(&[0xc3, 0x44, 0x6b, 0x09, 0x46, 0x90]);
     assert_eq!(negative.rejects[0].reason.name(), "too_old");
     // Other byte strings count as null.
-    assert_eq!(fix(&[0x44, 0x6b, 0x09, 0x46, 0x90]).lacking.undated, 1);
+    assert_eq!(fix(&[0x44, 0x6b, 0x09, 0x46, 0x90]).omissions.undated, 1);
 }
 
 /// Returns an undated fix of milepost's own format with these members.

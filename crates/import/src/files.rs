@@ -33,7 +33,7 @@ use milepost_core::batch::{Batch, Batcher, Limits};
 use milepost_decode as decode;
 use milepost_decode::position::Timestamp;
 use milepost_decode::reject::{Reason, Reject};
-use milepost_decode::{Decoded, Decoder, Field, Lacking};
+use milepost_decode::{Decoded, Decoder, Field, Omissions};
 use milepost_observe::now;
 
 /// Maximum rows of a batch. ClickHouse needs few merges for parts of this size.
@@ -92,7 +92,7 @@ pub(super) struct Counts {
     /// Payloads, or parts of one, without a fix.
     pub(super) ignored: u64,
     /// Missing and invalid fields of the positions.
-    pub(super) lacking: Lacking,
+    pub(super) omissions: Omissions,
     /// The first place of each invalid field.
     pub(super) unusable: BTreeMap<&'static str, String>,
     /// Number of rejects by reason, with the place and detail of the first one.
@@ -394,8 +394,8 @@ impl FileReader<'_> {
 
     /// Records the first place of each field that cannot be used.
     #[cold]
-    fn note_unusable(&mut self, lacking: Lacking, line: u64) {
-        for (field, _) in Field::ALL.iter().zip(lacking.fields).filter(|(_, count)| *count > 0) {
+    fn note_unusable(&mut self, omissions: Omissions, line: u64) {
+        for (field, _) in Field::ALL.iter().zip(omissions.fields).filter(|(_, count)| *count > 0) {
             let first = self.counts.unusable.entry(field.name());
             first.or_insert_with(|| self.summary.place(line));
         }
@@ -404,7 +404,7 @@ impl FileReader<'_> {
     /// Adds the rows of the decoded payload to the open batch.
     fn add_decoded(&mut self, payload: &[u8], line: u64) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
-        if decoded.lacking.undated > 0 {
+        if decoded.omissions.undated > 0 {
             decoded.rejects.extend(decoded.positions.drain(..).map(|position| {
                 Reject {
                     received_at: self.received_at,
@@ -421,10 +421,10 @@ impl FileReader<'_> {
                 }
             }));
         } else {
-            if decoded.lacking.fields.iter().any(|count| *count > 0) {
-                self.note_unusable(decoded.lacking, line);
+            if decoded.omissions.fields.iter().any(|count| *count > 0) {
+                self.note_unusable(decoded.omissions, line);
             }
-            self.counts.lacking.add(decoded.lacking);
+            self.counts.omissions.add(decoded.omissions);
         }
         self.counts.ignored += decoded.ignored.len() as u64;
         for mut position in decoded.positions.drain(..) {

@@ -62,8 +62,8 @@ impl Shown for Imported {
             "skipped": counts.skipped, "ignored": counts.ignored, "seconds": took.as_secs_f64(),
             "rejected": rejected.collect::<BTreeMap<_, _>>(),
             "details": counts.rejects.iter().map(|(reason, (_, detail))| (reason.name(), detail)).collect::<BTreeMap<_, _>>(),
-            "fields_unknown": unusable(&counts.lacking).collect::<BTreeMap<_, _>>(),
-            "attributes_cut": counts.lacking.attributes_cut,
+            "fields_unknown": unusable(&counts.omissions).collect::<BTreeMap<_, _>>(),
+            "attributes_cut": counts.omissions.attributes_cut,
             "oldest": counts.oldest.map(Timestamp::unix_ms), "newest": counts.newest.map(Timestamp::unix_ms),
             "failures": counts.failures,
             "understood": counts.summaries.iter().map(FileSummary::json).collect::<Vec<_>>(),
@@ -102,11 +102,11 @@ impl fmt::Display for Imported {
         for (reason, (count, example)) in &counts.rejects {
             writeln!(f, "rejected                  {count:>12}   {}: {example}", reason.name())?;
         }
-        for (field, count) in unusable(&counts.lacking) {
+        for (field, count) in unusable(&counts.omissions) {
             let at = counts.unusable.get(field).map_or(String::new(), |at| format!(": {at}"));
             writeln!(f, "{field:<25} {count:>12}   could not be used, and is NULL{at}")?;
         }
-        let dropped = counts.lacking.attributes_cut;
+        let dropped = counts.omissions.attributes_cut;
         if dropped > 0 {
             writeln!(f, "attributes dropped        {dropped:>12}   beyond the limits of a fix")?;
         }

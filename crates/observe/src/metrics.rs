@@ -123,7 +123,7 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     counter(
         "positions_undated_total",
         "Positions without ts. They get the time of receipt, so a redelivery is a second row.",
-        |t| t.intake.lacking.undated,
+        |t| t.intake.omissions.undated,
     ),
     TotalsMetric {
         name: "fields_unread_total",
@@ -191,10 +191,10 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
          4,096 bytes of one point, dropped.",
         "field",
         |t| {
-            let lacking = &t.intake.lacking;
+            let omissions = &t.intake.omissions;
             let fields =
-                Field::ALL.iter().map(|field| (field.name(), lacking.fields[*field as usize]));
-            fields.chain([("attributes", lacking.attributes_cut)]).collect()
+                Field::ALL.iter().map(|field| (field.name(), omissions.fields[*field as usize]));
+            fields.chain([("attributes", omissions.attributes_cut)]).collect()
         },
     ),
     gauge("mqtt_connected", "Connections with a granted subscription.", |t| t.sessions.connected),

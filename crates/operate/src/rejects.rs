@@ -131,8 +131,8 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
     let mut decode_at = |received_at| {
         decoded.clear();
         let message = Message::new(reject.topic.as_bytes(), &reject.payload);
-        decoder.decode_of(message, received_at, driver_id, decoded);
-        decoded.lacking.undated
+        decoder.decode_part(message, received_at, driver_id, decoded);
+        decoded.omissions.undated
     };
     // A fix without a time gets the time of receipt, so decode such a payload as of that time.
     if decode_at(now) > 0 {

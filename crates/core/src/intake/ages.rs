@@ -22,7 +22,7 @@ impl Ages {
     /// fix gets the message's arrival time, so its age is unknown.
     pub(super) fn observe(&mut self, decoded: &Decoded) {
         let newest = decoded.positions.iter().max_by_key(|position| position.ts);
-        let Some(newest) = newest.filter(|_| decoded.lacking.undated == 0) else { return };
+        let Some(newest) = newest.filter(|_| decoded.omissions.undated == 0) else { return };
         let age_ms = newest.received_at.unix_ms().saturating_sub(newest.ts.unix_ms());
         let bucket = BOUNDS_MS.iter().position(|bound_ms| age_ms <= *bound_ms);
         self.buckets[bucket.unwrap_or(BOUNDS_MS.len())] += 1;

@@ -26,7 +26,7 @@ use crate::erased::Erased;
 use milepost_decode::Message;
 use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
-use milepost_decode::{Decoded, Decoder, Ignored, Lacking};
+use milepost_decode::{Decoded, Decoder, Ignored, Omissions};
 
 /// Largest difference between a fix and this host's clock at which the fix counts as fresh, in
 /// milliseconds.
@@ -93,7 +93,7 @@ pub struct IntakeTotals {
     pub shed: u64,
     /// Points of erased drivers.
     pub erased: u64,
-    pub lacking: Lacking,
+    pub omissions: Omissions,
     pub ages: Ages,
     /// Messages on topics that match no configured filter.
     pub foreign_messages: u64,
@@ -189,7 +189,7 @@ impl Intake {
         self.decode(message, now.wall);
         let now = now.instant;
         let awaited = arrival.is_some();
-        self.totals.lacking.add(self.decoded.lacking);
+        self.totals.omissions.add(self.decoded.omissions);
         self.totals.ages.observe(&self.decoded);
         // The usual case: all rows of the message fit into the open batch.
         self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
@@ -231,15 +231,15 @@ impl Intake {
     pub fn check_ages(&mut self, message: Message<'_>, received_at: Timestamp) -> AgeCheck {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
-        let Decoded { positions, rejects, lacking, .. } = &self.decoded;
+        let Decoded { positions, rejects, omissions, .. } = &self.decoded;
         let is_by_clock =
             |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
         let is_fresh =
             |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
         AgeCheck {
-            fresh: lacking.undated == 0 && positions.iter().any(is_fresh),
+            fresh: omissions.undated == 0 && positions.iter().any(is_fresh),
             refused: rejects.iter().any(is_by_clock),
-            dated: lacking.undated > 0,
+            dated: omissions.undated > 0,
         }
     }
 
@@ -462,9 +462,9 @@ mod tests {
         (0..2).for_each(|_| {
             take(&mut intake, "drivers/a/gps", &format!("[{point},{point},{point}]"), now)
         });
-        let mut lacking = Lacking { undated: 6, attributes_cut: 6, ..Lacking::default() };
-        lacking.fields[Field::Acc as usize] = 6;
-        assert_eq!(intake.totals().lacking, lacking);
+        let mut omissions = Omissions { undated: 6, attributes_cut: 6, ..Omissions::default() };
+        omissions.fields[Field::Acc as usize] = 6;
+        assert_eq!(intake.totals().omissions, omissions);
         let rows = || intake.next_batch(CloseWhen::NotEmpty, now).map(|batch| batch.rows());
         assert_eq!(std::iter::from_fn(rows).collect::<Vec<_>>(), [2, 2, 2]);
     }

@@ -99,7 +99,7 @@ impl Unread {
         };
         source.messages += 1;
         let is_sampled = source.messages % SAMPLED == 1;
-        let is_undated = decoded.lacking.undated > 0;
+        let is_undated = decoded.omissions.undated > 0;
         let is_first_undated = is_undated && !source.is_undated_logged;
         if is_sampled || is_first_undated {
             self.sample(message, received_at, is_undated);

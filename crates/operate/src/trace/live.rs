@@ -153,7 +153,7 @@ fn received_lines(
     waiting.extend(decoded.positions.iter().take(capacity).map(|fix| Waiting {
         fix: fix.clone(),
         waits_since,
-        is_undated: decoded.lacking.undated > 0 && fix.ts == fix.received_at,
+        is_undated: decoded.omissions.undated > 0 && fix.ts == fix.received_at,
     }));
     format!(
         "{}\n{}",
