@@ -8,7 +8,7 @@ import type { Cells } from './decode';
 import { byId, make, setPressed, setText } from './dom';
 import { formatCount } from './words';
 import { bounds } from './view';
-import { instant, local } from './zone';
+import { instant, minutes } from './zone';
 
 const HOUR_MS = 3_600_000;
 const PAUSE_MS = 250;
@@ -79,8 +79,7 @@ export class Heat {
   private span(): [from: number, to: number] | null {
     if (this.hours !== null) {
       const to = Math.floor(serverNow());
-      this.from.value = local(to - this.hours * HOUR_MS).slice(0, 16);
-      this.to.value = local(to).slice(0, 16);
+      [this.from.value, this.to.value] = minutes(to - this.hours * HOUR_MS, to);
       return [to - this.hours * HOUR_MS, to];
     }
     const from = instant(this.from.value);

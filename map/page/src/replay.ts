@@ -6,13 +6,12 @@ import { byId, setPressed, setText, svg } from './dom';
 import type { Film } from './player';
 import { silentAfter } from './states';
 import { moment, STANDING_MPS, formatCount } from './words';
-import { instant, local } from './zone';
+import { instant, minutes } from './zone';
 import type { Bounds } from './tiles';
 
 /** Initial span. */
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
-const MINUTE_MS = 60_000;
 /**
  * A driver is shown for this many steps after a fix, and at least until it counts as silent: in a
  * short span steps are shorter than the time between two fixes.
@@ -59,9 +58,7 @@ export class Replay {
     setText(this.message, '');
     if (this.isOpen) {
       const now = serverNow();
-      this.from.value = local(now - HOURS * HOUR_MS).slice(0, 16);
-      // The end of this minute: the fields have no seconds.
-      this.to.value = local(now + MINUTE_MS).slice(0, 16);
+      [this.from.value, this.to.value] = minutes(now - HOURS * HOUR_MS, now);
       this.from.focus();
       return;
     }

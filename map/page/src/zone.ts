@@ -1,6 +1,7 @@
 // Converts between Unix ms and local times in the zone that the viewer chose, by default the
 // browser's.
 const DAY_MS = 86_400_000;
+const MINUTE_MS = 60_000;
 
 let chosen: string | undefined;
 let format = formatter();
@@ -24,6 +25,13 @@ export function setZone(name: string): void {
 
 /** Formats a time as `2026-11-22T14:03:22`, in the zone. */
 export const local = (ms: number): string => format.format(ms).replace(' ', 'T');
+
+/**
+ * Formats a span for fields without seconds. It ends with the minute of `to`: a field with the
+ * begin of that minute would leave out what is newest.
+ */
+export const minutes = (from: number, to: number): [from: string, to: string] =>
+  [local(from).slice(0, 16), local(to + MINUTE_MS).slice(0, 16)];
 
 /**
  * Parses a local time as `local` formats it to Unix ms; NaN: it is invalid. Of a time that occurs

@@ -11,7 +11,7 @@ import { covering, inView, key, mercator, overlap, unmercator, type Tile } from 
 import { indexAt, pieces, speedCurve, spotAt, summary } from '../src/track';
 import { extent } from '../src/whereabouts';
 import { ago, clock, daySpan, distance, duration, isoDay, motion, formatSpeed, setUnit, shortCount, compassPoint } from '../src/words';
-import { instant, local, setZone, zoneShort } from '../src/zone';
+import { instant, local, minutes, setZone, zoneShort } from '../src/zone';
 import { encode } from './tile';
 
 describe('words', () => {
@@ -66,6 +66,17 @@ describe('units and zones', () => {
     }
     expect(instant('yesterday')).toBeNaN();
   });
+});
+
+test('a span of minutes has all of its last minute', () => {
+  for (const now of ['2026-11-22T14:03:00.000Z', '2026-11-22T14:03:59.999Z', '2026-03-29T01:00:30.000Z'].map(Date.parse)) {
+    const begin = now - 4 * 3_600_000;
+    const [from, to] = minutes(begin, now).map(instant);
+    expect(from).toBeLessThanOrEqual(begin);
+    expect(from).toBeGreaterThan(begin - 60_000);
+    expect(to).toBeGreaterThan(now);
+    expect(to).toBeLessThanOrEqual(now + 60_000);
+  }
 });
 
 describe('the hash of the URL', () => {
