@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 
 use anyhow::Result;
 use lab_stack::Settings;
+use lab_stack::sql::REFRESH_ROLLUPS;
 
 use crate::world::{Engine, unmigrated, world};
 
@@ -25,7 +26,7 @@ const DEFINITIONS: &str = r"
 /// Creates the databases of a test on the shared engine, with the tables of `milepost migrate`.
 /// `settings` are those of the test.
 ///
-/// The roll-ups are stopped until [`REFRESH_ROLLUPS`](lab_stack::sql::REFRESH_ROLLUPS) starts them.
+/// The roll-ups are stopped until [`REFRESH_ROLLUPS`] starts them.
 /// Otherwise, the engine would refresh those of all tests every five minutes, all at once.
 pub fn create(engine: &Engine, database: &str, settings: &Settings) -> Result<()> {
     migrate_template(engine, settings)?;
@@ -56,7 +57,8 @@ fn migrate_template(engine: &Engine, settings: &Settings) -> Result<()> {
 }
 
 fn stop_rollups(engine: &Engine, database: &str) -> Result<()> {
-    for view in ["driver_days_mv", "touched_mv"] {
+    let sql = format!("SELECT view FROM system.view_refreshes WHERE database = '{database}'");
+    for view in engine.server.query(&sql)?.lines() {
         engine.server.query(&format!("SYSTEM STOP VIEW {database}.{view}"))?;
     }
     Ok(())
@@ -69,6 +71,12 @@ fn copied_tables_are_those_of_migrate() -> Result<()> {
     let definitions = "SELECT name, engine, replaceAll(create_table_query, '{db}', 'db') \
         FROM system.tables WHERE database IN ('{db}', '{db}_ask') ORDER BY database, name";
     assert_eq!(copied.query(definitions)?, migrated.query(definitions)?);
+    let views = copied.query("SELECT view FROM system.view_refreshes WHERE database = '{db}'")?;
+    assert!(!views.is_empty());
+    for view in views.lines() {
+        let refresh = format!("SYSTEM REFRESH VIEW {{db}}.{view}");
+        assert!(REFRESH_ROLLUPS.contains(&&*refresh), "{view} is not in REFRESH_ROLLUPS");
+    }
     let (code, printed) = copied.settings.call(&["migrate"])?;
     assert!(code == 0 && printed.contains("applied=0"), "{printed}");
     Ok(())

@@ -69,7 +69,7 @@ pub struct World {
     _dropped: Option<DroppedWithTest>,
 }
 
-/// Drops the databases of a test on the shared engine. A failed test keeps its databases.
+/// Drops the databases of a test on the shared engine. A test that panics keeps them.
 pub struct DroppedWithTest {
     engine: Arc<Engine>,
     database: String,

@@ -34,8 +34,8 @@ CASES_PERCENT_QUICK = 10
 # May exceed the number of cores, because most steps wait for servers and timers.
 STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "3"))
 REAL_AT_ONCE = 4
-# Tests share one ClickHouse engine, which refreshes the views of all their databases every five minutes. Meanwhile its count
-# of used memory drifts upwards: with a limit of 2 GiB, it refused queries at 30 MiB resident.
+# Tests share one ClickHouse engine. While it refreshes views, its count of used memory drifts upwards: with a limit of 2 GiB, it
+# refused queries at 30 MiB resident.
 ENGINE_BYTES_MAX = 8 << 30
 SLOWEST = 10
 ALONE_MAX = 5

@@ -173,6 +173,7 @@ impl Stage {
         let settings_for = |url: &str| {
             settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database)
         };
+        let dropped = DroppedWithTest::new(&first, &database);
         tables::create(&first, &database, &settings_for(&first.server.url()))?;
         if let Some(engine) = &second {
             settings_for(&engine.server.url()).migrate()?;
@@ -180,7 +181,6 @@ impl Stage {
         let replication = if case.on_replicas { "macros" } else { "none" };
         let milepost =
             settings_for(&server.url()).with("CLICKHOUSE__REPLICATION", replication).run()?;
-        let dropped = DroppedWithTest::new(&first, &database);
         Ok(Self {
             case,
             database,
