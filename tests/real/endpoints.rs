@@ -258,12 +258,12 @@ fn events_return_to_their_own_endpoint() -> Result<()> {
     let settings = member(&world, "m-0", &[&home, &other.url]);
     let mut watcher = Watcher::start_watching(&settings, &world, "events")?;
     is_broken.store(false, Ordering::SeqCst);
-    wait_until("events return to their own endpoint", SOON, || {
+    wait_until("events return to their own endpoint", Duration::from_secs(90), || {
         watcher.process.ensure_alive()?;
         Ok(watcher.process.log()?.contains("back to this member's own ClickHouse endpoint"))
     })?;
     let asked_before = asked.load(Ordering::SeqCst);
-    wait_until("events ask their own endpoint", SOON, || {
+    wait_until("events ask their own endpoint", Duration::from_secs(90), || {
         watcher.process.ensure_alive()?;
         Ok(asked.load(Ordering::SeqCst) > asked_before + 1)
     })
