@@ -172,6 +172,11 @@ impl Paths {
         if let Some(n) = self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(key)) {
             sides[n] = hemisphere::side(key, &value, n);
         }
+        Self::put_sides(key, sides, found);
+    }
+
+    /// Stores the name of an unread member for each side that is not north or east.
+    fn put_sides(key: &str, sides: [Option<Side>; 2], found: &mut Found<'_>) {
         for (slot, side) in UNREAD_HEMISPHERES.into_iter().zip(sides) {
             let name = match side {
                 Some(Side::Negative) => key.to_owned(),
@@ -219,6 +224,10 @@ impl Paths {
                     Some(paths) => paths.extract_plain(json, found),
                     None => {
                         let value = json.value()?;
+                        // The other parser reads the sides in a list.
+                        if value.is_list() && hemisphere::may_list_sides(key) {
+                            return None;
+                        }
                         if value.may_be_hemisphere()
                             && self.may_be_hemisphere(key)
                             && let Ok(key) = str::from_utf8(key)
@@ -315,6 +324,9 @@ impl<'de> Extract<'de> for Found<'de> {
     }
 
     fn extract_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
+        if json.starts_with(['[', '{']) {
+            return Paths::put_sides(key, hemisphere::sides_in_list(key, json), self);
+        }
         if let Ok(value) = serde_json::from_str::<Scalar<'_>>(json)
             && value.may_be_hemisphere()
         {
@@ -382,7 +394,9 @@ impl<'de, W: Extract<'de>> Visitor<'de> for PathVisitor<'_, '_, W> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
             match self.paths.child(key.0.as_bytes()) {
                 Some(paths) => map.next_value_seed(PathVisitor { paths, target: self.target })?,
-                None if self.paths.may_be_hemisphere(key.0.as_bytes()) => {
+                None if self.paths.may_be_hemisphere(key.0.as_bytes())
+                    || hemisphere::may_list_sides(key.0.as_bytes()) =>
+                {
                     let json = map.next_value::<&RawValue>()?.get();
                     self.target.extract_hemisphere(self.paths, &key.0, json);
                 }

@@ -1,5 +1,7 @@
 //! Recognises the names and values of hemispheres next to coordinates, such as `lat_dir` and `S`.
 
+use super::json::members;
+
 /// Normalises a name: lower case, without spaces, `_`, `-` and `.`.
 pub(super) fn normalised(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
@@ -143,6 +145,82 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
         .find_map(|(words, side)| words[coordinate].contains(&word).then_some(side))
 }
 
+/// Names of members that state the sides of both coordinates, as `SW`.
+const OF_BOTH: [&str; 5] = ["hemisphere", "hemispheres", "hemi", "hem", "nsew"];
+
+/// Returns the sides in a value such as `SW`, `S W` or `south-west`.
+fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
+    if !value.contains(char::is_alphabetic) {
+        // A sign is that of the latitude; 87 is the code of `W`.
+        return [side(name, value, 0), side(name, value, 1).filter(|_| value == "87")];
+    }
+    let lower = value.to_lowercase();
+    let mut sides = [None; 2];
+    for word in lower.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()) {
+        let is_side = |word: &str| [0, 1].map(|n| side(name, word, n)).iter().any(Option::is_some);
+        // `sw` and `southwest` are two words without a space.
+        let middle = [1, 5].into_iter().find(|at| {
+            let parts = word.split_at_checked(*at);
+            parts.is_some_and(|(one, other)| is_side(one) && is_side(other))
+        });
+        let (one, other) = word.split_at(middle.filter(|_| !is_side(word)).unwrap_or(word.len()));
+        for part in [one, other] {
+            for (n, known) in sides.iter_mut().enumerate() {
+                *known = known.or_else(|| side(name, part, n));
+            }
+        }
+    }
+    sides
+}
+
+/// Returns whether an array or an object with this name may state sides, such as
+/// `"dir":["S","W"]`. Directions of the wind do not.
+pub(super) fn may_list_sides(key: &[u8]) -> bool {
+    const BEGINNINGS: [&str; 5] = ["dir", "ref", "hem", "nsew", "cardinal"];
+    const ENDINGS: [&str; 6] = ["dir", "dirs", "ref", "refs", "hemisphere", "hemispheres"];
+    let may_be = |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase());
+    if key.len() > 40 || !key.first().is_some_and(may_be) {
+        return false;
+    }
+    let name = normalised(&String::from_utf8_lossy(key));
+    BEGINNINGS.iter().any(|begin| name.starts_with(begin))
+        || ENDINGS.iter().any(|end| name.ends_with(end))
+        || hemisphere(&name).is_some()
+}
+
+/// Returns the sides that an array or an object states. `json`: its JSON.
+#[cold]
+pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
+    // Two words have no more bytes.
+    const BYTES_MAX: usize = 200;
+    if json.len() > BYTES_MAX || !may_list_sides(name.rsplit('/').next().unwrap_or(name).as_bytes())
+    {
+        return [None; 2];
+    }
+    let mut found = [None; 2];
+    let mut add = |sides: [Option<Side>; 2]| {
+        found.iter_mut().zip(sides).for_each(|(known, side)| *known = known.or(side));
+    };
+    if json.starts_with('{') {
+        for (member, value) in members(json.as_bytes()) {
+            add(sides(&format!("{name}/{member}"), &value.to_word()));
+        }
+    } else if let Ok(words) = serde_json::from_str::<Vec<String>>(json) {
+        match &words[..] {
+            [word] => add(sides(name, word)),
+            [one, other] => {
+                for [lat, lng] in [[one, other], [other, one]] {
+                    if let (Some(ns), Some(ew)) = (side(name, lat, 0), side(name, lng, 1)) {
+                        add([Some(ns), Some(ew)]);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 /// Returns the sides that a member states, by coordinate. Besides the names of [`hemisphere`], it
 /// knows flags such as `south`, and `hemisphere`, which may state both, as `SW`.
 pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
@@ -152,13 +230,8 @@ pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
         return [None; 2];
     }
     let plain = normalised(name);
-    if ["hemisphere", "hemi"].contains(&&*plain) {
-        let letters = value.trim().to_lowercase();
-        let both = [letters.get(..1), letters.get(1..)].map(Option::unwrap_or_default);
-        return [0, 1].map(|n| match letters.len() {
-            2 => side(name, both[n], n),
-            _ => side(name, &letters, n).or_else(|| side(name, both[1], n)),
-        });
+    if OF_BOTH.contains(&&*plain) {
+        return sides_of_both(name, value);
     }
     let flag = plain.strip_prefix("is").unwrap_or(&plain);
     let mut sides = [None; 2];
@@ -248,7 +321,13 @@ mod tests {
             ("hemisphere", "south", [negative, None]),
             ("hemisphere", "W", [None, negative]),
             ("hemisphere", "northern", [positive, None]),
+            ("hemisphere", "Southwest", [negative, negative]),
+            ("hemisphere", "north-west", [positive, negative]),
+            ("hemispheres", "S,E", [negative, positive]),
+            ("nsew", "SW", [negative, negative]),
             ("hemisphere", "", [None, None]),
+            ("hemisphere", "nowhere", [None, None]),
+            ("hemisphere", "-1", [negative, None]),
             ("hemisphere", "é", [None, None]),
             ("south", "true", [negative, None]),
             ("isSouth", "1", [negative, None]),

@@ -84,6 +84,12 @@ impl Scalar<'_> {
         }
     }
 
+    /// Returns whether this is an array or an object.
+    #[inline]
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self, Self::Other(kind) if !["true", "false"].contains(kind))
+    }
+
     /// Returns a string, an integer or a boolean as text; an empty string for other values.
     pub(super) fn to_word(&self) -> Cow<'_, str> {
         match self {

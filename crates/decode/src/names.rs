@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use memchr::memmem;
 
 use super::driver::Driver;
-use super::hemisphere::{Side, coordinate, is_coordinate_with, normalised, sides};
+use super::hemisphere::{Side, coordinate, is_coordinate_with, normalised, sides, sides_in_list};
 use super::json::{Scalar, members, number};
 use super::keep::{Keep, Origin, Value, visit_values};
 use super::refusal::{Refusal, refuse};
@@ -167,7 +167,11 @@ pub(super) fn check_minutes(json: &[u8]) -> Result<(), Refusal> {
 
 /// Returns the sides that the member at this path states. The member's name may contain a `/`, as
 /// `N/S` does.
-fn sides_at(path: &str, value: &str) -> [Option<Side>; 2] {
+fn sides_at(path: &str, value: &Value<'_>) -> [Option<Side>; 2] {
+    let value = match value {
+        Value::Scalar(value) => value,
+        Value::Array(json) => return sides_in_list(path, json),
+    };
     let mut parts = path.rsplit('/');
     let name = parts.next().unwrap_or_default();
     match (sides(name, value), parts.next()) {
@@ -184,16 +188,19 @@ fn sides_at(path: &str, value: &str) -> [Option<Side>; 2] {
 pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let mut checked = Ok(());
     visit_values(json, &[], &mut |path, value| {
-        let Value::Scalar(value) = value else { return };
+        let (sides, text) = match value {
+            Value::Scalar(text) => (sides(path, text), text),
+            Value::Array(json) => (sides_in_list(path, json), json),
+        };
         // A whole path is a name, as `N/S` and `hemisphere/lat` are; other objects may hold other
         // places.
-        if let Some((field, degrees)) = contradiction(sides(path, value), [lat, lng])
+        if let Some((field, degrees)) = contradiction(sides, [lat, lng])
             && checked.is_ok()
         {
             checked = refuse(
                 Reason::WrongType,
                 format!(
-                    "{field} is {degrees}, and {path:.40} is \"{value:.20}\", which is not read in \
+                    "{field} is {degrees}, and {path:.40} is {text:.20}, which is not read in \
                      format milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
                 ),
             );
@@ -289,17 +296,17 @@ pub(super) fn check_unread_hemispheres(
 ) -> Result<(), Refusal> {
     let mut checked = Ok(());
     visit_values(origin.raw, origin.root, &mut |path, value| {
-        let Value::Scalar(value) = value else { return };
         if schema.used.iter().any(|used| used == path) {
             return;
         }
-        let sides = sides_at(path, value);
+        let sides = sides_at(path, &value);
         *has_hemisphere |= sides != [None, None];
         if let Some((field, degrees)) = contradiction(sides, [lat, lng])
             && checked.is_ok()
         {
             let at = [origin.root.join("/").as_str(), path].join("/");
             let at = at.trim_start_matches('/');
+            let (Value::Scalar(value) | Value::Array(value)) = value;
             checked = refuse(
                 Reason::WrongType,
                 format!(

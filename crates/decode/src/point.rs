@@ -114,13 +114,17 @@ impl<'a> Point<'a> {
     /// Like [`fill`](Self::fill), for plain JSON. `None`: the object is not plain.
     pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
         json.members(|json| {
-            let field = match json.known_key(|word, after| self.field_of_word(word, after)) {
-                Some(field) => Some(field),
-                None => self.field(json.key()?),
-            };
-            let value = json.value()?;
-            if let Some(field) = field {
-                *field = value;
+            if let Some(field) = json.known_key(|word, after| self.field_of_word(word, after)) {
+                *field = json.value()?;
+                return Some(());
+            }
+            let key = json.key()?;
+            match self.field(key) {
+                Some(field) => *field = json.value()?,
+                None => {
+                    let value = json.value()?;
+                    self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(key);
+                }
             }
             Some(())
         })
@@ -198,7 +202,10 @@ impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
             match point.field(key.0.as_bytes()) {
                 Some(field) => *field = map.next_value()?,
-                None => drop(map.next_value::<IgnoredAny>()?),
+                None => {
+                    point.has_hemisphere |= hemisphere::may_list_sides(key.0.as_bytes());
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
         }
         Ok(())

@@ -247,6 +247,16 @@ fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
         r#""lon_dir":"O""#,
         r#""lon_dir":"Oeste""#,
         r#""O/W":"W""#,
+        r#""hemisphere":"southwest""#,
+        r#""nsew":"SW""#,
+        r#""dir":["S","W"]"#,
+        r#""directions":["W","N"]"#,
+        r#""latLngRef":["S","E"]"#,
+        r#""hemisphere":["south","west"]"#,
+        r#""hemispheres":["SW"]"#,
+        r#""GPSLatitudeRef":["S"]"#,
+        r#""dir":{"lat":"S","lng":"E"}"#,
+        r#""hemi":{"lat":"N","lon":"W"}"#,
     ] {
         for source in [format_called("milepost"), mapping(More::default())] {
             assert_refused(&source, &unsigned(members), "wrong_type", "not read");
@@ -265,7 +275,10 @@ fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
         r#""lat_negative":false"#,
         r#""O/W":"O""#,
         r#""E/O":"E","lon_dir":"Ost""#,
-        r#""quadrant":"SW","wind":"W","direction":"S""#,
+        r#""quadrant":"SW","wind":"W","direction":"S","dir":"SW""#,
+        r#""dir":["N","E"],"windDir":["N"],"refs":["S"],"wind":["S","W"]"#,
+        r#""dir":[1,-1],"refs":["S","W","N"],"direction":["S","S"],"ref":[],"hemi":{}"#,
+        r#""reference":{"site":"S","lane":"W"},"directions":{"a":[{"b":"S"}]},"dirs":[[1],["S"]]"#,
     ] {
         for source in [&own, &mapping(More::default())] {
             assert_place(source, &unsigned(members), [33.4, 3.7]);
