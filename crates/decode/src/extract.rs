@@ -14,8 +14,12 @@ use super::plain::Plain;
 /// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 18;
 /// Slots of the hemispheres that the format does not read: the name of a member that says the
-/// latitude is south, and of one that says the longitude is west.
+/// latitude is south, and of one that says the longitude is west. [`UNIT`] in the first one: the
+/// payload has a unit.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
+
+/// Stands for a member such as `speed_unit`, which `unread_unit.rs` looks up.
+const UNIT: Scalar<'static> = Scalar::Other("a unit");
 
 /// A path into JSON: names, and indices of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,6 +171,9 @@ impl Paths {
     /// Stores the name of an unread member if its value may say south or west.
     #[cold]
     fn put_hemisphere(&self, key: &str, value: &Scalar<'_>, found: &mut Found<'_>) {
+        if hemisphere::is_unit(key.as_bytes()) {
+            return put_unit(found);
+        }
         let value = value.to_word();
         let mut sides = hemisphere::sides(key, &value);
         if let Some(n) = self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(key)) {
@@ -228,6 +235,9 @@ impl Paths {
                         if value.is_list() && hemisphere::may_list_sides(key) {
                             return None;
                         }
+                        if value.is_list() && hemisphere::is_unit(key) {
+                            put_unit(found);
+                        }
                         if value.may_be_hemisphere()
                             && self.may_be_hemisphere(key)
                             && let Ok(key) = str::from_utf8(key)
@@ -285,6 +295,15 @@ impl Paths {
     }
 }
 
+/// Notes that the payload has a unit.
+#[cold]
+fn put_unit(found: &mut Found<'_>) {
+    let slot = &mut found[UNREAD_HEMISPHERES[0]];
+    if slot.is_missing() {
+        *slot = UNIT;
+    }
+}
+
 /// Stores a value of a slot that has an alias.
 #[cold]
 fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
@@ -324,6 +343,9 @@ impl<'de> Extract<'de> for Found<'de> {
     }
 
     fn extract_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
+        if json.starts_with('{') && hemisphere::is_unit(key.as_bytes()) {
+            return put_unit(self);
+        }
         if json.starts_with(['[', '{']) {
             return Paths::put_sides(key, hemisphere::sides_in_list(key, json), self);
         }

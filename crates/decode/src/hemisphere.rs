@@ -11,7 +11,7 @@ pub(super) fn normalised(name: &str) -> String {
 #[inline]
 pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     match key {
-        [.., b'u' | b'U', b'n', b'i', b't'] | [.., b'u' | b'U', b'n', b'i', b't', b's'] => true,
+        _ if is_unit(key) => true,
         [b'n' | b'N' | b'e' | b'E', _] | [b'n' | b'N' | b'e' | b'E', _, _] => true,
         // `ns_indicator`, `n/s`, `northSouth`; `ew…`, `eastWest`; `dirLat`; `hemisphereLat`.
         [b'n' | b'N', b's' | b'S' | b'/' | b'_' | b'-', ..]
@@ -32,6 +32,12 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns whether the key is that of a unit, such as `speed_unit`.
+#[inline]
+pub(super) fn is_unit(key: &[u8]) -> bool {
+    matches!(key, [.., b'u' | b'U', b'n', b'i', b't'] | [.., b'u' | b'U', b'n', b'i', b't', b's'])
 }
 
 /// Suffixes that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`.

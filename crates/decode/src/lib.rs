@@ -50,6 +50,7 @@ mod topic;
 mod unit;
 mod unpack;
 mod unread_time;
+mod unread_unit;
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, Limits};

@@ -1,5 +1,5 @@
 //! Finds members of a point that the format does not read but that change what the point means: a
-//! hemisphere, a misspelt field. `unread_time.rs` finds times.
+//! hemisphere, a misspelt field. `unread_time.rs` finds times, `unread_unit.rs` units.
 //!
 //! A point with a time and coordinates, and without a key that may be a hemisphere, costs nothing
 //! here: the walks over a point's members run only for other points, and on request.
@@ -14,7 +14,6 @@ use super::json::{Scalar, members, number};
 use super::keep::{Keep, Origin, Value, visit_values};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
-use super::unit::Quantity;
 use crate::reject::Reason;
 
 /// Names of the time that milepost's own format reads, the preferred one first.
@@ -207,40 +206,6 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
         }
     });
     checked
-}
-
-/// Checks a point of milepost's own format for units beside its numbers, such as `speed_unit`.
-///
-/// # Errors
-/// A unit is another than the one that the format reads.
-#[cold]
-pub(super) fn check_units(json: &[u8]) -> Result<(), Refusal> {
-    let members = members(json);
-    for (name, unit) in &members {
-        let lower = normalised(name);
-        let field = lower.strip_suffix("units").or_else(|| lower.strip_suffix("unit"));
-        let (field, quantity) = match field.unwrap_or_default() {
-            "speed" => ("speed", Quantity::Speed),
-            "heading" => ("heading", Quantity::Angle),
-            "alt" => ("alt", Quantity::Length),
-            "acc" => ("acc", Quantity::Length),
-            _ => continue,
-        };
-        let is_sent = members.iter().any(|(name, value)| name == field && value.as_f64().is_some());
-        let stated = unit.as_text().and_then(|unit| quantity.unit_named(unit));
-        if let Some(stated) = stated.filter(|stated| is_sent && quantity.factor(stated) != Ok(1.0))
-        {
-            return refuse(
-                Reason::WrongType,
-                format!(
-                    "{name:.40} says {stated}, but format milepost reads {field} in {}: convert it, \
-                     or map it with {field}_unit in [formats.NAME]",
-                    quantity.own_unit()
-                ),
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Returns the name and the number of the first coordinate that is positive although its side is

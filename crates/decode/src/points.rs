@@ -12,6 +12,8 @@ use super::point::{Context, Point};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::unread_time::{self, UnreadTime};
+use super::unread_unit;
+use crate::formats::milepost;
 use crate::position::{DriverId, Timestamp};
 use crate::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
@@ -69,7 +71,7 @@ impl Points<'_> {
         }
         if point.has_hemisphere {
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
-            names::check_units(origin.raw)?;
+            unread_unit::check_units(origin.raw, &milepost::measured())?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {

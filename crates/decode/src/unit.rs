@@ -74,6 +74,12 @@ impl Quantity {
         self.names()[0].0
     }
 
+    /// Returns the name of the unit of this factor.
+    pub(super) fn unit_of(self, factor: f64) -> Option<&'static str> {
+        let is_same = |known: f64| (known / factor - 1.0).abs() < 1e-6;
+        self.names().iter().find(|(_, known)| is_same(*known)).map(|(name, _)| *name)
+    }
+
     /// Returns the factor for values of this unit. A unit is a name, or a number and a name:
     /// `km/h`, `1e-7 deg`, `0.1 knots`.
     ///

@@ -373,16 +373,18 @@ fn place_out_of_range_names_every_cause_that_fits() {
 fn other_unit_beside_a_number_is_rejected() {
     let own = format_called("milepost");
     for (members, message) in [
-        (r#""speed":36,"speed_unit":"km/h""#, "speed_unit says km/h, but format milepost reads"),
+        (r#""speed":36,"speed_unit":"km/h""#, "speed_unit says km/h, but speed is read in m/s"),
         (
             r#""speedUnit":"kmh","speed":36.5"#,
-            "speed in m/s: convert it, or map it with speed_unit",
+            "speed is read in m/s: convert it, or map it with speed_unit",
         ),
         (r#""speed":36,"speed_units":"knots""#, "speed_units says knots"),
         (r#""alt":1000,"alt_unit":"ft""#, "alt_unit says ft"),
     ] {
         assert_refused(&own, &unsigned(members), "wrong_type", message);
     }
+    assert_refused(&own, &unsigned(r#""speed":36,"units":{"speed":"mph"}"#), "wrong_type", "mph");
+    assert_refused(&own, &unsigned(r#""speed":36,"unit":"km/h""#), "wrong_type", "unit says km/h");
     for members in [
         r#""speed":36,"speed_unit":"m/s""#,
         r#""speed":36,"speed_unit":"Mps","heading":9,"heading_unit":"deg""#,
@@ -391,5 +393,52 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed_unit":"km/h""#,
     ] {
         assert_place(&own, &unsigned(members), [33.4, 3.7]);
+    }
+}
+
+/// Every format reads a number in one unit. A payload that states another one is rejected.
+#[test]
+fn other_unit_beside_a_mapped_number_is_rejected() {
+    let mapped = mapped_source(Fields {
+        speed: Some((pointer("/speed"), 1.0 / 3.6)),
+        alt: Some((pointer("/z/value"), 1.0)),
+        heading: Some(pointer("/course")),
+        ..fields(TimeUnit::BySize)
+    });
+    let feature = |members: &str| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},"properties":{{"ts":1795770000,{members}}}}}"#
+        )
+    };
+    let geojson = source(Format::GeoJson(SpeedUnit::KilometresPerHour));
+    for members in [
+        r#""speed":43,"speed_unit":"mph""#,
+        r#""speedUnits":"m/s","speed":"43""#,
+        r#""speed":43,"unit":"knots""#,
+        r#""speed":43,"units":{"speed":"mph"}"#,
+        r#""course":1,"heading_unit":"rad""#,
+    ] {
+        for (source, payload) in [(&mapped, unsigned(members)), (&geojson, feature(members))] {
+            assert_refused(source, &payload, "wrong_type", " is read in ");
+        }
+    }
+    let message = "z/unit says ft, but alt is read in m: convert it, or map it with alt_unit in \
+                   [formats.NAME], or give --alt-unit to import";
+    let payload = unsigned(r#""z":{"value":120,"unit":"ft"}"#);
+    assert_refused(&mapped, &payload, "wrong_type", message);
+    let payload = feature(r#""altitude":120,"altitude_unit":"feet""#);
+    assert_refused(&geojson, &payload, "wrong_type", "says ft, but alt is read in m");
+    let nested = r#"{"ts":1795770000000,"values":{"latitude":33.4,"longitude":3.7,"speed":9,"speed_unit":"mph"}}"#;
+    assert_refused(&format_called("thingsboard"), nested, "wrong_type", "values/speed_unit says");
+    for members in [
+        r#""speed":43,"speed_unit":"kmh","z":{"value":1,"unit":"metres"}"#,
+        r#""speed":"43 mph","speed_unit":"km/h""#,
+        r#""speed":43,"units":"metric","temp":9,"temp_unit":"C","odo":1,"odo_unit":"mph""#,
+        r#""speed":43,"unit":"km","z":{"value":1,"units":"m"},"device":{"speed_unit":"mph"}"#,
+        r#""speed":null,"speed_unit":"mph","unit":{"id":7},"units":["mph"]"#,
+    ] {
+        for (source, payload) in [(&mapped, unsigned(members)), (&geojson, feature(members))] {
+            assert_place(source, &payload, [33.4, 3.7]);
+        }
     }
 }

@@ -14,7 +14,8 @@ use crate::point::Point;
 use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
-use crate::unit::{SpeedUnit, TimeUnit};
+use crate::unit::{Quantity, SpeedUnit, TimeUnit};
+use crate::unread_unit::{Measured, check_units};
 
 /// Paths of the values, by slot.
 pub(super) const FIELDS: &[&str] = &[
@@ -114,8 +115,11 @@ pub(super) fn read(
             format!("geometry/type is {shape}, not \"Point\""),
         );
     }
-    if !points.schema.checks_hemispheres {
-        names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+    if !south.is_missing() || !west.is_missing() {
+        if !points.schema.checks_hemispheres {
+            names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+        }
+        check_units(json.as_bytes(), &measured(unit))?;
     }
     let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();
     if exponent::may_have_exponent(&ts) {
@@ -144,6 +148,22 @@ pub(super) fn read(
             raw: json.as_bytes(),
         },
     )
+}
+
+/// Returns the properties that have a unit. `unit`: that of the speed.
+fn measured(unit: SpeedUnit) -> Vec<Measured> {
+    let own = FIELDS.iter().enumerate().map(|(slot, path)| (*path, slot));
+    let fields = own.chain(ALIASES).filter_map(|(path, slot)| {
+        let (field, quantity, factor) = match slot {
+            6 => ("speed", Quantity::Speed, unit.metres_per_second()),
+            7 => ("heading", Quantity::Angle, 1.0),
+            8 => ("alt", Quantity::Length, 1.0),
+            9 => ("acc", Quantity::Length, 1.0),
+            _ => return None,
+        };
+        Some(Measured { field, path: path.to_owned(), quantity, factor })
+    });
+    fields.collect()
 }
 
 /// Checks the exponent of the time.

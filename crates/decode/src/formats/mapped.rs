@@ -16,7 +16,8 @@ use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
-use crate::unit::TimeUnit;
+use crate::unit::{Quantity, TimeUnit};
+use crate::unread_unit::{Measured, check_units};
 
 /// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
 pub(super) const ROOT: usize = 8;
@@ -225,8 +226,7 @@ impl Mapping {
             if quirks.root_is_optional && found[ROOT].is_missing() { &[] } else { quirks.root };
         let [lat, lng, ts, speed, heading, alt, acc, seq, .., south, west, driver] = found;
         let (lat, lng) = if quirks.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
-        let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, factor)| *factor);
-        let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, factor)| *factor);
+        let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
         let ts_unit = points.schema.ts_unit;
         if let Scalar::Text(text) = &ts
             && !ts_unit.is_text()
@@ -247,9 +247,12 @@ impl Mapping {
         } else {
             (lat, lng)
         };
-        // `milepost import` checks more members, and suggests a remedy of its own.
-        if !points.schema.checks_hemispheres {
-            names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+        if !south.is_missing() || !west.is_missing() {
+            // `milepost import` checks more members, and suggests a remedy of its own.
+            if !points.schema.checks_hemispheres {
+                names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+            }
+            check_units(json.as_bytes(), &self.measured())?;
         }
         let point = Point {
             lat,
@@ -270,6 +273,34 @@ impl Mapping {
 }
 
 impl Mapping {
+    /// Returns the fields that have a unit.
+    #[cold]
+    fn measured(&self) -> Vec<Measured> {
+        let Self { fields, quirks } = self;
+        let more = fields.more.as_deref();
+        let degrees = |slot: usize| more.map_or(1.0, |more| more.degrees[slot].factor());
+        let all = [
+            (Some(&fields.lat), Quantity::Angle, degrees(LAT)),
+            (Some(&fields.lng), Quantity::Angle, degrees(LNG)),
+            (None, Quantity::Angle, 1.0),
+            (fields.speed.as_ref().map(|(at, _)| at), Quantity::Speed, factor_of(&fields.speed)),
+            (fields.heading.as_ref(), Quantity::Angle, more.map_or(1.0, |more| more.heading)),
+            (fields.alt.as_ref().map(|(at, _)| at), Quantity::Length, factor_of(&fields.alt)),
+            (fields.acc.as_ref(), Quantity::Length, more.map_or(1.0, |more| more.acc)),
+        ];
+        let paths = |path: String| {
+            let in_root = (quirks.root_is_optional)
+                .then(|| [quirks.root.join("/").as_str(), &path].join("/"));
+            std::iter::once(path).chain(in_root)
+        };
+        let fields =
+            all.into_iter().zip(FIELDS).filter_map(|((pointer, quantity, factor), field)| {
+                let measured = move |path| Measured { field, path, quantity, factor };
+                Some(paths(pointer?.path()).map(measured))
+            });
+        fields.flatten().collect()
+    }
+
     /// Checks the exponents of coordinates and time.
     ///
     /// # Errors
@@ -312,6 +343,11 @@ impl Fields {
             seq.as_ref(),
         ]
     }
+}
+
+/// Returns the factor of a field's unit.
+fn factor_of(field: &Option<(Pointer, f64)>) -> f64 {
+    field.as_ref().map_or(1.0, |(_, factor)| *factor)
 }
 
 /// Parses `"LAT,LNG"`, also with degree signs: `"52.5°, 13.4°"`.

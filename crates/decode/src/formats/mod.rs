@@ -4,7 +4,7 @@
 mod degrees;
 mod geojson;
 mod mapped;
-mod milepost;
+pub(super) mod milepost;
 mod more;
 mod nmea;
 mod shipped;

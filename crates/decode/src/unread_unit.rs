@@ -1,0 +1,102 @@
+//! Finds units that a payload states beside its numbers, such as `"speed":43,"speed_unit":"mph"`, and
+//! that the format does not read.
+
+use super::hemisphere::normalised;
+use super::json::number;
+use super::keep::{Value, visit_values};
+use super::refusal::{Refusal, refuse};
+use super::unit::Quantity;
+use crate::reject::Reason;
+
+/// Maximum number of values of a payload that are compared.
+const VALUES_MAX: usize = 256;
+
+/// A field of a format, and the unit in which the format reads it.
+pub(super) struct Measured {
+    pub(super) field: &'static str,
+    /// Path of the field's value, with `/` between names.
+    pub(super) path: String,
+    pub(super) quantity: Quantity,
+    /// Size of the unit in milepost's own unit.
+    pub(super) factor: f64,
+}
+
+impl Measured {
+    /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
+    /// `speed`, `unit` beside `value`, or `units/speed`. A bare `unit` also states that of a speed.
+    fn has_unit_at(&self, path: &str) -> bool {
+        let split = |path: &'_ str| {
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+            (parent.to_owned(), normalised(name))
+        };
+        let ((parent, name), (own_parent, own_name)) = (split(path), split(&self.path));
+        let is_own = |name: &str| name == own_name || name == self.field;
+        if let Some(stem) = without_unit(&name) {
+            let may_be_bare = self.quantity == Quantity::Speed || own_name.starts_with("val");
+            return parent == own_parent && (is_own(stem) || stem.is_empty() && may_be_bare);
+        }
+        let (grandparent, units) = split(&parent);
+        without_unit(&units) == Some("") && grandparent == own_parent && is_own(&name)
+    }
+
+    /// Returns the name of the unit in which the format reads the field.
+    fn unit(&self) -> String {
+        let own = self.quantity.own_unit();
+        let known = self.quantity.unit_of(self.factor);
+        known.map_or_else(|| format!("units of {} {own}", self.factor), str::to_owned)
+    }
+
+    /// Returns how to state the unit.
+    fn remedy(&self) -> String {
+        let field = self.field;
+        let option = match field {
+            "speed" | "alt" => format!("--{field}-unit"),
+            _ => format!("--unit {field}="),
+        };
+        format!("map it with {field}_unit in [formats.NAME], or give {option} to import")
+    }
+}
+
+/// Returns a normalised name without `unit` or `units` at its end; `None` if it has neither.
+fn without_unit(name: &str) -> Option<&str> {
+    name.strip_suffix("units").or_else(|| name.strip_suffix("unit"))
+}
+
+/// Checks a point for units beside its numbers.
+///
+/// # Errors
+/// A unit is another than the one in which the format reads the number.
+#[cold]
+pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusal> {
+    let (mut sent, mut units) = (Vec::new(), Vec::new());
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Scalar(text) = value else { return };
+        if sent.len() + units.len() == VALUES_MAX {
+            return;
+        }
+        // The unit in a string such as `43 mph` overrides all others.
+        let is_number = number(text).is_some();
+        sent.extend(fields.iter().filter(|field| is_number && field.path == path));
+        if !is_number && fields.iter().any(|field| field.has_unit_at(path)) {
+            units.push((path.to_owned(), text.to_owned()));
+        }
+    });
+    for (path, text) in &units {
+        for field in sent.iter().filter(|field| field.has_unit_at(path)) {
+            let Some(stated) = field.quantity.unit_named(text) else { continue };
+            let ratio = field.quantity.factor(stated).map(|factor| factor / field.factor.abs());
+            if ratio.is_ok_and(|ratio| (ratio - 1.0).abs() > 1e-6) {
+                return refuse(
+                    Reason::WrongType,
+                    format!(
+                        "{path:.40} says {stated}, but {} is read in {}: convert it, or {}",
+                        field.field,
+                        field.unit(),
+                        field.remedy()
+                    ),
+                );
+            }
+        }
+    }
+    Ok(())
+}
