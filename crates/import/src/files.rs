@@ -126,11 +126,11 @@ pub(super) fn open_all(
         let head = text::head(&mut input)?;
         text::refuse_foreign(&head, &path.file_name().unwrap_or_default().to_string_lossy())?;
         let kind = Kind::from_content(&head, kind);
-        let (mut columns, mut rows) = (Vec::new(), Vec::new());
+        let (mut columns, mut comments, mut rows) = (Vec::new(), Vec::new(), Vec::new());
         if kind == Kind::Csv {
             text::refuse_json(&head)?;
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
-            columns = table()?.columns;
+            Table { columns, comments, .. } = table()?;
             rows = table()?.sample(head.len() == text::HEAD_BYTES);
         }
         let first = |at: usize| {
@@ -142,8 +142,8 @@ pub(super) fn open_all(
         let key = if is_stdin { path.clone() } else { path.canonicalize()? };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let absolute_path = if is_stdin { path.clone() } else { absolute(path)? };
-        let (columns, sample, rows) = (&columns, &sample, &rows);
-        let file = FileInfo { kind, path: &absolute_path, columns, sample, rows };
+        let (columns, comments, sample, rows) = (&columns, &comments, &sample, &rows);
+        let file = FileInfo { kind, path: &absolute_path, columns, comments, sample, rows };
         let plan = plan(&file, args, config)?;
         let stored = resume.and_then(|resume| resume.stored(&key));
         let piped = (!is_file).then(|| Piped(head, input));

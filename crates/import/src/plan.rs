@@ -46,6 +46,8 @@ pub(super) struct FileInfo<'f> {
     pub(super) path: &'f Path,
     /// Column names of a CSV file; `sample` holds the first value of each column.
     pub(super) columns: &'f [String],
+    /// The comments above the names of the columns.
+    pub(super) comments: &'f [String],
     pub(super) sample: &'f [String],
     /// The first rows of a CSV file.
     pub(super) rows: &'f [Vec<String>],
@@ -212,7 +214,7 @@ fn row_checks(
     args: &ImportArgs,
     format: Option<&FormatSettings<'_>>,
 ) -> Result<RowChecks> {
-    let FileInfo { columns, sample, rows, .. } = *file;
+    let FileInfo { columns, comments, sample, rows, .. } = *file;
     let unit_of = |field: &'static str| {
         let is_negative = |format: &FormatSettings<'_>| {
             let [lat, lng] = format.are_negative;
@@ -235,7 +237,7 @@ fn row_checks(
     let mut checks = RowChecks {
         format: format.map(|format| format.name.to_owned()),
         split_degrees: Vec::new(),
-        zones: ZoneCheck::new(columns, rows, found, time_unit, zone.or(other_zone)),
+        zones: ZoneCheck::new(columns, comments, rows, found, time_unit, zone.or(other_zone)),
         meridiems: Meridiems::new(columns, rows, found),
         signed: signed.collect(),
         hemispheres: UnreadHemispheres::new(columns, rows, found, [unit_of("lat"), unit_of("lng")]),

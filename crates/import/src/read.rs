@@ -31,6 +31,8 @@ pub(super) fn skip_bom(input: &mut impl BufRead) -> io::Result<()> {
 
 /// Maximum lines of a CSV row; a quoted value may contain line ends.
 const ROW_LINES_MAX: usize = 20;
+/// Maximum number of comments above the names that are searched for a zone.
+const COMMENTS_MAX: usize = 100;
 /// Number of rows that are sampled for the values of the columns before the file is read.
 const SAMPLED_ROWS: usize = 100;
 /// Error of the last row of a file, if the rest of the row may not be written yet.
@@ -46,6 +48,8 @@ pub(super) struct Table<R> {
     input: R,
     separator: u8,
     pub(super) columns: Vec<String>,
+    /// The comments above the names, without `#`.
+    pub(super) comments: Vec<String>,
     /// Rows that were not UTF-8 and were read as windows-1252.
     pub(super) windows_1252: u64,
     /// The search for a closing quote reached the end of the file.
@@ -60,7 +64,7 @@ impl<R: BufRead> Table<R> {
     /// Reads the names of the columns.
     pub(super) fn open(mut input: R) -> Result<Self> {
         let mut line = Vec::new();
-        let (mut given, mut number) = (None, 0);
+        let (mut given, mut number, mut comments) = (None, 0, Vec::new());
         // Some programs write `sep=;` for Excel, comments or blank lines before the names.
         let head = loop {
             number += 1;
@@ -76,6 +80,9 @@ impl<R: BufRead> Table<R> {
                 // Some files, such as those of the Danish AIS archive, have a `#` before the names.
                 if names.split([',', ';', '\t', '|']).any(|name| is_latitude(name.trim())) {
                     break names.trim_start().to_owned();
+                }
+                if comments.len() < COMMENTS_MAX {
+                    comments.push(names.trim_matches([' ', '\t', '#']).chars().take(200).collect());
                 }
             } else if !text.trim().is_empty() {
                 break text;
@@ -120,6 +127,7 @@ impl<R: BufRead> Table<R> {
             input,
             separator,
             columns,
+            comments,
             windows_1252: 0,
             is_at_end: false,
             line: number,

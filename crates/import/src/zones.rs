@@ -15,7 +15,7 @@ pub(super) struct ZoneCheck {
     ts: usize,
     /// Zone of times that do not state one, if `--zone` or the format names it.
     zone: Option<Zone>,
-    /// Name of a column of times or dates that states a zone.
+    /// The column of times or dates, or the comment, that states a zone.
     local: Option<String>,
     /// Columns that hold zones.
     zones: Vec<ZoneColumn>,
@@ -51,6 +51,7 @@ impl ZoneCheck {
     /// zone of times that do not state one.
     pub(super) fn new(
         columns: &[String],
+        comments: &[String],
         rows: &[Vec<String>],
         found: &[(&'static str, Column)],
         unit: Option<&str>,
@@ -72,8 +73,11 @@ impl ZoneCheck {
             let unit = rows.first().and_then(|row| row.get(column.at)).filter(|unit| is_unit(unit));
             let unit = unit.filter(|unit| is_local_time(unit));
             let from_unit = || unit.map(|unit| format!("{name} ({unit})"));
-            if is_local_time(name) { Some(name.clone()) } else { from_unit() }
+            let named = if is_local_time(name) { Some(name.clone()) } else { from_unit() };
+            named.map(|name| format!("the column {name}"))
         });
+        let comment = || comments.iter().find(|comment| states_zone(comment));
+        let local = local.or_else(|| Some(format!("the comment \"{:.60}\"", comment()?)));
         let is_time = |at: usize| time_columns().any(|(_, column)| column.at == at);
         let other_columns = columns.iter().enumerate().filter(|(at, _)| !is_time(*at));
         let zones: Vec<_> = other_columns
@@ -102,9 +106,9 @@ impl ZoneCheck {
         if let Some(zone) = &self.zone {
             return self.zones.iter().find_map(|column| other_zone(column, zone, &value));
         }
-        if let Some(name) = &self.local {
+        if let Some(place) = &self.local {
             return Some(format!(
-                "its times are in a zone other than UTC, as the column {name} says: give --zone"
+                "its times are in a zone other than UTC, as {place} says: give --zone"
             ));
         }
         if let Some(shifted) = &self.shifted {
@@ -323,6 +327,74 @@ fn is_local_time(name: &str) -> bool {
         || name.split([' ', '(', '[', ')', ']']).any(|word| area_zone(word).is_some())
 }
 
+/// Returns whether a comment above the names of the columns states that the times are local, or in
+/// a zone other than UTC: `times are in EST`, `timezone: Europe/Berlin`, `UTC+2`.
+///
+/// Other comments name places, persons and the time of an export. So a word for times or zones is
+/// required, or the comment is a zone alone; and a comment with a date counts only if it has a word
+/// for zones.
+fn states_zone(comment: &str) -> bool {
+    const ZONE_WORDS: [&str; 8] =
+        ["tz", "timezone", "zone", "offset", "zeitzone", "tzname", "utcoffset", "huso"];
+    const TIME_WORDS: [&str; 14] = [
+        "time",
+        "times",
+        "timestamp",
+        "timestamps",
+        "clock",
+        "utc",
+        "gmt",
+        "zeit",
+        "zeiten",
+        "uhrzeit",
+        "heure",
+        "heures",
+        "hora",
+        "horas",
+    ];
+    let words = words(comment);
+    let has = |known: &[&str]| words.iter().any(|word| known.contains(&&**word));
+    let abbreviation = |word: &str| {
+        let is_upper = word.chars().all(char::is_uppercase);
+        is_upper && LOCAL_WORDS.contains(&&*word.to_lowercase())
+    };
+    let is_mark = |c: char| c.is_whitespace() || ",;:=()[]\"'".contains(c);
+    let parts = || comment.split(is_mark).filter(|part| !part.is_empty());
+    let is_shifted = |part: &str| {
+        let lower = part.to_lowercase();
+        let rest = ["utc", "gmt"].iter().find_map(|zone| lower.strip_prefix(zone));
+        let rest = rest.filter(|rest| !rest.is_empty()).unwrap_or(&lower);
+        let is_offset = rest.starts_with(['+', '-', '±', '−'])
+            && rest.contains(|c: char| matches!(c, '1'..='9'))
+            && rest.chars().skip(1).all(|c| c.is_ascii_digit() || c == ':');
+        is_offset && rest.len() <= 7
+    };
+    let has_local_time = || {
+        let is_local = |word: &String| ["local", "lokal", "lokale", "locale"].contains(&&**word);
+        words.iter().any(is_local) || has(&["ortszeit"])
+    };
+    let names_zone = |part: &str| {
+        abbreviation(part) || is_shifted(part) || area_zone(part.trim_end_matches('.')).is_some()
+    };
+    let has_zone_word = has(&ZONE_WORDS);
+    let is_alone = parts().count() == 1 && parts().any(names_zone);
+    let has_date = parts().any(|part| {
+        let digits = part.bytes().filter(u8::is_ascii_digit).count();
+        digits >= 6 && part.contains(['-', '/', '.'])
+    });
+    if is_alone || has_zone_word || has(&TIME_WORDS) && !has_date {
+        let is_utc_named = parts().any(|part| part.contains(char::is_alphabetic) && is_utc(part));
+        let has_shift = parts().any(is_shifted);
+        // `UTC +2` and `UTC offset: 7200` are not UTC; `UTC, not local time` is.
+        let offset = || parts().next_back().filter(|last| *last != "0" && is_offset(last));
+        let has_offset = has(&["offset", "utcoffset"]) && offset().is_some();
+        return has_shift
+            || has_offset
+            || !is_utc_named && (parts().any(names_zone) || has_local_time());
+    }
+    has(&["ortszeit"])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,13 +421,55 @@ mod tests {
             let at = columns.iter().position(|name| name.to_lowercase().contains("time"));
             let ts = ("ts", Column { at: at.unwrap(), unit: None });
             let rows = std::slice::from_ref(&sample);
-            let check = ZoneCheck::new(&columns, rows, &[ts], None, None);
+            let check = ZoneCheck::new(&columns, &[], rows, &[ts], None, None);
             let why = check.and_then(|check| check.fault(|at| sample[at].as_str().into()));
             let why = why.unwrap_or_default();
             assert!(
                 why.contains(message) && why.is_empty() == message.is_empty(),
                 "{names}: {why}"
             );
+        }
+    }
+
+    #[test]
+    fn comment_states_a_zone_only_if_it_is_about_times() {
+        for comment in [
+            "times are in EST",
+            "timezone: Europe/Berlin",
+            "TZ=CET",
+            "UTC+2",
+            "Europe/Berlin",
+            "Time zone: UTC +02:00",
+            "all timestamps local",
+            "local time",
+            "Zeitzone: MEZ",
+            "utc_offset: 2",
+            "UTC offset = 7200",
+            "Exported 2026-11-26 10:00, time zone CET",
+            "time in GMT-5",
+            "timestamps (America/New_York)",
+        ] {
+            assert!(states_zone(comment), "{comment}");
+        }
+        for comment in [
+            "all times UTC",
+            "times are UTC, not local time",
+            "timezone: UTC",
+            "UTC offset: 0",
+            "UTC+0",
+            "tz=Etc/UTC",
+            "Exported on 2026-11-26 10:00:00 CET",
+            "created 2026-11-26T10:00:00+01:00",
+            "Device: Mountain Bike, EST 1987",
+            "best of west central",
+            "time, place and speed of the eastern fleet",
+            "start time 10:00, est. duration 2 h",
+            "speed limit zone: 30",
+            "local group of drivers",
+            "antenna offset 1.5 m",
+            "",
+        ] {
+            assert!(!states_zone(comment), "{comment}");
         }
     }
 }

@@ -141,6 +141,23 @@ fn unusual_first_lines_are_read_or_explained() {
     check(&[], "a.csv", file, "52.5 13.4 - - - -");
 }
 
+/// A comment above the names of the columns may state the zone of the times.
+#[test]
+fn zone_in_a_comment_is_not_ignored() {
+    let ts = yesterday("10:12:47");
+    let file = |comment: &str, ts: &str| format!("{comment}\nlat,lon,time\n1,2,{ts}\n");
+    for comment in ["# times are in EST", "# by a logger\n#\n## timezone: Europe/Berlin", "#UTC+2"]
+    {
+        let message = "its times are in a zone other than UTC, as the comment";
+        check_refused(&[], "a.csv", file(comment, &ts), message);
+        check(&["--zone", "Z"], "a.csv", file(comment, &ts), "1 2 - - - -");
+        check(&[], "a.csv", file(comment, &format!("{ts}Z")), "1 2 - - - -");
+    }
+    for comment in ["# all times UTC", "# exported 2026-11-26 10:00 CET", "# tz=Z"] {
+        check(&[], "a.csv", file(comment, &ts), "1 2 - - - -");
+    }
+}
+
 /// The first value that is stored as NULL is reported with its line.
 #[test]
 fn first_unusable_value_is_shown_with_its_line() {
