@@ -10,7 +10,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 use super::date_words::{in_english, is_abbreviation, month, numeric_date, zone_example};
-use super::patterns::{patterns, with_leading_zero};
+use super::patterns::{has_open_fraction, patterns, with_leading_zero};
 use crate::position::Timestamp;
 
 /// A time zone: one of IANA's database such as `Europe/Berlin`, or a fixed offset.
@@ -197,6 +197,12 @@ impl Local {
     /// The pattern is not one of strftime, or lacks a date or a time of day.
     pub fn check_pattern(pattern: &str) -> Result<String, String> {
         let invalid = |error: jiff::Error| format!("\"{pattern}\": {error}");
+        if has_open_fraction(pattern) {
+            return Err(format!(
+                "\"{pattern}\": %f after digits reads any number of digits, and would hide a lost \
+                 leading zero: write %3f for milliseconds, %2f for hundredths, or %6f"
+            ));
+        }
         let (example, parts) = round_trip_example(pattern).map_err(invalid)?;
         let is_complete = if parts.offset().is_some() || parts.timestamp().is_some() {
             parts.to_timestamp().map_err(invalid)? == example.timestamp()

@@ -16,9 +16,11 @@ use super::row_checks::{Meridiems, RowChecks};
 use super::zones::{ZoneCheck, is_utc};
 use milepost_config::Config;
 use milepost_decode::attributes::ATTRIBUTES_MAX;
-use milepost_decode::formats::{FIELDS, Format, Mapping, shipped};
+use milepost_decode::formats::{Degrees, FIELDS, Format, Mapping, shipped};
 use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
 use milepost_decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, Zone};
+
+const NO_SPEED_UNIT: &str = "it does not state the unit of its speeds: give --speed-unit";
 
 /// The topic filter of a file with one driver: `+` stands for the driver's id. If the file names
 /// the driver of each fix, the topic is `import` instead.
@@ -61,6 +63,12 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let FileInfo { kind, path, columns, .. } = *file;
     let format_name = args.formats.iter().find(|name| Kind::from_name(name).is_none());
     if kind == Kind::OwnTracks {
+        let unused = unused_option(args, None).filter(|option| *option != "--speed-unit");
+        ensure!(
+            unused.is_none(),
+            "leave out {}: the fields and units of a Recorder file are fixed",
+            unused.unwrap_or_default()
+        );
         let (has_fields, has_unit) = (!args.fields.is_empty(), args.speed_unit.is_some());
         ensure!(
             !has_fields && !has_unit,
@@ -81,7 +89,17 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
                 args.fields.is_empty(),
                 "--field and --format {name} both say where the fields are: give only one of them"
             );
-            Some(format_named(name, config)?)
+            let mapping = format_named(name, config, args)?;
+            // Only the source of a shipped format states its unit of speed.
+            let unused = unused_option(args, Some(&mapping))
+                .filter(|option| *option != "--speed-unit" || !needs_speed_unit(name, config));
+            ensure!(
+                unused.is_none(),
+                "{} and --format {name} both say how to read the fields: change [formats.{name}], \
+                 or leave out --format",
+                unused.unwrap_or_default()
+            );
+            Some(mapping)
         }
         (None, Kind::OwnTracks) => {
             Some(Arc::new(shipped("owntracks", None).expect("owntracks is a shipped format")))
@@ -92,8 +110,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let (driver, filter, topic) = driver(file, own_driver, args)?;
     let speed_unit = || {
         let known = kind.uses_gpx_names().then_some(1.0);
-        let missing = "it does not state the unit of its speeds: give --speed-unit";
-        args.speed_unit.or(known).context(missing)
+        args.speed_unit.or(known).context(NO_SPEED_UNIT)
     };
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
@@ -109,16 +126,10 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
             Format::Mapped(mapping)
         }
         (Some(mapping), _) => Format::Mapped(mapping),
-        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => {
-            let unit = speed_unit()?;
-            let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
-            let same = units.into_iter().find(|known| known.metres_per_second() == unit);
-            Format::GeoJson(
-                same.context(
-                    "--speed-unit: must be m/s, km/h, mph or knots unless you give --field",
-                )?,
-            )
-        }
+        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => Format::GeoJson(
+            named_speed_unit(speed_unit()?)
+                .context("--speed-unit: must be m/s, km/h, mph or knots unless you give --field")?,
+        ),
         (None, Kind::Csv) => {
             let (sample, rows) = (file.sample, file.rows);
             let found = columns::find(columns, sample, rows, &args.fields)?;
@@ -271,6 +282,12 @@ fn column_of_ids(file: &FileInfo<'_>, driver: &Driver) -> Option<usize> {
     (are_whole && is_any).then_some(at)
 }
 
+/// Returns the unit of speed of this factor.
+fn named_speed_unit(metres_per_second: f64) -> Option<SpeedUnit> {
+    let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
+    units.into_iter().find(|unit| unit.metres_per_second() == metres_per_second)
+}
+
 /// Returns whether no argument changes the names or units of GeoJSON's fields.
 fn is_default(args: &ImportArgs) -> bool {
     let ImportArgs { fields, units, unknown, alt_unit, .. } = args;
@@ -283,12 +300,51 @@ fn is_text(field: &str) -> bool {
     matches!(field, "ts" | "date" | "seq") || field.ends_with("_hemisphere")
 }
 
+/// Returns the first option for units and unknown values, which apply only to fields that are found
+/// by their names. `--unit lat=deg` also settles a hemisphere, if the mapping reads degrees.
+fn unused_option(args: &ImportArgs, mapping: Option<&Mapping>) -> Option<&'static str> {
+    let ImportArgs { units, unknown, speed_unit, alt_unit, .. } = args;
+    let reads_degrees = |field: &str| {
+        let more = mapping.map(|mapping| mapping.fields().more.as_deref());
+        let slot = ["lat", "lng"].iter().position(|known| *known == field);
+        slot.zip(more).is_some_and(|(slot, more)| {
+            more.is_none_or(|more| more.degrees[slot] == Degrees::Factor(1.0))
+        })
+    };
+    let has_unit = units.iter().any(|(field, unit)| unit != "deg" || !reads_degrees(field));
+    let options = [
+        (has_unit, "--unit"),
+        (!unknown.is_empty(), "--unknown"),
+        (alt_unit.is_some(), "--alt-unit"),
+        (speed_unit.is_some(), "--speed-unit"),
+    ];
+    options.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
+}
+
+/// Returns whether a format that milepost ships leaves the unit of its speeds to the source.
+fn needs_speed_unit(name: &str, config: &Config) -> bool {
+    let has_speed =
+        |unit| shipped(name, unit).is_some_and(|format| format.fields().speed.is_some());
+    !config.formats.contains_key(name)
+        && has_speed(Some(SpeedUnit::MetresPerSecond))
+        && !has_speed(None)
+}
+
 /// Returns a format of the configuration, or one that milepost ships.
-fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
+fn format_named(name: &str, config: &Config, args: &ImportArgs) -> Result<Arc<Mapping>> {
     if let Some(mapping) = config.formats.get(name) {
         return Ok(Arc::clone(mapping));
     }
-    if let Some(mapping) = shipped(name, Some(SpeedUnit::MetresPerSecond)) {
+    let unit = if needs_speed_unit(name, config) {
+        let factor = args.speed_unit.context(NO_SPEED_UNIT)?;
+        Some(
+            named_speed_unit(factor)
+                .context("--speed-unit: must be m/s, km/h, mph or knots for this format")?,
+        )
+    } else {
+        None
+    };
+    if let Some(mapping) = shipped(name, unit) {
         return Ok(Arc::new(mapping));
     }
     let own: Vec<&str> = config.formats.keys().map(String::as_str).collect();

@@ -410,6 +410,43 @@ fn one_configured_format_reads_csv_and_geojson() {
     assert_eq!(fix(&unknown), "1.5 -2.25 - - - -");
 }
 
+/// An option that a format would ignore is refused.
+#[test]
+fn units_beside_a_format_are_refused() {
+    let ts = yesterday("10:12:47Z");
+    let toml = "[formats.f]\nimport = true\nlat = '/y'\nlng = '/x'\nlat_unit = '1e-6 deg'\n\
+                ts = '/t'\nts_unit = 'rfc3339'\nspeed = '/v'\nspeed_unit = 'km/h'";
+    let file = format!("y,x,t,v\n1500000,2500000,{ts},36\n");
+    for option in [
+        ["--unit", "lat=rad"],
+        ["--unit", "lat=deg"],
+        ["--unit", "ts=s"],
+        ["--speed-unit", "knots"],
+        ["--alt-unit", "ft"],
+        ["--unknown", "speed=36"],
+    ] {
+        let all = [&["--driver", "d7", "--format", "f"][..], &option].concat();
+        let why = import(toml, &all, "a.csv", file.as_bytes()).unwrap_err();
+        let message = format!("{} and --format f both say how to read the fields", option[0]);
+        assert!(why.contains(&message) && why.contains("change [formats.f]"), "{why}");
+        if option[0] != "--speed-unit" {
+            let message = format!("leave out {}: the fields and units of a Rec", option[0]);
+            check_refused(&option, "a.rec", "", &message);
+        }
+    }
+    let all = ["--driver", "d7", "--format", "f", "--zone", "Z", "--keep", "v"];
+    let read = import(toml, &all, "a.csv", file.as_bytes()).unwrap();
+    assert_eq!(fix(&read), "1.5 2.5 10 - - -");
+    // This format leaves the unit of its speeds to the source, and a file has none.
+    let line = r#"{"ts":MS,"values":{"latitude":1,"longitude":2,"speed":36}}"#;
+    let ms = ts.parse::<jiff::Timestamp>().unwrap().as_millisecond().to_string();
+    let line = line.replace("MS", &ms);
+    let arguments = ["--format", "thingsboard"];
+    check_refused(&arguments, "a.geojsonl", &line, "the unit of its speeds: give --speed-unit");
+    let arguments = ["--format", "thingsboard", "--speed-unit", "km/h"];
+    check(&arguments, "a.geojsonl", &line, "1 2 10 - - -");
+}
+
 #[test]
 fn unread_columns_and_implausible_fixes_are_reported() {
     let ts = yesterday("10:12:47Z");
