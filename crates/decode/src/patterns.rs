@@ -99,6 +99,8 @@ struct Run {
     begins_with_year: bool,
     /// The last conversion is `%f`, which parses any number of digits.
     is_open: bool,
+    /// The last conversion is one such as `%3f`.
+    has_fraction: bool,
 }
 
 impl Run {
@@ -110,7 +112,10 @@ impl Run {
             ("d" | "e" | "H" | "I" | "k" | "l" | "M" | "m" | "S" | "y", _) => 2,
             ("j", _) => 3,
             ("Y", _) => 4,
-            ("f", Ok(width)) => width,
+            ("f", Ok(width)) => {
+                self.has_fraction = true;
+                width
+            }
             // Device times have hundredths or milliseconds.
             ("f", Err(_)) if digits.is_empty() => {
                 self.is_open = true;
@@ -123,6 +128,23 @@ impl Run {
         self.conversions += 1;
         true
     }
+}
+
+/// Returns whether `%f`, which parses any number of digits, follows other digits. In `%H%M%S%f` it
+/// hides that a leading zero is lost: `11500725` may be 01:15:00.725 or 11:50:07.25. Digits that
+/// begin with the year lose none.
+pub(super) fn has_open_fraction(pattern: &str) -> bool {
+    let mut run = Run::default();
+    pattern.split('%').skip(1).any(|piece| {
+        let end = piece.find(char::is_alphabetic).map_or(0, |at| at + 1);
+        let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
+        let is_digits = run.add(conversion);
+        let is_found = run.is_open && run.conversions > 1 && !run.begins_with_year;
+        if !is_digits || !literal.is_empty() {
+            run = Run::default();
+        }
+        is_digits && is_found
+    })
 }
 
 /// Restores the leading zero of digits that stand for several parts of a time, such as `%H%M%S`.
@@ -170,6 +192,15 @@ fn close(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String>
     let start = text.len() - text[at..].trim_start().len();
     let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
     let missing = run.width.saturating_sub(digits);
+    // jiff parses more digits than the pattern states.
+    if run.has_fraction && run.conversions > 1 && digits > run.width {
+        let number = &text[start..start + digits];
+        return Err(format!(
+            "\"{number}\" has {digits} digits, and the pattern {}: state the digits of the \
+             fraction, such as %3f",
+            run.width
+        ));
+    }
     if run.conversions < 2 || digits == 0 || missing == 0 || run.is_open && run.begins_with_year {
         return Ok(if run.conversions == 0 { at } else { start + digits });
     }
@@ -187,6 +218,25 @@ fn close(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fraction_after_digits_needs_a_width() {
+        for pattern in ["%d%m%Y %H%M%S%f", "%H%M%S%f", "%d%m%Y%H%M%S%f", "%M%S%f"] {
+            assert!(has_open_fraction(pattern), "{pattern}");
+        }
+        for pattern in [
+            "%Y%m%d%H%M%S%f",
+            "%H:%M:%S.%f",
+            "%H%M%S.%f",
+            "%H%M%S%.f",
+            "%H%M%S%3f",
+            "%s %f",
+            "%H:%M:%S %f",
+            "%d/%m/%Y %H%M%S",
+        ] {
+            assert!(!has_open_fraction(pattern), "{pattern}");
+        }
+    }
 
     #[test]
     fn one_lost_leading_zero_is_restored() {
@@ -211,6 +261,11 @@ mod tests {
             ("1 Nov 26 101507", "%e %b %y %H%M%S", Some("1 Nov 26 101507")),
             ("1795770000", "%s", Some("1795770000")),
             ("é", "%H%M", Some("é")),
+            ("101507250 1", "%H%M%S%3f %d", Some("101507250 1")),
+            ("91507250 1", "%H%M%S%3f %d", Some("091507250 1")),
+            ("10:15:07.250000", "%H:%M:%S.%3f", Some("10:15:07.250000")),
+            // More digits than the pattern states.
+            ("101507250 1", "%H%M%S%2f %d", None),
             // More than one zero is missing, or perhaps one.
             ("261126 1507", "%d%m%y %H%M%S", None),
             ("261126 7", "%d%m%y %H%M%S", None),

@@ -476,7 +476,9 @@ fn digits_that_lost_their_leading_zero_are_the_same_time() {
         ("%d%m%y %H%M", "859", Ok(-60)),
         ("%d%m%y %H%M%S%2f", "8595900", Ok(-1)),
         ("%d%m%y %H%M%S", "1507", Err("\"1507\" has lost leading zeros")),
-        ("%d%m%y %H%M%S%f", "1150300", Err("\"1150300\" has lost leading zeros")),
+        ("%d%m%y %H%M%S%3f", "85959000", Ok(-1)),
+        ("%d%m%y %H%M%S%3f", "1150300", Err("\"1150300\" has lost leading zeros")),
+        ("%d%m%y %H%M%S%2f", "115007250", Err("has 9 digits, and the pattern 8")),
     ] {
         let payload = own_fix(&format!(r#""date":271126,"ts":{time}"#));
         match seconds {
@@ -488,6 +490,9 @@ fn digits_that_lost_their_leading_zero_are_the_same_time() {
             Err(message) => assert_refused(&source(pattern), &payload, message),
         }
     }
+    // `11500725` may be 01:15:00.725 without its zero, or 11:50:07.25.
+    let why = Local::check_pattern("%d%m%y %H%M%S%f").expect_err("an open fraction");
+    assert!(why.contains("write %3f for milliseconds"), "{why}");
     // Without a pattern, a JSON number of four digits may be hhmm, or mmss after midnight.
     let more = More {
         date: Some(pointer("/date")),
