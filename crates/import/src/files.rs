@@ -99,6 +99,8 @@ pub(super) struct Counts {
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
+    /// Number of files that have no fix, and the first [`SUMMARIES_MAX`] of them.
+    pub(super) without_fix: (u64, Vec<String>),
     /// Files that were not read to their end.
     pub(super) failures: Vec<String>,
     /// Summaries of the first [`SUMMARIES_MAX`] files.
@@ -294,7 +296,7 @@ impl FileReader<'_> {
             _ => as_text(input, &head),
         };
         read::skip_bom(&mut input)?;
-        self.summary = FileSummary::new(path.display().to_string(), plan.read, plan.unread);
+        self.summary = FileSummary::new(path.display().to_string(), kind, plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
             .with_age_key("clickhouse.retention.positions_days and rollups_days");
         let explaining =
@@ -386,6 +388,12 @@ impl FileReader<'_> {
         let summary = &self.summary;
         if !self.is_dry_run && summary.needs_log() {
             info!("{summary}");
+        }
+        if summary.has_no_fix() {
+            self.counts.without_fix.0 += 1;
+            if self.counts.without_fix.1.len() < SUMMARIES_MAX {
+                self.counts.without_fix.1.push(summary.file().to_owned());
+            }
         }
         if self.counts.summaries.len() < SUMMARIES_MAX {
             self.counts.summaries.push(std::mem::take(&mut self.summary));

@@ -116,7 +116,16 @@ impl fmt::Display for Imported {
             writeln!(f, "times                     {oldest} to {newest}")?;
         }
         counts.failures.iter().try_for_each(|failure| writeln!(f, "{failure}"))?;
-        if *dry_run { f.write_str("nothing is imported: a dry run\n") } else { Ok(()) }
+        if *dry_run {
+            f.write_str("nothing is imported: a dry run\n")?;
+        }
+        // The exit code is 0, so the last line states it.
+        let (count, names) = &counts.without_fix;
+        if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| *count > 0) {
+            let more = if more > 0 { format!(" and {more} more files") } else { String::new() };
+            writeln!(f, "no fix was found in {}{more}", names.join(", "))?;
+        }
+        Ok(())
     }
 }
 

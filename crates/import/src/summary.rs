@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde_json::json;
 
+use super::args::Kind;
 use milepost_command::rows::{fix as fix_json, rfc3339};
 use milepost_decode::metres as metres_between;
 use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
@@ -22,6 +23,7 @@ const NAMES_MAX: usize = 12;
 #[derive(Debug, Default)]
 pub(super) struct FileSummary {
     file: String,
+    kind: Option<Kind>,
     /// Description of each field that is read: its name, place and unit.
     read: Vec<String>,
     unread: BTreeSet<String>,
@@ -58,8 +60,18 @@ pub(super) struct FileSummary {
 }
 
 impl FileSummary {
-    pub(super) fn new(file: String, read: Vec<String>, unread: Vec<String>) -> Self {
-        Self { file, read, unread: unread.into_iter().collect(), ..Self::default() }
+    pub(super) fn new(file: String, kind: Kind, read: Vec<String>, unread: Vec<String>) -> Self {
+        let unread = unread.into_iter().collect();
+        Self { file, kind: Some(kind), read, unread, ..Self::default() }
+    }
+
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Returns whether the file was read and has no fix, valid or invalid.
+    pub(super) fn has_no_fix(&self) -> bool {
+        self.positions == 0 && self.rejects == 0 && !self.is_resumed
     }
 
     /// Adds unread names, up to about 64.
@@ -148,9 +160,18 @@ impl FileSummary {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.payloads == 0 {
-            warnings.push("no fix was found in the file".to_owned());
+            let lacks = self.kind.map_or("", |kind| match kind {
+                Kind::Gpx => ": it has no trkpt",
+                Kind::Tcx => ": it has no Trackpoint of an Activity",
+                Kind::Kml => ": it has no gx:Track, and no Point with a time",
+                Kind::GeoJson => ": it has no features",
+                Kind::Timeline => ": it has no places with times",
+                Kind::Csv => ": it has names of columns, and no row",
+                Kind::GeoJsonLines | Kind::OwnTracks => ": it has no lines",
+            });
+            warnings.push(format!("no fix was found in the file{lacks}"));
         }
-        if self.payloads > 0 && self.positions == 0 && self.rejects == 0 && !self.is_resumed {
+        if self.payloads > 0 && self.has_no_fix() {
             warnings.push(format!(
                 "none of the {} objects in the file has a fix: are its places in another structure?",
                 self.payloads

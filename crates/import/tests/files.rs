@@ -50,6 +50,19 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
     })
 }
 
+/// Returns the output of `milepost import --dry-run` for people.
+fn shown(arguments: &[&str], paths: &[&Path]) -> String {
+    let paths = paths.iter().map(|path| path.to_str().unwrap());
+    let line = ["import", "--dry-run", "--driver", "d7"].into_iter();
+    let line = Line::try_parse_from(line.chain(arguments.iter().copied()).chain(paths)).unwrap();
+    let config = Config::parse("").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let opened = import::open(&config, line.args).unwrap();
+        import::import(&config, opened).await.unwrap().shown(false)
+    })
+}
+
 /// Returns `lat lng speed heading alt acc` of the first fix, with `-` for unknown.
 fn fix(result: &Value) -> String {
     let example = &result["understood"][0]["example"];
@@ -166,15 +179,43 @@ fn first_unusable_value_is_shown_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.csv");
     std::fs::write(&path, file).unwrap();
-    let arguments = ["import", "--dry-run", "--driver", "d7", path.to_str().unwrap()];
-    let config = Config::parse("").unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let output = runtime.block_on(async {
-        let opened = import::open(&config, Line::try_parse_from(arguments).unwrap().args);
-        import::import(&config, opened.unwrap()).await.unwrap().shown(false)
-    });
+    let output = shown(&[], &[&path]);
     assert!(output.contains("   2   could not be used, and is NULL: "), "{output}");
     assert!(output.contains("a.csv:3\n"), "{output}");
+}
+
+/// A file without a fix does not fail, so the last line states it.
+#[test]
+fn last_line_names_the_files_without_a_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let full = write("a.csv", &format!("lat,lon,ts\n1,2,{}\n", yesterday("10:12:47Z")));
+    let empty = [
+        (write("b.csv", "lat,lon,ts\n"), "it has names of columns, and no row"),
+        (write("b.gpx", "<gpx></gpx>"), "it has no trkpt"),
+        (write("b.tcx", "<TrainingCenterDatabase><Courses/></TrainingCenterDatabase>"), "Activity"),
+        (write("b.geojson", r#"{"type":"FeatureCollection","features":[]}"#), "it has no features"),
+        (write("t.json", r#"{"semanticSegments":[]}"#), "it has no places with times"),
+        (
+            write("c.geojson", r#"[{"type":"Feature","geometry":null,"properties":{}}]"#),
+            "none of the 1 objects in the file has a fix",
+        ),
+    ];
+    for (path, message) in &empty {
+        let output = shown(&["--speed-unit", "m/s"], &[&full, path]);
+        assert!(output.contains(message), "{output}");
+        let last = output.lines().last().unwrap();
+        assert_eq!(last, format!("no fix was found in {}", path.display()), "{output}");
+    }
+    let output = shown(&[], &[&full]);
+    assert_eq!(output.lines().last(), Some("nothing is imported: a dry run"), "{output}");
+    let all: Vec<&Path> = std::iter::repeat_n(&*empty[0].0, 22).collect();
+    let output = shown(&[], &all);
+    assert!(output.trim_end().ends_with("b.csv and 2 more files"), "{output}");
 }
 
 /// The first hundred rows determine the columns; later rows are checked as well.
