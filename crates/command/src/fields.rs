@@ -14,11 +14,35 @@ const DATETIME64_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_4
 
 /// Returns the column's value; null if the attribute is missing, invalid or declared unknown.
 pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
-    let attribute = |path: &String| {
-        attributes.iter().find(|(name, _)| name == path).map_or("", |(_, value)| value)
+    let attribute = sent(field, attributes);
+    attribute.and_then(|(_, raw)| value(field, raw)).unwrap_or(Value::Null)
+}
+
+/// Returns the name and the value of the attribute from which the column is computed.
+fn sent<'a>(field: &'a Field, attributes: &'a Attributes) -> Option<(&'a str, &'a str)> {
+    let attribute = |path: &'a String| attributes.iter().find(|(name, _)| name == path);
+    field.from.iter().filter_map(attribute).find(|(_, value)| !value.is_empty())
+}
+
+/// Explains why the column is NULL although the device sent a value; `None` if it is not, or the
+/// value is declared unknown.
+pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String> {
+    let (name, raw) = sent(field, attributes)?;
+    let number: Option<f64> = raw.parse().ok();
+    let is_unknown =
+        |known: &String| known == raw || number.is_some() && known.parse().ok() == number;
+    if field.unknown.iter().any(is_unknown) || value(field, raw).is_some() {
+        return None;
+    }
+    let unlimited = Field { min: None, max: None, ..field.clone() };
+    let why = if field.kind == FieldType::DateTime64 && number.is_none() {
+        "not RFC 3339: ClickHouse reads more forms, and stores NULL for others".to_owned()
+    } else if value(&unlimited, raw).is_some() {
+        "outside min and max: stored as NULL".to_owned()
+    } else {
+        format!("not {}: stored as NULL", field.kind)
     };
-    let raw = field.from.iter().map(attribute).find(|value| !value.is_empty());
-    raw.and_then(|raw| value(field, raw)).unwrap_or(Value::Null)
+    Some(format!("{name} is \"{raw:.60}\", {why}; attributes keep the text"))
 }
 
 fn value(field: &Field, raw: &str) -> Option<Value> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::fields::typed;
+use super::fields::{self, typed};
 pub use super::times::rfc3339;
 use milepost_config as config;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
@@ -14,13 +14,13 @@ use milepost_decode::{Decoded, Field, Omissions, meant};
 const EXCERPT_CHARS_MAX: usize = 200;
 
 /// Returns one line of JSON for each position, reject and ignored message, then one for each field
-/// that was unusable or not read. A position also has the values of `fields`.
+/// that was unusable or not read. A position also has the values of `typed_fields`.
 #[must_use]
-pub fn json_lines(decoded: &Decoded, fields: &[config::Field]) -> String {
+pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
     let mut lines = String::new();
     for position in &decoded.positions {
         let is_undated = decoded.omissions.undated > 0 && position.ts == position.received_at;
-        put_position(position, fields, is_undated, &mut lines);
+        put_position(position, typed_fields, is_undated, &mut lines);
     }
     for reject in &decoded.rejects {
         let payload: String =
@@ -36,6 +36,18 @@ pub fn json_lines(decoded: &Decoded, fields: &[config::Field]) -> String {
     }
     for (field, count) in unusable(&decoded.omissions) {
         put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
+    }
+    for field in typed_fields {
+        let whys =
+            decoded.positions.iter().filter_map(|fix| fields::unusable(field, &fix.attributes));
+        let mut whys = whys.peekable();
+        if let Some(hint) = whys.peek().cloned() {
+            let field = &field.name;
+            put(
+                &mut lines,
+                &json!({"unusable": {"field": field, "times": whys.count(), "hint": hint}}),
+            );
+        }
     }
     for name in &decoded.unread {
         let meant = meant(name).map(|field| format!("did you mean {field}? ")).unwrap_or_default();

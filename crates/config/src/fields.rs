@@ -187,6 +187,20 @@ impl Reader<'_> {
                 self.add_violation("unknown", "must be one line, without [ and ]");
             }
         }
+        // A device may send the name of an enumeration's value, or its number.
+        if let Some(FieldType::Enum8(known)) = kind {
+            let is_unknown = |text: &String| values.contains(text);
+            // If a name equals the number of another value, it is that name.
+            let is_name = |text: &String| known.iter().any(|(name, _)| name == text);
+            let numbers = known.iter().map(|(name, number)| (name, number.to_string()));
+            let pairs = numbers.filter(|(_, number)| !is_name(number));
+            let both: Vec<String> = pairs
+                .filter(|(name, number)| is_unknown(name) || is_unknown(number))
+                .flat_map(|(name, number)| [name.clone(), number])
+                .filter(|text| !is_unknown(text))
+                .collect();
+            values.extend(both);
+        }
         values
     }
 }
@@ -266,11 +280,22 @@ mod tests {
     }
 
     #[test]
-    fn enum_values_are_ordered_by_number() {
+    fn enum_values_have_names_and_numbers() {
         let config =
             Config::parse("[fields.mode]\nfrom = 'm'\ntype = \"Enum8( 'on'=1 , 'off' = 0)\"")
                 .unwrap();
         assert_eq!(config.clickhouse.fields[0].kind.to_string(), "Enum8('off' = 0, 'on' = 1)");
+        let toml = "[fields.mode]\nfrom = 'm'\ntype = \"Enum8('off' = 0, 'none' = 2, '0' = 3)\"";
+        for (unknown, expected) in [
+            ("['none', 'n/a']", &["none", "n/a", "2"][..]),
+            ("[2]", &["2", "none"]),
+            // The text `0` is a name.
+            ("['off']", &["off"]),
+            ("['0']", &["0", "3"]),
+        ] {
+            let config = Config::parse(&format!("{toml}\nunknown = {unknown}")).unwrap();
+            assert_eq!(config.clickhouse.fields[0].unknown, expected, "{unknown}");
+        }
         let counted =
             Config::parse("[fields.mode]\nfrom = 'm'\ntype = \"Enum8('off', 'on')\"").unwrap();
         assert_eq!(counted.clickhouse.fields[0].kind.to_string(), "Enum8('off' = 1, 'on' = 2)");

@@ -51,6 +51,51 @@ fn fix_without_a_time_is_undated() {
     assert!(!is_undated(r#","tst":1767225600"#));
 }
 
+/// The column of a field is NULL if the value does not fit its type, so `decode` lists the value.
+#[test]
+fn value_that_does_not_fit_its_field_is_listed() {
+    let toml = "[[sources]]\ntopic = 'in/+'\n\
+                [fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\nmax = 100\nunknown = [255]\n\
+                [fields.mode]\nfrom = ['m', 'mode']\n\
+                type = \"Enum8('off' = 0, 'on' = 1, 'none' = 2)\"\nunknown = ['none', 'n/a']\n\
+                [fields.seen]\nfrom = 'seen'\ntype = 'DateTime64(3)'";
+    let listed = |members: &str| {
+        let config = Config::parse(toml).unwrap();
+        let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
+        let origin = Origin { source: None, topic: None, received_at };
+        let payload = format!(r#"[{{"lat":1,"lng":2,"ts":1767225600,{members}}}]"#);
+        let (text, _) = decode(&config, &origin, payload.as_bytes()).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with(r#"{"unusable":"#));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        listed(r#""batt":"full","mode":"auto"},{"lat":1,"lng":2,"batt":"low""#),
+        [
+            r#"{"unusable":{"field":"battery","hint":"batt is \"full\", not UInt8: stored as NULL; attributes keep the text","times":2}}"#,
+            r#"{"unusable":{"field":"mode","hint":"mode is \"auto\", not Enum8('off' = 0, 'on' = 1, 'none' = 2): stored as NULL; attributes keep the text","times":1}}"#,
+        ]
+    );
+    for (members, message) in [
+        (r#""batt":101"#, "batt is \\\"101\\\", outside min and max"),
+        (r#""batt":300"#, "not UInt8"),
+        (r#""batt":80.5"#, "not UInt8"),
+        (r#""seen":"soon""#, "not RFC 3339: ClickHouse reads more forms"),
+        (r#""m":"","mode":7"#, "mode is"),
+    ] {
+        let lines = listed(members);
+        assert!(lines.len() == 1 && lines[0].contains(message), "{members}: {lines:?}");
+    }
+    for members in [
+        r#""batt":80,"mode":"on","seen":1767225600"#,
+        r#""batt":255,"mode":"n/a""#,
+        r#""batt":"255.0","mode":"none""#,
+        r#""batt":null,"mode":2,"seen":"2026-01-01T00:00:00Z""#,
+        r#""other":"full""#,
+    ] {
+        assert_eq!(listed(members), Vec::<String>::new(), "{members}");
+    }
+}
+
 #[test]
 fn unread_field_prints_both_ways_to_store_it() {
     let payload = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225600,"conn":"w"}"#;
