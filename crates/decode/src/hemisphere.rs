@@ -40,8 +40,9 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     matches!(key, [.., b'u' | b'U', b'n', b'i', b't'] | [.., b'u' | b'U', b'n', b'i', b't', b's'])
 }
 
-/// Suffixes that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`.
-const HEMISPHERE_ENDINGS: [&str; 16] = [
+/// Words that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`. A name
+/// may have several: `latitude_cardinal_direction`.
+const HEMISPHERE_ENDINGS: [&str; 21] = [
     "ns",
     "ew",
     "h",
@@ -58,6 +59,11 @@ const HEMISPHERE_ENDINGS: [&str; 16] = [
     "negative",
     "suffix",
     "side",
+    "ind",
+    "card",
+    "sgn",
+    "letter",
+    "orientation",
 ];
 /// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 4] = ["dir", "hem", "hemi", "hemisphere"];
@@ -266,18 +272,25 @@ pub fn hemisphere(name: &str) -> Option<usize> {
     let name = normalised(name).replace('/', "");
     let name = name.strip_prefix("gps").unwrap_or(&name);
     let is_of = |field: &str| {
-        let ends = name.strip_prefix(field).is_some_and(|end| HEMISPHERE_ENDINGS.contains(&end));
+        let ends = name.strip_prefix(field).is_some_and(is_made_of_endings);
         let begin = || name.strip_suffix(field);
         ends || begin().is_some_and(|begin| HEMISPHERE_BEGINNINGS.contains(&begin))
     };
-    let is_both = |both: &str| {
-        name.strip_prefix(both)
-            .is_some_and(|end| end.is_empty() || HEMISPHERE_ENDINGS.contains(&end))
-    };
+    let is_of_coordinate = |field: &&str| name != *field && is_of(field);
     [0, 1].into_iter().find(|n| {
-        BOTH[*n].iter().any(|both| is_both(both))
-            || COORDINATES[*n].iter().any(|field| is_of(field))
+        BOTH[*n].iter().any(|both| is_of(both)) || COORDINATES[*n].iter().any(is_of_coordinate)
     })
+}
+
+/// Returns whether a string consists of [`HEMISPHERE_ENDINGS`]; an empty string does. Longer names
+/// than people write do not count, so that the recursion is bounded.
+fn is_made_of_endings(text: &str) -> bool {
+    const BYTES_MAX: usize = 40;
+    if text.len() > BYTES_MAX {
+        return false;
+    }
+    let rest = |end: &&str| text.strip_prefix(*end).is_some_and(is_made_of_endings);
+    text.is_empty() || HEMISPHERE_ENDINGS.iter().any(rest)
 }
 
 #[cfg(test)]
@@ -318,6 +331,11 @@ mod tests {
     }
 
     #[test]
+    fn long_name_is_no_hemisphere() {
+        assert_eq!(hemisphere(&format!("lat{}", "h".repeat(1_000_000))), None);
+    }
+
+    #[test]
     fn member_may_state_both_hemispheres_or_be_a_flag() {
         let (positive, negative) = (Some(Side::Positive), Some(Side::Negative));
         for (name, value, expected) in [
@@ -343,6 +361,17 @@ mod tests {
             ("n_or_s", "S", [negative, None]),
             ("E/O", "O", [None, negative]),
             ("lat_sign", "-1", [negative, None]),
+            ("latitude_cardinal_direction", "S", [negative, None]),
+            ("hemisphere_ns", "S", [negative, None]),
+            ("NS_Ind", "S", [negative, None]),
+            ("lonLetter", "W", [None, negative]),
+            // A band of MGRS, an angle, and other words.
+            ("lat_band", "S", [None, None]),
+            ("lat_zone", "S", [None, None]),
+            ("lateral", "S", [None, None]),
+            ("long_name", "West", [None, None]),
+            ("ref_lat", "83", [None, None]),
+            ("lat", "S", [None, None]),
             // Components of a velocity, sides of a box, and the quadrant of a city.
             ("north", "0", [None, None]),
             ("south", "1", [None, None]),
