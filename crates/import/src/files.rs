@@ -365,7 +365,7 @@ impl FileReader<'_> {
         };
         self.summary.add_unread(&unread);
         self.summary.set_windows_1252_rows(windows_1252_rows);
-        self.summary.set_payloads(mark.fixes, skipped);
+        self.summary.set_payloads(mark.fixes, skipped, read.is_err());
         self.log_summary();
         if mark.fixes <= skipped {
             self.marks.pop();

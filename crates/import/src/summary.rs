@@ -54,6 +54,8 @@ pub(super) struct FileSummary {
     windows_1252_rows: u64,
     /// `--resume` skipped fixes of the file.
     is_resumed: bool,
+    /// The file was not read to its end, which another line of the result explains.
+    has_failed: bool,
     is_logged: bool,
     /// The first fix, as `milepost decode` shows it.
     example: Option<serde_json::Value>,
@@ -71,7 +73,7 @@ impl FileSummary {
 
     /// Returns whether the file was read and has no fix, valid or invalid.
     pub(super) fn has_no_fix(&self) -> bool {
-        self.positions == 0 && self.rejects == 0 && !self.is_resumed
+        self.positions == 0 && self.rejects == 0 && !self.is_resumed && !self.has_failed
     }
 
     /// Adds unread names, up to about 64.
@@ -85,9 +87,10 @@ impl FileSummary {
         self.windows_1252_rows = rows;
     }
 
-    /// Sets the number of payloads that were read, and how many of them `--resume` skipped.
-    pub(super) fn set_payloads(&mut self, payloads: u64, skipped: u64) {
-        (self.payloads, self.is_resumed) = (payloads, skipped > 0);
+    /// Sets the number of payloads that were read, how many of them `--resume` skipped, and whether
+    /// an error ended the file.
+    pub(super) fn set_payloads(&mut self, payloads: u64, skipped: u64, has_failed: bool) {
+        (self.payloads, self.is_resumed, self.has_failed) = (payloads, skipped > 0, has_failed);
     }
 
     /// Returns the detail of a reject with the place of the fix, `FILE:LINE`.
@@ -159,7 +162,7 @@ impl FileSummary {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.payloads == 0 {
+        if self.payloads == 0 && !self.has_failed {
             let lacks = self.kind.map_or("", |kind| match kind {
                 Kind::Gpx => ": it has no trkpt",
                 Kind::Tcx => ": it has no Trackpoint of an Activity",

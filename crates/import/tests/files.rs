@@ -211,6 +211,9 @@ fn last_line_names_the_files_without_a_fix() {
         let last = output.lines().last().unwrap();
         assert_eq!(last, format!("no fix was found in {}", path.display()), "{output}");
     }
+    let routes = write("r.gpx", "<gpx><rte><rtept lat=\"1\" lon=\"2\"/></rte></gpx>");
+    let output = shown(&[], &[&routes]);
+    assert!(output.contains("it has no track") && !output.contains("no fix was found"), "{output}");
     let output = shown(&[], &[&full]);
     assert_eq!(output.lines().last(), Some("nothing is imported: a dry run"), "{output}");
     let all: Vec<&Path> = std::iter::repeat_n(&*empty[0].0, 22).collect();
