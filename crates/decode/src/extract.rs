@@ -69,9 +69,14 @@ impl Pointer {
 
     /// Returns the raw JSON at this path of an object or array.
     pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
+        self.raw_in(json).map(|found| found.value)
+    }
+
+    /// Like [`raw`](Self::raw); also returns whether a unit may stand beside the path.
+    pub(super) fn raw_in<'a>(&self, json: &'a str) -> serde_json::Result<RawFound<'a>> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let mut found = None;
-        Extract::extract(&mut found, &self.paths, &mut deserializer)?;
+        let mut found = RawFound::default();
+        found.extract(&self.paths, &mut deserializer)?;
         deserializer.end()?;
         Ok(found)
     }
@@ -326,8 +331,8 @@ trait Extract<'de>: Sized {
         deserializer: D,
     ) -> Result<(), D::Error>;
 
-    /// Handles a member that `paths` does not name, but that may be a hemisphere. `json`: its
-    /// value.
+    /// Handles a member that `paths` does not name, but that may be a hemisphere or a unit. `json`:
+    /// its value.
     fn extract_hemisphere(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
 }
 
@@ -357,20 +362,30 @@ impl<'de> Extract<'de> for Found<'de> {
     }
 }
 
-/// Extracts the raw JSON at the only path.
-impl<'de> Extract<'de> for Option<&'de RawValue> {
+/// The raw JSON at the only path.
+#[derive(Default)]
+pub(super) struct RawFound<'de> {
+    pub(super) value: Option<&'de RawValue>,
+    pub(super) has_unit: bool,
+}
+
+impl<'de> Extract<'de> for RawFound<'de> {
     fn extract<D: Deserializer<'de>>(
         &mut self,
         paths: &Paths,
         deserializer: D,
     ) -> Result<(), D::Error> {
-        *self = None;
+        self.value = None;
         if paths.slot.is_some() {
-            *self = Some(<&RawValue>::deserialize(deserializer)?);
+            self.value = Some(<&RawValue>::deserialize(deserializer)?);
         } else {
             deserializer.deserialize_any(PathVisitor { paths, target: self })?;
         }
         Ok(())
+    }
+
+    fn extract_hemisphere(&mut self, _: &Paths, key: &str, _: &str) {
+        self.has_unit |= hemisphere::is_unit(key.as_bytes());
     }
 }
 

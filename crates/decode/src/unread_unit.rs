@@ -1,6 +1,8 @@
 //! Finds units that a payload states beside its numbers, such as `"speed":43,"speed_unit":"mph"`, and
 //! that the format does not read.
 
+use memchr::memmem;
+
 use super::hemisphere::normalised;
 use super::json::number;
 use super::keep::{Value, visit_values};
@@ -37,6 +39,25 @@ impl Measured {
         }
         let (grandparent, units) = split(&parent);
         without_unit(&units) == Some("") && grandparent == own_parent && is_own(&name)
+    }
+
+    /// Checks the unit that a payload states for this field.
+    ///
+    /// # Errors
+    /// It is another than the one in which the format reads the field.
+    fn check(&self, path: &str, text: &str) -> Result<(), Refusal> {
+        let Some(stated) = self.quantity.unit_named(text) else { return Ok(()) };
+        let ratio = self.quantity.factor(stated).map(|factor| factor / self.factor.abs());
+        if ratio.is_ok_and(|ratio| (ratio - 1.0).abs() > 1e-6) {
+            let (field, unit, remedy) = (self.field, self.unit(), self.remedy());
+            return refuse(
+                Reason::WrongType,
+                format!(
+                    "{path:.40} says {stated}, but {field} is read in {unit}: convert it, or {remedy}"
+                ),
+            );
+        }
+        Ok(())
     }
 
     /// Returns the name of the unit in which the format reads the field.
@@ -83,20 +104,29 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
     });
     for (path, text) in &units {
         for field in sent.iter().filter(|field| field.has_unit_at(path)) {
-            let Some(stated) = field.quantity.unit_named(text) else { continue };
-            let ratio = field.quantity.factor(stated).map(|factor| factor / field.factor.abs());
-            if ratio.is_ok_and(|ratio| (ratio - 1.0).abs() > 1e-6) {
-                return refuse(
-                    Reason::WrongType,
-                    format!(
-                        "{path:.40} says {stated}, but {} is read in {}: convert it, or {}",
-                        field.field,
-                        field.unit(),
-                        field.remedy()
-                    ),
-                );
-            }
+            field.check(path, text)?;
         }
     }
     Ok(())
+}
+
+/// Checks the object around an array of points for units of the numbers in the points.
+///
+/// # Errors
+/// A unit is another than the one in which the format reads the numbers.
+#[cold]
+pub(super) fn check_units_around(json: &str, mut fields: Vec<Measured>) -> Result<(), Refusal> {
+    fields.retain_mut(|field| {
+        field.path = field.path.rsplit('/').next().unwrap_or_default().to_owned();
+        memmem::find(json.as_bytes(), format!("\"{}\"", field.path).as_bytes()).is_some()
+    });
+    let (mut checked, mut count) = (Ok(()), 0);
+    visit_values(json.as_bytes(), &[], &mut |path, value| {
+        count += 1;
+        if let (Value::Scalar(text), 0..VALUES_MAX, Ok(())) = (value, count, &checked) {
+            let mut known = fields.iter().filter(|field| field.has_unit_at(path));
+            checked = known.try_for_each(|field| field.check(path, text));
+        }
+    });
+    checked
 }

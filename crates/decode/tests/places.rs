@@ -441,4 +441,29 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
             assert_place(source, &payload, [33.4, 3.7]);
         }
     }
+    // The object around the points may state the unit for all of them.
+    let batch = |members: &str| {
+        format!(r#"{{"points":[{{"lat":33.4,"lng":3.7,"ts":1795770000,"speed":43}}],{members}}}"#)
+    };
+    let collection = |members: &str| {
+        format!(
+            r#"{{"type":"FeatureCollection","features":[{}],{members}}}"#,
+            feature(r#""speed":43"#)
+        )
+    };
+    let in_batch = mapped_source(Fields {
+        points: Some(pointer("/points")),
+        speed: Some((pointer("/speed"), 1.0 / 3.6)),
+        ..fields(TimeUnit::BySize)
+    });
+    for members in [r#""speed_unit":"mph""#, r#""units":{"speed":"mph"}"#, r#""unit":"knots""#] {
+        for (source, payload) in [(&in_batch, batch(members)), (&geojson, collection(members))] {
+            assert_refused(source, &payload, "wrong_type", "but speed is read in km/h");
+        }
+    }
+    for members in [r#""speed_unit":"kmh""#, r#""alt_unit":"ft""#, r#""unit":"Truck 7""#] {
+        for (source, payload) in [(&in_batch, batch(members)), (&geojson, collection(members))] {
+            assert_place(source, &payload, [33.4, 3.7]);
+        }
+    }
 }

@@ -15,7 +15,7 @@ use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{Quantity, SpeedUnit, TimeUnit};
-use crate::unread_unit::{Measured, check_units};
+use crate::unread_unit::{Measured, check_units, check_units_around};
 
 /// Paths of the values, by slot.
 pub(super) const FIELDS: &[&str] = &[
@@ -93,6 +93,9 @@ pub(super) fn read(
             let Some(features) = FEATURES.raw(json)? else {
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
+            if !south.is_missing() || !west.is_missing() {
+                check_units_around(json, measured(unit))?;
+            }
             return points.elements(features.get(), Some(json), |points, feature| {
                 read(points, feature, enclosing, unit)
             });

@@ -17,7 +17,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::{Quantity, TimeUnit};
-use crate::unread_unit::{Measured, check_units};
+use crate::unread_unit::{Measured, check_units, check_units_around};
 
 /// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
 pub(super) const ROOT: usize = 8;
@@ -182,7 +182,11 @@ impl Mapping {
     pub(super) fn read(&self, points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
         let may_stand_alone = self.quirks.root_is_optional;
-        match pointer.raw(json)? {
+        let found = pointer.raw_in(json)?;
+        if found.has_unit && found.value.is_some_and(|array| array.get().starts_with('[')) {
+            check_units_around(json, self.measured())?;
+        }
+        match found.value {
             Some(array) if !may_stand_alone || array.get().starts_with('[') => {
                 points.elements(array.get(), Some(json), |points, point| {
                     self.read_one(points, point, json)
