@@ -282,9 +282,13 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
         (r#""lat":-33.4,"lng":-70.6,"ns":"S","ew":"W""#, "-60 -33.4 -70.6 - - - -"),
         (r#""lat":"33.4 S","lng":"70.6 W","ns":"S","ew":"W""#, "-60 -33.4 -70.6 - - - -"),
         (r#""lat":33.4,"lng":70.6,"ns":"N","ew":"E""#, "-60 33.4 70.6 - - - -"),
+        (r#""lat":33.4,"lng":70.6,"ns":["S"]"#, "lat is 33.4, and ns says south"),
         // Neither a namespace nor a direction of travel or wind is a hemisphere.
         (r#""lat":33.4,"lng":70.6,"ns":"sensors","dir":"S""#, "-60 33.4 70.6 - - - -"),
-        (r#""lat":33.4,"lng":70.6,"ns":["S"],"wind":"W","ew":1e999"#, "-60 33.4 70.6 - - - -"),
+        (
+            r#""lat":33.4,"lng":70.6,"ns":["sensors"],"wind":"W","ew":1e999"#,
+            "-60 33.4 70.6 - - - -",
+        ),
         (r#""lat":33.4,"lng":70.6,"lat_dir":"\ud800","ns":null"#, "-60 33.4 70.6 - - - -"),
     ] {
         check(&flat, at(point), &[expected]);

@@ -188,8 +188,8 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
     let mut checked = Ok(());
     visit_values(json, &[], &mut |path, value| {
         let (sides, text) = match value {
-            Value::Scalar(text) => (sides(path, text), text),
-            Value::Array(json) => (sides_in_list(path, json), json),
+            Value::Scalar(text) => (sides(path, text), format!("\"{text:.20}\"")),
+            Value::Array(json) => (sides_in_list(path, json), format!("{json:.20}")),
         };
         // A whole path is a name, as `N/S` and `hemisphere/lat` are; other objects may hold other
         // places.
@@ -199,7 +199,7 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
             checked = refuse(
                 Reason::WrongType,
                 format!(
-                    "{field} is {degrees}, and {path:.40} is {text:.20}, which is not read in \
+                    "{field} is {degrees}, and {path:.40} is {text}, which is not read in \
                      format milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
                 ),
             );

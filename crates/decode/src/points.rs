@@ -13,7 +13,6 @@ use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::unread_time::{self, UnreadTime};
 use super::unread_unit;
-use crate::formats::milepost;
 use crate::position::{DriverId, Timestamp};
 use crate::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
@@ -71,7 +70,7 @@ impl Points<'_> {
         }
         if point.has_hemisphere {
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
-            unread_unit::check_units(origin.raw, &milepost::measured())?;
+            unread_unit::check_units(origin.raw, &unread_unit::own_fields())?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {

@@ -78,6 +78,25 @@ impl Measured {
     }
 }
 
+/// Returns the fields of milepost's own format that have a unit.
+pub(super) fn own_fields() -> Vec<Measured> {
+    let quantities = [
+        ("lat", Quantity::Angle),
+        ("lng", Quantity::Angle),
+        ("speed", Quantity::Speed),
+        ("heading", Quantity::Angle),
+        ("alt", Quantity::Length),
+        ("acc", Quantity::Length),
+    ];
+    let all = quantities.map(|(field, quantity)| Measured {
+        field,
+        path: field.to_owned(),
+        quantity,
+        factor: 1.0,
+    });
+    all.into()
+}
+
 /// Returns a normalised name without `unit` or `units` at its end; `None` if it has neither.
 fn without_unit(name: &str) -> Option<&str> {
     name.strip_suffix("units").or_else(|| name.strip_suffix("unit"))

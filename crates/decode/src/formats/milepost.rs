@@ -8,32 +8,12 @@ use crate::keep::Origin;
 use crate::point::{Field, Point};
 use crate::points::Points;
 use crate::refusal::Refusal;
-use crate::unit::{Quantity, TimeUnit};
-use crate::unread_unit::Measured;
+use crate::unit::TimeUnit;
 
 /// Returns the keys that the format reads.
 pub(super) fn fields() -> Vec<&'static str> {
     let required = ["driver_id", "lat", "lng", "lon", "ts"];
     required.into_iter().chain(Field::ALL.map(Field::name)).collect()
-}
-
-/// Returns the fields that have a unit.
-pub(crate) fn measured() -> Vec<Measured> {
-    let quantities = [
-        ("lat", Quantity::Angle),
-        ("lng", Quantity::Angle),
-        ("speed", Quantity::Speed),
-        ("heading", Quantity::Angle),
-        ("alt", Quantity::Length),
-        ("acc", Quantity::Length),
-    ];
-    let all = quantities.map(|(field, quantity)| Measured {
-        field,
-        path: field.to_owned(),
-        quantity,
-        factor: 1.0,
-    });
-    all.into()
 }
 
 pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {

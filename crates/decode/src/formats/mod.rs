@@ -4,7 +4,7 @@
 mod degrees;
 mod geojson;
 mod mapped;
-pub(super) mod milepost;
+mod milepost;
 mod more;
 mod nmea;
 mod shipped;
