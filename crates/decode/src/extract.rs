@@ -1,15 +1,10 @@
 //! Extracts values from a JSON object by their paths, in one pass.
 
-use std::fmt;
-
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
-use serde_json::value::RawValue;
-
 use super::hemisphere::{self, Side};
-use super::json::{FALSE, Scalar, TRUE, Text};
-use super::plain::Plain;
+use super::json::Scalar;
+use super::reader::Reader;
+use super::refusal::{Refusal, invalid, refuse};
+use crate::reject::Reason;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 18;
@@ -58,17 +53,23 @@ impl Pointer {
     }
 
     /// Returns the value at this path of a JSON object or array.
-    pub(super) fn value<'a>(&self, json: &'a str) -> serde_json::Result<Scalar<'a>> {
+    ///
+    /// # Errors
+    /// The JSON is invalid, or neither an object nor an array.
+    pub(super) fn value<'a>(&self, json: &'a str) -> Result<Scalar<'a>, Refusal> {
         let [value, ..] = self.paths.find(json)?;
         Ok(value)
     }
 
-    /// Returns the raw JSON at this path of an object or array.
-    pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
+    /// Returns the text of the value at this path of an object or array.
+    ///
+    /// # Errors
+    /// The JSON is invalid.
+    pub(super) fn raw<'a>(&self, json: &'a str) -> Result<Option<&'a str>, Refusal> {
+        let mut reader = Reader::new(json.as_bytes());
         let mut found = None;
-        Extract::extract(&mut found, &self.paths, &mut deserializer)?;
-        deserializer.end()?;
+        let read = self.paths.extract_raw(&mut reader, &mut found);
+        read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
         Ok(found)
     }
 }
@@ -194,29 +195,28 @@ impl Paths {
     }
 
     /// Extracts the values from a JSON object or array.
-    pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
-        self.find_in_plain(json).map_or_else(|| self.find_by_serde_json(json), Ok)
-    }
-
-    /// Like [`find`](Self::find), for plain JSON. Returns `None` if the text is not plain, or
-    /// neither an object nor an array.
-    fn find_in_plain<'a>(&self, json: &'a str) -> Option<Found<'a>> {
+    ///
+    /// # Errors
+    /// The JSON is invalid, or neither an object nor an array.
+    pub(super) fn find<'a>(&self, json: &'a str) -> Result<Found<'a>, Refusal> {
         let mut found = Found::default();
-        let mut plain = Plain::new(json.as_bytes());
-        if !matches!(plain.peek(), b'{' | b'[') {
-            return None;
+        let mut reader = Reader::new(json.as_bytes());
+        let is_list = matches!(reader.peek(), b'{' | b'[');
+        let read = self.extract(&mut reader, &mut found);
+        read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
+        if is_list {
+            Ok(found)
+        } else {
+            refuse(Reason::WrongShape, "neither an object nor an array")
         }
-        self.extract_plain(&mut plain, &mut found)?;
-        plain.end()?;
-        Some(found)
     }
 
     /// Reads the next value, and stores what the paths below this one find in it.
-    fn extract_plain<'a>(&self, json: &mut Plain<'a>, found: &mut Found<'a>) -> Option<()> {
+    fn extract<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
                 json.object(|json, key| match self.child(key) {
-                    Some(paths) => paths.extract_plain(json, found),
+                    Some(paths) => paths.extract(json, found),
                     None => {
                         let value = json.value()?;
                         if value.may_be_hemisphere()
@@ -236,7 +236,7 @@ impl Paths {
                     let paths = self.at_index(index);
                     index += 1;
                     match paths {
-                        Some(paths) => paths.extract_plain(json, found),
+                        Some(paths) => paths.extract(json, found),
                         None => json.value().map(drop),
                     }
                 })?;
@@ -248,17 +248,32 @@ impl Paths {
         Some(())
     }
 
-    /// Like [`find`](Self::find), for any JSON.
-    pub(super) fn find_by_serde_json<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
-        if !json.trim_ascii_start().starts_with(['{', '[']) {
-            serde_json::from_str::<IgnoredAny>(json)?;
-            return Err(serde::de::Error::custom("neither an object nor an array"));
+    /// Reads the next value, and stores the text at the only path below this one. The last value of
+    /// a repeated key wins.
+    fn extract_raw<'a>(&self, json: &mut Reader<'a>, found: &mut Option<&'a str>) -> Option<()> {
+        *found = None;
+        if self.slot.is_some() {
+            *found = Some(json.raw()?);
+            return Some(());
         }
-        let mut found = Found::default();
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        found.extract(self, &mut deserializer)?;
-        deserializer.end()?;
-        Ok(found)
+        match json.peek() {
+            b'{' => json.object(|json, key| match self.child(key) {
+                Some(paths) => paths.extract_raw(json, found),
+                None => json.value().map(drop),
+            }),
+            b'[' => {
+                let mut index = 0;
+                json.array(|json| {
+                    let paths = self.at_index(index);
+                    index += 1;
+                    match paths {
+                        Some(paths) => paths.extract_raw(json, found),
+                        None => json.value().map(drop),
+                    }
+                })
+            }
+            _ => json.value().map(drop),
+        }
     }
 
     /// Returns the child of this name. Most names of equal length differ in their first byte, so
@@ -286,154 +301,5 @@ fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
     };
     if is_stored {
         *slot = value;
-    }
-}
-
-/// A destination for the values that a [`PathVisitor`] finds. The last value of a repeated key
-/// wins.
-trait Extract<'de>: Sized {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        paths: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error>;
-
-    /// Handles a member that `paths` does not name, but that may be a hemisphere. `json`: its
-    /// value.
-    fn extract_hemisphere(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
-}
-
-impl<'de> Extract<'de> for Found<'de> {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        paths: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error> {
-        let value = deserializer.deserialize_any(PathVisitor { paths, target: self })?;
-        paths.put(value, self);
-        Ok(())
-    }
-
-    fn extract_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
-        if let Ok(value) = serde_json::from_str::<Scalar<'_>>(json)
-            && value.may_be_hemisphere()
-        {
-            paths.put_hemisphere(key, &value, self);
-        }
-    }
-}
-
-/// Extracts the raw JSON at the only path.
-impl<'de> Extract<'de> for Option<&'de RawValue> {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        paths: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error> {
-        *self = None;
-        if paths.slot.is_some() {
-            *self = Some(<&RawValue>::deserialize(deserializer)?);
-        } else {
-            deserializer.deserialize_any(PathVisitor { paths, target: self })?;
-        }
-        Ok(())
-    }
-}
-
-/// Extracts nothing from inside a value: the visitor returns the value itself.
-impl<'de> Extract<'de> for () {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        _: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error> {
-        IgnoredAny::deserialize(deserializer).map(drop)
-    }
-}
-
-impl<'de> Deserialize<'de> for Scalar<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(PathVisitor { paths: &Paths::default(), target: &mut () })
-    }
-}
-
-/// Follows the paths into a value, and returns the value as a [`Scalar`].
-struct PathVisitor<'p, 'w, W> {
-    paths: &'p Paths,
-    target: &'w mut W,
-}
-
-impl<'de, W: Extract<'de>> DeserializeSeed<'de> for PathVisitor<'_, '_, W> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        self.target.extract(self.paths, deserializer)
-    }
-}
-
-impl<'de, W: Extract<'de>> Visitor<'de> for PathVisitor<'_, '_, W> {
-    type Value = Scalar<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            match self.paths.child(key.0.as_bytes()) {
-                Some(paths) => map.next_value_seed(PathVisitor { paths, target: self.target })?,
-                None if self.paths.may_be_hemisphere(key.0.as_bytes()) => {
-                    let json = map.next_value::<&RawValue>()?.get();
-                    self.target.extract_hemisphere(self.paths, &key.0, json);
-                }
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(Scalar::Other("an object"))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut index = 0_usize;
-        loop {
-            let more = match self.paths.at_index(index) {
-                Some(paths) => {
-                    seq.next_element_seed(PathVisitor { paths, target: self.target })?.is_some()
-                }
-                None => seq.next_element::<IgnoredAny>()?.is_some(),
-            };
-            if !more {
-                return Ok(Scalar::Other("an array"));
-            }
-            index += 1;
-        }
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Scalar::Missing)
-    }
-
-    fn visit_bool<E>(self, is_true: bool) -> Result<Self::Value, E> {
-        Ok(if is_true { TRUE } else { FALSE })
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Scalar::Integer(number))
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "no field accepts a number beyond i64")]
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Scalar::Number(number.into()))
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(text.into()))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(text.to_owned().into()))
     }
 }

@@ -4,14 +4,10 @@
 //! Every format fills a [`Point`]; the rules for points are only here. An invalid optional field
 //! becomes unknown; an invalid required field rejects the point.
 
-use std::fmt;
-
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
-
 use super::age::AgeLimits;
 use super::hemisphere;
-use super::json::{Scalar, Text};
-use super::plain::Plain;
+use super::json::Scalar;
+use super::reader::Reader;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::unit::Quantity;
@@ -103,20 +99,13 @@ pub(super) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
-    /// Fills an empty point from milepost's own JSON. Works in place, because a point is large and
-    /// this runs for every message.
-    pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        deserializer.deserialize_map(PointVisitor(self))?;
-        deserializer.end()
-    }
-
-    /// Like [`fill`](Self::fill), for plain JSON. `None`: the object is not plain.
-    pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
+    /// Fills an empty point from an object of milepost's own format. Works in place, because a
+    /// point is large and this runs for every message. `None`: the JSON is invalid, or no object.
+    pub(super) fn fill(&mut self, json: &mut Reader<'a>) -> Option<()> {
         json.members(|json| {
             let field = match json.known_key(|word, after| self.field_of_word(word, after)) {
                 Some(field) => Some(field),
-                None => self.field(json.key()?),
+                None => self.field(&json.key()?),
             };
             let value = json.value()?;
             if let Some(field) = field {
@@ -182,27 +171,6 @@ const fn word_of(bytes: &[u8]) -> u64 {
         index += 1;
     }
     word
-}
-
-struct PointVisitor<'p, 'a>(&'p mut Point<'a>);
-
-impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with lat and lng")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Self(point) = self;
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            match point.field(key.0.as_bytes()) {
-                Some(field) => *field = map.next_value()?,
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Point<'_> {

@@ -65,7 +65,7 @@ pub(super) fn read(
     enclosing: &str,
     unit: SpeedUnit,
 ) -> Result<(), Refusal> {
-    let found = points.schema.find(json)?;
+    let found = points.schema.paths.find(json)?;
     let [
         kind,
         shape,
@@ -92,7 +92,7 @@ pub(super) fn read(
             let Some(features) = FEATURES.raw(json)? else {
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
-            return points.elements(features.get(), Some(json), |points, feature| {
+            return points.elements(features, Some(json), |points, feature| {
                 read(points, feature, enclosing, unit)
             });
         }
@@ -156,8 +156,8 @@ fn check_exponent(json: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     for pointer in TIMES.iter() {
-        if let Some(raw) = pointer.raw(json)?.filter(|raw| raw.get() != "null") {
-            return exponent::check_time_sent(raw.get(), TimeUnit::BySize);
+        if let Some(raw) = pointer.raw(json)?.filter(|raw| *raw != "null") {
+            return exponent::check_time_sent(raw, TimeUnit::BySize);
         }
     }
     Ok(())

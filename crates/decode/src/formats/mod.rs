@@ -105,7 +105,6 @@ impl Format {
             is_own,
             lists_unread: false,
             checks_hemispheres: false,
-            is_serde_json_only: false,
         }
     }
 }
@@ -118,6 +117,12 @@ pub(super) fn read(
 ) -> Result<(), Refusal> {
     if let Format::Nmea = format {
         return nmea::read(points, payload);
+    }
+    // The reader checks UTF-8, too, in the same pass.
+    if let Format::Milepost = format
+        && let Some(read) = milepost::read_in_one_pass(points, payload)
+    {
+        return read;
     }
     let text = std::str::from_utf8(payload)
         .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
