@@ -2,7 +2,7 @@
 
 use super::hemisphere::{self, Side};
 use super::json::Scalar;
-use super::reader::Reader;
+use super::reader::{KnownKey, Reader};
 use super::refusal::{Refusal, invalid, refuse};
 use crate::reject::Reason;
 
@@ -81,7 +81,15 @@ pub(super) struct Paths {
     sharing: Sharing,
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
-    children: Vec<(Box<str>, Paths)>,
+    children: Vec<Child>,
+}
+
+/// A step below a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Child {
+    name: Box<str>,
+    key: KnownKey,
+    paths: Paths,
 }
 
 /// Relation of a path to the other paths of its slot.
@@ -114,13 +122,14 @@ impl Paths {
         assert!(slot < SLOTS_MAX, "a format must extract at most {SLOTS_MAX} values");
         let mut at = self;
         for step in path {
-            let known = at.children.iter().position(|(name, _)| **name == *step);
+            let known = at.children.iter().position(|child| *child.name == *step);
             let index = known.unwrap_or_else(|| {
                 let coordinate = hemisphere::coordinate(step);
-                at.children.push((step.into(), Self { coordinate, ..Self::default() }));
+                let paths = Self { coordinate, ..Self::default() };
+                at.children.push(Child { name: step.into(), key: KnownKey::new(step), paths });
                 at.children.len() - 1
             });
-            at = &mut at.children[index].1;
+            at = &mut at.children[index].paths;
         }
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
@@ -132,8 +141,8 @@ impl Paths {
         self.add(path.split('/'), slot);
         let mut at = self;
         for step in path.split('/') {
-            let index = at.children.iter().position(|(name, _)| **name == *step);
-            at = &mut at.children[index.expect("just added")].1;
+            let index = at.children.iter().position(|child| *child.name == *step);
+            at = &mut at.children[index.expect("just added")].paths;
         }
         at.sharing = Sharing::IsAlias;
     }
@@ -143,8 +152,8 @@ impl Paths {
         if self.slot == Some(slot) && self.sharing != Sharing::IsAlias {
             change(self);
         }
-        for (_, child) in &mut self.children {
-            child.for_each_own_path(slot, change);
+        for child in &mut self.children {
+            child.paths.for_each_own_path(slot, change);
         }
     }
 
@@ -215,17 +224,14 @@ impl Paths {
     fn extract<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
-                json.object(|json, key| match self.child(key) {
-                    Some(paths) => paths.extract(json, found),
-                    None => {
-                        let value = json.value()?;
-                        if value.may_be_hemisphere()
-                            && self.may_be_hemisphere(key)
-                            && let Ok(key) = str::from_utf8(key)
-                        {
-                            self.put_hemisphere(key, &value, found);
-                        }
-                        Some(())
+                json.members(|json| {
+                    if let Some(paths) = json.known_key(|word, after| self.known(word, after)) {
+                        return paths.extract_member(json, found);
+                    }
+                    let key = json.key()?;
+                    match self.child(&key) {
+                        Some(paths) => paths.extract_member(json, found),
+                        None => self.skip_member(&key, json, found),
                     }
                 })?;
                 Scalar::Other("an object")
@@ -245,6 +251,34 @@ impl Paths {
             _ => json.value()?,
         };
         self.put(value, found);
+        Some(())
+    }
+
+    /// Reads the value of a member that this path names. Most values are scalars.
+    #[inline(always)]
+    fn extract_member<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
+        if matches!(json.peek(), b'{' | b'[') {
+            return self.extract(json, found);
+        }
+        self.put(json.value()?, found);
+        Some(())
+    }
+
+    /// Reads the value of a member that no path names.
+    #[inline]
+    fn skip_member<'a>(
+        &self,
+        key: &[u8],
+        json: &mut Reader<'a>,
+        found: &mut Found<'a>,
+    ) -> Option<()> {
+        let value = json.value()?;
+        if value.may_be_hemisphere()
+            && self.may_be_hemisphere(key)
+            && let Ok(key) = str::from_utf8(key)
+        {
+            self.put_hemisphere(key, &value, found);
+        }
         Some(())
     }
 
@@ -276,18 +310,21 @@ impl Paths {
         }
     }
 
-    /// Returns the child of this name. Most names of equal length differ in their first byte, so
-    /// that is compared before the whole name.
-    #[inline(always)]
     fn child(&self, name: &[u8]) -> Option<&Self> {
-        let is_match = |known: &[u8]| {
-            known.len() == name.len() && known.first() == name.first() && known == name
-        };
-        self.children.iter().find(|(known, _)| is_match(known.as_bytes())).map(|(_, child)| child)
+        let mut children = self.children.iter();
+        children.find(|child| child.name.as_bytes() == name).map(|child| &child.paths)
+    }
+
+    /// Returns the child whose key a text begins with, and the key's length with quotes and colon.
+    #[inline(always)]
+    fn known(&self, word: u64, after: &[u8]) -> Option<(&Self, usize)> {
+        let child = self.children.iter().find(|child| child.key.begins(word, after))?;
+        Some((&child.paths, child.key.bytes))
     }
 
     fn at_index(&self, index: usize) -> Option<&Self> {
-        self.children.iter().find(|(name, _)| name.parse() == Ok(index)).map(|(_, child)| child)
+        let mut children = self.children.iter();
+        children.find(|child| child.name.parse() == Ok(index)).map(|child| &child.paths)
     }
 }
 

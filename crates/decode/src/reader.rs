@@ -224,8 +224,10 @@ impl<'a> Reader<'a> {
         }
         let after = text.get(whole_digits..)?;
         let [b'.', fraction @ ..] = after else {
-            if whole_digits > DIGITS_MAX || matches!(after, [b'e' | b'E', ..]) {
-                return self.unusual_number();
+            if whole_digits > DIGITS_MAX || begins_exponent(after) {
+                let (number, rest) = unusual_number(self.rest)?;
+                self.rest = rest;
+                return Some(number);
             }
             self.rest = after;
             return Some(match (is_negative, whole) {
@@ -239,8 +241,10 @@ impl<'a> Reader<'a> {
         if decimals == 0 {
             return None;
         }
-        if whole_digits + decimals > DIGITS_MAX || matches!(after, [b'e' | b'E', ..]) {
-            return self.unusual_number();
+        if whole_digits + decimals > DIGITS_MAX || begins_exponent(after) {
+            let (number, rest) = unusual_number(self.rest)?;
+            self.rest = rest;
+            return Some(number);
         }
         self.rest = after;
         Some(Scalar::Number(match (is_negative, digits) {
@@ -248,19 +252,6 @@ impl<'a> Reader<'a> {
             (true, 0) => (-0.0).into(),
             (true, _) => Number::Decimal { digits: -digits, decimals },
         }))
-    }
-
-    /// Reads a number with an exponent or with more than [`DIGITS_MAX`] digits.
-    #[cold]
-    fn unusual_number(&mut self) -> Option<Scalar<'a>> {
-        let is_end = |byte: &u8| !byte.is_ascii_digit() && !b"+-.eE".contains(byte);
-        let length = self.rest.iter().position(is_end).unwrap_or(self.rest.len());
-        let (text, rest) = self.rest.split_at(length);
-        serde_json::from_slice::<IgnoredAny>(text).ok()?;
-        self.rest = rest;
-        let text = std::str::from_utf8(text).ok()?;
-        let integer = text.parse().ok().map(Scalar::Integer);
-        integer.or_else(|| text.parse().ok().map(|number: f64| Scalar::Number(number.into())))
     }
 
     fn word(&mut self, word: &[u8]) -> Option<()> {
@@ -275,6 +266,41 @@ impl<'a> Reader<'a> {
             _ => self.rest = after_space(self.rest).strip_prefix(&[token])?,
         }
         Some(())
+    }
+}
+
+/// A key as a text contains it, `"name":`, to be compared with eight bytes at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownKey {
+    /// The first eight bytes, and a mask with a bit for each bit of them.
+    word: u64,
+    mask: u64,
+    /// The bytes after the first eight.
+    after: Box<[u8]>,
+    /// Number of bytes, with quotes and colon.
+    pub(super) bytes: usize,
+}
+
+impl KnownKey {
+    /// Creates the key of a name. If JSON must escape a character of the name, no text begins with
+    /// the key.
+    pub(super) fn new(name: &str) -> Self {
+        let key = format!("\"{name}\":").into_bytes();
+        let (first, after) = key.split_at(key.len().min(8));
+        let (mut word, mut mask) = ([0; 8], [0; 8]);
+        word[..first.len()].copy_from_slice(first);
+        mask[..first.len()].fill(u8::MAX);
+        let [mut word, mut mask] = [word, mask].map(u64::from_le_bytes);
+        if name.bytes().any(|byte| matches!(byte, ..b' ' | b'"' | b'\\')) {
+            (word, mask) = (1, 0); // equal for no text
+        }
+        Self { word, mask, after: after.into(), bytes: key.len() }
+    }
+
+    /// Returns whether a text begins with this key. `word` and `after`: see [`Reader::known_key`].
+    #[inline(always)]
+    pub(super) fn begins(&self, word: u64, after: &[u8]) -> bool {
+        word & self.mask == self.word && (self.after.is_empty() || after.starts_with(&self.after))
     }
 }
 
@@ -312,6 +338,25 @@ fn unusual_string(rest: &[u8]) -> Option<(&[u8], bool, &[u8])> {
         }
         has_escapes = true;
     }
+}
+
+#[inline(always)]
+fn begins_exponent(text: &[u8]) -> bool {
+    text.first().is_some_and(|byte| byte | 0x20 == b'e')
+}
+
+/// Reads a number with an exponent or with more than [`DIGITS_MAX`] digits. Returns it, and the
+/// bytes after it.
+#[cold]
+fn unusual_number(rest: &[u8]) -> Option<(Scalar<'static>, &[u8])> {
+    let is_end = |byte: &u8| !byte.is_ascii_digit() && !b"+-.eE".contains(byte);
+    let length = rest.iter().position(is_end).unwrap_or(rest.len());
+    let (text, rest) = rest.split_at(length);
+    serde_json::from_slice::<IgnoredAny>(text).ok()?;
+    let text = std::str::from_utf8(text).ok()?;
+    let integer = text.parse().ok().map(Scalar::Integer);
+    let float = || text.parse().ok().map(|number: f64| Scalar::Number(number.into()));
+    Some((integer.or_else(float)?, rest))
 }
 
 /// Decodes the escapes of a string that [`Reader::string`] returned. `None`: half of a surrogate
@@ -532,6 +577,23 @@ mod tests {
         }
         let mut reader = Reader::new(br#"{"\ud800":1}"#);
         assert_eq!(tree(&mut reader), Some(serde_json::json!({ "\\ud800": 1 })));
+    }
+
+    #[test]
+    fn known_key_is_the_whole_key() {
+        let is_known = |name: &str, text: &str| {
+            let key = KnownKey::new(name);
+            let known = |word, after: &[u8]| key.begins(word, after).then_some(((), key.bytes));
+            Reader::new(text.as_bytes()).known_key(known).is_some()
+        };
+        for name in ["", "a", "lat", "speed", "seconds", "latitude", "a longer name", "é"] {
+            assert!(is_known(name, &format!(r#" "{name}":1234567"#)), "{name}");
+            for other in [format!(r#""{name}x":12345"#), format!(r#""x{name}":12345"#)] {
+                assert!(!is_known(name, &other), "{name} {other}");
+            }
+            assert!(!is_known(name, &format!(r#""{name}" :1234567"#)), "{name}");
+        }
+        assert!(!is_known("a\"b", r#""a"b":1234567"#) && !is_known("a\\", r#""a\":1234567"#));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub(super) fn fields() -> Vec<&'static str> {
 /// Reads a payload in one pass: an object, or an array of objects. Returns `None` if the payload is
 /// something else or has too many points; it then adds no position and no reject, and
 /// [`read`](self::read) says what is wrong.
+#[inline(always)]
 pub(super) fn read_in_one_pass(
     points: &mut Points<'_>,
     json: &[u8],
