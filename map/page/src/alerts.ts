@@ -39,6 +39,8 @@ interface Options {
 export class Alerts {
   isOpen = false;
   all: Alert[] = [];
+  /** Why a part of the alerts is missing; empty: none is. */
+  private hint = '';
   private readonly box = byId('alerts-box', HTMLElement);
   private readonly button = byId('alerts', HTMLButtonElement);
   private readonly badge = byId('alerts-count', HTMLElement);
@@ -80,7 +82,9 @@ export class Alerts {
     this.isRequesting = true;
     this.requestedAt = performance.now();
     try {
-      this.all = await fetchAlerts();
+      const found = await fetchAlerts();
+      this.all = found.alerts;
+      this.hint = found.hint ?? '';
       this.draw();
     } catch (error) {
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -95,7 +99,8 @@ export class Alerts {
     this.button.setAttribute('aria-label', unseen.length === 0 ? 'Alerts' : `Alerts, ${unseen.length} not seen`);
     this.drawMarks(unseen.slice(0, MARKS_MAX));
     if (!this.isOpen) return;
-    setText(this.message, this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '');
+    const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
+    setText(this.message, this.hint || none);
     const focused = document.activeElement?.closest<HTMLElement>('#alerts-list [data-key]')?.dataset.key;
     this.rows.replaceChildren(...this.all.map((alert) => this.row(alert)));
     if (focused) this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();

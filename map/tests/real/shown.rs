@@ -231,6 +231,64 @@ fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
 }
 
 #[test]
+fn missing_optional_table_disables_only_its_own_part() -> Result<()> {
+    let world = world("map_missing_tables")?;
+    world.insert("d1", unix_ms() - 1_000, 48.0, 11.0)?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
+         SELECT 'd1', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('who', 'Anna', 'team', 'north')",
+    )?;
+    world.query("INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES \
+        ('d1', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3))")?;
+    for table in ["alerts_seen", "drivers", "fences"] {
+        world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
+    }
+    let settings = world.settings.clone().with("MAP__NAME_ATTRIBUTE", "who");
+    let settings = settings.with("MAP__GROUP_ATTRIBUTE", "team").with("FENCES__USER", "default");
+    let settings = settings.with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    let map = settings.with("ACCESS__VIEWERS", "ada: *,ben: north").run()?;
+    let as_user = |name: &'static str, path: &str| get(&map, path, &[("X-User", name)]);
+    wait_until("the names are read", SOON, || {
+        Ok(as_user("ada", "/api/names?of=d1")?.json()?["names"][0]["name"] == "Anna")
+    })?;
+    for user in ["ada", "ben"] {
+        let alerts = as_user(user, "/api/alerts")?.json()?;
+        let first = &alerts["alerts"][0];
+        ensure!(first["fence"] == "yard" && first["seen_at"] == 0, "{user}: {alerts}");
+        ensure!(
+            alerts["hint"].as_str().is_some_and(|hint| hint.contains("alerts_seen")),
+            "{alerts}"
+        );
+        for path in ["/api/list?group=north", "/api/list"] {
+            let list = as_user(user, path)?.json()?;
+            ensure!(list["drivers"][0]["driver_id"] == "d1", "{user} {path}: {list}");
+        }
+        let past =
+            as_user(user, &format!("/api/past?bbox=10,47,12,49&from={}", unix_ms() - 60_000))?
+                .json()?;
+        ensure!(past["ids"][0] == "d1", "{user}: {past}");
+        let fences = as_user(user, "/api/fences")?.json()?;
+        ensure!(fences["features"].as_array().is_some_and(Vec::is_empty), "{user}: {fences}");
+        ensure!(fences["hint"].as_str().is_some_and(|hint| hint.contains("fences")), "{fences}");
+        ensure!(as_user(user, "/api/drivers/d1/attributes")?.status == 200);
+    }
+    world.query("DROP TABLE {db}.events SYNC")?;
+    wait_until("the shared answer ages", SOON, || {
+        let alerts = as_user("ada", "/api/alerts")?.json()?;
+        Ok(alerts["alerts"].as_array().is_some_and(Vec::is_empty)
+            && alerts["hint"].as_str().is_some_and(|hint| hint.contains("events")))
+    })?;
+    let log = map.process.log()?;
+    for table in ["alerts_seen", "drivers", "fences", "events"] {
+        let lines = log.lines().filter(|line| {
+            line.contains("milepost migrate") && line.contains(&format!("table={table:?}"))
+        });
+        ensure!(lines.count() == 1, "{table}: {log}");
+    }
+    Ok(())
+}
+
+#[test]
 fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     let world = world("map_fence_rules")?;
     world.query("INSERT INTO {db}.fences (name, polygons, silent_for_s) VALUES ('yard', [[[(10, 47), (12, 47), (12, 48)]]], 900)")?;
