@@ -45,7 +45,11 @@ impl Reader {
         if let Some(code) = code {
             self.login.reread_if_login_failed(code);
         }
-        (code, code.and_then(advice).map(str::to_owned))
+        let advice = match code {
+            Some(UNKNOWN_TABLE) => Some("a table is missing: run milepost migrate"),
+            code => code.and_then(advice),
+        };
+        (code, advice.map(str::to_owned))
     }
 
     /// Returns ClickHouse's message if a query failed because a table does not exist: an older

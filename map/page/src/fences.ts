@@ -23,6 +23,8 @@ const WIDE_PX = 1_000;
 /** The outline of a fence narrower than this is not drawn: it would be a speck. */
 const SPECK_PX = 8;
 const AREA_OPACITY = 0.12;
+/** Width in which an outline can be edited. */
+const ROOM_PX = 320;
 const ZOOM_MOST = 19;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
@@ -149,13 +151,17 @@ export class Fences {
   }
 
   /**
-   * Returns padding that keeps the outline beside the card, because a corner under the card cannot
-   * be dragged.
+   * Returns padding that keeps the outline beside the card and the driver's panel, because a corner
+   * under them cannot be dragged.
    */
   private paddingBesideCard(): { top: number; bottom: number; left: number; right: number } {
     const { right, top } = this.box.getBoundingClientRect();
     const edge = Math.min(80, innerWidth / 16);
-    return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge };
+    const panel = byId('panel', HTMLElement);
+    const covered = panel.hidden ? 0 : innerWidth - panel.getBoundingClientRect().left - edge / 2;
+    // On a narrow screen both cards leave too little room.
+    const hasRoom = innerWidth - right - covered > ROOM_PX;
+    return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge + (hasRoom ? covered : 0) };
   }
 
   /** Lists the drivers in a fence, and those that left it today. */

@@ -7,10 +7,15 @@ use lab_stack::{Map, unix_ms, wait_until};
 use crate::world::{Answer, SOON, get, tiles, world};
 
 fn post(map: &Map, path: &str, kind: &str, body: &str) -> Result<Answer> {
+    post_as(map, "", path, kind, body)
+}
+
+/// Sends a POST request as a viewer whom a proxy names.
+fn post_as(map: &Map, user: &str, path: &str, kind: &str, body: &str) -> Result<Answer> {
     let config =
         ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
     let request = config.build().new_agent().post(format!("{}{path}", map.url()));
-    let mut answer = request.header("Content-Type", kind).send(body)?;
+    let mut answer = request.header("Content-Type", kind).header("X-User", user).send(body)?;
     Ok(Answer {
         status: answer.status().as_u16(),
         headers: answer.headers().clone(),
@@ -271,6 +276,22 @@ fn missing_optional_table_disables_only_its_own_part() -> Result<()> {
         ensure!(fences["features"].as_array().is_some_and(Vec::is_empty), "{user}: {fences}");
         ensure!(fences["hint"].as_str().is_some_and(|hint| hint.contains("fences")), "{fences}");
         ensure!(as_user(user, "/api/drivers/d1/attributes")?.status == 200);
+    }
+    let fence = r#"{"type":"Feature","properties":{"name":"yard"},"geometry":
+        {"type":"Polygon","coordinates":[[[11,48],[11.1,48],[11.1,48.1],[11,48]]]}}"#;
+    let seen = r#"{"driver_id":"d1","ts":1,"seq":0,"kind":"left","fence":"yard"}"#;
+    for (path, kind, body) in [
+        ("/api/alerts/seen", "application/json", seen),
+        ("/api/cards", "text/csv", "driver_id,name\nd1,Anne"),
+        ("/api/fences", "application/geo+json", fence),
+    ] {
+        let answer = post_as(&map, "ada", path, kind, body)?;
+        let why = answer.json()?;
+        ensure!(
+            answer.status == 503 && why.to_string().contains("milepost migrate"),
+            "{path}: {} {why}",
+            answer.status
+        );
     }
     world.query("DROP TABLE {db}.events SYNC")?;
     wait_until("the shared answer ages", SOON, || {
