@@ -52,8 +52,8 @@ pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Aler
         LEFT JOIN ({acknowledgements}) AS seen USING (driver_id, ts, seq, kind, fence)
         ORDER BY event.known_at DESC, event.ts DESC, event.driver_id"
     );
-    let query = store.query_in_scope(scope, &sql).param("hours", hours);
-    query.fetch_all().await.map_err(|error| failed(store, &error))
+    let query = || store.query_in_scope(scope, &sql).param("hours", hours);
+    store.fetch_all(query).await.map_err(|error| failed(store, &error))
 }
 
 /// Key of an event in a request to acknowledge it.

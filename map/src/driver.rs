@@ -178,10 +178,9 @@ async fn card(store: &Store, driver: &str) -> Result<Card, Error> {
     const SQL: &str =
         "SELECT name, toString(`group`) AS `group`, vehicle, phone, note FROM {db}.drivers FINAL
         WHERE driver_id = {driver:String}";
-    match store.query(SQL).param("driver", driver).fetch_optional::<Card>().await {
-        Err(error) if store.reader().lacks_table(&error) => Ok(Card::default()),
-        card => Ok(card.map_err(|error| failed(store, &error))?.unwrap_or_default()),
-    }
+    let cards = store.fetch_all(|| store.query(SQL).param("driver", driver)).await;
+    let cards: Vec<Card> = cards.map_err(|error| failed(store, &error))?;
+    Ok(cards.into_iter().next().unwrap_or_default())
 }
 
 #[cfg(test)]

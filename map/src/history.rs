@@ -17,9 +17,15 @@ use crate::tiles::Cell;
 
 /// Maximum number of fixes in one track: slightly more than a day at one fix per second.
 const POINTS_MAX: usize = 100_000;
-/// Maximum time between two fixes over which a tail counts distance, in milliseconds. The stored
-/// episodes have a gap only after 3,600 s.
-const GAP_MS: i64 = 300_000;
+/// Time without a fix after which the route is unknown, in milliseconds: a gap, as in the stored
+/// episodes (docs/trips.md).
+const GAP_MS: i64 = 3_600_000;
+/// A leg longer than this, plus [`LEAP_MPS`] times its duration, is a jump of the receiver; metres.
+const LEAP_M: f64 = 100.0;
+/// The default of `speed_max` (docs/trips.md), in m/s.
+const LEAP_MPS: f64 = 100.0;
+/// Duration of a leg, in milliseconds, up to which the speed at its end is that of the whole leg.
+const SPEED_VALID_MS: i64 = 60_000;
 /// Metres per degree of longitude at the equator.
 const METRES_PER_DEGREE: f64 = 111_320.0;
 /// Speed below which a driver counts as standing, in m/s.
@@ -152,8 +158,8 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Sums distance and moving time since `counted_ms`. Two fixes further apart than [`GAP_MS`] are
-/// not counted, because the route between them is unknown.
+/// Sums distance and moving time since `counted_ms`, without legs across which the route is
+/// unknown: gaps, and legs that no vehicle drives.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
@@ -163,14 +169,20 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     for pair in rows.windows(2) {
         let (a, b) = (&pair[0], &pair[1]);
         let ms = b.ms - a.ms.max(counted_ms);
-        if b.ms - a.ms > GAP_MS || ms <= 0 {
+        let leg_ms = b.ms - a.ms;
+        if leg_ms > GAP_MS || ms <= 0 {
             continue;
         }
         let east = eastward(a.lng, b.lng) * a.lat.to_radians().cos();
-        let metres =
-            (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE * ms as f64 / (b.ms - a.ms) as f64;
-        // The device's own speed is more accurate than one computed from its positions.
-        if b.speed.map_or(metres * 1_000.0 / ms as f64, f64::from) >= MOVING_MPS {
+        let leg_m = (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE;
+        if leg_m > LEAP_M + LEAP_MPS * leg_ms as f64 / 1_000.0 {
+            continue;
+        }
+        let metres = leg_m * ms as f64 / leg_ms as f64;
+        // On a short leg the device's own speed is more accurate than one computed from its
+        // positions; after ten minutes on the road it may be that at a red light.
+        let speed = b.speed.filter(|_| leg_ms <= SPEED_VALID_MS).map(f64::from);
+        if speed.unwrap_or(metres * 1_000.0 / ms as f64) >= MOVING_MPS {
             tail.metres += metres;
             tail.moving_ms += ms;
         }
@@ -225,12 +237,13 @@ pub async fn cells(
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
         CELLS_MAX + 1
     );
-    let query = store
-        .query_in_scope(scope, &sql)
-        .param("from", iso(span.from_ms))
-        .param("to", iso(span.to_ms));
-    let query = within(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox);
-    let mut rows = query.fetch_all::<CellRow>().await.map_err(|error| failed(store, &error))?;
+    let query = || {
+        let query = store.query_in_scope(scope, &sql).param("from", iso(span.from_ms));
+        let query = query.param("to", iso(span.to_ms));
+        within(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox)
+    };
+    let rows = store.fetch_all::<CellRow>(query).await;
+    let mut rows = rows.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > CELLS_MAX;
     rows.truncate(CELLS_MAX);
     let cell = |row: CellRow| Cell {
@@ -287,13 +300,12 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         PAST_MAX + 1
     );
     let step = ((span.to_ms - span.from_ms) / STEPS).max(1_000);
-    let query = store
-        .query_in_scope(scope, &sql)
-        .param("from", iso(span.from_ms))
-        .param("to", iso(span.to_ms));
-    let query = query.param("from_ms", span.from_ms).param("step", step);
-    let rows =
-        within(query, bbox).fetch_all::<PastRow>().await.map_err(|error| failed(store, &error))?;
+    let query = || {
+        let query = store.query_in_scope(scope, &sql).param("from", iso(span.from_ms));
+        let query = query.param("to", iso(span.to_ms)).param("from_ms", span.from_ms);
+        within(query.param("step", step), bbox)
+    };
+    let rows = store.fetch_all::<PastRow>(query).await.map_err(|error| failed(store, &error))?;
     let mut past = Past {
         from: span.from_ms,
         to: span.to_ms,
@@ -346,9 +358,11 @@ pub async fn visits(
         WHERE {{in_scope}}
         ORDER BY visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
     );
-    let query = store.query_in_scope(scope, &sql).param("fence", fence);
-    let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
-    query.fetch_all().await.map_err(|error| failed(store, &error))
+    let query = || {
+        let query = store.query_in_scope(scope, &sql).param("fence", fence);
+        query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms))
+    };
+    store.fetch_all(query).await.map_err(|error| failed(store, &error))
 }
 
 /// Returns the days of a span on which a driver has fixes, in order, such as `2026-11-22`.
@@ -478,7 +492,7 @@ mod tests {
         let step = 100.0 / METRES_PER_DEGREE;
         let mut rows: Vec<TrackRow> =
             (0..7).map(|n| row(n * 10, n as f64 * step, Some(10.0))).collect();
-        rows.extend([row(70, 6.0 * step, Some(0.0)), row(1_000, 9.0 * step, Some(10.0))]);
+        rows.extend([row(70, 6.0 * step, Some(0.0)), row(3_671, 9.0 * step, Some(10.0))]);
         let counted = |from_s: Option<i64>| {
             let tail = tail(&rows, from_s.map(|s| s * 1_000)).unwrap();
             (tail.from / 1_000, tail.metres.round(), tail.moving_ms / 1_000)
@@ -491,7 +505,21 @@ mod tests {
         let across = [0, 1].map(|n| TrackRow { lng: lng[n], ..row(n as i64 * 10, 0.0, None) });
         assert_eq!(tail(&across, None).unwrap().metres.round(), 223.0);
         assert_eq!(tail(&rows[..1], None), None);
-        assert_eq!(tail(&rows, Some(2_000_000)), None);
+        assert_eq!(tail(&rows, Some(9_000_000)), None);
+    }
+
+    #[test]
+    fn tail_grows_for_a_driver_who_reports_every_ten_minutes() {
+        let km = 1_000.0 / METRES_PER_DEGREE;
+        // 5 km, the last metres at a red light; then parked, with noise; then a leap of 100 km.
+        let rows = [
+            row(0, 0.0, Some(0.0)),
+            row(600, 5.0 * km, Some(0.0)),
+            row(1_200, 5.02 * km, Some(0.7)),
+            row(1_500, 105.0 * km, Some(10.0)),
+        ];
+        let counted = |rows| tail(rows, None).map(|tail| (tail.metres.round(), tail.moving_ms));
+        assert_eq!(counted(&rows), Some((5_000.0, 600_000)));
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! | [`tls`] | files → the server's certificate; `health` over TLS |
 //! | [`config`] | defaults, file, environment → one checked configuration |
 //! | [`metrics`] | counters |
+//! | [`optional`] | ClickHouse's message about a missing table → a query that works without it |
 //! | [`store`] | ClickHouse queries, each with its limits |
 //! | [`live`] | live positions: the query loop, ticks, shared tiles |
 //! | [`history`] | past positions: tracks, episodes, cells, replays |
@@ -51,6 +52,7 @@ pub mod list;
 pub mod live;
 pub mod metrics;
 pub mod names;
+pub mod optional;
 pub mod params;
 pub mod shared;
 pub mod simplify;

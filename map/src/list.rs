@@ -69,17 +69,18 @@ pub async fn list(
                 OR {group_attribute:String} != '' AND attributes[{group_attribute:String}] = {group:String}",
         limit = DRIVERS_MAX + 1
     );
-    let query = store
-        .query_in_scope(scope, &sql)
-        .param("prefix", &filter.prefix)
-        .param("silent", filter.silent_s);
-    let query = query.param("find", &filter.find).param("found", matching_ids);
-    let query = query.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
-    let query = query.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
-    let query = query.param("recent", ages.silent_s);
-    let query = query.param("faster", filter.faster_than).param("stopped", filter.is_stopped);
-    let query = query.param("name", &filter.attribute.0).param("value", &filter.attribute.1);
-    let found = query.param("fence", &filter.fence).fetch_all::<Found>().await;
+    let query = || {
+        let query = store.query_in_scope(scope, &sql).param("prefix", &filter.prefix);
+        let query = query.param("find", &filter.find).param("found", &matching_ids);
+        let query = query.param("has_group", !filter.group.is_empty());
+        let query = query.param("group", &filter.group).param("silent", filter.silent_s);
+        let query = query.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
+        let query = query.param("recent", ages.silent_s);
+        let query = query.param("faster", filter.faster_than).param("stopped", filter.is_stopped);
+        let query = query.param("name", &filter.attribute.0).param("value", &filter.attribute.1);
+        query.param("fence", &filter.fence)
+    };
+    let found = store.fetch_all::<Found>(query).await;
     let mut found = found.map_err(|error| failed(store, &error))?;
     let is_more = found.len() > DRIVERS_MAX;
     found.truncate(DRIVERS_MAX);

@@ -71,7 +71,7 @@ pub async fn merged(
     for ids in ids.chunks(IDS_AT_ONCE) {
         let sql = "SELECT driver_id, name, toString(`group`) AS `group`, vehicle, phone, note
             FROM {db}.drivers FINAL WHERE driver_id IN {ids:Array(String)}";
-        let cards = store.query(sql).param("ids", ids).fetch_all::<Card>().await?;
+        let cards = store.fetch_all::<Card>(|| store.query(sql).param("ids", ids)).await?;
         stored.extend(cards.into_iter().map(|card| (card.driver_id.clone(), card)));
     }
     Ok(applied(changes, stored))

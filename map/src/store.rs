@@ -1,11 +1,11 @@
 //! ClickHouse queries. The server enforces a time and a memory limit on each, and a limit of rows
 //! on those for viewers; it cancels a query when the map disconnects.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::Query;
-use clickhouse::{Client, Row};
+use clickhouse::{Client, Row, RowOwned, RowRead};
 use milepost_clickhouse::Reader;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use crate::fleet::Fix;
 use crate::fleet::directory::Directory;
 use crate::fleet::look::Scope;
 use crate::fleet::parts::Parts;
+use crate::optional::Optional;
 
 /// Time limit of a read of the last positions, incremental or full.
 const CHANGES_TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,6 +72,7 @@ pub struct Store {
     reader: Reader,
     config: config::ClickHouse,
     names: config::Names,
+    optional: Optional,
 }
 
 impl Store {
@@ -84,7 +86,12 @@ impl Store {
         answer_bytes_max: u64,
     ) -> std::io::Result<Self> {
         let reader = Reader::new(&config.server, answer_bytes_max)?;
-        Ok(Self { reader, config: config.clone(), names: names.clone() })
+        Ok(Self {
+            reader,
+            config: config.clone(),
+            names: names.clone(),
+            optional: Optional::default(),
+        })
     }
 
     /// Returns the name of the database.
@@ -97,6 +104,32 @@ impl Store {
     pub fn query(&self, sql: &str) -> Query {
         self.limited(&self.reader.client(), sql, self.config.query_timeout)
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
+    }
+
+    /// Fetches the rows of the query that `query` builds. If it fails because optional tables are
+    /// missing, fetches those of a query that reads them as empty.
+    ///
+    /// # Errors
+    /// The query failed for another reason.
+    pub async fn fetch_all<T: RowOwned + RowRead>(
+        &self,
+        query: impl Fn() -> Query,
+    ) -> Result<Vec<T>, ClientError> {
+        for _ in 0..Optional::COUNT {
+            let rows = query().fetch_all().await;
+            let unknown = rows.as_ref().err().and_then(|error| self.reader.unknown_table(error));
+            let Some(message) = unknown else { return rows };
+            if !self.optional.record(self.database(), message, Instant::now()) {
+                return rows;
+            }
+        }
+        query().fetch_all().await
+    }
+
+    /// Returns what to do about those of these optional tables that are missing; `None`: none is.
+    #[must_use]
+    pub fn hint(&self, tables: &[&str]) -> Option<String> {
+        self.optional.hint(tables, Instant::now())
     }
 
     /// Selects the rows of all parts with unread inserts; ClickHouse opens no other parts. Each
@@ -125,10 +158,8 @@ impl Store {
         let sql = format!(
             "SELECT count(), toUnixTimestamp64Milli(max(written_at)), toInt64({period}) FROM {{db}}.drivers"
         );
-        match self.query(&sql).fetch_one().await {
-            Err(error) if self.reader.lacks_table(&error) => Ok((0, 0, 0)),
-            stamp => stamp,
-        }
+        let stamps = self.fetch_all(|| self.query(&sql)).await?;
+        stamps.into_iter().next().ok_or(ClientError::RowNotFound)
     }
 
     /// Reads names and groups: from attributes, overridden by the table `drivers`.
@@ -146,10 +177,7 @@ impl Store {
             let query = self.query(ATTRIBUTES).param("name", self.names.name_attribute());
             rows = query.param("group", self.names.group_attribute()).fetch_all().await?;
         }
-        match self.query(TABLE).fetch_all::<(String, String, String)>().await {
-            Err(error) if self.reader.lacks_table(&error) => {}
-            table => rows.extend(table?),
-        }
+        rows.extend(self.fetch_all::<(String, String, String)>(|| self.query(TABLE)).await?);
         Ok(Directory::new(rows))
     }
 
@@ -184,6 +212,7 @@ impl Store {
     }
 
     fn limited(&self, client: &Client, sql: &str, timeout: Duration) -> Query {
+        let sql = self.optional.apply(sql, Instant::now());
         let sql = sql.replace("{db}", self.database());
         client
             .query_raw(&sql)

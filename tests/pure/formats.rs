@@ -495,7 +495,7 @@ fn mapped_format_reads_the_configured_paths() {
     assert_eq!(reasons, [Reason::MissingField, Reason::WrongShape]);
     assert!(source.refused(r#"{"id":1}"#, Reason::MissingField).contains("/data/track"));
     let detail = source.refused(r#"{"id":1,"data":{"track":7}}"#, Reason::WrongShape);
-    assert!(detail.contains("expected an array of points"), "{detail}");
+    assert!(detail.contains("7 is not an array of points"), "{detail}");
 
     let toml = "[formats.acme]\npoints = '/data/1/track'\nlat = '/0'\nlng = '/1'\n\
                 [[sources]]\ntopic = 'in/+'\nformat = 'acme'";
@@ -556,8 +556,9 @@ fn kept_fields_match_the_payload() {
     // JSON's grammar allows a lone surrogate, which no UTF-8 string can hold.
     let half = r#"{"lat":1,"lng":2,"a":"\ud800","b":{"\ud800":1,"c":2},"batt":80}"#;
     assert_eq!(kept("['batt']", half), (vec!["batt=80".to_owned()], 0));
-    assert_eq!(kept("'*'", half), (vec!["batt=80".to_owned()], 2));
-    let (deep, deeper) = (r#"{"":"#.repeat(16), r#"{"":"#.repeat(100_000));
+    let readable = ["b/\\ud800=1", "b/c=2", "batt=80"].map(str::to_owned);
+    assert_eq!(kept("'*'", half), (readable.to_vec(), 1));
+    let (deep, deeper) = (r#"{"":"#.repeat(16), r#"{"":"#.repeat(125));
     let nested = |open: &str| {
         format!(
             r#"{{"lat":1,"lng":2,"a":{open}{{"z":1}}{},"batt":80}}"#,
@@ -566,6 +567,9 @@ fn kept_fields_match_the_payload() {
     };
     assert_eq!(kept("'*'", &nested(&deep)), (vec!["batt=80".to_owned()], 1));
     assert_eq!(kept("'*'", &nested(&deeper)), (vec!["batt=80".to_owned()], 1));
+    let source = Source::new("[[sources]]\ntopic = 'in/+'", "in/d7", 1_767_225_600);
+    let detail = source.refused(&nested(&r#"{"":"#.repeat(100_000)), Reason::InvalidJson);
+    assert!(detail.contains("127 levels"), "{detail}");
     assert_eq!(
         kept("['a/b']", r#"{"lat":1,"lng":2,"a":{"b":1,"c":2},"a/b":{"b":3}}"#).0,
         ["a/b=1"]

@@ -9,8 +9,8 @@
 mod asking;
 mod cases;
 mod data_kinds;
-mod decode_agrees;
 mod decode_contract;
+mod decode_json;
 mod deploy;
 mod executor;
 mod formats;

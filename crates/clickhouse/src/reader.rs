@@ -45,13 +45,19 @@ impl Reader {
         if let Some(code) = code {
             self.login.reread_if_login_failed(code);
         }
-        (code, code.and_then(advice).map(str::to_owned))
+        let advice = match code {
+            Some(UNKNOWN_TABLE) => Some("a table is missing: run milepost migrate"),
+            code => code.and_then(advice),
+        };
+        (code, advice.map(str::to_owned))
     }
 
-    /// Returns whether a query failed because an older `milepost migrate` did not create the table.
+    /// Returns ClickHouse's message if a query failed because a table does not exist: an older
+    /// `milepost migrate` did not create it.
     #[must_use]
-    pub fn lacks_table(&self, error: &ClientError) -> bool {
-        self.failed(error).0 == Some(UNKNOWN_TABLE)
+    pub fn unknown_table<'a>(&self, error: &'a ClientError) -> Option<&'a str> {
+        let ClientError::BadResponse(message) = error else { return None };
+        (self.failed(error).0 == Some(UNKNOWN_TABLE)).then_some(message)
     }
 
     /// Returns whether a query failed because an older `milepost migrate` did not add a column.

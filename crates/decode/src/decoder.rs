@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::age::AgeLimits;
 use super::decoded::Decoded;
 use super::driver::Named;
-use super::formats::{self, Format};
+use super::formats;
 use super::ignored::Ignored;
 use super::points::{Points, reject};
 use super::presence::is_presence;
@@ -80,13 +80,6 @@ impl Decoder {
     #[must_use]
     pub fn checking_hemispheres(mut self) -> Self {
         self.sources.iter_mut().for_each(|source| source.schema.checks_hemispheres = true);
-        self
-    }
-
-    /// Returns a decoder that parses only with serde_json, for tests: the result is the same.
-    #[must_use]
-    pub fn by_serde_json(mut self) -> Self {
-        self.sources.iter_mut().for_each(|source| source.schema.is_serde_json_only = true);
         self
     }
 
@@ -173,12 +166,6 @@ impl Decoder {
             outer_time: None,
             out,
         };
-        // Try plain JSON before checking UTF-8: the plain reader checks it, too.
-        if matches!(format, Format::Milepost)
-            && let Some(read) = points.plain_documents(payload)
-        {
-            return read;
-        }
         let read = formats::read(format, &mut points, payload);
         // An invalid message has added nothing to `out`, so it can be read again.
         if let Err(Refusal { reason: Reason::InvalidJson, .. }) = &read

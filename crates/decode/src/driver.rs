@@ -39,8 +39,8 @@ impl Named<'_> {
             if let Scalar::Number(_) = value
                 && let Some(raw) = pointer.raw(text)?
             {
-                let id = whole_number(raw.get()).ok_or(OutOfRange).and_then(DriverId::new);
-                return id.map_err(|OutOfRange| refusal(pointer, raw.get()));
+                let id = whole_number(raw).ok_or(OutOfRange).and_then(DriverId::new);
+                return id.map_err(|OutOfRange| refusal(pointer, raw));
             }
             if !value.is_missing() {
                 return parse_id(pointer, other_bytes, &value);

@@ -13,7 +13,7 @@ const DEGREES_LOST_MAX: f64 = 1e-4;
 const DIGITS_WRITTEN: usize = 6;
 
 /// Returns whether a number may have been sent with an exponent. A number without one is kept as a
-/// decimal, unless it has very many digits or serde_json parsed it.
+/// decimal, unless it has very many digits or a unit was applied.
 #[inline]
 pub(super) const fn may_have_exponent(value: &Scalar<'_>) -> bool {
     matches!(value, Scalar::Number(Number::Float(_)))

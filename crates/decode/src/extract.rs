@@ -1,15 +1,10 @@
 //! Extracts values from a JSON object by their paths, in one pass.
 
-use std::fmt;
-
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
-use serde_json::value::RawValue;
-
 use super::hemisphere::{self, Side};
-use super::json::{FALSE, Scalar, TRUE, Text};
-use super::plain::Plain;
+use super::json::Scalar;
+use super::reader::{KnownKey, Reader};
+use super::refusal::{Refusal, invalid, refuse};
+use crate::reject::Reason;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 18;
@@ -62,22 +57,28 @@ impl Pointer {
     }
 
     /// Returns the value at this path of a JSON object or array.
-    pub(super) fn value<'a>(&self, json: &'a str) -> serde_json::Result<Scalar<'a>> {
+    ///
+    /// # Errors
+    /// The JSON is invalid, or neither an object nor an array.
+    pub(super) fn value<'a>(&self, json: &'a str) -> Result<Scalar<'a>, Refusal> {
         let [value, ..] = self.paths.find(json)?;
         Ok(value)
     }
 
-    /// Returns the raw JSON at this path of an object or array.
-    pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
+    /// Returns the text of the value at this path of an object or array.
+    ///
+    /// # Errors
+    /// The JSON is invalid.
+    pub(super) fn raw<'a>(&self, json: &'a str) -> Result<Option<&'a str>, Refusal> {
         self.raw_in(json).map(|found| found.value)
     }
 
     /// Like [`raw`](Self::raw); also returns whether a unit may stand beside the path.
-    pub(super) fn raw_in<'a>(&self, json: &'a str) -> serde_json::Result<RawFound<'a>> {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
+    pub(super) fn raw_in<'a>(&self, json: &'a str) -> Result<RawFound<'a>, Refusal> {
+        let mut reader = Reader::new(json.as_bytes());
         let mut found = RawFound::default();
-        found.extract(&self.paths, &mut deserializer)?;
-        deserializer.end()?;
+        let read = self.paths.extract_raw(&mut reader, &mut found);
+        read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
         Ok(found)
     }
 }
@@ -89,7 +90,15 @@ pub(super) struct Paths {
     sharing: Sharing,
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
-    children: Vec<(Box<str>, Paths)>,
+    children: Vec<Child>,
+}
+
+/// A step below a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Child {
+    name: Box<str>,
+    key: KnownKey,
+    paths: Paths,
 }
 
 /// Relation of a path to the other paths of its slot.
@@ -122,13 +131,14 @@ impl Paths {
         assert!(slot < SLOTS_MAX, "a format must extract at most {SLOTS_MAX} values");
         let mut at = self;
         for step in path {
-            let known = at.children.iter().position(|(name, _)| **name == *step);
+            let known = at.children.iter().position(|child| *child.name == *step);
             let index = known.unwrap_or_else(|| {
                 let coordinate = hemisphere::coordinate(step);
-                at.children.push((step.into(), Self { coordinate, ..Self::default() }));
+                let paths = Self { coordinate, ..Self::default() };
+                at.children.push(Child { name: step.into(), key: KnownKey::new(step), paths });
                 at.children.len() - 1
             });
-            at = &mut at.children[index].1;
+            at = &mut at.children[index].paths;
         }
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
@@ -140,8 +150,8 @@ impl Paths {
         self.add(path.split('/'), slot);
         let mut at = self;
         for step in path.split('/') {
-            let index = at.children.iter().position(|(name, _)| **name == *step);
-            at = &mut at.children[index.expect("just added")].1;
+            let index = at.children.iter().position(|child| *child.name == *step);
+            at = &mut at.children[index.expect("just added")].paths;
         }
         at.sharing = Sharing::IsAlias;
     }
@@ -151,8 +161,8 @@ impl Paths {
         if self.slot == Some(slot) && self.sharing != Sharing::IsAlias {
             change(self);
         }
-        for (_, child) in &mut self.children {
-            child.for_each_own_path(slot, change);
+        for child in &mut self.children {
+            child.paths.for_each_own_path(slot, change);
         }
     }
 
@@ -173,18 +183,23 @@ impl Paths {
         self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
     }
 
-    /// Stores the name of an unread member if its value may say south or west.
+    /// Stores the name of an unread member if its value may say south or west, or that it may be a
+    /// unit. `json`: the value's JSON.
     #[cold]
-    fn put_hemisphere(&self, key: &str, value: &Scalar<'_>, found: &mut Found<'_>) {
-        if hemisphere::is_unit(key.as_bytes()) {
+    fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
+        let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
+        if hemisphere::is_unit(key) {
             return put_unit(found);
         }
-        let value = value.to_word();
-        let mut sides = hemisphere::sides(key, &value);
-        if let Some(n) = self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(key)) {
-            sides[n] = hemisphere::side(key, &value, n);
+        if value.is_list() {
+            return Self::put_sides(name, hemisphere::sides_in_list(name, json), found);
         }
-        Self::put_sides(key, sides, found);
+        let value = value.to_word();
+        let mut sides = hemisphere::sides(name, &value);
+        if let Some(n) = self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(name)) {
+            sides[n] = hemisphere::side(name, &value, n);
+        }
+        Self::put_sides(name, sides, found);
     }
 
     /// Stores the name of an unread member for each side that is not north or east.
@@ -211,45 +226,34 @@ impl Paths {
     }
 
     /// Extracts the values from a JSON object or array.
-    pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
-        self.find_in_plain(json).map_or_else(|| self.find_by_serde_json(json), Ok)
-    }
-
-    /// Like [`find`](Self::find), for plain JSON. Returns `None` if the text is not plain, or
-    /// neither an object nor an array.
-    fn find_in_plain<'a>(&self, json: &'a str) -> Option<Found<'a>> {
+    ///
+    /// # Errors
+    /// The JSON is invalid, or neither an object nor an array.
+    pub(super) fn find<'a>(&self, json: &'a str) -> Result<Found<'a>, Refusal> {
         let mut found = Found::default();
-        let mut plain = Plain::new(json.as_bytes());
-        if !matches!(plain.peek(), b'{' | b'[') {
-            return None;
+        let mut reader = Reader::new(json.as_bytes());
+        let is_list = matches!(reader.peek(), b'{' | b'[');
+        let read = self.extract(&mut reader, &mut found);
+        read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
+        if is_list {
+            Ok(found)
+        } else {
+            refuse(Reason::WrongShape, "neither an object nor an array")
         }
-        self.extract_plain(&mut plain, &mut found)?;
-        plain.end()?;
-        Some(found)
     }
 
     /// Reads the next value, and stores what the paths below this one find in it.
-    fn extract_plain<'a>(&self, json: &mut Plain<'a>, found: &mut Found<'a>) -> Option<()> {
+    fn extract<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
-                json.object(|json, key| match self.child(key) {
-                    Some(paths) => paths.extract_plain(json, found),
-                    None => {
-                        let value = json.value()?;
-                        // The other parser reads the sides in a list.
-                        if value.is_list() && hemisphere::may_list_sides(key) {
-                            return None;
-                        }
-                        if value.is_list() && hemisphere::is_unit(key) {
-                            put_unit(found);
-                        }
-                        if value.may_be_hemisphere()
-                            && self.may_be_hemisphere(key)
-                            && let Ok(key) = str::from_utf8(key)
-                        {
-                            self.put_hemisphere(key, &value, found);
-                        }
-                        Some(())
+                json.members(|json| {
+                    if let Some(paths) = json.known_key(|word, after| self.known(word, after)) {
+                        return paths.extract_member(json, found);
+                    }
+                    let key = json.key()?;
+                    match self.child(&key) {
+                        Some(paths) => paths.extract_member(json, found),
+                        None => self.skip_member(&key, json, found),
                     }
                 })?;
                 Scalar::Other("an object")
@@ -260,7 +264,7 @@ impl Paths {
                     let paths = self.at_index(index);
                     index += 1;
                     match paths {
-                        Some(paths) => paths.extract_plain(json, found),
+                        Some(paths) => paths.extract(json, found),
                         None => json.value().map(drop),
                     }
                 })?;
@@ -272,31 +276,83 @@ impl Paths {
         Some(())
     }
 
-    /// Like [`find`](Self::find), for any JSON.
-    pub(super) fn find_by_serde_json<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
-        if !json.trim_ascii_start().starts_with(['{', '[']) {
-            serde_json::from_str::<IgnoredAny>(json)?;
-            return Err(serde::de::Error::custom("neither an object nor an array"));
+    /// Reads the value of a member that this path names. Most values are scalars.
+    #[inline(always)]
+    fn extract_member<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
+        if matches!(json.peek(), b'{' | b'[') {
+            return self.extract(json, found);
         }
-        let mut found = Found::default();
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        found.extract(self, &mut deserializer)?;
-        deserializer.end()?;
-        Ok(found)
+        self.put(json.value()?, found);
+        Some(())
     }
 
-    /// Returns the child of this name. Most names of equal length differ in their first byte, so
-    /// that is compared before the whole name.
-    #[inline(always)]
-    fn child(&self, name: &[u8]) -> Option<&Self> {
-        let is_match = |known: &[u8]| {
-            known.len() == name.len() && known.first() == name.first() && known == name
+    /// Reads the value of a member that no path names.
+    #[inline]
+    fn skip_member<'a>(
+        &self,
+        key: &[u8],
+        json: &mut Reader<'a>,
+        found: &mut Found<'a>,
+    ) -> Option<()> {
+        let rest = json.rest();
+        let value = json.value()?;
+        let may_matter = if value.is_list() {
+            hemisphere::may_list_sides(key) || hemisphere::is_unit(key)
+        } else {
+            value.may_be_hemisphere() && self.may_be_hemisphere(key)
         };
-        self.children.iter().find(|(known, _)| is_match(known.as_bytes())).map(|(_, child)| child)
+        if may_matter {
+            self.put_unread(key, &value, json.read_since(rest), found);
+        }
+        Some(())
+    }
+
+    /// Reads the next value, and stores the text at the only path below this one. The last value of
+    /// a repeated key wins.
+    fn extract_raw<'a>(&self, json: &mut Reader<'a>, found: &mut RawFound<'a>) -> Option<()> {
+        found.value = None;
+        if self.slot.is_some() {
+            found.value = Some(json.raw()?);
+            return Some(());
+        }
+        match json.peek() {
+            b'{' => json.object(|json, key| match self.child(key) {
+                Some(paths) => paths.extract_raw(json, found),
+                None => {
+                    found.has_unit |= hemisphere::is_unit(key);
+                    json.value().map(drop)
+                }
+            }),
+            b'[' => {
+                let mut index = 0;
+                json.array(|json| {
+                    let paths = self.at_index(index);
+                    index += 1;
+                    match paths {
+                        Some(paths) => paths.extract_raw(json, found),
+                        None => json.value().map(drop),
+                    }
+                })
+            }
+            _ => json.value().map(drop),
+        }
+    }
+
+    fn child(&self, name: &[u8]) -> Option<&Self> {
+        let mut children = self.children.iter();
+        children.find(|child| child.name.as_bytes() == name).map(|child| &child.paths)
+    }
+
+    /// Returns the child whose key a text begins with, and the key's length with quotes and colon.
+    #[inline(always)]
+    fn known(&self, word: u64, after: &[u8]) -> Option<(&Self, usize)> {
+        let child = self.children.iter().find(|child| child.key.begins(word, after))?;
+        Some((&child.paths, child.key.bytes))
     }
 
     fn at_index(&self, index: usize) -> Option<&Self> {
-        self.children.iter().find(|(name, _)| name.parse() == Ok(index)).map(|(_, child)| child)
+        let mut children = self.children.iter();
+        children.find(|child| child.name.parse() == Ok(index)).map(|child| &child.paths)
     }
 }
 
@@ -322,169 +378,10 @@ fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
     }
 }
 
-/// A destination for the values that a [`PathVisitor`] finds. The last value of a repeated key
-/// wins.
-trait Extract<'de>: Sized {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        paths: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error>;
-
-    /// Handles a member that `paths` does not name, but that may be a hemisphere or a unit. `json`:
-    /// its value.
-    fn extract_hemisphere(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
-}
-
-impl<'de> Extract<'de> for Found<'de> {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        paths: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error> {
-        let value = deserializer.deserialize_any(PathVisitor { paths, target: self })?;
-        paths.put(value, self);
-        Ok(())
-    }
-
-    fn extract_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
-        if json.starts_with('{') && hemisphere::is_unit(key.as_bytes()) {
-            return put_unit(self);
-        }
-        if json.starts_with(['[', '{']) {
-            return Paths::put_sides(key, hemisphere::sides_in_list(key, json), self);
-        }
-        if let Ok(value) = serde_json::from_str::<Scalar<'_>>(json)
-            && value.may_be_hemisphere()
-        {
-            paths.put_hemisphere(key, &value, self);
-        }
-    }
-}
-
-/// The raw JSON at the only path.
+/// The text of the value at the only path.
 #[derive(Default)]
-pub(super) struct RawFound<'de> {
-    pub(super) value: Option<&'de RawValue>,
+pub(super) struct RawFound<'a> {
+    pub(super) value: Option<&'a str>,
+    /// A member beside the path may be a unit.
     pub(super) has_unit: bool,
-}
-
-impl<'de> Extract<'de> for RawFound<'de> {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        paths: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error> {
-        self.value = None;
-        if paths.slot.is_some() {
-            self.value = Some(<&RawValue>::deserialize(deserializer)?);
-        } else {
-            deserializer.deserialize_any(PathVisitor { paths, target: self })?;
-        }
-        Ok(())
-    }
-
-    fn extract_hemisphere(&mut self, _: &Paths, key: &str, _: &str) {
-        self.has_unit |= hemisphere::is_unit(key.as_bytes());
-    }
-}
-
-/// Extracts nothing from inside a value: the visitor returns the value itself.
-impl<'de> Extract<'de> for () {
-    fn extract<D: Deserializer<'de>>(
-        &mut self,
-        _: &Paths,
-        deserializer: D,
-    ) -> Result<(), D::Error> {
-        IgnoredAny::deserialize(deserializer).map(drop)
-    }
-}
-
-impl<'de> Deserialize<'de> for Scalar<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(PathVisitor { paths: &Paths::default(), target: &mut () })
-    }
-}
-
-/// Follows the paths into a value, and returns the value as a [`Scalar`].
-struct PathVisitor<'p, 'w, W> {
-    paths: &'p Paths,
-    target: &'w mut W,
-}
-
-impl<'de, W: Extract<'de>> DeserializeSeed<'de> for PathVisitor<'_, '_, W> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        self.target.extract(self.paths, deserializer)
-    }
-}
-
-impl<'de, W: Extract<'de>> Visitor<'de> for PathVisitor<'_, '_, W> {
-    type Value = Scalar<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            match self.paths.child(key.0.as_bytes()) {
-                Some(paths) => map.next_value_seed(PathVisitor { paths, target: self.target })?,
-                None if self.paths.may_be_hemisphere(key.0.as_bytes())
-                    || hemisphere::may_list_sides(key.0.as_bytes()) =>
-                {
-                    let json = map.next_value::<&RawValue>()?.get();
-                    self.target.extract_hemisphere(self.paths, &key.0, json);
-                }
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(Scalar::Other("an object"))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut index = 0_usize;
-        loop {
-            let more = match self.paths.at_index(index) {
-                Some(paths) => {
-                    seq.next_element_seed(PathVisitor { paths, target: self.target })?.is_some()
-                }
-                None => seq.next_element::<IgnoredAny>()?.is_some(),
-            };
-            if !more {
-                return Ok(Scalar::Other("an array"));
-            }
-            index += 1;
-        }
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Scalar::Missing)
-    }
-
-    fn visit_bool<E>(self, is_true: bool) -> Result<Self::Value, E> {
-        Ok(if is_true { TRUE } else { FALSE })
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Scalar::Integer(number))
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "no field accepts a number beyond i64")]
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Scalar::Number(number.into()))
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(text.into()))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(text.to_owned().into()))
-    }
 }

@@ -1,6 +1,6 @@
 //! Recognises the names and values of hemispheres next to coordinates, such as `lat_dir` and `S`.
 
-use super::json::members;
+use super::reader::{Reader, elements, members};
 
 /// Normalises a name: lower case, without spaces, `_`, `-` and `.`.
 pub(super) fn normalised(name: &str) -> String {
@@ -217,7 +217,10 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
         for (member, value) in members(json.as_bytes()) {
             add(sides(&format!("{name}/{member}"), &value.to_word()));
         }
-    } else if let Ok(words) = serde_json::from_str::<Vec<String>>(json) {
+    } else if let Some((words, ..=2)) = elements(json, 2) {
+        let values = words.into_iter().map(|json| Reader::new(json.as_bytes()).value());
+        let texts = values.map(|value| Some(value?.as_text()?.to_owned()));
+        let words: Vec<String> = texts.collect::<Option<_>>().unwrap_or_default();
         match &words[..] {
             [word] => add(sides(name, word)),
             [one, other] => {

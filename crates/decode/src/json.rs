@@ -3,10 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-
 use super::unit::TimeUnit;
 use crate::number::Number;
 
@@ -18,11 +14,6 @@ pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// A string, borrowed from the payload unless it holds escapes.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
-
 /// A JSON value in the forms that a field can use. `null` counts as missing.
 #[derive(Debug, Default)]
 pub(super) enum Scalar<'a> {
@@ -32,7 +23,8 @@ pub(super) enum Scalar<'a> {
     /// A number that is not an integer, is -0, or is beyond `i64`.
     Number(Number),
     Text(Cow<'a, str>),
-    /// An object or an array: the name of its kind, for errors. A boolean: [`TRUE`] or [`FALSE`].
+    /// A value that no field can use, such as an object: the name of its kind, for errors. A
+    /// boolean: [`TRUE`] or [`FALSE`].
     Other(&'static str),
 }
 
@@ -174,73 +166,5 @@ impl fmt::Display for Scalar<'_> {
             Self::Other("true" | "false") => f.write_str("a boolean"),
             Self::Other(kind) => f.write_str(kind),
         }
-    }
-}
-
-/// Returns the first 256 members of an object with their names; repeated names are not merged.
-pub(super) fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
-    struct Members<'m, 'a>(&'m mut Vec<(String, Scalar<'a>)>);
-    impl<'de> Visitor<'de> for Members<'_, 'de> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-            while let Some(key) = map.next_key::<Text<'de>>()? {
-                if self.0.len() < 256 {
-                    self.0.push((key.0.into_owned(), map.next_value()?));
-                } else {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-            Ok(())
-        }
-    }
-    let mut found = Vec::new();
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    // Keep the members that were found before an error.
-    let _ = deserializer.deserialize_map(Members(&mut found));
-    found
-}
-
-/// Returns the elements of an array, and their number. They are raw JSON, so an invalid element
-/// does not reject its neighbours. Elements beyond `points_max` are only counted.
-pub(super) fn raw_points(
-    json: &str,
-    points_max: usize,
-) -> serde_json::Result<(Vec<&RawValue>, usize)> {
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    let points = deserializer.deserialize_seq(RawPoints { points_max })?;
-    deserializer.end()?;
-    Ok(points)
-}
-
-struct RawPoints {
-    points_max: usize,
-}
-
-impl<'de> Visitor<'de> for RawPoints {
-    type Value = (Vec<&'de RawValue>, usize);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of points")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut kept = Vec::new();
-        while kept.len() < self.points_max {
-            let Some(raw) = seq.next_element()? else {
-                let count = kept.len();
-                return Ok((kept, count));
-            };
-            kept.push(raw);
-        }
-        let mut count = kept.len();
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            count += 1;
-        }
-        Ok((kept, count))
     }
 }

@@ -2,16 +2,14 @@
 //! `/` between names.
 
 use std::cmp::Reverse;
-use std::fmt;
 use std::ops::Deref;
 
 use arrayvec::ArrayVec;
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
-use serde::de::{Deserializer as _, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
-use super::json::{Scalar, Text};
+use super::json::Scalar;
+use super::reader::Reader;
 use crate::attributes::{ATTRIBUTES_MAX, Attributes};
 
 /// Maximum length of a path in bytes. Longer paths are dropped.
@@ -315,30 +313,31 @@ struct Walk<V> {
 }
 
 impl<V: Visit> Walk<V> {
-    /// Visits the members of an object, or of the object at `root` in it. Skips invalid members:
-    /// serde_json accepts unpaired surrogates and 1e999 in members that a format ignores, so these
-    /// errors appear only here.
+    /// Visits the members of an object, or of the object at `root` in it.
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;
         }
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let read = deserializer.deserialize_map(Members(|key: &str, value: &str| match root {
-            [first, rest @ ..] if *first == key => self.members(value, rest, depth),
-            [_, ..] => {}
-            [] => {
-                let length = self.path.len();
-                if length > 0 {
-                    self.path.push('/');
+        let read = Reader::new(json.as_bytes()).object(|reader, key| {
+            let (key, value) = (std::str::from_utf8(key).ok()?, reader.raw()?);
+            match root {
+                [first, rest @ ..] if *first == key => self.members(value, rest, depth),
+                [_, ..] => {}
+                [] => {
+                    let length = self.path.len();
+                    if length > 0 {
+                        self.path.push('/');
+                    }
+                    self.path.push_str(key);
+                    if self.visit.should_visit(&self.path) {
+                        self.value(value, depth);
+                    }
+                    self.path.truncate(length);
                 }
-                self.path.push_str(key);
-                if self.visit.should_visit(&self.path) {
-                    self.value(value, depth);
-                }
-                self.path.truncate(length);
             }
-        }));
-        if read.is_err() {
+            Some(())
+        });
+        if read.is_none() {
             self.visit.skipped();
         }
     }
@@ -349,31 +348,13 @@ impl<V: Visit> Walk<V> {
             [b'{', ..] => self.members(json, &[], depth + 1),
             [b'n', ..] => {}
             [b'[', ..] => self.visit.value(&self.path, Value::Array(json)),
-            [b'"', ..] => match serde_json::from_str::<Text<'_>>(json) {
-                Ok(text) => self.visit.value(&self.path, Value::Scalar(&text.0)),
-                Err(_) => self.visit.skipped(),
+            [b'"', ..] => match Reader::new(json.as_bytes()).value() {
+                Some(Scalar::Text(text)) => self.visit.value(&self.path, Value::Scalar(&text)),
+                _ => self.visit.skipped(),
             },
             // A number or a boolean, as it was sent.
             _ => self.visit.value(&self.path, Value::Scalar(json)),
         }
-    }
-}
-
-/// Calls a function with each key and its raw value.
-struct Members<F>(F);
-
-impl<'de, F: FnMut(&str, &'de str)> Visitor<'de> for Members<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            (self.0)(&key.0, map.next_value::<&RawValue>()?.get());
-        }
-        Ok(())
     }
 }
 

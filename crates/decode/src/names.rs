@@ -10,8 +10,9 @@ use memchr::memmem;
 
 use super::driver::Driver;
 use super::hemisphere::{Side, coordinate, is_coordinate_with, normalised, sides, sides_in_list};
-use super::json::{Scalar, members, number};
+use super::json::{Scalar, number};
 use super::keep::{Keep, Origin, Value, visit_values};
+use super::reader::members;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use crate::reject::Reason;
@@ -93,7 +94,8 @@ pub(super) fn refuse_unread_position(json: &str, remedy: &str) -> Result<(), Ref
         "coords",
     ];
     let has = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
-    if !["lat", "Lat", "LAT"].into_iter().any(has) {
+    // A backslash: an escape may hide the word.
+    if !["lat", "Lat", "LAT", "\\"].into_iter().any(has) {
         return Ok(());
     }
     let mut found = [None, None];

@@ -4,14 +4,10 @@
 //! Every format fills a [`Point`]; the rules for points are only here. An invalid optional field
 //! becomes unknown; an invalid required field rejects the point.
 
-use std::fmt;
-
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
-
 use super::age::AgeLimits;
 use super::hemisphere;
-use super::json::{Scalar, Text};
-use super::plain::Plain;
+use super::json::Scalar;
+use super::reader::Reader;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::unit::Quantity;
@@ -103,27 +99,20 @@ pub(super) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
-    /// Fills an empty point from milepost's own JSON. Works in place, because a point is large and
-    /// this runs for every message.
-    pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        deserializer.deserialize_map(PointVisitor(self))?;
-        deserializer.end()
-    }
-
-    /// Like [`fill`](Self::fill), for plain JSON. `None`: the object is not plain.
-    pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
+    /// Fills an empty point from an object of milepost's own format. Works in place, because a
+    /// point is large and this runs for every message. `None`: the JSON is invalid, or no object.
+    pub(super) fn fill(&mut self, json: &mut Reader<'a>) -> Option<()> {
         json.members(|json| {
             if let Some(field) = json.known_key(|word, after| self.field_of_word(word, after)) {
                 *field = json.value()?;
                 return Some(());
             }
             let key = json.key()?;
-            match self.field(key) {
+            match self.field(&key) {
                 Some(field) => *field = json.value()?,
                 None => {
                     let value = json.value()?;
-                    self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(key);
+                    self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(&key);
                 }
             }
             Some(())
@@ -186,30 +175,6 @@ const fn word_of(bytes: &[u8]) -> u64 {
         index += 1;
     }
     word
-}
-
-struct PointVisitor<'p, 'a>(&'p mut Point<'a>);
-
-impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with lat and lng")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Self(point) = self;
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            match point.field(key.0.as_bytes()) {
-                Some(field) => *field = map.next_value()?,
-                None => {
-                    point.has_hemisphere |= hemisphere::may_list_sides(key.0.as_bytes());
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Point<'_> {

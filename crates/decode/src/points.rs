@@ -4,12 +4,12 @@ use super::age::AgeLimits;
 use super::decoded::Decoded;
 use super::driver::{Named, parse_id};
 use super::ignored::Ignored;
-use super::json::{Scalar, excerpt, raw_points};
+use super::json::{Scalar, excerpt};
 use super::keep::{Keep, Origin};
 use super::names;
-use super::plain::Plain;
 use super::point::{Context, Point};
-use super::refusal::{Refusal, refuse};
+use super::reader::{Reader, elements};
+use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
 use super::unread_time::{self, UnreadTime};
 use super::unread_unit;
@@ -129,45 +129,6 @@ impl Points<'_> {
         self.out.rejects.push(reject);
     }
 
-    /// Reads a payload in milepost's own format in one pass. Returns `None` if the payload is not
-    /// plain or has too many points; it then adds no position and no reject.
-    pub(super) fn plain_documents(&mut self, json: &[u8]) -> Option<Result<(), Refusal>> {
-        if self.schema.is_serde_json_only {
-            return None;
-        }
-        let mut plain = Plain::new(json);
-        if plain.peek() != b'[' {
-            let mut point = Point::default();
-            point.fill_plain(&mut plain)?;
-            plain.end()?;
-            return Some(self.add(&point, &Origin::whole(json)));
-        }
-        let (positions, rejects, omissions) =
-            (self.out.positions.len(), self.out.rejects.len(), self.out.omissions);
-        let mut count = 0;
-        let read = plain.array(|plain| {
-            let rest = plain.rest();
-            let mut point = Point::default();
-            point.fill_plain(plain)?;
-            count += 1;
-            let raw = plain.read_since(rest);
-            if count > self.points_max {
-                return None;
-            }
-            if let Err(refusal) = self.add(&point, &Origin::whole(raw)) {
-                self.refuse(raw, raw, refusal);
-            }
-            Some(())
-        });
-        if read.is_none() || count == 0 || plain.end().is_none() {
-            self.out.positions.truncate(positions);
-            self.out.rejects.truncate(rejects);
-            self.out.omissions = omissions;
-            return None;
-        }
-        Some(Ok(()))
-    }
-
     /// Calls `read` with a payload that is an object, or with each element of an array.
     pub(super) fn documents(
         &mut self,
@@ -178,7 +139,8 @@ impl Points<'_> {
             Some(b'{') => read(self, json),
             Some(b'[') => self.elements(json, None, read),
             _ => {
-                serde_json::from_str::<serde::de::IgnoredAny>(json)?;
+                let mut reader = Reader::new(json.as_bytes());
+                reader.value().and_then(|_| reader.end()).ok_or_else(|| invalid(json))?;
                 refuse(
                     Reason::WrongShape,
                     "the payload is neither an object nor an array of objects",
@@ -196,7 +158,12 @@ impl Points<'_> {
     ) -> Result<(), Refusal> {
         // A nested array replaces one element, which was counted before.
         let remaining = self.points_max - self.elements_seen.saturating_sub(1);
-        let (kept, count) = raw_points(json, remaining)?;
+        let mut reader = Reader::new(json.as_bytes());
+        if reader.peek() != b'[' {
+            let value = reader.value().unwrap_or_default();
+            return refuse(Reason::WrongShape, format!("{value} is not an array of points"));
+        }
+        let (kept, count) = elements(json, remaining).ok_or_else(|| invalid(json))?;
         if count == 0 {
             return refuse(Reason::WrongShape, "the array has no points");
         }
@@ -209,9 +176,8 @@ impl Points<'_> {
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
         self.outer_time = None;
         for raw in kept {
-            if let Err(refusal) = read(self, raw.get()) {
-                let raw = raw.get().as_bytes();
-                self.refuse(raw, enclosing.map_or(raw, str::as_bytes), refusal);
+            if let Err(refusal) = read(self, raw) {
+                self.refuse(raw.as_bytes(), enclosing.unwrap_or(raw).as_bytes(), refusal);
             }
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Defines the error with which a point or a message is rejected.
 
+use serde::de::IgnoredAny;
+
 use crate::reject::Reason;
 
 /// The reason and the detail of a reject, before it becomes a row.
@@ -14,16 +16,17 @@ impl Refusal {
     }
 }
 
-impl From<serde_json::Error> for Refusal {
-    fn from(error: serde_json::Error) -> Self {
-        let reason = if error.is_data() { Reason::WrongShape } else { Reason::InvalidJson };
-        let detail = error.to_string();
-        // For example, two objects one after the other.
-        let has_trailing = detail.starts_with("trailing characters");
-        let hint =
-            if has_trailing { "; a message is one object, or one array of objects" } else { "" };
-        Self::new(reason, detail + hint)
-    }
+/// Returns the error for JSON that the reader cannot read: serde_json says what is wrong, and where.
+#[cold]
+pub(super) fn invalid(json: &str) -> Refusal {
+    let detail = match serde_json::from_str::<IgnoredAny>(json) {
+        Err(error) => error.to_string(),
+        Ok(IgnoredAny) => "values are nested deeper than 127 levels".to_owned(),
+    };
+    // For example, two objects one after the other.
+    let has_trailing = detail.starts_with("trailing characters");
+    let hint = if has_trailing { "; a message is one object, or one array of objects" } else { "" };
+    Refusal::new(Reason::InvalidJson, detail + hint)
 }
 
 /// Returns the error, for use as the result of a check.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::driver::Driver;
-use super::extract::{Found, Paths};
+use super::extract::Paths;
 use super::keep::Keep;
 use super::time::Local;
 use super::unit::TimeUnit;
@@ -31,17 +31,4 @@ pub(super) struct Schema {
     pub(super) lists_unread: bool,
     /// The decoder checks the unread fields for hemispheres.
     pub(super) checks_hemispheres: bool,
-    /// The decoder parses only with serde_json, for tests: both parsers return the same.
-    pub(super) is_serde_json_only: bool,
-}
-
-impl Schema {
-    /// Returns the values at [`paths`](Self::paths) of a JSON object or array.
-    pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
-        if self.is_serde_json_only {
-            self.paths.find_by_serde_json(json)
-        } else {
-            self.paths.find(json)
-        }
-    }
 }

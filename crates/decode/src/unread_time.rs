@@ -5,14 +5,13 @@
 //! times, such as `expires_at`. An older time, or a part of a time, counts only under a name of a
 //! time.
 
-use serde_json::value::RawValue;
-
 use super::age::EPOCHS;
 use super::exponent;
 use super::hemisphere::normalised;
-use super::json::{Scalar, members, number};
+use super::json::{Scalar, number};
 use super::keep::{Value, visit_values};
 use super::names::{TIME_NAMES, TIME_WORDS};
+use super::reader::{elements, members};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::time::{
@@ -328,12 +327,12 @@ impl Parts {
 /// time.
 fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     const ELEMENTS_MAX: usize = 8;
-    let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(json) else { return Vec::new() };
+    let Some((values, count)) = elements(json, ELEMENTS_MAX) else { return Vec::new() };
     let is_scalar = |value: &str| !value.starts_with(['[', '{', 'n']);
-    if values.len() > ELEMENTS_MAX || !values.iter().all(|value| is_scalar(value.get())) {
+    if count > ELEMENTS_MAX || !values.iter().all(|value| is_scalar(value)) {
         return Vec::new();
     }
-    let texts: Vec<&str> = values.iter().map(|value| value.get().trim_matches('"')).collect();
+    let texts: Vec<&str> = values.iter().map(|value| value.trim_matches('"')).collect();
     if is_place {
         return texts.get(3).map(|text| (*text).to_owned()).into_iter().collect();
     }

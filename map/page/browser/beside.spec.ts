@@ -1,5 +1,6 @@
 // Further maps of the same fleet, with other settings: streets from a file, and a link for a guest
 // without a login.
+import { createHmac } from 'node:crypto';
 import { BUBENEC, pmtiles } from '../test/pmtiles';
 import { publish } from './mqtt';
 import { expect, jumpTo, shown, test } from './world';
@@ -72,4 +73,17 @@ test('a guest link shows only its driver', async ({ page, stack, faults }) => {
   await page.keyboard.press('g');
   await expect(page.getByRole('button', { name: 'New' })).toBeHidden();
   expect(await page.evaluate(async () => (await fetch('api/drivers/guest-2')).status)).toBe(404);
+});
+
+test('an open page says that its link has expired', async ({ page, stack, faults }) => {
+  faults.mayFail = true;
+  const secret = 'a key of this test alone, 32 letters';
+  const url = await stack.startMap('expiring', { MILEPOST_MAP__ACCESS__LINKS_KEY: secret, MILEPOST_MAP__HTTP__USERNAME: 'ada', MILEPOST_MAP__HTTP__PASSWORD: 'secret' });
+  await publish(stack.mqttPort, 'drivers/expiring/gps', { lat: 1, lng: 1, speed: 8, heading: 45, ts: Date.now() });
+  const content = Buffer.from(JSON.stringify({ groups: [], drivers: ['expiring'], until: Date.now() + 12_000, by: 'ada' }));
+  const link = `${content.toString('hex')}.${createHmac('sha256', secret).update(content).digest('hex')}`;
+  await page.goto(`${url}/?link=${link}`);
+  await page.waitForFunction(() => window.milepost !== undefined);
+  await expect(page.locator('#drivers')).toHaveText(/of 1$/);
+  await expect(page.locator('#banner')).toContainText('this link has expired');
 });

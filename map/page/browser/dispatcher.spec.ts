@@ -158,6 +158,13 @@ test('a dispatcher does the seven tasks of a morning, two also on a phone', asyn
     await expect(fences).toContainText(/Depot: \d+ inside/);
     await expect(fences.getByRole('list', { name: 'Visits' })).toContainText(/Anna Müllerinside since .*\d\d:\d\d · 3 h/);
   }, 'depot');
+  // No corner is under the open panel.
+  const east = () => page.evaluate(() => {
+    const { map, fences: { all } } = window.milepost!;
+    const [outline] = all.find(({ properties }) => properties.name === 'Depot')!.geometry.coordinates[0];
+    return Math.max(...outline.map(([lng, lat]) => map.project([lng, lat]).x));
+  });
+  await expect.poll(east).toBeLessThan((await panel.boundingBox())!.x);
 
   await trial.task('see who left it today', async () => {
     const left = fences.getByRole('list', { name: 'Visits' }).getByRole('button', { name: /Ben Okafor/ });

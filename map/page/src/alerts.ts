@@ -4,12 +4,18 @@ import { Marker, type Map as MapLibre } from 'maplibre-gl';
 import { alerts as fetchAlerts, ApiError, acknowledgeAlert, type Alert } from './api';
 import { serverNow } from './clock';
 import { byId, make, setPressed, setText } from './dom';
+import type { Covered } from './labels';
+import { CLUSTER_ZOOM } from './scene';
+import { project } from './view';
 import { moment, formatSpeed } from './words';
 
 /** Interval of requests for alerts. */
 const REFRESH_MS = 5_000;
 /** Maximum number of marks on the map: those of the newest alerts. */
 const MARKS_MAX = 50;
+/** Pixels by which a mark is higher where drivers are discs: it does not hide a count. */
+const ABOVE_DISC_PX = 14;
+const MARK_SIZE_PX = 18;
 
 const DESCRIPTIONS: Record<Alert['kind'], (alert: Alert) => string> = {
   entered: ({ fence }) => `entered ${fence}`,
@@ -39,6 +45,8 @@ interface Options {
 export class Alerts {
   isOpen = false;
   all: Alert[] = [];
+  /** Why a part of the alerts is missing; empty: none is. */
+  private hint = '';
   private readonly box = byId('alerts-box', HTMLElement);
   private readonly button = byId('alerts', HTMLButtonElement);
   private readonly badge = byId('alerts-count', HTMLElement);
@@ -54,6 +62,10 @@ export class Alerts {
   ) {
     this.button.addEventListener('click', () => this.toggle());
     byId('alerts-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
+    map.on('zoom', () => {
+      const offset = this.offset();
+      for (const marker of this.marks.values()) if (marker.getOffset().y !== offset[1]) marker.setOffset(offset);
+    });
   }
 
   toggle(): void {
@@ -80,7 +92,9 @@ export class Alerts {
     this.isRequesting = true;
     this.requestedAt = performance.now();
     try {
-      this.all = await fetchAlerts();
+      const found = await fetchAlerts();
+      this.all = found.alerts;
+      this.hint = found.hint ?? '';
       this.draw();
     } catch (error) {
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -95,7 +109,8 @@ export class Alerts {
     this.button.setAttribute('aria-label', unseen.length === 0 ? 'Alerts' : `Alerts, ${unseen.length} not seen`);
     this.drawMarks(unseen.slice(0, MARKS_MAX));
     if (!this.isOpen) return;
-    setText(this.message, this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '');
+    const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
+    setText(this.message, this.hint || none);
     const focused = document.activeElement?.closest<HTMLElement>('#alerts-list [data-key]')?.dataset.key;
     this.rows.replaceChildren(...this.all.map((alert) => this.row(alert)));
     if (focused) this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
@@ -121,6 +136,19 @@ export class Alerts {
     return item;
   }
 
+  /** Returns the areas of the marks, in pixels of the page. */
+  areas(): Covered[] {
+    const up = this.offset()[1];
+    return Array.from(this.marks.values(), (marker) => {
+      const { x, y } = project(this.map, marker.getLngLat().toArray());
+      return { left: x - MARK_SIZE_PX / 2, top: y + up - MARK_SIZE_PX, right: x + MARK_SIZE_PX / 2, bottom: y + up };
+    });
+  }
+
+  private offset(): [x: number, y: number] {
+    return [0, this.map.getZoom() < CLUSTER_ZOOM ? -ABOVE_DISC_PX : 0];
+  }
+
   private async acknowledge(alert: Alert): Promise<void> {
     try {
       await acknowledgeAlert(alert);
@@ -144,7 +172,7 @@ export class Alerts {
       const element = make('div', '!', 'alert-mark');
       element.ariaHidden = 'true';
       element.title = alertText(alert, this.options.name(alert.driver_id));
-      this.marks.set(name, new Marker({ element, anchor: 'bottom' }).setLngLat([alert.lng, alert.lat]).addTo(this.map));
+      this.marks.set(name, new Marker({ element, anchor: 'bottom', offset: this.offset() }).setLngLat([alert.lng, alert.lat]).addTo(this.map));
     }
   }
 }

@@ -185,7 +185,8 @@ export interface Alert {
   seen_at: number;
 }
 
-export const alerts = async (): Promise<Alert[]> => (await json<{ alerts: Alert[] }>('alerts')).alerts;
+/** Returns the alerts of a day. `hint`: why a part of the answer is missing. */
+export const alerts = (): Promise<{ alerts: Alert[]; hint?: string }> => json('alerts');
 
 async function post(path: string, body: unknown): Promise<Response> {
   return request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
@@ -230,7 +231,7 @@ const box = ({ west, south, east, north }: Bounds): string => [west, south, wrap
 export const past = (bounds: Bounds, from: number, to: number, signal: AbortSignal): Promise<Past> =>
   json(`past?${new URLSearchParams({ bbox: box(bounds), from: String(from), to: String(to) })}`, signal);
 
-export const fences = (): Promise<{ features: Fence[] }> => json('fences');
+export const fences = (): Promise<{ features: Fence[]; hint?: string }> => json('fences');
 
 /**
  * Stores a fence. A change of more than its rules begins a new version. Without `geometry` the

@@ -13,6 +13,8 @@ export function banner() {
   let hideTimer = 0;
 
   let broken = false;
+  /** Why the server refused the last request; empty: it did not. */
+  let refusal = '';
 
   function show(text: string, kind: 'bad' | 'good' | 'hint' | ''): void {
     if (broken) return;
@@ -23,6 +25,7 @@ export function banner() {
 
   return {
     tick(tick: Tick): void {
+      refusal = '';
       const text = problem(tick);
       if (text) show(text, 'bad');
       else if (tick.drivers === 0) show(NO_DRIVER_HINT, 'hint');
@@ -38,7 +41,12 @@ export function banner() {
       broken = true;
     },
     lost(): void {
-      show('The map’s server does not answer. You see the last known positions; this page recovers by itself.', 'bad');
+      show(refusal || 'The map’s server does not answer. You see the last known positions; this page recovers by itself.', 'bad');
+    },
+    /** The server refuses this viewer, for example because a link has expired. */
+    refused(why: string): void {
+      refusal = `The map’s server refuses this page: ${why}.`;
+      show(refusal, 'bad');
     },
   };
 }

@@ -15,19 +15,19 @@ interface Stop {
 }
 
 const SPEED: Stop[] = [
-  { at: 0, label: '0', dark: [113, 128, 158], light: [134, 146, 168] },
-  { at: 20, label: '20', dark: [56, 152, 224], light: [38, 120, 200] },
-  { at: 50, label: '50', dark: [45, 212, 180], light: [6, 140, 118] },
-  { at: 90, label: '90', dark: [250, 204, 80], light: [206, 128, 0] },
-  { at: 130, label: '130+', dark: [255, 128, 82], light: [204, 52, 28] },
+  { at: 0, label: '0', dark: [126, 140, 170], light: [102, 112, 134] },
+  { at: 20, label: '20', dark: [56, 152, 224], light: [28, 104, 184] },
+  { at: 50, label: '50', dark: [45, 212, 180], light: [0, 110, 92] },
+  { at: 90, label: '90', dark: [250, 204, 80], light: [144, 84, 0] },
+  { at: 130, label: '130+', dark: [255, 128, 82], light: [178, 34, 16] },
 ];
 
 const AGE: Stop[] = [
-  { at: 0, label: 'now', dark: [94, 234, 196], light: [0, 138, 112] },
-  { at: 30, label: '30 s', dark: [72, 176, 232], light: [30, 116, 190] },
-  { at: 300, label: '5 min', dark: [138, 132, 226], light: [104, 88, 190] },
-  { at: 3600, label: '1 h', dark: [150, 106, 160], light: [150, 96, 150] },
-  { at: 86400, label: '1 day', dark: [92, 100, 120], light: [168, 174, 186] },
+  { at: 0, label: 'now', dark: [94, 234, 196], light: [0, 124, 100] },
+  { at: 30, label: '30 s', dark: [72, 176, 232], light: [24, 100, 172] },
+  { at: 300, label: '5 min', dark: [138, 132, 226], light: [88, 72, 172] },
+  { at: 3600, label: '1 h', dark: [172, 128, 182], light: [112, 60, 112] },
+  { at: 86400, label: '1 day', dark: [130, 138, 158], light: [66, 72, 84] },
 ];
 
 /** Returns the stops of a ramp; none for states, which have no order. */

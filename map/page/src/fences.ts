@@ -5,6 +5,7 @@ import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource,
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence, visits as fetchVisits, type Visit } from './api';
 import { serverNow } from './clock';
+import type { Theme } from './colours';
 import { byId, make, setPressed, setText } from './dom';
 import { middle } from './places';
 import { corners, hasOneRing, nearestCopy, type Fence, type Rules } from './rings';
@@ -13,21 +14,24 @@ import { daySpan, duration, isoDay, minuteOf } from './words';
 
 export type { Fence };
 
-const COLOUR = '#b06cf0';
+/** Colour of an outline, by theme. The corners of a draft have the same one (style.css). */
+export const FENCE_COLOURS: Record<Theme, string> = { dark: '#b06cf0', light: '#7d35c8' };
 const DAY_MS = 86_400_000;
 const DAYS_BEFORE = 6;
-/** A fence wider than this is drawn fainter. */
+/** The area of a fence wider than this is fainter, because it would colour the whole map. */
 const WIDE_PX = 1_000;
+/** The outline of a fence narrower than this is not drawn: it would be a speck. */
+const SPECK_PX = 8;
+const AREA_OPACITY = 0.12;
+/** Width in which an outline can be edited. */
+const ROOM_PX = 320;
 const ZOOM_MOST = 19;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
-/**
- * Returns the opacity of a fence's area. A fence wider than a screen is fainter, because it would
- * colour the whole map.
- */
-function opacity(): ExpressionSpecification {
-  const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['coalesce', ['get', 'width'], 0], (WIDE_PX * 360) / (512 * 2 ** zoom)], 0.03, 0.12];
+/** Returns an opacity that depends on the width of a fence in pixels, as of each whole zoom. */
+function byWidth(pixels: number, wider: number, narrower: number): ExpressionSpecification {
+  const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['get', 'width'], (pixels * 360) / (512 * 2 ** zoom)], wider, narrower];
   return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MOST }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
 }
 
@@ -69,6 +73,7 @@ export class Fences {
 
   constructor(
     private readonly map: MapLibre,
+    private theme: Theme,
     private readonly edits: boolean,
     private readonly options: { changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
   ) {
@@ -103,12 +108,15 @@ export class Fences {
   }
 
   async load(): Promise<void> {
+    let hint = '';
     try {
-      this.all = (await fetchFences()).features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
+      const found = await fetchFences();
+      hint = found.hint ?? '';
+      this.all = found.features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
       return setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
-    if (!this.isDrawing) setText(this.message, this.all.length > 0 ? '' : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
+    if (!this.isDrawing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
@@ -143,13 +151,17 @@ export class Fences {
   }
 
   /**
-   * Returns padding that keeps the outline beside the card, because a corner under the card cannot
-   * be dragged.
+   * Returns padding that keeps the outline beside the card and the driver's panel, because a corner
+   * under them cannot be dragged.
    */
   private paddingBesideCard(): { top: number; bottom: number; left: number; right: number } {
     const { right, top } = this.box.getBoundingClientRect();
     const edge = Math.min(80, innerWidth / 16);
-    return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge };
+    const panel = byId('panel', HTMLElement);
+    const covered = panel.hidden ? 0 : innerWidth - panel.getBoundingClientRect().left - edge / 2;
+    // On a narrow screen both cards leave too little room.
+    const hasRoom = innerWidth - right - covered > ROOM_PX;
+    return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge + (hasRoom ? covered : 0) };
   }
 
   /** Lists the drivers in a fence, and those that left it today. */
@@ -302,6 +314,16 @@ export class Fences {
     setText(this.message, `${why[0].toUpperCase()}${why.slice(1)}. ${advice}`);
   }
 
+  /** Draws fences in the colour of a theme. Called before a new style, which copies the layers. */
+  setTheme(theme: Theme): void {
+    this.theme = theme;
+    for (const id of ['fences', 'fence-draft']) {
+      if (!this.map.getSource(id)) continue;
+      this.map.setPaintProperty(`${id}-area`, 'fill-color', FENCE_COLOURS[theme]);
+      this.map.setPaintProperty(`${id}-line`, 'line-color', FENCE_COLOURS[theme]);
+    }
+  }
+
   /** Copies the page's own sources and layers from the previous style into a new one. */
   keepOwnLayers(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
     const own = (name: string) => /^(fence|heat)/.test(name);
@@ -314,7 +336,9 @@ export class Fences {
     const source: GeoJSONSource | undefined = this.map.getSource(id);
     if (source) return void source.setData(data);
     this.map.addSource(id, { type: 'geojson', data });
-    this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': COLOUR, 'fill-opacity': opacity() } });
-    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': COLOUR, 'line-width': 2, ...(id === 'fence-draft' ? { 'line-dasharray': [2, 1.5] } : {}) } });
+    const colour = FENCE_COLOURS[this.theme];
+    const isDraft = id === 'fence-draft';
+    this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': colour, 'fill-opacity': isDraft ? AREA_OPACITY : byWidth(WIDE_PX, 0.03, AREA_OPACITY) } });
+    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': colour, 'line-width': 2, ...(isDraft ? { 'line-dasharray': [2, 1.5] } : { 'line-opacity': byWidth(SPECK_PX, 1, 0) }) } });
   }
 }

@@ -34,7 +34,7 @@ const COLOURS = {
   light: { driver: '#1a2434', chosen: '#000000', fence: '#6a2db4', rim: 'rgba(255,255,255,0.95)' },
 } as const;
 
-/** An area that a card covers, where names cannot be read. Pixels. */
+/** An area of a card, a disc or a mark, where no name is. Pixels. */
 export type Covered = Pick<DOMRect, 'left' | 'top' | 'right' | 'bottom'>;
 
 /**
@@ -75,6 +75,8 @@ export class Labels {
     private readonly map: MapLibre,
     theme: Theme,
     private readonly wanted: () => Label[],
+    /** Returns the areas of discs and of alerts' marks. */
+    private readonly symbols: () => Covered[],
   ) {
     this.theme = theme;
     this.canvas.className = 'labels';
@@ -102,7 +104,7 @@ export class Labels {
     context.textBaseline = 'middle';
     context.lineJoin = 'round';
     context.lineWidth = 3.5;
-    this.placed = place(labels, (text) => this.measure(text), width, height, this.cards());
+    this.placed = place(labels, (text) => this.measure(text), width, height, [...this.cards(), ...this.symbols()]);
     const colours = COLOURS[this.theme];
     context.strokeStyle = colours.rim;
     for (const { text, left, middle, kind } of this.placed) {

@@ -1,5 +1,5 @@
 // Entry point of the page: creates its parts and connects them.
-import { config } from './api';
+import { ApiError, config } from './api';
 import { banner } from './banner';
 import { syncClock } from './clock';
 import { byId, setText } from './dom';
@@ -85,6 +85,10 @@ listen({
   lost() {
     numbers.lost();
     warning.lost();
+    // An expired link or login is no outage.
+    void config().catch((error: unknown) => {
+      if (error instanceof ApiError && [401, 403].includes(error.status)) warning.refused(error.message);
+    });
   },
 });
 

@@ -6,6 +6,7 @@ import { serverNow } from './clock';
 import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
 import { shownProperties, type Property } from './properties';
+import { silentAfter } from './states';
 import { episodeAt, summary } from './track';
 import { ago, daySpan, distance, duration, isoDay, minuteOf, formatSpeed, moment, motion, compassPoint } from './words';
 import { zoneShort } from './zone';
@@ -308,8 +309,8 @@ export class Panel {
       return;
     }
     const age = (now - fix.ts) / 1000;
-    // After five minutes "moving" would be a guess.
-    setText(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}.`);
+    // Of a silent driver "moving" would be a guess.
+    setText(byId('driver-moves', HTMLElement), age < silentAfter() ? `${motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);

@@ -26,10 +26,15 @@ export interface Chosen {
   lat: number;
 }
 
+/** Pixels between a dot and the ring of a list around it. */
+export const MARK_PX = 5;
+
 const PAUSE_MS_MAX = 250;
 /** Below this zoom drivers near each other are one disc. */
-const CLUSTER_ZOOM = 8.5;
+export const CLUSTER_ZOOM = 8.5;
 const CLUSTER_PX = 36;
+/** Colour of a disc before its tint: that of the land. */
+const DISC = { dark: [23, 33, 49, 0], light: [248, 248, 245, 0] } as const;
 const TEXT = { dark: [235, 241, 250], light: [24, 34, 48] } as const;
 
 /**
@@ -60,6 +65,8 @@ export class Scene {
   isFleetHidden = false;
   private chosen: Chosen | null = null;
   private marked: Found[] = [];
+  /** Drivers of a list, with rings around them. */
+  markedIds: ReadonlySet<string> = new Set();
   private track: TrackView | null = null;
   private readonly ring = new Marker({ element: ringElement(), subpixelPositioning: true });
   /** The layers on the GPU are out of date. */
@@ -127,6 +134,7 @@ export class Scene {
   /** Draws rings around the drivers of a list. */
   mark(found: Found[]): void {
     this.marked = found;
+    this.markedIds = new Set(found.map(({ driver_id }) => driver_id));
     this.change();
   }
 
@@ -158,6 +166,25 @@ export class Scene {
   /** Radius of a dot, in pixels. */
   dotSize(): number {
     return dotRadius(this.fleet.n, this.zoom) * this.scale();
+  }
+
+  /** Radius of the ring around the chosen driver, in pixels. */
+  ringSize(): number {
+    return this.dotSize() * 1.9 + 6;
+  }
+
+  get isReplay(): boolean {
+    return this.past !== null;
+  }
+
+  /** Returns the areas of the drawn discs, in pixels of the page. */
+  discAreas(): { left: number; top: number; right: number; bottom: number }[] {
+    if (this.track || this.isFleetHidden) return [];
+    return this.discs.map(({ lng, lat, count }) => {
+      const { x, y } = project(this.map, [lng, lat]);
+      const reach = radius(count) * this.scale();
+      return { left: x - reach, top: y - reach, right: x + reach, bottom: y + reach };
+    });
   }
 
   private draw(): void {
@@ -223,6 +250,11 @@ export class Scene {
       const [red, green, blue] = colourBy === 'state' && disc.count > 1 ? TEXT[theme] : colour(colourBy, theme, disc.speed, now - disc.ts);
       return [red, green, blue, alpha] as [number, number, number, number];
     };
+    // Nearly opaque, so that the outline of a small fence below it does not cross the count.
+    const fill = (disc: Disc) => {
+      const [red, green, blue] = tint(disc, 255).map((value, i) => DISC[theme][i] + (value - DISC[theme][i]) * 0.22);
+      return [red, green, blue, 240] as [number, number, number, number];
+    };
     const scale = this.scale();
     const [red, green, blue] = TEXT[theme];
     return [
@@ -233,7 +265,7 @@ export class Scene {
         radiusUnits: 'pixels',
         getRadius: ({ count }) => radius(count) * scale,
         // A disc of one driver looks like a dot.
-        getFillColor: (disc) => tint(disc, disc.count === 1 ? 255 : theme === 'dark' ? 64 : 52),
+        getFillColor: (disc) => (disc.count === 1 ? tint(disc, 255) : fill(disc)),
         stroked: true,
         lineWidthUnits: 'pixels',
         getLineWidth: 1.5,
@@ -265,7 +297,7 @@ export class Scene {
         return slot === undefined ? [lng, lat] : this.fleet.at(slot, now);
       },
       radiusUnits: 'pixels',
-      getRadius: this.dotSize() + 5,
+      getRadius: this.dotSize() + MARK_PX,
       filled: false,
       stroked: true,
       lineWidthUnits: 'pixels',
@@ -281,8 +313,9 @@ export class Scene {
   private ringChosen(now: number): void {
     if (!this.chosen || this.track) return void this.ring.remove();
     const slot = this.fleet.slot(this.chosen.id);
+    if (slot === undefined && this.past) return void this.ring.remove();
     const element = this.ring.getElement();
-    element.style.setProperty('--size', `${2 * (this.dotSize() * 1.9 + 6)}px`);
+    element.style.setProperty('--size', `${2 * this.ringSize()}px`);
     // If the driver is in a disc, nothing else marks its place.
     element.classList.toggle('alone', slot === undefined);
     this.ring.setLngLat(slot === undefined ? this.chosen : this.fleet.at(slot, now)).addTo(this.map);

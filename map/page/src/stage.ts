@@ -18,7 +18,7 @@ import { LiveTiles } from './live';
 import { Panel } from './panel';
 import { player, type Player } from './player';
 import { Replay } from './replay';
-import { Scene } from './scene';
+import { MARK_PX, Scene } from './scene';
 import type { ColourBy, Theme } from './colours';
 import { tip, pickAt } from './tip';
 import { area } from './track';
@@ -69,8 +69,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   const font = document.fonts.load('600 16px "Inter Variable"').catch(() => []);
   const slow = isSoftwareRendered();
   const streets = config.has_basemap && !styleUrl ? await import('./streets') : null;
-  const { map, overlay } = await createMap(byId('map', HTMLElement), styleUrl, streets?.streets(theme) ?? null, theme, shared.place, slow);
-  streets?.keepIcons(map);
+  const { map, overlay } = await createMap(byId('map', HTMLElement), styleUrl, streets?.streets(theme) ?? null, theme, shared.place, slow, (made) => streets?.keepIcons(made));
   await font;
 
   const scene = new Scene(map, overlay, slow ? new Dots(map) : null, theme, scale);
@@ -82,7 +81,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     alerts.redrawNames();
     scene.invalidate();
   });
-  const fences = new Fences(map, edits_fences, {
+  const fences = new Fences(map, theme, edits_fences, {
     seesAll: config.sees_all,
     name: (id) => names.getOrRequest(id),
     choose: (id) => void find(id),
@@ -91,7 +90,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
       scene.invalidate();
     },
   });
-  const labels = new Labels(map, theme, () => labelsNow());
+  const labels = new Labels(map, theme, labelsNow, () => [...scene.discAreas(), ...alerts.areas()]);
   scene.drawn = () => labels.draw();
   const alerts = new Alerts(map, {
     writes: config.writes,
@@ -155,6 +154,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     const { fleet } = scene;
     if (!scene.isFleetHidden) {
       const gap = scene.dotSize() + 5;
+      const chosenGap = scene.ringSize() + 3;
+      const marked = scene.markedIds;
       const ids: string[] = [];
       const { clientWidth: width, clientHeight: height } = map.getContainer();
       // While a track is shown, names of other drivers would hide it.
@@ -165,14 +166,17 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
           if (x < 0 || y < 0 || x > width || y > height) continue;
           const id = fleet.ids[slot];
           ids.push(id);
-          found.push({ text: names.get(id), x, y, gap, kind: id === panel.id ? 'chosen' : 'driver' });
+          const isChosen = id === panel.id;
+          const ringGap = isChosen ? chosenGap : marked.has(id) ? gap + MARK_PX : gap;
+          found.push({ text: names.get(id), x, y, gap: ringGap, kind: isChosen ? 'chosen' : 'driver' });
         }
       }
-      if (panel.id && !ids.includes(panel.id) && panel.fix) {
+      // A replay shows where drivers were, so the place of the last fix says nothing.
+      if (panel.id && !ids.includes(panel.id) && panel.fix && !scene.isReplay) {
         const slot = fleet.slot(panel.id);
         const { x, y } = project(map, slot === undefined ? [panel.fix.lng, panel.fix.lat] : fleet.at(slot, now));
         ids.push(panel.id);
-        found.push({ text: names.get(panel.id), x, y, gap: gap + 8, kind: 'chosen' });
+        found.push({ text: names.get(panel.id), x, y, gap: chosenGap, kind: 'chosen' });
       }
       void names.load(ids);
       found.sort((a, b) => Number(b.kind === 'chosen') - Number(a.kind === 'chosen'));
@@ -181,7 +185,9 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     const pixelsPerDegree = (512 * 2 ** map.getZoom()) / 360;
     for (const fence of fences.all) {
       const { lng, lat, width } = middle(fence);
-      if (width * pixelsPerDegree < FENCE_LABEL_PX) continue;
+      const pixels = width * pixelsPerDegree;
+      // The name of one whose outline is far outside the view would seem to be that of a smaller one.
+      if (pixels < FENCE_LABEL_PX || pixels > 2 * map.getContainer().clientWidth) continue;
       const { x, y } = project(map, [lng, lat]);
       named.push({ text: fence.properties.name, x, y, gap: 0, kind: 'fence' });
     }
@@ -302,6 +308,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     setTheme(next) {
       scene.theme = next;
       labels.theme = next;
+      fences.setTheme(next);
       if (streets) map.setStyle(streets.streets(next), { transformStyle: (before, after) => fences.keepOwnLayers(before, after) });
       else if (!styleUrl) repaint(map, next);
       scene.restyle();

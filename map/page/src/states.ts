@@ -17,11 +17,11 @@ export const SHAPES = { disc: -1, square: -2, ring: -3, diamond: -4 } as const;
 const SHAPE: Record<DriverState, number> = { moving: SHAPES.disc, standing: SHAPES.square, silent: SHAPES.ring, unknown: SHAPES.diamond, hidden: SHAPES.ring };
 
 export const STATE_COLOURS: Record<DriverState, Record<Theme, Rgb>> = {
-  moving: { dark: [45, 212, 180], light: [0, 132, 110] },
+  moving: { dark: [45, 212, 180], light: [0, 122, 100] },
   standing: { dark: [110, 168, 255], light: [38, 98, 204] },
-  silent: { dark: [168, 176, 196], light: [96, 106, 126] },
-  unknown: { dark: [250, 204, 80], light: [176, 108, 0] },
-  hidden: { dark: [124, 132, 152], light: [140, 148, 164] },
+  silent: { dark: [168, 176, 196], light: [76, 86, 106] },
+  unknown: { dark: [250, 204, 80], light: [154, 92, 0] },
+  hidden: { dark: [132, 140, 160], light: [106, 114, 132] },
 };
 
 /** `map.silent_after` and `map.hidden_after`, in seconds. */

@@ -1,12 +1,16 @@
 // The style of a basemap from one PMTiles file in Protomaps' schema, which milepost-map serves in
 // ranges. This module is loaded only if `map.basemap` is set.
-import { layers, namedFlavor, type Flavor } from '@protomaps/basemaps';
+import { layers, type Flavor } from '@protomaps/basemaps';
 import { addProtocol, type LayerSpecification, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
 import { Protocol } from 'pmtiles';
 import inter from '@fontsource-variable/inter/files/inter-latin-wght-normal.woff2?url';
 import interExt from '@fontsource-variable/inter/files/inter-latin-ext-wght-normal.woff2?url';
 import { style } from './background';
 import type { Theme } from './colours';
+import { flavorOf } from './flavor';
+
+/** Up to this zoom towns have names. */
+const TOWN_ZOOM_MAX = 14;
 
 let isRegistered = false;
 
@@ -19,8 +23,7 @@ export function streets(theme: Theme): StyleSpecification {
     addProtocol('pmtiles', new Protocol({ metadata: true }).tile);
     isRegistered = true;
   }
-  const flavor = namedFlavor(theme);
-  delete flavor.pois;
+  const flavor = flavorOf(theme);
   const url = new URL('basemap.pmtiles', document.baseURI).href;
   const font = [{ url: inter, 'unicode-range': ['U+0000-00FF', 'U+0131', 'U+2000-206F'] }, { url: interExt, 'unicode-range': ['U+0100-02BA', 'U+1E00-1E9F'] }];
   return {
@@ -39,7 +42,9 @@ export function streets(theme: Theme): StyleSpecification {
 function withLand(streets: LayerSpecification[], land: LayerSpecification[], flavor: Flavor): LayerSpecification[] {
   const sea: LayerSpecification = { id: 'background', type: 'background', paint: { 'background-color': flavor.water } };
   const coloured = land.filter(({ id }) => id !== 'graticule').map((layer) => (layer.type === 'fill' ? { ...layer, paint: { ...layer.paint, 'fill-color': flavor.earth } } : layer));
-  return [sea, ...coloured, ...streets.filter(({ type }) => type !== 'background')];
+  const drawn = streets.filter(({ type }) => type !== 'background');
+  // In a street the large name of its town only lies under drivers and fences.
+  return [sea, ...coloured, ...drawn.map((layer) => (layer.id === 'places_locality' ? { ...layer, maxzoom: TOWN_ZOOM_MAX } : layer))];
 }
 
 /**

@@ -16,8 +16,8 @@ export interface TrackView {
 type Rgba = [number, number, number, number];
 type Piece = Line<Rgba>;
 
-const STOP: Record<Theme, Rgba> = { dark: [244, 190, 92, 255], light: [186, 110, 0, 255] };
-const GAP: Record<Theme, Rgba> = { dark: [170, 180, 200, 110], light: [90, 100, 120, 120] };
+export const STOP: Record<Theme, Rgba> = { dark: [244, 190, 92, 255], light: [154, 92, 0, 255] };
+export const GAP: Record<Theme, Rgba> = { dark: [170, 180, 200, 190], light: [60, 70, 90, 200] };
 const CASING: Record<Theme, Rgba> = { dark: [6, 10, 18, 210], light: [255, 255, 255, 235] };
 /** Opacity of the route after the moment that is played, 0..255. */
 const AHEAD_ALPHA = 90;

@@ -13,9 +13,9 @@ import { around, type Bounds } from './tiles';
 
 /**
  * Creates the map, and waits until its style has loaded. `ownStyle`: the style of `map.basemap`.
- * `isSoftware`: the CPU draws WebGL.
+ * `isSoftware`: the CPU draws WebGL. `begun` is called before the style loads.
  */
-export async function createMap(container: HTMLElement, styleUrl: string | null, ownStyle: StyleSpecification | null, theme: Theme, place: Place | null, isSoftware: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
+export async function createMap(container: HTMLElement, styleUrl: string | null, ownStyle: StyleSpecification | null, theme: Theme, place: Place | null, isSoftware: boolean, begun: (map: MapLibre) => void): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
   setWorkerUrl(workerUrl);
   const ratio = () => drawnRatio(container.clientWidth, container.clientHeight, devicePixelRatio);
   const map = new MapLibre({
@@ -36,6 +36,7 @@ export async function createMap(container: HTMLElement, styleUrl: string | null,
     ...(isSoftware ? { pixelRatio: ratio() } : {}),
     locale: { 'Map.Title': 'Map of the drivers' },
   });
+  begun(map);
   map.touchZoomRotate.disableRotation();
   map.keyboard.disableRotation();
   map.addControl(new NavigationControl({ showCompass: false }), 'bottom-right');

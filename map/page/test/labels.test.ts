@@ -32,6 +32,10 @@ describe('labels', () => {
     expect(place([label('aa', 140, 100)], measure, 400, 300, [card])[0].left).toBe(148);
     expect(place([label('aa', 125, 150, 12)], measure, 400, 300, [card])[0].middle).toBeGreaterThan(147);
   });
+  test('a fence’s name does not cover the count of a disc', () => {
+    const disc = { left: 85, top: 85, right: 115, bottom: 115 };
+    expect(place([label('Depot', 100, 100, 0)], measure, 400, 300, [disc])[0].middle).toBe(74);
+  });
   test('none covers a driver', () => {
     const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
     expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);

@@ -92,7 +92,7 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
             WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
         );
-        store.query(&sql).fetch_all::<Stored>().await
+        store.fetch_all::<Stored>(|| store.query(&sql)).await
     };
     let stored = match fetch(RULES).await {
         Err(error) if store.reader().lacks_column(&error) => fetch(NO_RULES).await,
@@ -124,7 +124,11 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
     for why in unreadable.replace(reasons) {
         tracing::warn!(why, "a fence is not shown: import it again");
     }
-    Ok(json!({ "type": "FeatureCollection", "features": features }))
+    let mut found = json!({ "type": "FeatureCollection", "features": features });
+    if let Some(hint) = store.hint(&["fences"]) {
+        found["hint"] = hint.into();
+    }
+    Ok(found)
 }
 
 /// Stores the rows that [`plan`] derives from a GeoJSON Feature, and logs `user` as the author. The

@@ -80,9 +80,9 @@ async fn config(
         "hidden_after_s": map.hidden_after.as_secs(),
         "groups": groups,
         "name": viewer.name,
-        "is_link": viewer.is_link,
+        "is_link": viewer.is_link(),
         "sees_all": viewer.scope.is_all(),
-        "makes_links": state.config.access.links_key.is_some() && !viewer.is_link,
+        "makes_links": state.config.access.links_key.is_some() && !viewer.is_link(),
         "writes": may_write(&state, &viewer),
         "edits_fences": may_edit_fences(&state, &viewer),
         "version": env!("CARGO_PKG_VERSION"),
@@ -136,6 +136,7 @@ async fn stream(
     state.live.metrics.viewers.inc();
     let viewer = Listener {
         scope: viewer.scope,
+        link_until_ms: viewer.link_until_ms,
         ticks: state.live.ticks(),
         shutdown: state.shutdown.clone(),
         state,
@@ -157,6 +158,8 @@ async fn stream(
 /// An open page. Dropping it frees one of the `http.viewers_max` permits.
 struct Listener {
     scope: Arc<Scope>,
+    /// Expiry of the viewer's link, in milliseconds since 1970; `None`: a login.
+    link_until_ms: Option<i64>,
     ticks: watch::Receiver<Tick>,
     shutdown: watch::Receiver<bool>,
     state: Arc<State>,
@@ -165,22 +168,26 @@ struct Listener {
 }
 
 impl Listener {
-    /// Waits for the next event. A slow client gets only the newest tick; `None`: the process shuts
-    /// down.
+    /// Waits for the next event. A slow client gets only the newest tick; `None`: the link has
+    /// expired, or the process shuts down.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
             // If nothing has been read yet, the tick has the state `away`.
             let _ = self.state.live.wait_until_fresh().await;
             return Some(self.event());
         }
-        tokio::select! {
+        let has_tick = tokio::select! {
             changed = self.ticks.changed() => {
                 changed.ok()?;
-                Some(self.event())
+                true
             }
-            () = tokio::time::sleep(KEEP_ALIVE) => Some(Bytes::from_static(b": still here\n\n")),
-            () = until_shutdown(&mut self.shutdown) => None,
+            () = tokio::time::sleep(KEEP_ALIVE) => false,
+            () = until_shutdown(&mut self.shutdown) => return None,
+        };
+        if self.link_until_ms.is_some_and(|until_ms| now().unix_ms() >= until_ms) {
+            return None;
         }
+        Some(if has_tick { self.event() } else { Bytes::from_static(b": still here\n\n") })
     }
 
     fn event(&mut self) -> Bytes {

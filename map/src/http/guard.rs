@@ -31,6 +31,9 @@ use crate::config::{Http, Map};
 const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
 /// Name of the cookie that keeps a link.
 const COOKIE: &str = "milepost_link";
+/// Time in seconds by which the cookie outlives its link, so that a page that is still open learns
+/// why it gets no more data.
+const COOKIE_OUTLIVES_LINK_S: i64 = 86_400;
 
 pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
     let headers = Arc::new(headers(&state.config.map));
@@ -153,6 +156,11 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let (given, is_new) = link_of(request, &state.config.http)?;
     let secret = tokio::task::spawn_blocking(move || secret.read().ok()).await.ok()??;
     let Some(link) = Link::open(&given, &secret, now().unix_ms()) else {
+        // A new page asks for a login. An open one gets the reason instead: a challenge would open
+        // the browser's own dialog over it.
+        if !is_new && !request.uri().path().starts_with("/api/") {
+            return None;
+        }
         let what = "this link has expired, or is incomplete: ask for a new one";
         return Some(Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response());
     };
@@ -164,12 +172,13 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     request.extensions_mut().insert(Viewer {
         name: None,
         scope: Arc::new(link.scope()),
-        is_link: true,
+        link_until_ms: Some(link.until),
     });
     let request = std::mem::take(request);
     let mut answer = next.run(request).await;
     if is_new {
-        let seconds = (link.until - now().unix_ms()).max(1_000) / 1_000;
+        let left_s = (link.until - now().unix_ms()).max(0) / 1_000;
+        let seconds = left_s + COOKIE_OUTLIVES_LINK_S;
         let http = &state.config.http;
         let secure = if http.tls.is_some() || http.behind_proxy { "; Secure" } else { "" };
         let cookie = format!("{COOKIE}={given}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
@@ -216,7 +225,7 @@ async fn serve_named(state: &State, mut request: Request, next: Next) -> Respons
         let what = "you may not see any driver (access.viewers)";
         return Refusal(StatusCode::FORBIDDEN, what.to_owned()).into_response();
     };
-    request.extensions_mut().insert(Viewer { name, scope, is_link: false });
+    request.extensions_mut().insert(Viewer { name, scope, link_until_ms: None });
     next.run(request).await
 }
 

@@ -150,7 +150,11 @@ async fn alerts(
     let hours = params.hours(24).map_err(bad)?;
     let load = async {
         let alerts = run_query(&state, events::recent(&state.store, &viewer.scope, hours)).await?;
-        Ok(Bytes::from(json!({ "alerts": alerts }).to_string()))
+        let mut found = json!({ "alerts": alerts });
+        if let Some(hint) = state.store.hint(&["events", "alerts_seen"]) {
+            found["hint"] = hint.into();
+        }
+        Ok(Bytes::from(found.to_string()))
     };
     let key =
         format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));

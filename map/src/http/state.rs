@@ -23,8 +23,15 @@ use crate::store::Store;
 pub(super) struct Viewer {
     pub(super) name: Option<String>,
     pub(super) scope: Arc<Scope>,
-    /// The viewer has a read-only link instead of a login.
-    pub(super) is_link: bool,
+    /// Expiry of the read-only link that the viewer has instead of a login, in milliseconds since
+    /// 1970; `None`: a login.
+    pub(super) link_until_ms: Option<i64>,
+}
+
+impl Viewer {
+    pub(super) fn is_link(&self) -> bool {
+        self.link_until_ms.is_some()
+    }
 }
 
 /// Handles, limits and caches of the request handlers.

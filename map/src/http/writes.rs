@@ -40,7 +40,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 
 /// Returns whether the viewer may acknowledge alerts and name drivers.
 pub(super) fn may_write(state: &State, viewer: &Viewer) -> bool {
-    state.fence_writer.is_some() && !viewer.is_link
+    state.fence_writer.is_some() && !viewer.is_link()
 }
 
 /// Returns whether the viewer may edit fences.
@@ -165,7 +165,7 @@ async fn make_link(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let secret = state.config.access.links_key.clone().filter(|_| !viewer.is_link);
+    let secret = state.config.access.links_key.clone().filter(|_| !viewer.is_link());
     let secret = secret.ok_or_else(|| {
         forbidden("you cannot make links: access.links_key is not set, or you use a link")
     })?;

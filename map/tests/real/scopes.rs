@@ -1,9 +1,12 @@
 //! Scopes: every response, tile and stream is limited to the viewer's drivers.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Map, Settings, unix_ms, wait_until};
+use milepost_map::access::Link;
 
 use crate::tile_format::read_all;
 use crate::world::{Answer, SOON, World, get, world};
@@ -220,5 +223,26 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
         log.contains("a link was made") && !log.contains("s3cret") && !log.contains(&link),
         "{log}"
     );
+    Ok(())
+}
+
+#[test]
+fn open_stream_ends_when_its_link_expires() -> Result<()> {
+    let world = fleet("map_link_stream")?;
+    let map = proxied(&world).run()?;
+    wait_for_names(&map)?;
+    let drivers = BTreeSet::from(["north-1".to_owned()]);
+    let until = unix_ms() + 4_000;
+    let link = Link { groups: BTreeSet::new(), drivers, until, by: "eve".to_owned() };
+    let cookie = format!("milepost_link={}", link.sign("s3cret"));
+    let config = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(60)));
+    let request = config.build().new_agent().get(format!("{}/api/stream", map.url()));
+    let response = request.header("Cookie", &cookie).call()?;
+    let lines = BufReader::new(response.into_body().into_reader()).lines();
+    // Reading fails after 60 s if the server does not end the stream.
+    let lines = lines.collect::<Result<Vec<_>, _>>()?;
+    ensure!(lines.iter().any(|line| line.starts_with("data: ")), "{lines:?}");
+    ensure!(unix_ms() >= until, "the stream ended early");
+    ensure!(get(&map, "/api/config", &[("Cookie", &cookie)])?.status == 401);
     Ok(())
 }

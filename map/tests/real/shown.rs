@@ -7,10 +7,15 @@ use lab_stack::{Map, unix_ms, wait_until};
 use crate::world::{Answer, SOON, get, tiles, world};
 
 fn post(map: &Map, path: &str, kind: &str, body: &str) -> Result<Answer> {
+    post_as(map, "", path, kind, body)
+}
+
+/// Sends a POST request as a viewer whom a proxy names.
+fn post_as(map: &Map, user: &str, path: &str, kind: &str, body: &str) -> Result<Answer> {
     let config =
         ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
     let request = config.build().new_agent().post(format!("{}{path}", map.url()));
-    let mut answer = request.header("Content-Type", kind).send(body)?;
+    let mut answer = request.header("Content-Type", kind).header("X-User", user).send(body)?;
     Ok(Answer {
         status: answer.status().as_u16(),
         headers: answer.headers().clone(),
@@ -227,6 +232,80 @@ fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
         after["alerts"][0]["seen_at"].as_i64() > Some(0) && after["alerts"][1]["seen_at"] == 0,
         "{after}"
     );
+    Ok(())
+}
+
+#[test]
+fn missing_optional_table_disables_only_its_own_part() -> Result<()> {
+    let world = world("map_missing_tables")?;
+    world.insert("d1", unix_ms() - 1_000, 48.0, 11.0)?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
+         SELECT 'd1', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('who', 'Anna', 'team', 'north')",
+    )?;
+    world.query("INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES \
+        ('d1', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3))")?;
+    for table in ["alerts_seen", "drivers", "fences"] {
+        world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
+    }
+    let settings = world.settings.clone().with("MAP__NAME_ATTRIBUTE", "who");
+    let settings = settings.with("MAP__GROUP_ATTRIBUTE", "team").with("FENCES__USER", "default");
+    let settings = settings.with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    let map = settings.with("ACCESS__VIEWERS", "ada: *,ben: north").run()?;
+    let as_user = |name: &'static str, path: &str| get(&map, path, &[("X-User", name)]);
+    wait_until("the names are read", SOON, || {
+        Ok(as_user("ada", "/api/names?of=d1")?.json()?["names"][0]["name"] == "Anna")
+    })?;
+    for user in ["ada", "ben"] {
+        let alerts = as_user(user, "/api/alerts")?.json()?;
+        let first = &alerts["alerts"][0];
+        ensure!(first["fence"] == "yard" && first["seen_at"] == 0, "{user}: {alerts}");
+        ensure!(
+            alerts["hint"].as_str().is_some_and(|hint| hint.contains("alerts_seen")),
+            "{alerts}"
+        );
+        for path in ["/api/list?group=north", "/api/list"] {
+            let list = as_user(user, path)?.json()?;
+            ensure!(list["drivers"][0]["driver_id"] == "d1", "{user} {path}: {list}");
+        }
+        let past =
+            as_user(user, &format!("/api/past?bbox=10,47,12,49&from={}", unix_ms() - 60_000))?
+                .json()?;
+        ensure!(past["ids"][0] == "d1", "{user}: {past}");
+        let fences = as_user(user, "/api/fences")?.json()?;
+        ensure!(fences["features"].as_array().is_some_and(Vec::is_empty), "{user}: {fences}");
+        ensure!(fences["hint"].as_str().is_some_and(|hint| hint.contains("fences")), "{fences}");
+        ensure!(as_user(user, "/api/drivers/d1/attributes")?.status == 200);
+    }
+    let fence = r#"{"type":"Feature","properties":{"name":"yard"},"geometry":
+        {"type":"Polygon","coordinates":[[[11,48],[11.1,48],[11.1,48.1],[11,48]]]}}"#;
+    let seen = r#"{"driver_id":"d1","ts":1,"seq":0,"kind":"left","fence":"yard"}"#;
+    for (path, kind, body) in [
+        ("/api/alerts/seen", "application/json", seen),
+        ("/api/cards", "text/csv", "driver_id,name\nd1,Anne"),
+        ("/api/fences", "application/geo+json", fence),
+    ] {
+        let answer = post_as(&map, "ada", path, kind, body)?;
+        let why = answer.json()?;
+        ensure!(
+            answer.status == 503 && why.to_string().contains("milepost migrate"),
+            "{path}: {} {why}",
+            answer.status
+        );
+    }
+    world.query("DROP TABLE {db}.events SYNC")?;
+    wait_until("the shared answer ages", SOON, || {
+        let alerts = as_user("ada", "/api/alerts")?.json()?;
+        Ok(alerts["alerts"].as_array().is_some_and(Vec::is_empty)
+            && alerts["hint"].as_str().is_some_and(|hint| hint.contains("events")))
+    })?;
+    let log = map.process.log()?;
+    for table in ["alerts_seen", "drivers", "fences", "events"] {
+        let lines = log.lines().filter(|line| {
+            line.contains("milepost migrate") && line.contains(&format!("table={table:?}"))
+        });
+        ensure!(lines.count() == 1, "{table}: {log}");
+    }
     Ok(())
 }
 

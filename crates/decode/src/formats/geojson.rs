@@ -66,7 +66,7 @@ pub(super) fn read(
     enclosing: &str,
     unit: SpeedUnit,
 ) -> Result<(), Refusal> {
-    let found = points.schema.find(json)?;
+    let found = points.schema.paths.find(json)?;
     let [
         kind,
         shape,
@@ -96,7 +96,7 @@ pub(super) fn read(
             if !south.is_missing() || !west.is_missing() {
                 check_units_around(json, measured(unit))?;
             }
-            return points.elements(features.get(), Some(json), |points, feature| {
+            return points.elements(features, Some(json), |points, feature| {
                 read(points, feature, enclosing, unit)
             });
         }
@@ -179,8 +179,8 @@ fn check_exponent(json: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     for pointer in TIMES.iter() {
-        if let Some(raw) = pointer.raw(json)?.filter(|raw| raw.get() != "null") {
-            return exponent::check_time_sent(raw.get(), TimeUnit::BySize);
+        if let Some(raw) = pointer.raw(json)?.filter(|raw| *raw != "null") {
+            return exponent::check_time_sent(raw, TimeUnit::BySize);
         }
     }
     Ok(())

@@ -183,14 +183,13 @@ impl Mapping {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
         let may_stand_alone = self.quirks.root_is_optional;
         let found = pointer.raw_in(json)?;
-        if found.has_unit && found.value.is_some_and(|array| array.get().starts_with('[')) {
+        if found.has_unit && found.value.is_some_and(|array| array.starts_with('[')) {
             check_units_around(json, self.measured())?;
         }
         match found.value {
-            Some(array) if !may_stand_alone || array.get().starts_with('[') => {
-                points.elements(array.get(), Some(json), |points, point| {
-                    self.read_one(points, point, json)
-                })
+            Some(array) if !may_stand_alone || array.starts_with('[') => {
+                points
+                    .elements(array, Some(json), |points, point| self.read_one(points, point, json))
             }
             Some(_) => self.read_one(points, json, json),
             // A rejected point is stored without its array, so a replay reads it alone.
@@ -211,7 +210,7 @@ impl Mapping {
         enclosing: &str,
     ) -> Result<(), Refusal> {
         let Self { fields, quirks } = self;
-        let mut found = points.schema.find(json)?;
+        let mut found = points.schema.paths.find(json)?;
         if let Some(kind) = (quirks.ignored_kind)(&found, json)? {
             points.ignore(kind);
             return Ok(());
@@ -318,12 +317,12 @@ impl Mapping {
         for (slot, pointer) in [(LAT, lat), (LNG, lng)] {
             let factor = more.as_ref().map_or(1.0, |more| more.degrees[slot].factor());
             if let Some(raw) = pointer.raw(json)? {
-                exponent::check_degrees_sent(raw.get(), FIELDS[slot], factor)?;
+                exponent::check_degrees_sent(raw, FIELDS[slot], factor)?;
             }
         }
         match ts {
             Some((pointer, _)) => match pointer.raw(json)? {
-                Some(raw) => exponent::check_time_sent(raw.get(), ts_unit),
+                Some(raw) => exponent::check_time_sent(raw, ts_unit),
                 None => Ok(()),
             },
             None => Ok(()),

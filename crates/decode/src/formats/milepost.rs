@@ -7,7 +7,9 @@ use crate::extract::Pointer;
 use crate::keep::Origin;
 use crate::point::{Field, Point};
 use crate::points::Points;
-use crate::refusal::Refusal;
+use crate::reader::Reader;
+use crate::refusal::{Refusal, invalid, refuse};
+use crate::reject::Reason;
 use crate::unit::TimeUnit;
 
 /// Returns the keys that the format reads.
@@ -16,24 +18,78 @@ pub(super) fn fields() -> Vec<&'static str> {
     required.into_iter().chain(Field::ALL.map(Field::name)).collect()
 }
 
-pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
-    points.documents(json, read_one)
+/// Reads a payload in one pass: an object, or an array of objects. Returns `None` if the payload is
+/// something else or has too many points; it then adds no position and no reject, and
+/// [`read`](self::read) says what is wrong.
+#[inline(always)]
+pub(super) fn read_in_one_pass(
+    points: &mut Points<'_>,
+    json: &[u8],
+) -> Option<Result<(), Refusal>> {
+    let mut reader = Reader::new(json);
+    if reader.peek() != b'[' {
+        let mut point = Point::default();
+        point.fill(&mut reader)?;
+        reader.end()?;
+        return Some(add(points, &point, json));
+    }
+    let (positions, rejects, omissions) =
+        (points.out.positions.len(), points.out.rejects.len(), points.out.omissions);
+    let mut count = 0;
+    let read = reader.array(|reader| {
+        let rest = reader.rest();
+        let mut point = Point::default();
+        point.fill(reader)?;
+        count += 1;
+        let raw = reader.read_since(rest);
+        if count > points.points_max {
+            return None;
+        }
+        if let Err(refusal) = add(points, &point, raw) {
+            points.refuse(raw, raw, refusal);
+        }
+        Some(())
+    });
+    if read.is_none() || count == 0 || reader.end().is_none() {
+        points.out.positions.truncate(positions);
+        points.out.rejects.truncate(rejects);
+        points.out.omissions = omissions;
+        return None;
+    }
+    Some(Ok(()))
 }
 
-fn read_one(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
-    let mut point = Point::default();
-    point.fill(json)?;
+/// Reads a payload point by point: an element that is no object does not reject its neighbours.
+pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
+    points.documents(json, |points, json| {
+        let mut reader = Reader::new(json.as_bytes());
+        if reader.peek() != b'{' {
+            let value = reader.value().unwrap_or_default();
+            return refuse(
+                Reason::WrongShape,
+                format!("{value} is not an object with lat and lng"),
+            );
+        }
+        let mut point = Point::default();
+        point.fill(&mut reader).and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
+        add(points, &point, json.as_bytes())
+    })
+}
+
+#[inline(always)]
+fn add(points: &mut Points<'_>, point: &Point<'_>, raw: &[u8]) -> Result<(), Refusal> {
     if exponent::may_have_exponent(&point.ts) {
-        check_exponents(json)?;
+        check_exponents(raw)?;
     }
-    points.add(&point, &Origin::whole(json.as_bytes()))
+    points.add(point, &Origin::whole(raw))
 }
 
 #[cold]
-fn check_exponents(json: &str) -> Result<(), Refusal> {
+fn check_exponents(json: &[u8]) -> Result<(), Refusal> {
     static TS: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/ts").expect("well formed"));
+    let Ok(json) = std::str::from_utf8(json) else { return Ok(()) };
     if !exponent::is_in(json) {
         return Ok(());
     }
-    TS.raw(json)?.map_or(Ok(()), |raw| exponent::check_time_sent(raw.get(), TimeUnit::BySize))
+    TS.raw(json)?.map_or(Ok(()), |raw| exponent::check_time_sent(raw, TimeUnit::BySize))
 }

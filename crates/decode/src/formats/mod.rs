@@ -105,17 +105,28 @@ impl Format {
             is_own,
             lists_unread: false,
             checks_hemispheres: false,
-            is_serde_json_only: false,
         }
     }
 }
 
 /// Adds every point of a payload to `points`.
+#[inline(always)]
 pub(super) fn read(
     format: &Format,
     points: &mut Points<'_>,
     payload: &[u8],
 ) -> Result<(), Refusal> {
+    // The reader checks UTF-8, too, in the same pass.
+    if let Format::Milepost = format
+        && let Some(read) = milepost::read_in_one_pass(points, payload)
+    {
+        return read;
+    }
+    read_others(format, points, payload)
+}
+
+#[inline(never)]
+fn read_others(format: &Format, points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusal> {
     if let Format::Nmea = format {
         return nmea::read(points, payload);
     }

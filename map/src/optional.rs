@@ -1,0 +1,147 @@
+//! Tables without which the map still works: a database that an older `milepost migrate` created
+//! may lack them. Queries then read no rows instead of failing, so only the part of the page that
+//! needs the table stays empty. No I/O.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time after which a query tries a missing table again.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Each optional table, and the columns of a row of it that queries read.
+const TABLES: [(&str, &str); 4] = [
+    (
+        "alerts_seen",
+        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind, '' AS fence,
+            '' AS seen_by, toDateTime64(0, 3, 'UTC') AS seen_at",
+    ),
+    (
+        "drivers",
+        "'' AS driver_id, '' AS name, '' AS `group`, '' AS vehicle, '' AS phone, '' AS note,
+            toDateTime64(0, 3, 'UTC') AS written_at",
+    ),
+    (
+        "events",
+        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind, '' AS fence,
+            toFloat64(0) AS lat, toFloat64(0) AS lng, CAST(NULL, 'Nullable(Float32)') AS speed,
+            toDateTime64(0, 3, 'UTC') AS known_at",
+    ),
+    (
+        "fences",
+        "'' AS name, toDateTime64(0, 3, 'UTC') AS valid_from, toDateTime64(0, 3, 'UTC') AS valid_until,
+            CAST([], 'Array(Array(Array(Tuple(Float64, Float64))))') AS polygons",
+    ),
+];
+
+/// The optional tables that were missing when a query last read them.
+#[derive(Debug, Default)]
+pub struct Optional(Mutex<BTreeMap<&'static str, Instant>>);
+
+impl Optional {
+    /// Maximum number of queries that fail, one after the other, because tables are missing.
+    pub const COUNT: usize = TABLES.len();
+
+    /// Records the table that a message of ClickHouse (`UNKNOWN_TABLE`) names first, and logs it
+    /// once. Returns whether the table is optional: the query will succeed without it.
+    pub fn record(&self, database: &str, message: &str, now: Instant) -> bool {
+        let Some(table) = named_first(database, message) else { return false };
+        if self.lock().insert(table, now).is_none() {
+            let hint = hint(&[table]);
+            tracing::warn!(table, hint, "a part of the map is disabled");
+        }
+        true
+    }
+
+    /// Replaces the tables that are missing by subqueries without rows; `{db}` in the SQL stands
+    /// for the database.
+    pub fn apply(&self, sql: &str, now: Instant) -> String {
+        let missing = self.lock();
+        let recent = |table: &str| missing.get(table).is_some_and(|at| now - *at < RETRY_AFTER);
+        let tables = TABLES.iter().filter(|(table, _)| recent(table));
+        tables.fold(sql.to_owned(), |sql, (table, columns)| {
+            let none = format!("(SELECT {columns} WHERE 0) AS {table}");
+            let name = format!("{{db}}.{table}");
+            let mut parts = sql.split(&name);
+            let first = parts.next().unwrap_or_default().to_owned();
+            parts.fold(first, |before, after| match after.strip_prefix(" FINAL") {
+                Some(after) => before + &none + after,
+                None if after.starts_with(is_word) => before + &name + after,
+                None => before + &none + after,
+            })
+        })
+    }
+
+    /// Returns what to do about those of these tables that are missing; `None`: none is.
+    #[must_use]
+    pub fn hint(&self, tables: &[&str], now: Instant) -> Option<String> {
+        let missing = self.lock();
+        let recent = |table: &str| missing.get(table).is_some_and(|at| now - *at < RETRY_AFTER);
+        let tables: Vec<&str> = tables.iter().copied().filter(|table| recent(table)).collect();
+        (!tables.is_empty()).then(|| hint(&tables))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn hint(tables: &[&str]) -> String {
+    format!("ClickHouse has no table {}: run milepost migrate", tables.join(", "))
+}
+
+/// Returns the optional table whose qualified name is the first one in a message. Messages quote
+/// the query after the name of the table that is missing.
+fn named_first(database: &str, message: &str) -> Option<&'static str> {
+    let message = message.replace('`', "");
+    let place = |table: &str| {
+        let name = format!("{database}.{table}");
+        let is_whole = |at: &usize| !message[at + name.len()..].starts_with(is_word);
+        message.match_indices(&name).map(|(at, _)| at).find(is_whole)
+    };
+    let named = TABLES.iter().filter_map(|(table, _)| place(table).map(|at| (at, *table)));
+    named.min().map(|(_, table)| table)
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNKNOWN: &str = "Code: 60. DB::Exception: Unknown table expression identifier 'fleet.drivers' in scope \
+        SELECT * FROM fleet.alerts_seen, fleet.drivers. (UNKNOWN_TABLE)";
+
+    #[test]
+    fn missing_table_is_the_one_named_first() {
+        assert_eq!(named_first("fleet", UNKNOWN), Some("drivers"));
+        for (message, table) in [
+            ("Table fleet.events does not exist. Maybe you meant fleet.fences?", Some("events")),
+            ("Table `fleet`.`fences` does not exist", Some("fences")),
+            ("Table fleet.events_old does not exist", None),
+            ("Table fleet.positions does not exist", None),
+            ("Table other.events does not exist", None),
+        ] {
+            assert_eq!(named_first("fleet", message), table, "{message}");
+        }
+    }
+
+    #[test]
+    fn missing_table_reads_as_empty_until_it_is_tried_again() {
+        let (optional, now) = (Optional::default(), Instant::now());
+        let sql = "SELECT name FROM {db}.drivers FINAL WHERE {db}.drivers_x, {db}.drivers";
+        assert_eq!(optional.apply(sql, now), sql);
+        assert!(optional.record("fleet", UNKNOWN, now));
+        let replaced = optional.apply(sql, now);
+        assert!(
+            replaced.contains("WHERE 0) AS drivers WHERE {db}.drivers_x, (SELECT"),
+            "{replaced}"
+        );
+        assert!(optional.hint(&["drivers", "events"], now).unwrap().contains("table drivers:"));
+        assert_eq!(optional.hint(&["events"], now), None);
+        assert_eq!(optional.apply(sql, now + RETRY_AFTER), sql);
+        assert_eq!(optional.hint(&["drivers"], now + RETRY_AFTER), None);
+    }
+}
