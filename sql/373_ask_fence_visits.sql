@@ -1,13 +1,16 @@
 -- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of more
 -- than 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and the
 -- visit goes on. Dropped fixes are left out (sql/360), as in trips. Visits that overlap the window from `from` to `to` are returned whole, up to
--- 12 hours beyond it. Two grids of cells (a twentieth of a degree, and five degrees for large areas) and then the areas' bounds select few
--- pairs of fix and area, which are tested exactly.
+-- 12 hours beyond it. If a silence crosses that limit, its end beyond it counts, too, up to three UTC days further: driver_days_state has
+-- it, so no further fixes are read. Two grids of cells (a twentieth of a degree, and five degrees for large areas) and then the areas' bounds
+-- select few pairs of fix and area, which are tested exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
     parseDateTime64BestEffort({to:String}, 3, {tz:String}) + INTERVAL 12 HOUR AS end_ts,
-    3600000 AS gap_ms,
+    toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
+    3 AS silent_days, -- as the longest silence that counts as parking in trips (sql/370), UTC days
+    3600000 AS gap_ms, -- as in sql/360
     60000 AS spike_ms, -- longest absence within a visit
     210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
     areas AS
@@ -43,19 +46,49 @@ FROM
                 FROM
                 (
                     SELECT
-                        toString(driver_id) AS driver_id, ts, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng, toUnixTimestamp64Milli(ts) AS ms,
+                        driver_id, ts, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng, toUnixTimestamp64Milli(ts) AS ms,
                         row_number() OVER (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7) AS fix_number
-                    FROM {database}.positions{all} FINAL
-                    WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                        AND ts >= first_ts AND ts < end_ts AND (acc_dm = 65535 OR acc_dm <= 2000)
-                        AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
+                    FROM
+                    (
+                        SELECT toString(driver_id) AS driver_id, ts, seq, lat_e7, lng_e7
+                        FROM {database}.positions{all} FINAL
+                        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                            AND ts >= first_ts AND ts < end_ts AND (acc_dm = 65535 OR acc_dm <= 2000)
+                            AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
+                            (
+                                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
+                                FROM {database}.driver_days_state{all} FINAL
+                                ARRAY JOIN dropped
+                                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                                    AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
+                            )
+                        UNION ALL
+                        -- The last fix before a silence across first_ts, and the first fix after one across end_ts. A gap's part ends with the
+                        -- fix after it; all other parts follow each other without a pause.
+                        SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
+                        FROM
                         (
-                            SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
-                            FROM {database}.driver_days_state{all} FINAL
-                            ARRAY JOIN dropped
-                            WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                                AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
+                            SELECT
+                                driver_id,
+                                arrayJoin([
+                                    (maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms), minIf(began, ended >= first_ms)),
+                                    (minIf((began, ended, lat_e7, lng_e7), ended >= end_ms), maxIf(ended, ended < end_ms))]) AS silence,
+                                silence.1 AS fix
+                            FROM
+                            (
+                                SELECT
+                                    toString(driver_id) AS driver_id,
+                                    arrayJoin(arrayZip(parts.kind, parts.began_ms, parts.ended_ms, parts.to_lat_e7, parts.to_lng_e7)) AS part,
+                                    if(part.1 = 'gap', part.3, part.2) AS began, part.3 AS ended, part.4 AS lat_e7, part.5 AS lng_e7
+                                FROM {database}.driver_days_state{all} FINAL
+                                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                                    AND day >= toDate(first_ts, 'UTC') - silent_days AND day <= toDate(end_ts, 'UTC') + silent_days
+                            )
+                            WHERE part.1 != 'dropped'
+                            GROUP BY driver_id
                         )
+                        WHERE fix.1 > 0 AND silence.2 > 0 AND abs(fix.1 - silence.2) > gap_ms
+                    )
                 )
                 ARRAY JOIN [0.05, 5] AS degrees
             ) AS fix_cells
@@ -75,5 +108,7 @@ FROM
 )
 GROUP BY fence, driver_id, visit
 HAVING left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) AND entered < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+SETTINGS -- the first two of these halve the planning time (sql/360)
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0,
+    do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'fence_visits(fence, driver, from, to, tz)'

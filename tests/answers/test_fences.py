@@ -109,3 +109,35 @@ def test_dropped_fixes_make_no_visits_and_end_none(db):
     assert [visit[0] for visit in visits_of(db)] == ["far", "home", "home"]
     db.refresh()
     assert visits_of(db) == [("home", "parked", began, began + 119 * 60_000, 119)]
+
+
+DEPOT = [[[11.49, 47.99], [11.51, 47.99], [11.51, 48.01], [11.49, 48.01]]]
+
+
+def weekend(driver: str, metres: float = 0, ended: str = "2026-06-08T07:00:00") -> Device:
+    """Stands at the depot on Friday until 18:00, is silent until Monday 7:00, and is then this far away."""
+    began = epoch_ms("2026-06-05T17:30:00")
+    device = Device(driver, "2026-06-05T17:30:00", 48, 11.5, every=60).stand(1800)
+    monday = Device(driver, ended, *truth.ahead(48, 11.5, 90, metres), every=60).drive(90, 10, 1800)
+    assert device.fixes[-1]["ms"] == began + 1_800_000
+    device.fixes += [{**fix, "seq": fix["seq"] + 100} for fix in monday.fixes]
+    return device
+
+
+def test_silent_weekend_inside_is_part_of_a_visit(db):
+    """A silence that ends where it began is parking: the driver is inside on the days without a fix."""
+    insert_fence(db, "depot", [DEPOT])
+    slept, moved_bay, left = weekend("slept"), weekend("bay", 150), weekend("left", 600)
+    home = [{**fix, "driver": "home", "lng": fix["lng"] + 0.1} for fix in slept.fixes]
+    db.insert(slept.fixes + moved_bay.fixes + left.fixes + home)
+    db.refresh()
+    friday, monday = epoch_ms("2026-06-05T18:00:00"), epoch_ms("2026-06-08T07:00:00")
+    for since, until in (("2026-06-06", "2026-06-07"), ("2026-06-07", "2026-06-08"), ("2026-06-06", "2026-06-08"), ("2026-06-07 10:00", "2026-06-07 10:01")):
+        visits = visits_of(db, fence="depot", **{"from": since, "to": until, "tz": "UTC"})
+        assert {visit[1] for visit in visits} == {"slept", "bay"}, (since, until, visits)
+        for _, _, entered, left_at, _ in visits:
+            assert entered <= friday and left_at >= monday, (since, until, visits)
+    # The whole visit, if the window touches both of its ends; who left during the silence was inside until Friday, and again on Monday.
+    assert {visit[1]: visit[2:4] for visit in visits_of(db, fence="depot", driver="slept")} == {"slept": (epoch_ms("2026-06-05T17:30:00"), monday + 60_000)}
+    assert [visit[2:4] for visit in visits_of(db, fence="depot", driver="left")] == [(epoch_ms("2026-06-05T17:30:00"), friday), (monday, monday)]
+    assert visits_of(db, fence="depot", driver="left", **{"from": "2026-06-06", "to": "2026-06-08", "tz": "UTC"}) == []
