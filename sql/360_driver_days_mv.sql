@@ -38,25 +38,26 @@
 -- have committed while the fixes were read.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
-    toInt64(3600000) AS gap_ms,
-    15000 AS look_ms,
-    100 AS jump_m,
-    120000 AS spike_ms_max, -- longest time to a jump and back, milliseconds
-    10 AS still_cms,
-    30000 AS still_ms,
-    45000 AS run_ms,
+    -- The unit of each limit is the end of its name: milliseconds, metres, centimetres per second, metres per second, seconds.
+    toInt64(3600000) AS gap_ms, -- a longer time without a fix is a silence
+    15000 AS look_ms, -- length of the spans whose first fixes are looks
+    100 AS jump_m, -- a shorter leg is neither impossible nor a jump
+    120000 AS spike_ms_max, -- longest time to a jump and back
+    10 AS still_cms, -- a lower speed sent counts as 0
+    30000 AS still_ms, -- longest time between two looks that stand by the device's word
+    45000 AS run_ms, -- shortest run that can be a stop or a part of one
     1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this, and at looks farther than this from a run
-    7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0, milliseconds
+    7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0
     2.5 AS moving_mps, -- a look moves if its speed over three legs is at least this, so that a single wrong look does not move
     60000 AS moving_ms, -- an absence with so much time on the move is a trip
-    37 AS step_m,
-    64 AS step_s_max,
-    32 AS bend_m,
-    2.2 AS bend_max, -- radians
-    0.75 AS bend_share,
+    37 AS step_m, -- length of the route whose fixes have one mean
+    64 AS step_s_max, -- longest time whose fixes have one mean
+    32 AS bend_m, -- a shorter leg has no corner between its ends
+    2.2 AS bend_max, -- the two turns together, radians; where the route turns farther, no corner is added
+    0.75 AS bend_share, -- share of the detour through the corner
     86400000 AS day_ms,
-    900000 AS quarter_ms,
-    6378137 AS equator_m,
+    900000 AS quarter_ms, -- a quarter of an hour
+    6378137 AS equator_m, -- equatorial radius of WGS84
     0.0066943799901413165 AS e2, -- squared eccentricity of WGS84
     2 * 6371008.8 AS earth_m, -- mean diameter of the earth
     -- before: each element's predecessor, and `first` for the first element. after: each element's successor, and `last` for the last one.

@@ -4,8 +4,8 @@
 -- begins with this part.
 CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
 WITH
-    3600000 AS gap_ms,
-    6378137 AS equator_m,
+    3600000 AS gap_ms, -- as in sql/360
+    6378137 AS equator_m, -- equatorial radius of WGS84
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m, -- mean diameter of the earth
     -- Slopes are tangents of the geocentric latitude. Lines between two points, metres; longitudes in 1e-7 degrees.

@@ -7,9 +7,9 @@ CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
     toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
-    3600000 AS gap_ms,
+    3600000 AS gap_ms, -- as in sql/360
     15000 AS look_ms, -- as in sql/360
-    6378137 AS equator_m,
+    6378137 AS equator_m, -- equatorial radius of WGS84
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT

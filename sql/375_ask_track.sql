@@ -5,7 +5,7 @@
 -- to an hour older.
 CREATE OR REPLACE VIEW {database}_ask.track{on_cluster} AS
 WITH
-    6378137 AS equator_m,
+    6378137 AS equator_m, -- equatorial radius of WGS84
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT
