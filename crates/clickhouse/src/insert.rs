@@ -178,6 +178,9 @@ impl Inserter {
             .append_pair("send_progress_in_http_headers", "0")
             // A profile may enable this; then the answer would not count the rows written.
             .append_pair("async_insert", "0")
+            // Merging an insert's rows by their key costs as much as storing them, if they have
+            // attributes. Queries with FINAL do it anyway, and last_positions_mv for its table.
+            .append_pair("optimize_on_insert", "0")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
         if self.topology == Topology::Sharded {
             // Otherwise the server answers when it has only queued the rows for their shards.
