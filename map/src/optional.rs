@@ -3,6 +3,8 @@
 //! needs the table stays empty. No I/O.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,21 +38,31 @@ const TABLES: [(&str, &str); 4] = [
 
 /// The optional tables that were missing when a query last read them.
 #[derive(Debug, Default)]
-pub struct Optional(Mutex<BTreeMap<&'static str, Instant>>);
+pub struct Optional {
+    missing: Mutex<BTreeMap<&'static str, Instant>>,
+    has_drivers: AtomicBool,
+}
 
 impl Optional {
-    /// Maximum number of queries that fail, one after the other, because tables are missing.
-    pub const COUNT: usize = TABLES.len();
+    /// Makes `drivers` a required table. Called once it has had rows, because scopes depend on
+    /// them: without the table, a viewer would see drivers that a row moved out of the viewer's
+    /// group.
+    pub fn require_drivers(&self) {
+        self.has_drivers.store(true, Relaxed);
+    }
 
-    /// Records the table that a message of ClickHouse (`UNKNOWN_TABLE`) names first, and logs it
-    /// once. Returns whether the table is optional: the query will succeed without it.
-    pub fn record(&self, database: &str, message: &str, now: Instant) -> bool {
-        let Some(table) = named_first(database, message) else { return false };
+    /// Records the table that a message of ClickHouse (`UNKNOWN_TABLE`) reports as missing, and
+    /// logs it once. Returns the table if it is optional: [`Self::apply`] replaces it.
+    pub fn record(&self, database: &str, message: &str, now: Instant) -> Option<&'static str> {
+        let table = reported(database, message)?;
+        if table == "drivers" && self.has_drivers.load(Relaxed) {
+            return None;
+        }
         if self.lock().insert(table, now).is_none() {
             let hint = hint(&[table]);
             tracing::warn!(table, hint, "a part of the map is disabled");
         }
-        true
+        Some(table)
     }
 
     /// Replaces the tables that are missing by subqueries without rows; `{db}` in the SQL stands
@@ -82,7 +94,7 @@ impl Optional {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,17 +102,15 @@ fn hint(tables: &[&str]) -> String {
     format!("ClickHouse has no table {}: run milepost migrate", tables.join(", "))
 }
 
-/// Returns the optional table whose qualified name is the first one in a message. Messages quote
-/// the query after the name of the table that is missing.
-fn named_first(database: &str, message: &str) -> Option<&'static str> {
-    let message = message.replace('`', "");
-    let place = |table: &str| {
-        let name = format!("{database}.{table}");
-        let is_whole = |at: &usize| !message[at + name.len()..].starts_with(is_word);
-        message.match_indices(&name).map(|(at, _)| at).find(is_whole)
-    };
-    let named = TABLES.iter().filter_map(|(table, _)| place(table).map(|at| (at, *table)));
-    named.min().map(|(_, table)| table)
+/// Returns the optional table that a message reports as missing. The message may quote the query
+/// afterwards, with the names of other tables.
+fn reported(database: &str, message: &str) -> Option<&'static str> {
+    let leads = ["identifier '", "Table "];
+    let starts = leads.into_iter().filter_map(|lead| message.find(lead).map(|at| at + lead.len()));
+    let name = message[starts.min()?..].split(|c: char| c == '\'' || c.is_whitespace()).next()?;
+    let name = name.replace('`', "");
+    let name = name.strip_prefix(database)?.strip_prefix('.')?;
+    TABLES.iter().map(|(table, _)| *table).find(|table| *table == name)
 }
 
 fn is_word(c: char) -> bool {
@@ -115,16 +125,23 @@ mod tests {
         SELECT * FROM fleet.alerts_seen, fleet.drivers. (UNKNOWN_TABLE)";
 
     #[test]
-    fn missing_table_is_the_one_named_first() {
-        assert_eq!(named_first("fleet", UNKNOWN), Some("drivers"));
+    fn missing_table_is_the_one_that_the_message_reports() {
+        assert_eq!(reported("fleet", UNKNOWN), Some("drivers"));
         for (message, table) in [
             ("Table fleet.events does not exist. Maybe you meant fleet.fences?", Some("events")),
             ("Table `fleet`.`fences` does not exist", Some("fences")),
+            (
+                "Code: 60. DB::Exception: Unknown table expression identifier 'fleet.last_positions' \
+                 in scope SELECT driver_id FROM fleet.last_positions WHERE driver_id NOT IN \
+                 (SELECT driver_id FROM fleet.drivers FINAL). (UNKNOWN_TABLE)",
+                None,
+            ),
+            ("Unknown table expression identifier 'fleet.events_old' in scope fleet.events", None),
             ("Table fleet.events_old does not exist", None),
             ("Table fleet.positions does not exist", None),
             ("Table other.events does not exist", None),
         ] {
-            assert_eq!(named_first("fleet", message), table, "{message}");
+            assert_eq!(reported("fleet", message), table, "{message}");
         }
     }
 
@@ -133,7 +150,7 @@ mod tests {
         let (optional, now) = (Optional::default(), Instant::now());
         let sql = "SELECT name FROM {db}.drivers FINAL WHERE {db}.drivers_x, {db}.drivers";
         assert_eq!(optional.apply(sql, now), sql);
-        assert!(optional.record("fleet", UNKNOWN, now));
+        assert_eq!(optional.record("fleet", UNKNOWN, now), Some("drivers"));
         let replaced = optional.apply(sql, now);
         assert!(
             replaced.contains("WHERE 0) AS drivers WHERE {db}.drivers_x, (SELECT"),
@@ -143,5 +160,12 @@ mod tests {
         assert_eq!(optional.hint(&["events"], now), None);
         assert_eq!(optional.apply(sql, now + RETRY_AFTER), sql);
         assert_eq!(optional.hint(&["drivers"], now + RETRY_AFTER), None);
+    }
+    #[test]
+    fn drivers_are_required_once_they_had_rows() {
+        let (optional, now) = (Optional::default(), Instant::now());
+        optional.require_drivers();
+        assert_eq!(optional.record("fleet", UNKNOWN, now), None);
+        assert_eq!(optional.apply("{db}.drivers", now), "{db}.drivers");
     }
 }

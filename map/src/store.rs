@@ -115,15 +115,16 @@ impl Store {
         &self,
         query: impl Fn() -> Query,
     ) -> Result<Vec<T>, ClientError> {
-        for _ in 0..Optional::COUNT {
+        let mut replaced = Vec::new();
+        loop {
             let rows = query().fetch_all().await;
             let unknown = rows.as_ref().err().and_then(|error| self.reader.unknown_table(error));
             let Some(message) = unknown else { return rows };
-            if !self.optional.record(self.database(), message, Instant::now()) {
-                return rows;
-            }
+            let table = self.optional.record(self.database(), message, Instant::now());
+            // A view that reads the missing table fails again.
+            let Some(table) = table.filter(|table| !replaced.contains(table)) else { return rows };
+            replaced.push(table);
         }
-        query().fetch_all().await
     }
 
     /// Returns what to do about those of these optional tables that are missing; `None`: none is.
@@ -158,8 +159,12 @@ impl Store {
         let sql = format!(
             "SELECT count(), toUnixTimestamp64Milli(max(written_at)), toInt64({period}) FROM {{db}}.drivers"
         );
-        let stamps = self.fetch_all(|| self.query(&sql)).await?;
-        stamps.into_iter().next().ok_or(ClientError::RowNotFound)
+        let stamps = self.fetch_all::<(u64, i64, i64)>(|| self.query(&sql)).await?;
+        let stamp = stamps.into_iter().next().ok_or(ClientError::RowNotFound)?;
+        if stamp.0 > 0 {
+            self.optional.require_drivers();
+        }
+        Ok(stamp)
     }
 
     /// Reads names and groups: from attributes, overridden by the table `drivers`.

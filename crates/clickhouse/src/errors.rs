@@ -22,6 +22,8 @@ const PERMANENT: [u32; 19] =
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
 /// The code of a query that names a column that none of its tables has.
 pub(super) const UNKNOWN_IDENTIFIER: u32 = 47;
+/// The code of a query that reads a parameterised view that does not exist.
+pub(super) const UNKNOWN_FUNCTION: u32 = 46;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
 pub(super) const AUTHENTICATION_FAILED: u32 = 516;

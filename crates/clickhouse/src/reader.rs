@@ -7,7 +7,7 @@ use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
 
 use super::connector::Connector;
-use super::errors::{UNKNOWN_IDENTIFIER, UNKNOWN_TABLE, advice, code};
+use super::errors::{UNKNOWN_FUNCTION, UNKNOWN_IDENTIFIER, UNKNOWN_TABLE, advice, code};
 use super::login::Login;
 use milepost_config::Server;
 use milepost_tls::Tls;
@@ -47,6 +47,7 @@ impl Reader {
         }
         let advice = match code {
             Some(UNKNOWN_TABLE) => Some("a table is missing: run milepost migrate"),
+            Some(UNKNOWN_FUNCTION) => Some("a view is missing: run milepost migrate"),
             code => code.and_then(advice),
         };
         (code, advice.map(str::to_owned))

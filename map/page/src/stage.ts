@@ -186,7 +186,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     for (const fence of fences.all) {
       const { lng, lat, width } = middle(fence);
       const pixels = width * pixelsPerDegree;
-      // The name of one whose outline is far outside the view would seem to be that of a smaller one.
+      // If a fence is more than twice as wide as the map, its outline is out of view, and its name
+      // would seem to belong to a smaller fence.
       if (pixels < FENCE_LABEL_PX || pixels > 2 * map.getContainer().clientWidth) continue;
       const { x, y } = project(map, [lng, lat]);
       named.push({ text: fence.properties.name, x, y, gap: 0, kind: 'fence' });

@@ -19,6 +19,7 @@ use subtle::ConstantTimeEq as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::gates::Peer;
+use super::page::is_file_of_page;
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use milepost_config::Secret;
@@ -32,7 +33,7 @@ const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
 /// Name of the cookie that keeps a link.
 const COOKIE: &str = "milepost_link";
 /// Time in seconds by which the cookie outlives its link, so that a page that is still open learns
-/// why it gets no more data.
+/// why it gets no more data. Loading the page again removes the cookie.
 const COOKIE_OUTLIVES_LINK_S: i64 = 86_400;
 
 pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
@@ -87,7 +88,6 @@ async fn add_headers(
 }
 
 async fn authenticate(From(state): From<Arc<State>>, mut request: Request, next: Next) -> Response {
-    let http = &state.config.http;
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
     if is_probe {
         return next.run(request).await;
@@ -100,8 +100,14 @@ async fn authenticate(From(state): From<Arc<State>>, mut request: Request, next:
     if let Some(answer) = Box::pin(serve_link(&state, &mut request, next.clone())).await {
         return answer;
     }
+    serve_login(&state, request, next).await
+}
+
+/// Answers a request without a link, with the login that it carries.
+async fn serve_login(state: &State, mut request: Request, next: Next) -> Response {
+    let http = &state.config.http;
     if http.behind_proxy && !http.requires_login() {
-        return serve_named(&state, request, next).await;
+        return serve_named(state, request, next).await;
     }
     if !http.requires_login() {
         request.extensions_mut().insert(Viewer::default());
@@ -124,7 +130,7 @@ async fn authenticate(From(state): From<Arc<State>>, mut request: Request, next:
         if is_valid_login(request.headers(), http).await {
             drop(gate);
             state.gates.add_known(peer);
-            return serve_named(&state, request, next).await;
+            return serve_named(state, request, next).await;
         }
         state.live.metrics.logins_refused.inc();
         // A separate task keeps the gate closed even if the client disconnects.
@@ -152,14 +158,25 @@ async fn authenticate(From(state): From<Arc<State>>, mut request: Request, next:
 /// Answers a request that carries a link, valid or not. `None`: the request carries no link, or a
 /// login that overrides it.
 async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
-    let secret = state.config.access.links_key.clone()?;
-    let (given, is_new) = link_of(request, &state.config.http)?;
-    let secret = tokio::task::spawn_blocking(move || secret.read().ok()).await.ok()??;
-    let Some(link) = Link::open(&given, &secret, now().unix_ms()) else {
-        // A new page asks for a login. An open one gets the reason instead: a challenge would open
-        // the browser's own dialog over it.
-        if !is_new && !request.uri().path().starts_with("/api/") {
-            return None;
+    let key = state.config.access.links_key.clone()?;
+    let http = &state.config.http;
+    let (given, is_new) = link_of(request, http)?;
+    let more = if http.tls.is_some() || http.behind_proxy { "; Secure" } else { "" };
+    let cookie = |link: &str, seconds: i64| {
+        let cookie = format!("{COOKIE}={link}; Max-Age={seconds}; HttpOnly; SameSite=Lax{more}");
+        HeaderValue::from_str(&cookie).ok().map(|value| (SET_COOKIE, value))
+    };
+    // No link is valid while the key cannot be read, or its file is being rewritten.
+    let key = tokio::task::spawn_blocking(move || key.read().ok()).await.ok().flatten();
+    let key = key.filter(|key| !key.is_empty());
+    let Some(link) = key.and_then(|key| Link::open(&given, &key, now().unix_ms())) else {
+        // The page's own files hold no data. An open page gets the reason instead of them or of
+        // data, without a challenge, which would open the browser's own dialog over the page.
+        let path = request.uri().path();
+        if !is_new && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
+            let mut answer = serve_login(state, std::mem::take(request), next).await;
+            answer.headers_mut().extend(cookie("", 0));
+            return Some(answer);
         }
         let what = "this link has expired, or is incomplete: ask for a new one";
         return Some(Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response());
@@ -178,13 +195,7 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let mut answer = next.run(request).await;
     if is_new {
         let left_s = (link.until - now().unix_ms()).max(0) / 1_000;
-        let seconds = left_s + COOKIE_OUTLIVES_LINK_S;
-        let http = &state.config.http;
-        let secure = if http.tls.is_some() || http.behind_proxy { "; Secure" } else { "" };
-        let cookie = format!("{COOKIE}={given}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
-        answer
-            .headers_mut()
-            .extend(HeaderValue::from_str(&cookie).ok().map(|value| (SET_COOKIE, value)));
+        answer.headers_mut().extend(cookie(&given, left_s + COOKIE_OUTLIVES_LINK_S));
     }
     Some(answer)
 }
@@ -196,8 +207,11 @@ fn link_of(request: &Request, http: &Http) -> Option<(String, bool)> {
     if let Some((_, link)) = query.into_iter().find(|(name, _)| name == "link") {
         return Some((link.into_owned(), true));
     }
+    // Without a login of its own, the map does not check the header `Authorization`.
     let has_login = http.user(request.headers()).is_some()
-        || http.user_header.is_none() && request.headers().contains_key(AUTHORIZATION);
+        || http.user_header.is_none()
+            && http.requires_login()
+            && request.headers().contains_key(AUTHORIZATION);
     let cookies =
         request.headers().get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = cookies.flat_map(|cookies| cookies.split(';')).map(str::trim);

@@ -23,9 +23,22 @@ pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().fallback(file)
 }
 
+/// Returns whether the page has a file at this path of a URL.
+pub(super) fn is_file_of_page(path: &str) -> bool {
+    position(name_of(path)).is_some()
+}
+
+fn name_of(path: &str) -> &str {
+    if path == "/" { "index.html" } else { path.trim_start_matches('/') }
+}
+
+fn position(name: &str) -> Option<usize> {
+    FILES.iter().position(|(file, _)| *file == name)
+}
+
 async fn file(uri: Uri, headers: HeaderMap) -> Response {
-    let path = if uri.path() == "/" { "index.html" } else { uri.path().trim_start_matches('/') };
-    let Some(number) = FILES.iter().position(|(name, _)| *name == path) else {
+    let path = name_of(uri.path());
+    let Some(number) = position(path) else {
         if FILES.is_empty() && path == "index.html" {
             return Refusal(StatusCode::SERVICE_UNAVAILABLE, MISSING.to_owned()).into_response();
         }

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
 use lab_stack::{unix_ms, wait_until};
@@ -146,5 +148,34 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
         Ok(map.metric("question_seconds_count")? == 1.0)
     })?;
     ensure!(map.process.log()?.len() < 100_000, "{}", map.process.log()?);
+    Ok(())
+}
+
+#[test]
+fn view_that_reads_a_missing_table_is_retried_once() -> Result<()> {
+    const MESSAGE: &str = "Code: 60. DB::Exception: Unknown table expression identifier \
+        'fleet.fences' in scope SELECT * FROM fleet.fences. (UNKNOWN_TABLE)";
+    // The listener stands in for a ClickHouse without this table.
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let folder = lab_stack::folder()?;
+    let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).listen()?;
+    let queries = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&queries);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let Ok(text) = read_request(&mut stream) else { continue };
+            counted.fetch_add(u32::from(text.contains("_ask.fence_visits")), Ordering::Relaxed);
+            let length = MESSAGE.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 404 Not Found\r\nX-ClickHouse-Exception-Code: 60\r\n\
+                 Content-Length: {length}\r\nConnection: close\r\n\r\n{MESSAGE}"
+            );
+        }
+    });
+    let answer = get(&map, "/api/visits?fence=yard", &[])?;
+    let why = answer.json()?.to_string();
+    ensure!(answer.status == 503 && why.contains("milepost migrate"), "{why}");
+    ensure!(queries.load(Ordering::Relaxed) == 2, "{queries:?}");
     Ok(())
 }

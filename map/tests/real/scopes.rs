@@ -246,3 +246,90 @@ fn open_stream_ends_when_its_link_expires() -> Result<()> {
     ensure!(get(&map, "/api/config", &[("Cookie", &cookie)])?.status == 401);
     Ok(())
 }
+
+#[test]
+fn expired_link_of_a_viewer_of_the_proxy_reads_only_the_page() -> Result<()> {
+    let world = fleet("map_expired_link")?;
+    let settings = world.settings.clone().with("ACCESS__LINKS_KEY", "s3cret");
+    let map = settings.clone().with("HTTP__BEHIND_PROXY", "true").run()?;
+    let drivers = BTreeSet::from(["north-1".to_owned()]);
+    let link = Link { groups: BTreeSet::new(), drivers, until: 1, by: "eve".to_owned() };
+    let expired = format!("milepost_link={}", link.sign("s3cret"));
+    for cookie in ["milepost_link=x", &expired] {
+        let with_cookie = ("Cookie", cookie);
+        for path in ["/metrics", "/basemap.pmtiles", "/api/config", "/nothing"] {
+            for more in [&[][..], &[("Authorization", "Basic eDp5")]] {
+                let answer = get(&map, path, &[&[with_cookie], more].concat())?;
+                ensure!(answer.status == 401, "{path}: {}", answer.status);
+                ensure!(answer.header("set-cookie").is_empty(), "{path}: the page is still open");
+            }
+        }
+        let page = get(&map, "/", &[with_cookie])?;
+        ensure!(page.status == get(&map, "/", &[])?.status, "{}", page.status);
+        let cookie = page.header("set-cookie");
+        ensure!(cookie.starts_with("milepost_link=; Max-Age=0;"), "{cookie}");
+    }
+    drop(map);
+
+    // With a login, only the page itself asks for it.
+    let map = settings.with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret").run()?;
+    for (path, challenges) in [("/", true), ("/basemap.pmtiles", false), ("/theme.js", false)] {
+        let answer = get(&map, path, &[("Cookie", &expired)])?;
+        ensure!(answer.status == 401, "{path}: {}", answer.status);
+        ensure!(answer.header("www-authenticate").is_empty() != challenges, "{path}");
+        ensure!(answer.header("set-cookie").is_empty() != challenges, "{path}");
+    }
+    let login = ("Authorization", "Basic bWFwOnNlY3JldA==");
+    ensure!(get(&map, "/api/config", &[("Cookie", &expired), login])?.status == 200);
+    Ok(())
+}
+
+#[test]
+fn link_is_invalid_while_its_key_cannot_be_read() -> Result<()> {
+    let world = fleet("map_link_key")?;
+    let key = world.folder.path().join("key");
+    std::fs::write(&key, "a key of this test alone, 32 letters\n")?;
+    let settings = world.settings.clone().with("HTTP__BEHIND_PROXY", "true");
+    let map = settings.with("ACCESS__LINKS_KEY_FILE", key.display().to_string()).run()?;
+    let drivers = BTreeSet::from(["north-1".to_owned()]);
+    let until = unix_ms() + 3_600_000;
+    let link = Link { groups: BTreeSet::new(), drivers, until, by: String::new() };
+    let status = |secret: &str| {
+        let cookie = format!("milepost_link={}", link.sign(secret));
+        Ok::<_, anyhow::Error>(get(&map, "/api/list", &[("Cookie", &cookie)])?.status)
+    };
+    ensure!(status("a key of this test alone, 32 letters")? == 200);
+    std::fs::write(&key, "")?;
+    ensure!(status("")? == 401, "an empty file is no key");
+    std::fs::remove_file(&key)?;
+    ensure!(status("x")? == 401, "without its file");
+    Ok(())
+}
+
+#[test]
+fn scope_stays_closed_when_the_table_drivers_is_lost() -> Result<()> {
+    let world = fleet("map_lost_drivers")?;
+    // The attributes of both drivers say north; the table moved one of them to the south.
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
+         SELECT concat(name, '-1'), now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('team', 'north') \
+         FROM (SELECT arrayJoin(['north', 'south']) AS name)",
+    )?;
+    let map = proxied(&world).with("MAP__GROUP_ATTRIBUTE", "team").run()?;
+    wait_for_names(&map)?;
+    let eve = [("X-User", "eve")];
+    ensure!(get(&map, "/api/list", &eve)?.json()?["drivers"].as_array().map(Vec::len) == Some(1));
+    world.query("DROP TABLE {db}.drivers SYNC")?;
+    wait_until("the loss is noticed", SOON, || {
+        Ok(map.process.log()?.contains("the names of drivers cannot be read"))
+    })?;
+    for path in ["/api/list", "/api/alerts", "/api/list?group=north"] {
+        let answer = get(&map, path, &eve)?;
+        let why = answer.json()?.to_string();
+        ensure!(answer.status == 503 && why.contains("milepost migrate"), "{path}: {why}");
+    }
+    ensure!(get(&map, "/api/drivers/south-1", &eve)?.status == 404);
+    let names = get(&map, "/api/names?of=north-1", &eve)?.json()?;
+    ensure!(names["names"][0]["name"] == "Nora", "the names stay: {names}");
+    Ok(())
+}

@@ -388,3 +388,19 @@ fn basemap_is_served_in_ranges_only() -> Result<()> {
     ensure!(get(&map, "/api/config", &[])?.json()?["has_basemap"] == true);
     Ok(())
 }
+
+#[test]
+fn answer_without_its_view_names_the_remedy() -> Result<()> {
+    let world = world("map_missing_views")?;
+    world.insert("d1", unix_ms() - 1_000, 48.0, 11.0)?;
+    for view in ["episodes", "fence_visits"] {
+        world.query(&format!("DROP VIEW {{db}}_ask.{view}"))?;
+    }
+    let map = world.settings.run()?;
+    for path in ["/api/visits?fence=yard", "/api/drivers/d1/track"] {
+        let answer = get(&map, path, &[])?;
+        let why = answer.json()?.to_string();
+        ensure!(answer.status == 503 && why.contains("run milepost migrate"), "{path}: {why}");
+    }
+    Ok(())
+}
