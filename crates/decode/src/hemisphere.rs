@@ -37,9 +37,12 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
 /// Returns whether the key is that of a unit, such as `speed_unit`.
 #[inline]
 pub(super) fn is_unit(key: &[u8]) -> bool {
-    matches!(key, [.., b'u' | b'U', b'n', b'i', b't'] | [.., b'u' | b'U', b'n', b'i', b't', b's'])
+    let ([rest @ .., b's' | b'S'] | rest) = key;
+    matches!(rest, [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T'])
 }
 
+/// Maximum length of the name of a hemisphere in bytes.
+const NAME_BYTES_MAX: usize = 40;
 /// Words that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`. A name
 /// may have several: `latitude_cardinal_direction`.
 const HEMISPHERE_ENDINGS: [&str; 21] = [
@@ -80,6 +83,23 @@ const FLAGS: [(&str, usize, Side); 4] = [
     ("south", 0, Side::Negative),
     ("east", 1, Side::Positive),
     ("west", 1, Side::Negative),
+];
+/// Names of the objects in which a position counts. Others, such as `home`, hold other places.
+const PARENTS: [&str; 14] = [
+    "values",
+    "state",
+    "reported",
+    "properties",
+    "data",
+    "gps",
+    "gnss",
+    "fix",
+    "geo",
+    "position",
+    "pos",
+    "location",
+    "loc",
+    "coords",
 ];
 /// Names of latitude and longitude in the name of a hemisphere.
 const COORDINATES: [&[&str]; 2] = [&["lat", "latitude"], &["lng", "lon", "long", "longitude"]];
@@ -186,27 +206,42 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
 }
 
 /// Returns whether an array or an object with this name may state sides, such as
-/// `"dir":["S","W"]`. Directions of the wind do not.
+/// `"dir":["S","W"]`. Directions of the wind and of travel do not.
 pub(super) fn may_list_sides(key: &[u8]) -> bool {
-    const BEGINNINGS: [&str; 5] = ["dir", "ref", "hem", "nsew", "cardinal"];
-    const ENDINGS: [&str; 6] = ["dir", "dirs", "ref", "refs", "hemisphere", "hemispheres"];
+    const BEGINNINGS: [&str; 3] = ["hem", "nsew", "cardinal"];
     let may_be = |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase());
-    if key.len() > 40 || !key.first().is_some_and(may_be) {
+    if key.len() > NAME_BYTES_MAX || !key.first().is_some_and(may_be) {
         return false;
     }
     let name = normalised(&String::from_utf8_lossy(key));
+    let is_of_place = |end: &&str| name.strip_suffix(*end).is_some_and(is_made_of_places);
     BEGINNINGS.iter().any(|begin| name.starts_with(begin))
-        || ENDINGS.iter().any(|end| name.ends_with(end))
+        || ["hemisphere", "hemispheres"].iter().any(|end| name.ends_with(end))
+        || ["dir", "dirs", "ref", "refs"].iter().any(is_of_place)
         || hemisphere(&name).is_some()
 }
 
-/// Returns the sides that an array or an object states. `json`: its JSON.
+/// Returns whether an object of this name may hold the point's own position.
+pub(super) fn is_parent(name: &str) -> bool {
+    PARENTS.contains(&&*normalised(name))
+}
+
+/// Returns whether a normalised name consists of names of places and coordinates, such as `gps` and
+/// `latlng`; an empty name does.
+fn is_made_of_places(name: &str) -> bool {
+    let mut words = PARENTS.iter().chain(COORDINATES.iter().copied().flatten());
+    name.is_empty() || words.any(|word| name.strip_prefix(word).is_some_and(is_made_of_places))
+}
+
+/// Returns the sides that an array or an object states. `name`: its name or its path; `json`: its
+/// JSON.
 #[cold]
 pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
     // Two words have no more bytes.
     const BYTES_MAX: usize = 200;
-    if json.len() > BYTES_MAX || !may_list_sides(name.rsplit('/').next().unwrap_or(name).as_bytes())
-    {
+    let mut names = name.rsplit('/');
+    let may_list = names.next().is_some_and(|name| may_list_sides(name.as_bytes()));
+    if json.len() > BYTES_MAX || !may_list || !names.all(is_parent) {
         return [None; 2];
     }
     let mut found = [None; 2];
@@ -288,8 +323,7 @@ pub fn hemisphere(name: &str) -> Option<usize> {
 /// Returns whether a string consists of [`HEMISPHERE_ENDINGS`]; an empty string does. Longer names
 /// than people write do not count, so that the recursion is bounded.
 fn is_made_of_endings(text: &str) -> bool {
-    const BYTES_MAX: usize = 40;
-    if text.len() > BYTES_MAX {
+    if text.len() > NAME_BYTES_MAX {
         return false;
     }
     let rest = |end: &&str| text.strip_prefix(*end).is_some_and(is_made_of_endings);

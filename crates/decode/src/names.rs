@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use memchr::memmem;
 
 use super::driver::Driver;
-use super::hemisphere::{Side, coordinate, is_coordinate_with, normalised, sides, sides_in_list};
+use super::hemisphere::{
+    Side, coordinate, is_coordinate_with, is_parent, normalised, sides, sides_in_list,
+};
 use super::json::{Scalar, number};
 use super::keep::{Keep, Origin, Value, visit_values};
 use super::reader::members;
@@ -76,23 +78,6 @@ fn distance_is_small(a: &str, b: &str) -> bool {
 /// The message has numbers that are named lat and lng, and not both 0. `remedy` ends the error.
 #[cold]
 pub(super) fn refuse_unread_position(json: &str, remedy: &str) -> Result<(), Refusal> {
-    /// Names of the objects in which a position counts. Others, such as `home`, hold other places.
-    const PARENTS: [&str; 14] = [
-        "values",
-        "state",
-        "reported",
-        "properties",
-        "data",
-        "gps",
-        "gnss",
-        "fix",
-        "geo",
-        "position",
-        "pos",
-        "location",
-        "loc",
-        "coords",
-    ];
     let has = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
     // A backslash: an escape may hide the word.
     if !["lat", "Lat", "LAT", "\\"].into_iter().any(has) {
@@ -100,11 +85,11 @@ pub(super) fn refuse_unread_position(json: &str, remedy: &str) -> Result<(), Ref
     }
     let mut found = [None, None];
     visit_values(json.as_bytes(), &[], &mut |path, value| {
-        let mut names = path.rsplit('/').map(normalised);
-        let name = names.next().unwrap_or_default();
+        let mut names = path.rsplit('/');
+        let name = normalised(names.next().unwrap_or_default());
         if let Value::Scalar(text) = value
             && let Some(n) = coordinate(name.strip_prefix("gps").unwrap_or(&name))
-            && names.all(|name| PARENTS.contains(&&*name))
+            && names.all(is_parent)
             && let Some(degrees) = number(text).and_then(|number| number.as_f64())
         {
             found[n] = Some((path.to_owned(), degrees));

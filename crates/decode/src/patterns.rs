@@ -97,6 +97,9 @@ struct Run {
     conversions: usize,
     width: usize,
     begins_with_year: bool,
+    /// A letter is before the digits, as in `20261126T101507`. Such a value is a string, which
+    /// keeps its zeros.
+    follows_letter: bool,
     /// The last conversion is `%f`, which parses any number of digits.
     is_open: bool,
     /// The last conversion is one such as `%3f`.
@@ -104,6 +107,16 @@ struct Run {
 }
 
 impl Run {
+    /// Creates the run after the text between two conversions.
+    fn after(literal: &str) -> Self {
+        Self { follows_letter: literal.ends_with(char::is_alphabetic), ..Self::default() }
+    }
+
+    /// Returns whether the digits have all their leading zeros.
+    fn is_whole(&self) -> bool {
+        self.begins_with_year || self.follows_letter
+    }
+
     /// Adds a conversion. Returns `false` if it does not parse digits alone.
     fn add(&mut self, conversion: &str) -> bool {
         let (digits, letter) = conversion.split_at(conversion.len().saturating_sub(1));
@@ -132,16 +145,17 @@ impl Run {
 
 /// Returns whether `%f`, which parses any number of digits, follows other digits. In `%H%M%S%f` it
 /// hides that a leading zero is lost: `11500725` may be 01:15:00.725 or 11:50:07.25. Digits that
-/// begin with the year lose none.
+/// begin with the year, or follow a letter, lose none.
 pub(super) fn has_open_fraction(pattern: &str) -> bool {
-    let mut run = Run::default();
-    pattern.split('%').skip(1).any(|piece| {
+    let mut pieces = pattern.split('%');
+    let mut run = Run::after(pieces.next().unwrap_or_default());
+    pieces.any(|piece| {
         let end = piece.find(char::is_alphabetic).map_or(0, |at| at + 1);
         let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
         let is_digits = run.add(conversion);
-        let is_found = run.is_open && run.conversions > 1 && !run.begins_with_year;
+        let is_found = run.is_open && run.conversions > 1 && !run.is_whole();
         if !is_digits || !literal.is_empty() {
-            run = Run::default();
+            run = Run::after(literal);
         }
         is_digits && is_found
     })
@@ -164,7 +178,7 @@ pub(super) fn with_leading_zero<'t>(text: &'t str, pattern: &str) -> Result<Cow<
         let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
         let is_digits = n > 0 && run.add(conversion);
         if !is_digits || !literal.is_empty() {
-            at = close(&mut result, at, &std::mem::take(&mut run))?;
+            at = close(&mut result, at, &std::mem::replace(&mut run, Run::after(literal)))?;
         }
         if n > 0 && !is_digits {
             let skips: fn(char) -> bool = match conversion {
@@ -193,7 +207,7 @@ fn close(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String>
     let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
     let missing = run.width.saturating_sub(digits);
     // jiff parses more digits than the pattern states.
-    if run.has_fraction && run.conversions > 1 && digits > run.width {
+    if run.has_fraction && run.conversions > 1 && digits > run.width && !run.is_whole() {
         let number = &text[start..start + digits];
         return Err(format!(
             "\"{number}\" has {digits} digits, and the pattern {}: state the digits of the \
@@ -201,7 +215,7 @@ fn close(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String>
             run.width
         ));
     }
-    if run.conversions < 2 || digits == 0 || missing == 0 || run.is_open && run.begins_with_year {
+    if run.conversions < 2 || digits == 0 || missing == 0 || run.is_open && run.is_whole() {
         return Ok(if run.conversions == 0 { at } else { start + digits });
     }
     if missing > 1 || run.is_open || run.begins_with_year {
@@ -226,6 +240,8 @@ mod tests {
         }
         for pattern in [
             "%Y%m%d%H%M%S%f",
+            "%Y%m%dT%H%M%S%f",
+            "T%H%M%S%f",
             "%H:%M:%S.%f",
             "%H%M%S.%f",
             "%H%M%S%.f",
@@ -263,6 +279,9 @@ mod tests {
             ("é", "%H%M", Some("é")),
             ("101507250 1", "%H%M%S%3f %d", Some("101507250 1")),
             ("91507250 1", "%H%M%S%3f %d", Some("091507250 1")),
+            ("20261124101507250123", "%Y%m%d%H%M%S%3f", Some("20261124101507250123")),
+            ("20261124T1015071", "%Y%m%dT%H%M%S%f", Some("20261124T1015071")),
+            ("20261124T101507250123", "%Y%m%dT%H%M%S%3f", Some("20261124T101507250123")),
             ("10:15:07.250000", "%H:%M:%S.%3f", Some("10:15:07.250000")),
             // More digits than the pattern states.
             ("101507250 1", "%H%M%S%2f %d", None),

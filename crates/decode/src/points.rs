@@ -135,9 +135,9 @@ impl Points<'_> {
         json: &str,
         read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        match json.trim_ascii_start().as_bytes().first() {
-            Some(b'{') => read(self, json),
-            Some(b'[') => self.elements(json, None, read),
+        match Reader::new(json.as_bytes()).peek() {
+            b'{' => read(self, json),
+            b'[' => self.elements(json, None, read),
             _ => {
                 let mut reader = Reader::new(json.as_bytes());
                 reader.value().and_then(|_| reader.end()).ok_or_else(|| invalid(json))?;

@@ -3,15 +3,16 @@
 
 use memchr::memmem;
 
-use super::hemisphere::normalised;
+use super::hemisphere::{is_unit, normalised};
 use super::json::number;
 use super::keep::{Value, visit_values};
+use super::reader::Reader;
 use super::refusal::{Refusal, refuse};
 use super::unit::Quantity;
 use crate::reject::Reason;
 
-/// Maximum number of values of a payload that are compared.
-const VALUES_MAX: usize = 256;
+/// Maximum number of members of a payload that are compared with the fields.
+const UNITS_MAX: usize = 256;
 
 /// A field of a format, and the unit in which the format reads it.
 pub(super) struct Measured {
@@ -25,8 +26,9 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
-    /// `speed`, `unit` beside `value`, or `units/speed`. A bare `unit` also states that of a speed.
-    fn has_unit_at(&self, path: &str) -> bool {
+    /// `speed`, `unit` beside `value`, or `units/speed`. A bare `unit` also states that of a speed,
+    /// unless its value is `ms`, which is a unit of time, too.
+    fn has_unit_at(&self, path: &str, text: &str) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
             (parent.to_owned(), normalised(name))
@@ -34,7 +36,8 @@ impl Measured {
         let ((parent, name), (own_parent, own_name)) = (split(path), split(&self.path));
         let is_own = |name: &str| name == own_name || name == self.field;
         if let Some(stem) = without_unit(&name) {
-            let may_be_bare = self.quantity == Quantity::Speed || own_name.starts_with("val");
+            let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
+            let may_be_bare = is_of_speed || own_name.starts_with("val");
             return parent == own_parent && (is_own(stem) || stem.is_empty() && may_be_bare);
         }
         let (grandparent, units) = split(&parent);
@@ -102,31 +105,36 @@ fn without_unit(name: &str) -> Option<&str> {
     name.strip_suffix("units").or_else(|| name.strip_suffix("unit"))
 }
 
+/// Returns the path and the value of each member that may state a unit. Calls `number_at` with the
+/// path of each number.
+fn units_in(json: &[u8], mut number_at: impl FnMut(&str)) -> Vec<(String, String)> {
+    let mut units = Vec::new();
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Scalar(text) = value else { return };
+        // The unit in a string such as `43 mph` overrides all others.
+        if number(text).is_some() {
+            number_at(path);
+        } else if units.len() < UNITS_MAX
+            && path.rsplit('/').take(2).any(|name| is_unit(name.as_bytes()))
+        {
+            units.push((path.to_owned(), text.to_owned()));
+        }
+    });
+    units
+}
+
 /// Checks a point for units beside its numbers.
 ///
 /// # Errors
 /// A unit is another than the one in which the format reads the number.
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusal> {
-    let (mut sent, mut units) = (Vec::new(), Vec::new());
-    visit_values(json, &[], &mut |path, value| {
-        let Value::Scalar(text) = value else { return };
-        if sent.len() + units.len() == VALUES_MAX {
-            return;
-        }
-        // The unit in a string such as `43 mph` overrides all others.
-        let is_number = number(text).is_some();
-        sent.extend(fields.iter().filter(|field| is_number && field.path == path));
-        if !is_number && fields.iter().any(|field| field.has_unit_at(path)) {
-            units.push((path.to_owned(), text.to_owned()));
-        }
+    let mut are_sent = vec![false; fields.len()];
+    let units = units_in(json, |path| {
+        are_sent.iter_mut().zip(fields).for_each(|(is_sent, field)| *is_sent |= field.path == path);
     });
-    for (path, text) in &units {
-        for field in sent.iter().filter(|field| field.has_unit_at(path)) {
-            field.check(path, text)?;
-        }
-    }
-    Ok(())
+    let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
+    check_each(&units, sent)
 }
 
 /// Checks the object around an array of points for units of the numbers in the points.
@@ -137,15 +145,30 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
 pub(super) fn check_units_around(json: &str, mut fields: Vec<Measured>) -> Result<(), Refusal> {
     fields.retain_mut(|field| {
         field.path = field.path.rsplit('/').next().unwrap_or_default().to_owned();
-        memmem::find(json.as_bytes(), format!("\"{}\"", field.path).as_bytes()).is_some()
+        has_number(json, &field.path)
     });
-    let (mut checked, mut count) = (Ok(()), 0);
-    visit_values(json.as_bytes(), &[], &mut |path, value| {
-        count += 1;
-        if let (Value::Scalar(text), 0..VALUES_MAX, Ok(())) = (value, count, &checked) {
-            let mut known = fields.iter().filter(|field| field.has_unit_at(path));
-            checked = known.try_for_each(|field| field.check(path, text));
-        }
-    });
-    checked
+    check_each(&units_in(json.as_bytes(), |_| ()), fields.iter())
+}
+
+/// Returns whether a member of this name is a number, or a string without a unit after its number.
+fn has_number(json: &str, name: &str) -> bool {
+    let key = format!("\"{name}\"");
+    let mut places = memmem::find_iter(json.as_bytes(), key.as_bytes());
+    places.any(|at| {
+        let rest = json[at + key.len()..].trim_start().strip_prefix(':').unwrap_or_default();
+        let may_be =
+            rest.trim_start().starts_with(|c: char| "-\"".contains(c) || c.is_ascii_digit());
+        let value = may_be.then(|| Reader::new(rest.as_bytes()).value()).flatten();
+        value.is_some_and(|value| value.or_number_in_text().as_number().is_some())
+    })
+}
+
+fn check_each<'f>(
+    units: &[(String, String)],
+    mut fields: impl Iterator<Item = &'f Measured>,
+) -> Result<(), Refusal> {
+    fields.try_for_each(|field| {
+        let mut own = units.iter().filter(|(path, text)| field.has_unit_at(path, text));
+        own.try_for_each(|(path, text)| field.check(path, text))
+    })
 }

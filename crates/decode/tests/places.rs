@@ -245,8 +245,9 @@ fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
         r#""hemisphere":"southwest""#,
         r#""nsew":"SW""#,
         r#""dir":["S","W"]"#,
-        r#""directions":["W","N"]"#,
+        r#""dirs":["W","N"]"#,
         r#""latLngRef":["S","E"]"#,
+        r#""gps_dir":["S","W"]"#,
         r#""hemisphere":["south","west"]"#,
         r#""hemispheres":["SW"]"#,
         r#""GPSLatitudeRef":["S"]"#,
@@ -273,6 +274,8 @@ fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
         r#""quadrant":"SW","wind":"W","direction":"S","dir":"SW""#,
         r#""dir":["N","E"],"windDir":["N"],"refs":["S"],"wind":["S","W"]"#,
         r#""dir":[1,-1],"refs":["S","W","N"],"direction":["S","S"],"ref":[],"hemi":{}"#,
+        r#""gust_dir":["S","W"],"swell_dir":["S","E"],"location":"x","wind":{"dir":["S","W"]}"#,
+        r#""directions":["W","N"],"location":{"home":{"dir":["S","W"]}}"#,
         r#""reference":{"site":"S","lane":"W"},"directions":{"a":[{"b":"S"}]},"dirs":[[1],["S"]]"#,
     ] {
         for source in [&own, &mapping(More::default())] {
@@ -375,6 +378,7 @@ fn other_unit_beside_a_number_is_rejected() {
         ),
         (r#""speed":36,"speed_units":"knots""#, "speed_units says knots"),
         (r#""alt":1000,"alt_unit":"ft""#, "alt_unit says ft"),
+        (r#""speed":43,"SPEED_UNIT":"mph""#, "SPEED_UNIT says mph"),
     ] {
         assert_refused(&own, &unsigned(members), "wrong_type", message);
     }
@@ -411,6 +415,8 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
         r#""speedUnits":"m/s","speed":"43""#,
         r#""speed":43,"unit":"knots""#,
         r#""speed":43,"units":{"speed":"mph"}"#,
+        r#""speed":43,"SPEED_UNIT":"mph""#,
+        r#""speed":43,"SpeedUNITS":"MPH""#,
         r#""course":1,"heading_unit":"rad""#,
     ] {
         for (source, payload) in [(&mapped, unsigned(members)), (&geojson, feature(members))] {
@@ -428,6 +434,7 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
     for members in [
         r#""speed":43,"speed_unit":"kmh","z":{"value":1,"unit":"metres"}"#,
         r#""speed":"43 mph","speed_unit":"km/h""#,
+        r#""speed":43,"unit":"ms""#,
         r#""speed":43,"units":"metric","temp":9,"temp_unit":"C","odo":1,"odo_unit":"mph""#,
         r#""speed":43,"unit":"km","z":{"value":1,"units":"m"},"device":{"speed_unit":"mph"}"#,
         r#""speed":null,"speed_unit":"mph","unit":{"id":7},"units":["mph"]"#,
@@ -459,6 +466,36 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
     for members in [r#""speed_unit":"kmh""#, r#""alt_unit":"ft""#, r#""unit":"Truck 7""#] {
         for (source, payload) in [(&in_batch, batch(members)), (&geojson, collection(members))] {
             assert_place(source, &payload, [33.4, 3.7]);
+        }
+    }
+    // A unit in the string itself overrides those around it.
+    for speed in [r#""43 mph""#, "null"] {
+        let unit = r#""speed_unit":"mph""#;
+        for (source, payload) in [(&in_batch, batch(unit)), (&geojson, collection(unit))] {
+            assert_place(source, &payload.replace(":43", &format!(" : {speed}")), [33.4, 3.7]);
+        }
+    }
+    assert_refused(
+        &in_batch,
+        &batch(r#""speed_unit":"mph""#).replace(":43", r#" : "43""#),
+        "wrong_type",
+        "but speed is read in km/h",
+    );
+    // Other members do not hide a unit.
+    let many: String = (0..1_000).map(|n| format!(r#""x{n}":"x","#)).collect();
+    let payload = unsigned(&format!(r#"{many}"speed":43,"speed_unit":"mph""#));
+    assert_refused(&mapped, &payload, "wrong_type", " is read in ");
+}
+
+#[test]
+fn control_characters_around_json_are_ignored() {
+    for source in [format_called("milepost"), mapping(More::default())] {
+        for (before, after) in
+            [("\u{c}", ""), ("\u{1} \u{b}", "\0\u{1a}"), ("\u{feff}\u{c}", "\u{c}")]
+        {
+            let payload = unsigned(r#""x":1"#);
+            assert_place(&source, &format!("{before}{payload}{after}"), [33.4, 3.7]);
+            assert_place(&source, &format!("{before}[{payload}]{after}"), [33.4, 3.7]);
         }
     }
 }
