@@ -332,10 +332,10 @@ fn is_local_time(name: &str) -> bool {
 ///
 /// Other comments name places, persons and the time of an export. So a word for times or zones is
 /// required, or the comment is a zone alone; and a comment with a date counts only if it has a word
-/// for zones.
+/// for zones. A number is an offset only if its clause is about times: antennas have offsets, too.
 fn states_zone(comment: &str) -> bool {
-    const ZONE_WORDS: [&str; 8] =
-        ["tz", "timezone", "zone", "offset", "zeitzone", "tzname", "utcoffset", "huso"];
+    const ZONE_WORDS: [&str; 7] =
+        ["tz", "timezone", "zone", "zeitzone", "tzname", "utcoffset", "huso"];
     const TIME_WORDS: [&str; 14] = [
         "time",
         "times",
@@ -352,14 +352,21 @@ fn states_zone(comment: &str) -> bool {
         "hora",
         "horas",
     ];
-    let words = words(comment);
-    let has = |known: &[&str]| words.iter().any(|word| known.contains(&&**word));
+    let lower = comment.to_ascii_lowercase();
+    // `times in UTC (local time is UTC+2)`: what follows is not about the times of the file.
+    let local = ["local", "lokal"].iter().find_map(|word| lower.find(word));
+    let comment = match local.map(|at| &comment[..at]) {
+        Some(before) if names_utc(before) => before,
+        Some(_) | None => comment,
+    };
+    let words_of_all = words(comment);
+    let has_in = |words: &[String], known: &[&str]| words.iter().any(|w| known.contains(&&**w));
+    let has = |known: &[&str]| has_in(&words_of_all, known);
     let abbreviation = |word: &str| {
         let is_upper = word.chars().all(char::is_uppercase);
         is_upper && LOCAL_WORDS.contains(&&*word.to_lowercase())
     };
-    let is_mark = |c: char| c.is_whitespace() || ",;:=()[]\"'".contains(c);
-    let parts = || comment.split(is_mark).filter(|part| !part.is_empty());
+    let parts = || parts_of(comment);
     let is_shifted = |part: &str| {
         let lower = part.to_lowercase();
         let rest = ["utc", "gmt"].iter().find_map(|zone| lower.strip_prefix(zone));
@@ -371,28 +378,71 @@ fn states_zone(comment: &str) -> bool {
     };
     let has_local_time = || {
         let is_local = |word: &String| ["local", "lokal", "lokale", "locale"].contains(&&**word);
-        words.iter().any(is_local) || has(&["ortszeit"])
+        words_of_all.iter().any(is_local) || has(&["ortszeit"])
     };
-    let names_zone = |part: &str| {
-        abbreviation(part) || is_shifted(part) || area_zone(part.trim_end_matches('.')).is_some()
-    };
-    let has_zone_word = has(&ZONE_WORDS);
-    let is_alone = parts().count() == 1 && parts().any(names_zone);
+    let names_zone =
+        |part: &str| abbreviation(part) || area_zone(part.trim_end_matches('.')).is_some();
+    let has_zone_word = has(&ZONE_WORDS) || has(&["offset"]) && has(&TIME_WORDS);
+    let is_alone = parts().count() == 1 && parts().any(|part| names_zone(part) || is_shifted(part));
     let has_date = parts().any(|part| {
         let digits = part.bytes().filter(u8::is_ascii_digit).count();
         digits >= 6 && part.contains(['-', '/', '.'])
     });
     if is_alone || has_zone_word || has(&TIME_WORDS) && !has_date {
-        let is_utc_named = parts().any(|part| part.contains(char::is_alphabetic) && is_utc(part));
-        let has_shift = parts().any(is_shifted);
         // `UTC +2` and `UTC offset: 7200` are not UTC; `UTC, not local time` is.
-        let offset = || parts().next_back().filter(|last| *last != "0" && is_offset(last));
-        let has_offset = has(&["offset", "utcoffset"]) && offset().is_some();
-        return has_shift
-            || has_offset
-            || !is_utc_named && (parts().any(names_zone) || has_local_time());
+        let has_shift = |clause: &str| {
+            let words = words(clause);
+            let has_offset_word = has_in(&words, &["offset", "utcoffset"]);
+            let is_of_time = is_alone
+                || has_in(&words, &ZONE_WORDS)
+                || has_in(&words, &TIME_WORDS)
+                || words.first().is_some_and(|word| word == "offset");
+            let has_unit = |part: &str| part.starts_with(char::is_alphabetic);
+            let last = || parts_of(clause).next_back().filter(|last| *last != "0");
+            parts_of(clause).any(|part| is_shifted(part) && (is_of_time || has_unit(part)))
+                || is_of_time && has_offset_word && last().is_some_and(is_offset)
+        };
+        return comment.split([',', ';']).any(has_shift)
+            || !names_utc(comment)
+                && (parts().any(names_zone) || names_region(comment) || has_local_time());
     }
     has(&["ortszeit"])
+}
+
+/// Splits a comment into its words, as written. A sign belongs to its word.
+fn parts_of(comment: &str) -> impl DoubleEndedIterator<Item = &str> {
+    let is_mark = |c: char| c.is_whitespace() || ",;:=()[]\"'".contains(c);
+    comment.split(is_mark).filter(|part| !part.is_empty())
+}
+
+/// Returns whether a comment names UTC as a zone. `UTC offset` and `not UTC` do not.
+fn names_utc(comment: &str) -> bool {
+    let parts: Vec<&str> = parts_of(comment).collect();
+    parts.iter().enumerate().any(|(at, part)| {
+        let is_next = |word: &str| parts.get(at + 1).is_some_and(|n| n.eq_ignore_ascii_case(word));
+        let is_negated = at > 0 && parts[at - 1].eq_ignore_ascii_case("not");
+        let is_zone = part.contains(char::is_alphabetic) && is_utc(part);
+        is_zone && !is_negated && !is_next("offset") && !is_next("difference")
+    })
+}
+
+/// Returns whether a comment names a zone of North America or Europe by its words, in any case:
+/// `Eastern Standard Time`, `times are Pacific`. `lap times in Central Park` does not.
+fn names_region(comment: &str) -> bool {
+    const REGIONS: [&str; 4] = ["eastern", "central", "mountain", "pacific"];
+    const AFTER: [&str; 5] = ["time", "times", "standard", "daylight", "summer"];
+    const BEFORE: [&str; 5] = ["time", "times", "timestamp", "timestamps", "clock"];
+    comment.replace("U.S.", "US").split([',', ';', '.', ')', ']']).any(|clause| {
+        let words = words(clause);
+        (0..words.len()).filter(|at| REGIONS.contains(&&*words[*at])).any(|at| {
+            let is_between = |word: &&String| ["us", "usa", "in", "are", "is"].contains(&&***word);
+            let before = words[..at].iter().rev().find(|word| !is_between(word));
+            match words[at + 1..].iter().find(|word| *word != "european") {
+                Some(after) => AFTER.contains(&&**after),
+                None => before.is_some_and(|word| BEFORE.contains(&&**word)),
+            }
+        })
+    })
 }
 
 #[cfg(test)]
@@ -448,6 +498,18 @@ mod tests {
             "Exported 2026-11-26 10:00, time zone CET",
             "time in GMT-5",
             "timestamps (America/New_York)",
+            "Times are Eastern Standard Time",
+            "all times US Pacific",
+            "all times (U.S. Pacific)",
+            "times in pacific daylight time",
+            "Time: Central European Summer Time",
+            "Times are Mountain. Distances are miles",
+            "times are local, not UTC",
+            "local time = UTC +2",
+            "UTC offset of the local time: +2",
+            "timezone: UTC, offset: +1",
+            "Exported 2026-11-26, UTC offset +2",
+            "antenna offset 2 m, times in EST",
         ] {
             assert!(states_zone(comment), "{comment}");
         }
@@ -467,6 +529,15 @@ mod tests {
             "speed limit zone: 30",
             "local group of drivers",
             "antenna offset 1.5 m",
+            "geoid offset -34 m",
+            "antenna offset: 2",
+            "times UTC, antenna offset: 2",
+            "geoid offset -9 m, time in seconds",
+            "times in UTC (local time is UTC+2)",
+            "times are UTC, not Eastern time",
+            "lap times in Central Park",
+            "driving times of the Pacific fleet",
+            "time, place and speed of the eastern region",
             "",
         ] {
             assert!(!states_zone(comment), "{comment}");

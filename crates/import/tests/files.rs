@@ -1242,6 +1242,19 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
 }
 
 #[test]
+fn column_of_other_units_rejects_its_rows() {
+    for name in ["speed_unit", "SPEED_UNIT", "SPEED UNITS"] {
+        let columns = format!("time,lat,lon,SPEED,{name}");
+        for (unit, expected) in [("mph", 0), ("km/h", 1)] {
+            let file = rows_of(&columns, &format!("DAY 09:00:00,1,2,43,{unit}"));
+            let (positions, why) = outcome(&["--speed-unit", "km/h"], &file);
+            assert_eq!(positions, expected, "{name} {unit}: {why}");
+            assert!(expected > 0 || why.contains("says mph, but speed"), "{name}: {why}");
+        }
+    }
+}
+
+#[test]
 fn column_that_says_west_needs_a_sign_in_any_notation() {
     for (arguments, columns, row, message) in [
         (&[][..], "time,Latitude (N),Longitude (W)", "33.5°,70.4°", "says west, and 70.4° has"),
