@@ -98,4 +98,4 @@ def test_counting_that_stopped_shows_in_rollups(db):
     db.refresh()
     assert db.ask("SELECT pending, behind_s FROM {db}.rollups") == "0\t0\n"
     db.ask("ALTER TABLE {db}.touched UPDATE touched_at = touched_at - INTERVAL 1 HOUR WHERE day = '2049-01-01'", mutations_sync="2")
-    assert db.ask("SELECT pending, round(behind_s, -2) FROM {db}.rollups") == "0\t3600\n"
+    assert db.ask("SELECT pending, behind_s BETWEEN 3600 AND 3900 FROM {db}.rollups") == "0\t1\n"
