@@ -2,8 +2,8 @@
 //! take or skip its value. In less than a third of serde_json's instructions.
 //!
 //! Guarantee: the reader accepts the texts that serde_json accepts, and reads the same values, with
-//! three exceptions. Values nested deeper than 127 levels are invalid. A number beyond the range of
-//! a double is infinite. A string with half of a surrogate pair is a value that no field can use.
+//! two exceptions. A number beyond the range of a double is infinite. A string with half of a
+//! surrogate pair is a value that no field can use.
 //!
 //! A method returns `None` if the text is invalid; [`invalid`](crate::refusal::invalid) says why.
 
@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 use super::json::{FALSE, Scalar, TRUE};
 use crate::number::{DIGITS_MAX, Number};
 
-/// Maximum depth of a value, as in serde_json. It bounds the recursion of the reader.
+/// Maximum depth of the reader's recursion. serde_json, which does not recurse, skips deeper values.
 const DEPTH_MAX: u8 = 127;
 /// Bytes that end a run of unescaped ASCII in a string: the quote, escapes, control characters, and
 /// bytes above ASCII.
@@ -154,6 +154,10 @@ impl<'a> Reader<'a> {
                         Scalar::Text(text.into())
                     }),
             },
+            b'{' | b'[' if self.depth == DEPTH_MAX => {
+                self.rest = after_deep_value(self.rest)?;
+                Scalar::Other("a deeply nested value")
+            }
             b'{' => self
                 .object(|reader, _| reader.value().map(drop))
                 .map(|()| Scalar::Other("an object"))?,
@@ -338,6 +342,16 @@ fn unusual_string(rest: &[u8]) -> Option<(&[u8], bool, &[u8])> {
         }
         has_escapes = true;
     }
+}
+
+/// Skips a value of any depth. Returns the bytes after it.
+#[cold]
+fn after_deep_value(rest: &[u8]) -> Option<&[u8]> {
+    let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
+    values.next()?.ok()?;
+    let (value, after) = rest.split_at(values.byte_offset());
+    std::str::from_utf8(value).ok()?;
+    Some(after)
 }
 
 #[inline(always)]
@@ -597,14 +611,21 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
-        for (depth, is_read) in [(127, true), (128, false), (100_000, false)] {
+    fn values_of_any_depth_are_skipped() {
+        for depth in [16, 126, 127, 128, 129, 100_000] {
             let lists = ["[".repeat(depth), "]".repeat(depth)].concat();
             let objects = [r#"{"a":"#.repeat(depth), "1".into(), "}".repeat(depth)].concat();
             for text in [lists, objects] {
-                assert_eq!(Reader::new(text.as_bytes()).value().is_some(), is_read, "{depth}");
+                let is_read = |text: &str| {
+                    let mut reader = Reader::new(text.as_bytes());
+                    reader.value().is_some() && reader.end().is_some()
+                };
+                assert!(is_read(&text) && is_read(&format!("[1,{text},2]")), "{depth}");
+                assert!(!is_read(&text[1..]) && !is_read(&text[..text.len() - 1]), "{depth}");
             }
         }
+        let invalid = [&[b'['; 200][..], b"\"\xff\"", &[b']'; 200]].concat();
+        assert!(Reader::new(&invalid).value().is_none());
         let wide = format!("[{}]", ["[]"; 1_000].join(","));
         assert!(Reader::new(wide.as_bytes()).value().is_some());
     }

@@ -21,7 +21,7 @@ impl Refusal {
 pub(super) fn invalid(json: &str) -> Refusal {
     let detail = match serde_json::from_str::<IgnoredAny>(json) {
         Err(error) => error.to_string(),
-        Ok(IgnoredAny) => "values are nested deeper than 127 levels".to_owned(),
+        Ok(IgnoredAny) => "it is not JSON".to_owned(),
     };
     // For example, two objects one after the other.
     let has_trailing = detail.starts_with("trailing characters");

@@ -165,8 +165,8 @@ fn poison_set() -> Vec<Message> {
         message(format!(r#"{{"lat":1,"lng":2,"ts":{now},"x":{}}}"#, nested(100_000)), None),
         message(&b"{\"lat\":1,\"lng\":2,\"x\":\"\xff\xfe\"}"[..], "invalid_utf8"),
         message(r#"{"lat":NaN,"lng":2}"#, "missing_field"),
-        message(r#"{"lat":1e999,"lng":2}"#, "invalid_json"),
-        message(r#"{"lat":1,"lng":2,"ts":1e999}"#, "invalid_json"),
+        message(r#"{"lat":1e999,"lng":2}"#, "lat_range"),
+        message(r#"{"lat":1,"lng":2,"ts":1e999}"#, "too_new"),
         // The last of duplicate keys wins.
         message(format!(r#"{{"lat":99,"lat":1,"lng":2,"ts":{now},"ts":{now}}}"#), None),
         message(r#"{"lat":1,"lng":2,"ts":"1970-01-01T00:00:00Z"}"#, "too_old"),
