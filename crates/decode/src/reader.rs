@@ -1,5 +1,6 @@
-//! Reads JSON in one pass over its bytes, without building a tree: formats are told each key and
-//! take or skip its value. In less than a third of serde_json's instructions.
+//! Reads JSON in one pass over its bytes, without building a tree: a format receives each key, and
+//! takes or skips its value. A point of milepost's own format takes a third of the instructions that
+//! serde_json takes for it.
 //!
 //! Guarantee: the reader accepts the texts that serde_json accepts, and reads the same values, with
 //! two exceptions. A number beyond the range of a double is infinite. A string with half of a
@@ -14,7 +15,7 @@ use serde::de::IgnoredAny;
 use super::json::{FALSE, Scalar, TRUE};
 use crate::number::{DIGITS_MAX, Number};
 
-/// Maximum depth of the reader's recursion. serde_json, which does not recurse, skips deeper values.
+/// Maximum depth of the reader's recursion. serde_json skips deeper values: it does not recurse.
 const DEPTH_MAX: u8 = 127;
 /// Bytes that end a run of unescaped ASCII in a string: the quote, escapes, control characters, and
 /// bytes above ASCII.
