@@ -209,8 +209,16 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
 /// `"dir":["S","W"]`. Directions of the wind and of travel do not.
 pub(super) fn may_list_sides(key: &[u8]) -> bool {
     const BEGINNINGS: [&str; 3] = ["hem", "nsew", "cardinal"];
-    let may_be = |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase());
-    if key.len() > NAME_BYTES_MAX || !key.first().is_some_and(may_be) {
+    let is_first = |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase());
+    // Most payloads have an object such as `device`, so a few bytes of the name decide first.
+    let ([rest @ .., b's' | b'S'] | rest) = key;
+    let ends_with =
+        |end: &[u8; 3]| rest.last_chunk::<3>().is_some_and(|last| last.eq_ignore_ascii_case(end));
+    let begins = key.first_chunk::<4>().is_some_and(|first| first.eq_ignore_ascii_case(b"card"));
+    let may_be = may_be_hemisphere(key)
+        || begins
+        || [b"dir", b"ref", b"ere"].iter().any(|end| ends_with(end));
+    if !may_be || key.len() > NAME_BYTES_MAX || !key.first().is_some_and(is_first) {
         return false;
     }
     let name = normalised(&String::from_utf8_lossy(key));
