@@ -44,6 +44,7 @@ fn reject_detail_states_the_expected_value() {
     for (payload, detail) in [
         (r#"{"lng":2}"#, "lat is missing; the names here are lng".to_owned()),
         ("[7]", "7 is not an object with lat and lng".to_owned()),
+        ("[null]", "null is not an object with lat and lng".to_owned()),
         (r#"{"lat":1,"lng":"2"}"#, "lng is \"2\", not a number; send it without quotes".to_owned()),
         (
             r#"{"lat":1,"lng":2,"ts":"1760000000123"}"#,

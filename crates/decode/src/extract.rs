@@ -7,14 +7,13 @@ use super::refusal::{Refusal, invalid, refuse};
 use crate::reject::Reason;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
-const SLOTS_MAX: usize = 18;
+const SLOTS_MAX: usize = 19;
 /// Slots of the hemispheres that the format does not read: the name of a member that says the
-/// latitude is south, and of one that says the longitude is west. [`UNIT`] in the first one: the
-/// payload has a unit.
+/// latitude is south, and of one that says the longitude is west.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
-
-/// Stands for a member such as `speed_unit`, which `unread_unit.rs` looks up.
-const UNIT: Scalar<'static> = Scalar::Other("a unit");
+/// Slot of the name of a member that the format does not read and that may be a unit, such as
+/// `speed_unit`. `unread_unit.rs` looks up all of them.
+const UNREAD_UNIT: usize = SLOTS_MAX - 4;
 
 /// A path into JSON: names, and indices of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,7 +188,8 @@ impl Paths {
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
         if hemisphere::is_unit(key) {
-            return put_unit(found);
+            found[UNREAD_UNIT] = Scalar::Text(name.to_owned().into());
+            return;
         }
         if value.is_list() {
             return Self::put_sides(name, hemisphere::sides_in_list(name, json), found);
@@ -259,21 +259,30 @@ impl Paths {
                 Scalar::Other("an object")
             }
             b'[' => {
-                let mut index = 0;
-                json.array(|json| {
-                    let paths = self.at_index(index);
-                    index += 1;
-                    match paths {
-                        Some(paths) => paths.extract(json, found),
-                        None => json.value().map(drop),
-                    }
-                })?;
+                self.each_element(json, |paths, json| paths.extract(json, found))?;
                 Scalar::Other("an array")
             }
             _ => json.value()?,
         };
         self.put(value, found);
         Some(())
+    }
+
+    /// Reads an array. Calls `extract` at each element that a path names; `extract` must read it.
+    fn each_element<'a>(
+        &self,
+        json: &mut Reader<'a>,
+        mut extract: impl FnMut(&Self, &mut Reader<'a>) -> Option<()>,
+    ) -> Option<()> {
+        let mut index = 0;
+        json.array(|json| {
+            let paths = self.at_index(index);
+            index += 1;
+            match paths {
+                Some(paths) => extract(paths, json),
+                None => json.value().map(drop),
+            }
+        })
     }
 
     /// Reads the value of a member that this path names. Most values are scalars.
@@ -323,17 +332,7 @@ impl Paths {
                     json.value().map(drop)
                 }
             }),
-            b'[' => {
-                let mut index = 0;
-                json.array(|json| {
-                    let paths = self.at_index(index);
-                    index += 1;
-                    match paths {
-                        Some(paths) => paths.extract_raw(json, found),
-                        None => json.value().map(drop),
-                    }
-                })
-            }
+            b'[' => self.each_element(json, |paths, json| paths.extract_raw(json, found)),
             _ => json.value().map(drop),
         }
     }
@@ -353,15 +352,6 @@ impl Paths {
     fn at_index(&self, index: usize) -> Option<&Self> {
         let mut children = self.children.iter();
         children.find(|child| child.name.parse() == Ok(index)).map(|child| &child.paths)
-    }
-}
-
-/// Notes that the payload has a unit.
-#[cold]
-fn put_unit(found: &mut Found<'_>) {
-    let slot = &mut found[UNREAD_HEMISPHERES[0]];
-    if slot.is_missing() {
-        *slot = UNIT;
     }
 }
 

@@ -79,7 +79,7 @@ impl Scalar<'_> {
     /// Returns whether this is an array or an object.
     #[inline]
     pub(super) fn is_list(&self) -> bool {
-        matches!(self, Self::Other(kind) if !["true", "false"].contains(kind))
+        matches!(self, Self::Other("an object" | "an array" | "a deeply nested value"))
     }
 
     /// Returns a string, an integer or a boolean as text; an empty string for other values.

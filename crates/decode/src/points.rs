@@ -158,10 +158,8 @@ impl Points<'_> {
     ) -> Result<(), Refusal> {
         // A nested array replaces one element, which was counted before.
         let remaining = self.points_max - self.elements_seen.saturating_sub(1);
-        let mut reader = Reader::new(json.as_bytes());
-        if reader.peek() != b'[' {
-            let value = reader.value().unwrap_or_default();
-            return refuse(Reason::WrongShape, format!("{value} is not an array of points"));
+        if Reader::new(json.as_bytes()).peek() != b'[' {
+            return refuse(Reason::WrongShape, format!("{json:.40} is not an array of points"));
         }
         let (kept, count) = elements(json, remaining).ok_or_else(|| invalid(json))?;
         if count == 0 {

@@ -83,6 +83,7 @@ pub(super) fn read(
         timestamp,
         time,
         ..,
+        unread_unit,
         south,
         west,
         driver,
@@ -93,7 +94,7 @@ pub(super) fn read(
             let Some(features) = FEATURES.raw(json)? else {
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
-            if !south.is_missing() || !west.is_missing() {
+            if !unread_unit.is_missing() {
                 check_units_around(json, measured(unit))?;
             }
             return points.elements(features, Some(json), |points, feature| {
@@ -118,10 +119,11 @@ pub(super) fn read(
             format!("geometry/type is {shape}, not \"Point\""),
         );
     }
-    if !south.is_missing() || !west.is_missing() {
-        if !points.schema.checks_hemispheres {
-            names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
-        }
+    let has_side = !south.is_missing() || !west.is_missing();
+    if has_side && !points.schema.checks_hemispheres {
+        names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+    }
+    if !unread_unit.is_missing() {
         check_units(json.as_bytes(), &measured(unit))?;
     }
     let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();

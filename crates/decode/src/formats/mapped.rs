@@ -227,7 +227,8 @@ impl Mapping {
         }
         let root =
             if quirks.root_is_optional && found[ROOT].is_missing() { &[] } else { quirks.root };
-        let [lat, lng, ts, speed, heading, alt, acc, seq, .., south, west, driver] = found;
+        let [lat, lng, ts, speed, heading, alt, acc, seq, .., unread_unit, south, west, driver] =
+            found;
         let (lat, lng) = if quirks.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
         let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
         let ts_unit = points.schema.ts_unit;
@@ -250,11 +251,12 @@ impl Mapping {
         } else {
             (lat, lng)
         };
-        if !south.is_missing() || !west.is_missing() {
-            // `milepost import` checks more members, and suggests a remedy of its own.
-            if !points.schema.checks_hemispheres {
-                names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
-            }
+        // `milepost import` checks more members, and suggests a remedy of its own.
+        let has_side = !south.is_missing() || !west.is_missing();
+        if has_side && !points.schema.checks_hemispheres {
+            names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+        }
+        if !unread_unit.is_missing() {
             check_units(json.as_bytes(), &self.measured())?;
         }
         let point = Point {

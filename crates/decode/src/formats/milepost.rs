@@ -64,11 +64,8 @@ pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     points.documents(json, |points, json| {
         let mut reader = Reader::new(json.as_bytes());
         if reader.peek() != b'{' {
-            let value = reader.value().unwrap_or_default();
-            return refuse(
-                Reason::WrongShape,
-                format!("{value} is not an object with lat and lng"),
-            );
+            let detail = format!("{json:.40} is not an object with lat and lng");
+            return refuse(Reason::WrongShape, detail);
         }
         let mut point = Point::default();
         point.fill(&mut reader).and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
