@@ -68,9 +68,8 @@ impl Optional {
     /// Replaces the tables that are missing by subqueries without rows; `{db}` in the SQL stands
     /// for the database.
     pub fn apply(&self, sql: &str, now: Instant) -> String {
-        let missing = self.lock();
-        let recent = |table: &str| missing.get(table).is_some_and(|at| now - *at < RETRY_AFTER);
-        let tables = TABLES.iter().filter(|(table, _)| recent(table));
+        let missing = self.missing(now);
+        let tables = TABLES.iter().filter(|(table, _)| missing.contains(table));
         tables.fold(sql.to_owned(), |sql, (table, columns)| {
             let none = format!("(SELECT {columns} WHERE 0) AS {table}");
             let name = format!("{{db}}.{table}");
@@ -87,10 +86,16 @@ impl Optional {
     /// Returns what to do about those of these tables that are missing; `None`: none is.
     #[must_use]
     pub fn hint(&self, tables: &[&str], now: Instant) -> Option<String> {
-        let missing = self.lock();
-        let recent = |table: &str| missing.get(table).is_some_and(|at| now - *at < RETRY_AFTER);
-        let tables: Vec<&str> = tables.iter().copied().filter(|table| recent(table)).collect();
+        let missing = self.missing(now);
+        let tables: Vec<&str> =
+            tables.iter().copied().filter(|table| missing.contains(table)).collect();
         (!tables.is_empty()).then(|| hint(&tables))
+    }
+
+    /// Returns the tables that no query tries to read now.
+    fn missing(&self, now: Instant) -> Vec<&'static str> {
+        let recent = |at: &Instant| now - *at < RETRY_AFTER;
+        self.lock().iter().filter(|(_, at)| recent(at)).map(|(table, _)| *table).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Instant>> {
@@ -161,6 +166,7 @@ mod tests {
         assert_eq!(optional.apply(sql, now + RETRY_AFTER), sql);
         assert_eq!(optional.hint(&["drivers"], now + RETRY_AFTER), None);
     }
+
     #[test]
     fn drivers_are_required_once_they_had_rows() {
         let (optional, now) = (Optional::default(), Instant::now());
