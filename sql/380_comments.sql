@@ -1,4 +1,5 @@
--- Rewrites the comments of tables, views and columns that 0.1.0 created. New databases have these comments from the start. Replicas compare
+-- Rewrites the comments of the tables and views that 0.1.0 created, and of their columns, including those that later migrations added. New
+-- databases have these comments from the start. Replicas compare
 -- their columns with those in Keeper, comments included, so each comment equals the one in the file that creates the table, byte for byte.
 ALTER TABLE {database}.schema_migrations{on_cluster}
     MODIFY COLUMN version    COMMENT 'Number of the migration, as at the start of its file name',

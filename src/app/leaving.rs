@@ -47,9 +47,9 @@ fn is_elsewhere(peer: &Peer) -> bool {
 /// [`set_leaving`](milepost_core::peers::standing::Member::set_leaving), so that no peer counts on
 /// this member.
 ///
-/// If peers do not answer, the sessions are kept, and the second value is true: the messages that
-/// the broker queues are lost if no process resumes the sessions. Unsubscribing could lose more. If
-/// all members unsubscribed, the broker would drop every message; a kept session queues its share,
+/// The second value is true if the sessions are kept without certainty: no peer is known to stay,
+/// but one did not answer, or is not subscribed yet. The messages that the broker then queues are
+/// lost if no process resumes the sessions. Unsubscribing could lose more. If all members unsubscribed, the broker would drop every message; a kept session queues its share,
 /// which a process or `milepost drain` can still consume.
 pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;

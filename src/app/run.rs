@@ -99,8 +99,8 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     })
 }
 
-/// Decides whether the sessions are kept. Stops the driver, which runs until then, and returns its
-/// last totals. The second value is true if the sessions are kept because a peer did not answer.
+/// Decides whether the sessions are kept, while the driver still runs. Then stops the driver, and
+/// returns its last totals. The second value: see [`leaving::decide`].
 async fn leave_group(
     config: &Config,
     shared: &Shared,
@@ -155,13 +155,13 @@ pub(super) fn start(
     let (server, to_watch) = watch::channel(schema::unknown());
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
-    let (erased, to_erase) = watch::channel(ErasedSnapshot::default());
-    member.set_initial_erased(to_erase.borrow().erased());
+    let (erased, erased_list) = watch::channel(ErasedSnapshot::default());
+    member.set_initial_erased(erased_list.borrow().erased());
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: spool.clone(),
         database: config.clickhouse.database.clone(),
-        erased: to_erase.clone(),
+        erased: erased_list.clone(),
         reports: to_report,
     };
     tasks.spawn(named("executor", executor.run(to_execute)));
@@ -178,7 +178,7 @@ pub(super) fn start(
         attention,
         leave: leaving,
         members: member_count,
-        erased: to_erase,
+        erased: erased_list,
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
@@ -214,8 +214,8 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     Ok((Some(Arc::new(spool)), inventory))
 }
 
-/// Returns the tolerated difference of the clocks. Within it, this process's clock never rejects a
-/// fix with the right time as too new. Two seconds are always tolerated.
+/// Returns the tolerated difference of the clocks: `decode.fix_future_max`, so that no fix with the
+/// right time is rejected as too new because this host's clock is behind; but at least two seconds.
 fn clock_tolerance(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
@@ -263,7 +263,7 @@ pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
     }
 }
 
-/// Logs where every accepted position is.
+/// Logs the ledger: what became of every position that was received, or in the spool at the start.
 fn log_ledger(totals: &ConsumerTotals) {
     let ConsumerTotals { intake, delivery, .. } = totals;
     info!(
@@ -295,8 +295,8 @@ fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
     batches > 0
 }
 
-/// Logs a shutdown that ended within the grace period, and returns its outcome. `uncertain`: the
-/// sessions were kept because a peer did not answer.
+/// Logs a shutdown that ended within the grace period, and returns its outcome. `uncertain`: see
+/// [`leaving::decide`].
 fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!(
@@ -313,7 +313,7 @@ fn unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
     let (positions, unacked_messages) = (totals.in_flight(), totals.sessions.unacked);
     if totals.still_subscribed {
         warn!(
-            "not unsubscribed: the broker keeps queueing for this process until mqtt.session_expiry"
+            "still subscribed: the broker queues this process's messages for mqtt.session_expiry"
         );
     }
     warn!(

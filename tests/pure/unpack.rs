@@ -153,7 +153,8 @@ fn payload_above_the_limits_is_too_large() {
     }
     // Every byte becomes six: "\u0001".
     check_refused(&cbor(&json!([{ "x": "\u{1}".repeat(200_000) }, 1])), Reason::TooLarge);
-    // An item that begins after this many bytes of JSON is read; one byte later it is not.
+    // An item that begins after exactly `payload_bytes_max` bytes of JSON is read; one byte later
+    // it is not.
     let long = |bytes: usize| json!([{ "lat": 1, "lng": 2, "x": "y".repeat(bytes) }, 1]);
     let bytes =
         limits().payload_bytes_max - json!([{ "lat": 1, "lng": 2, "x": "" }]).to_string().len();

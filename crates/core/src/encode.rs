@@ -1,7 +1,7 @@
 //! Encodes a closed batch into the bytes of its INSERT statements.
 //!
-//! Guarantee: rows are in the table's sort order, and the same batch gives the same bytes, so a
-//! retry repeats exactly the bytes that were sent. The format is
+//! Guarantee: positions are in the sort order of their table, rejects in order of arrival. The same
+//! batch gives the same bytes, so a retry repeats exactly the bytes that were sent. The format is
 //! [RowBinary](milepost_decode::row_binary) with the columns named in the statement. The modules of
 //! [position](milepost_decode::position) and [reject](milepost_decode::reject) define the columns
 //! next to the fields.

@@ -42,7 +42,8 @@ impl ErasedSnapshot {
         Self { erased, read_at: Some(read_at) }
     }
 
-    /// Returns a snapshot that holds `equal`, an equal list, and has the read time of this one.
+    /// Returns this snapshot with `equal` in place of its list. Both lists have the same drivers; an
+    /// unchanged list must stay the same `Arc`, whose holders are counted.
     #[must_use]
     pub fn with_equal_list(&self, equal: Arc<Erased>) -> Self {
         Self { erased: equal, read_at: self.read_at }

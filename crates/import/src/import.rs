@@ -79,7 +79,7 @@ impl fmt::Display for Imported {
         if counts.skipped > 0 {
             writeln!(
                 f,
-                "skipped                   {:>12}   stored before, by the state of --resume",
+                "skipped                   {:>12}   stored by an earlier run (--resume)",
                 counts.skipped
             )?;
         }
@@ -95,7 +95,7 @@ impl fmt::Display for Imported {
         if *known > 0 {
             writeln!(
                 f,
-                "skipped                   {known:>12}   stored before, as a device sent them"
+                "skipped                   {known:>12}   a device had sent them: already stored"
             )?;
         }
         writeln!(f, "without a fix             {:>12}", counts.ignored)?;
@@ -119,7 +119,7 @@ impl fmt::Display for Imported {
         if *dry_run {
             f.write_str("nothing is imported: a dry run\n")?;
         }
-        // The exit code is 0, so the last line states it.
+        // A file without a fix does not change the exit code, so the last line names such files.
         let (count, names) = &counts.without_fix;
         if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| *count > 0) {
             let more = if more > 0 { format!(" and {more} more files") } else { String::new() };

@@ -143,17 +143,17 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     ),
     counter(
         "positions_quarantined_total",
-        "Positions in damaged or missing spool files, as counted in the files' names, and single positions too large for a proxy in front of ClickHouse.",
+        "Positions in damaged or missing spool files, as counted in the files' names, and single positions too large for ClickHouse or a proxy before it.",
         |t| t.delivery.quarantined,
     ),
     counter(
         "positions_dropped_total",
-        "Single positions too large for a proxy in front of ClickHouse, dropped because there is no spool.",
+        "Single positions too large for ClickHouse or a proxy before it, dropped because there is no spool.",
         |t| t.delivery.dropped,
     ),
     counter(
         "rejects_dropped_total",
-        "Rejects too large for a proxy in front of ClickHouse, dropped because there is no spool. They count as rejected, but are not in the table rejects.",
+        "Rejects too large for ClickHouse or a proxy before it, dropped because there is no spool. They count as rejected, but are not in the table rejects.",
         |t| t.delivery.rejects_dropped,
     ),
     gauge(

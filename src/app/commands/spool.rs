@@ -95,7 +95,7 @@ pub fn list(config: &Config) -> Result<Listing> {
             (Kind::Unfinished, _) => "unfinished: being written, or left by a crash".to_owned(),
             (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
             (Kind::Row, _) => {
-                "one row, too large for a proxy in front of ClickHouse, in quarantine".to_owned()
+                "one row, too large for ClickHouse or a proxy before it, in quarantine".to_owned()
             }
             (Kind::Batch, None) => "not a file name of milepost: never replayed".to_owned(),
             (Kind::Batch, Some(_)) => match read(dir, &file) {
@@ -119,8 +119,8 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
 }
 
 /// `milepost spool export`: writes each insert as a statement and its data, for
-/// `clickhouse-client` or curl. Returns the text to print, and [`Outcome::DataLeft`] if a file is
-/// left out; the text names it.
+/// `clickhouse-client` or curl. Returns the text to print, and [`Outcome::DataLeft`] if a damaged or
+/// unreadable file is left out; the text names it. Unfinished files are skipped.
 ///
 /// # Errors
 /// The target cannot be written. Files that are already written stay.
@@ -182,7 +182,8 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// `milepost spool replay`: inserts all batches, until none is left or a signal arrives.
 ///
 /// # Errors
-/// There is no spool, it is in use, or the tables are not those of this binary.
+/// There is no spool, or it is in use; a migration was edited after it was applied; or the list of
+/// erased drivers cannot be read. If the tables are not those of this binary, it waits.
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
@@ -204,7 +205,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let (list, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
     // A driver may be erased during a long replay, so read the list again. An unanswered query is
-    // repeated; a refusal ends the replay.
+    // repeated until the list is `LIST_AGE_MAX` old; then, or after a refusal, the replay ends.
     let list_error = async move {
         let (mut read_at, mut pause) = (Instant::now(), tables::CHECK_EVERY_READY);
         loop {
@@ -246,7 +247,11 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         () = signals.next() => {}
     }
     let totals = policy.totals();
-    info!(inserted = totals.inserted, quarantined = totals.quarantined, "replayed, in positions");
+    info!(
+        inserted = totals.inserted,
+        quarantined = totals.quarantined,
+        "replay ended; the counts are positions"
+    );
     if totals.spool_batches > 0 {
         return Ok(data_left(settings, totals.spool_batches));
     }

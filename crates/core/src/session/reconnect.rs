@@ -102,8 +102,8 @@ impl Reconnect {
         self.logs_success
     }
 
-    /// Records a CONNACK. Returns whether to log it: at most once per [`LOGGED_EVERY`] after
-    /// [`SHORT_CONNECTIONS_MAX`] short connections.
+    /// Records a CONNACK. Returns whether to log it. After [`SHORT_CONNECTIONS_MAX`] short
+    /// connections: at most once per [`LOGGED_EVERY`], and once after each logged failure.
     pub(super) fn record_connected(&mut self, now: Instant) -> bool {
         self.logs_success =
             self.short_connections < SHORT_CONNECTIONS_MAX || self.success_log.allow(now);

@@ -27,8 +27,8 @@ pub(super) struct Driver {
     last_good: Option<Fix>,
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
-    /// The newest good fix may be beyond the border of a fence without an event yet: the next fix,
-    /// or the time without one, decides.
+    /// The newest good fix may be on the other side of a fence's border, and no event says so yet.
+    /// The next fix decides, or the time that passes without one.
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
     is_at_rest: bool,
@@ -126,9 +126,10 @@ impl Driver {
         self.last_good = Some(fix);
     }
 
-    /// Believes the crossings of the newest good fix if no fix followed it for [`ALONE_MS`] until
-    /// `now`, by the server's clock. Returns whether a crossing will be decided later, even without
-    /// a further fix: until then, neither a stay nor a silence can be judged.
+    /// Accepts the crossings of the newest good fix once [`ALONE_MS`] have passed since its insert
+    /// without another fix. `now` is by the server's clock. Returns whether a crossing will be
+    /// decided later, even without a further fix: until then, neither a stay nor a silence can be
+    /// judged.
     pub(super) fn cross_alone(&mut self, now: i64, rules: &Rules, out: &mut Vec<Event>) -> bool {
         let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
             return false;
@@ -147,8 +148,9 @@ impl Driver {
         false
     }
 
-    /// Believes the crossings of the newest good fix that the next one confirms. Returns the names
-    /// of the fences for which it does not: that fix was wrong.
+    /// Accepts the crossings of the newest good fix that `next` confirms, or all of them if that
+    /// fix was alone for [`ALONE_MS`]. Returns the fences of the other crossings: as to these, the
+    /// good fix was wrong.
     fn confirm_crossings(
         &mut self,
         next: &Fix,
@@ -161,11 +163,12 @@ impl Driver {
         self.may_have_crossed = false;
         let crossed = Surroundings::of(good, &self.fences, rules).crossed;
         let crossed_by_next = Surroundings::of(next, &self.fences, rules).crossed;
-        // By the device's clock, too: a device that was offline sends its fixes at one time.
+        // Measure the time alone by the device's clock, too: a device that was offline sends all
+        // its fixes at once, so the times of their inserts say nothing.
         let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;
-        let (believed, wrong) =
+        let (accepted, wrong) =
             crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));
-        self.cross(believed, next.inserted_at, rules, out);
+        self.cross(accepted, next.inserted_at, rules, out);
         wrong
     }
 

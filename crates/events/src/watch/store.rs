@@ -66,8 +66,8 @@ const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
 /// server's clock were inserted before it was set back, and are skipped.
 const AHEAD_S_MAX: u32 = 30;
-/// Timeout of the queries at the start. One sorts the positions of two hours: 8 million took 1.7 s,
-/// and at 10,000 a second there are 72 million.
+/// Timeout of the queries at the start, and of the one that reads all states again. One sorts the
+/// positions of two hours: 8 million took 1.7 s, and at 10,000 a second there are 72 million.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Age beyond which a fix causes no event.
 const FIX_AGE_MAX: &str = "1 DAY";
@@ -121,11 +121,11 @@ impl EventStore<'_> {
         Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 
-    /// Reads fixes that were inserted up to this time, oldest first: the newest one of each driver,
-    /// and the last three accurate ones, which decide where the driver is. Covers drivers heard
-    /// within the last day plus `patience`. For drivers heard rarely, also reads one fix from each
-    /// of the last three minutes that have fixes, within six hours: the gaps between these fixes
-    /// are the driver's rhythm.
+    /// Reads fixes that were inserted up to this time, in the order of their own times: the newest
+    /// one of each driver heard within the last day plus `patience`, and the last three accurate
+    /// ones that were inserted within two hours, which decide where the driver is. For drivers
+    /// heard rarely, also one fix from each of the last three minutes that have fixes, within six
+    /// hours: the gaps between these fixes are the driver's rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -212,8 +212,8 @@ impl EventStore<'_> {
         Ok(rows.into_iter().map(fix).collect())
     }
 
-    /// Reads events, oldest first. Events of one fix are in the alphabetical order of their kinds,
-    /// so that `entered` precedes `overstayed`.
+    /// Reads events, oldest first by `known_at`. Events of one fix that became known at the same
+    /// time are in the alphabetical order of their kinds, so that `entered` precedes `overstayed`.
     async fn events(&self, table: &str, condition: &str) -> Result<Vec<DeliveredEvent>, Error> {
         let sql = format!(
             "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \

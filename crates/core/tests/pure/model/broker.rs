@@ -125,7 +125,7 @@ impl Broker {
         let Client { process, node: first_node, .. } = self.client;
         let node = first_node + node;
         let session = self.sessions.entry(self.client.first_id + id).or_default();
-        self.takeovers += usize::from(was_present && session.node != node);
+        self.takeovers += usize::from(was_present && !clean_start && session.node != node);
         session.away_since = None;
         (session.connected, session.process, session.node) = (true, process, node);
         session.in_flight.iter_mut().for_each(|(_, _, is_delivered)| *is_delivered = false);
