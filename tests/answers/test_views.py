@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from conftest import migrated
 
 START = 1_790_000_000_000
 DRIVERS = 400
@@ -76,12 +75,14 @@ def ties():
 
 @pytest.mark.parametrize("optimize_on_insert", ["0", "1"])
 @pytest.mark.parametrize("is_merged", [False, True])
-def test_order_of_inserts_does_not_change_last_positions(engine, ties, optimize_on_insert, is_merged):
+def test_order_of_inserts_does_not_change_last_positions(db, ties, optimize_on_insert, is_merged):
     """Rows are inserted late and twice, with equal ts and any seq."""
     rows, newest = ties
     answers = []
     for seed in (1, 2):
-        db, chance = migrated(engine), random.Random(seed)
+        chance = random.Random(seed)
+        for table in ("positions", "last_positions_state"):
+            db.ask(f"TRUNCATE TABLE {{db}}.{table}")
         db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
         shuffled = chance.sample(rows, len(rows)) + chance.sample(rows, len(rows) // 3)
         for part in range(8):
