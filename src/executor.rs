@@ -14,6 +14,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
 
+use milepost_clickhouse::now_with_suspends;
 use milepost_core::delivery::events::{BatchId, DeliveryCommand, Loaded, Outcome, Piece, Report};
 use milepost_core::delivery::prepare::{Prepared, outcome_instead_of_quarantine, prepare};
 use milepost_core::delivery::sink::{Attempt, Sink};
@@ -150,7 +151,7 @@ impl<S: Sink> State<S> {
     fn attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
         let began = Instant::now();
         let rows = self.piece(batch, piece);
-        let prepared = prepare(rows, attempt, &self.executor.erased.borrow(), began);
+        let prepared = prepare(rows, attempt, &self.executor.erased.borrow(), now_with_suspends());
         let (insert, attempt) = match prepared {
             Prepared::Send(insert, attempt) => (insert, attempt),
             Prepared::Report(outcome) => {

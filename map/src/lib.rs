@@ -43,6 +43,7 @@ pub mod basemap;
 mod cases;
 pub mod config;
 pub mod driver;
+mod erased;
 pub mod fences;
 pub mod fleet;
 pub mod geo;

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
@@ -438,6 +440,38 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
     let (code, printed) = world.settings.call(&arguments)?;
     ensure!(code == 0 && printed.contains("\"inserted\":1,"), "{printed}");
     ensure!(count()? == FIXES + 1);
+    Ok(())
+}
+
+/// The operator changes the password in ClickHouse first, and seconds later in the file.
+#[test]
+fn import_awaits_a_rotated_password() -> Result<()> {
+    const FIXES: i64 = 300_000;
+    let world = world("import_rotated")?;
+    let (began, refused) = (began_ms() - FIXES * 1_000, Arc::new(AtomicU32::new(0)));
+    let rows: String =
+        (0..FIXES).map(|n| format!("{},{},2\n", began + n * 1_000, 1.0 + n as f64 / 1e6)).collect();
+    let file = write(&world, "long.csv", &format!("time,lat,lon\n{rows}"))?;
+    let (counter, inserts) = (Arc::clone(&refused), AtomicU32::new(0));
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        let is_insert = statement.contains("query=INSERT");
+        let is_rotated = inserts.fetch_add(u32::from(is_insert), Ordering::SeqCst) >= 2;
+        // Queries and inserts are refused in turn, six times in all.
+        if is_rotated && counter.load(Ordering::SeqCst) < 6 {
+            counter.fetch_add(1, Ordering::SeqCst);
+            let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
+            return Scripted::Answer(403, why.to_owned());
+        }
+        Scripted::Pass
+    })?;
+    let password = write(&world, "password", "secret\n")?;
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    let settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password.display().to_string());
+    let arguments = ["import", "--driver", "d1", "--json", &*file.to_string_lossy()];
+    let (code, printed) = settings.call(&arguments)?;
+    ensure!(code == 0 && printed.contains(&format!("\"inserted\":{FIXES},")), "{code} {printed}");
+    ensure!(refused.load(Ordering::SeqCst) == 6, "the login was never refused");
+    ensure!(world.query("SELECT count() FROM {db}.fixes")? == FIXES.to_string());
     Ok(())
 }
 

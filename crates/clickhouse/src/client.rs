@@ -13,7 +13,7 @@ use url::Url;
 use super::connector::Connector;
 use super::endpoints::{Cause, EndpointStatus, Endpoints};
 use super::errors::{advice, cause_of_code, cause_of_silence, code, got_no_http_answer, kind};
-use super::insert::Inserter;
+use super::insert::{Inserter, refused_code};
 use super::login::Login;
 use super::render::Layout;
 use milepost_config as config;
@@ -206,6 +206,24 @@ impl ClickHouse {
                 .then(|| tls::port_hint(Server::ClickHouse, false)),
         };
         Error::server(what, error, advice)
+    }
+
+    /// Returns whether the login was refused, and its password comes from a file: each refusal reads
+    /// the file again, so a rotated password is used once the file has it.
+    #[must_use]
+    pub fn awaits_password(&self, error: &Error) -> bool {
+        self.login.may_change_after(error.code())
+    }
+
+    /// Returns whether to repeat a request of a running command after this error.
+    #[must_use]
+    pub fn may_succeed_later(&self, error: &Error) -> bool {
+        error.may_succeed_on_retry() || self.awaits_password(error)
+    }
+
+    /// Like [`Self::may_succeed_later`], for a failed insert.
+    pub(super) fn insert_may_succeed_later(&self, error: &SinkError) -> bool {
+        error.kind != FailureKind::Permanent || self.login.may_change_after(refused_code(error))
     }
 
     /// Returns the tries of one request: each endpoint at most once, as long as `cause_to_leave`

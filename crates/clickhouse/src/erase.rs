@@ -8,13 +8,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::warn;
 
 use super::client::{ClickHouse, Error};
 use super::column::{identifier, quoted};
 use super::files::{ERASED, MIGRATIONS, Migration};
+use super::rows_body::now_with_suspends;
 use milepost_config::Replication;
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::erased::{ERASED_MAX, Erased, Version};
@@ -102,7 +103,7 @@ impl ClickHouse {
             ERASED_MAX + 2
         );
         // The list is as old as the query: the answer may take until its timeout.
-        let read_at = Instant::now();
+        let read_at = now_with_suspends();
         let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
         if rows.len() > ERASED_MAX + 1 {
             let why = format!(

@@ -12,9 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::client::ClickHouse;
 use super::endpoints::{Cause, EndpointStatus};
 use milepost_config::Config;
-use milepost_core::delivery::sink::{Attempt, Sink as _, error_chain};
+use milepost_core::delivery::sink::{Attempt, FailureKind, Sink as _, error_chain};
 use milepost_core::encode::Insert;
-use milepost_core::screened::{ErasedSnapshot, Screened};
+use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX, Screened};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -130,10 +130,32 @@ async fn raw_server(bytes: &'static [u8]) -> String {
 }
 
 fn one_row() -> Screened {
+    one_row_at(Instant::now())
+}
+
+/// Returns a row that was checked at this time, against a list that was read at this time.
+fn one_row_at(now: Instant) -> Screened {
     let statement = "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary".to_owned();
     let insert = Insert { statement, body: Bytes::from_static(b"\x01a"), rows: 1 };
-    let now = Instant::now();
     ErasedSnapshot::new(Arc::default(), now).screen(insert, now).unwrap()
+}
+
+/// The process is paused between the check of the rows and their first byte.
+#[tokio::test]
+async fn insert_with_a_list_that_became_too_old_sends_no_row() {
+    let server = ScriptedServer::start(Some((200, ""))).await;
+    *server.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"1\"}\r\n";
+    let clickhouse = client_for(&[&server.url]);
+    let attempt = Attempt { token: "t".to_owned(), timeout: PATIENCE };
+    clickhouse.insert(&one_row(), &attempt).await.unwrap();
+    assert_eq!(server.request_count(), 1);
+    let checked_at = Instant::now().checked_sub(LIST_AGE_MAX).unwrap();
+    let error = clickhouse.insert(&one_row_at(checked_at), &attempt).await.unwrap_err();
+    assert_eq!(error.kind, FailureKind::Transient, "{}", error_chain(&error));
+    let chain = error_chain(&error);
+    assert!(chain.contains("the list of erased drivers is 35 s old"), "{chain}");
+    assert_eq!(server.request_count(), 1);
+    assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(0), vec![0]), "it stays in use");
 }
 
 async fn closed_port() -> String {

@@ -34,12 +34,12 @@ use super::endpoints::{Cause, Endpoints};
 use super::errors::{Topology, advice, cause_of_break, cause_of_code, code_in, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
+use super::rows_body::RowsBody;
 use super::shards;
 use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
-use milepost_core::encode::Insert;
-use milepost_core::screened::Screened;
+use milepost_core::screened::{NotScreened, Screened};
 use milepost_tls as tls;
 use milepost_tls::Server;
 
@@ -61,6 +61,8 @@ const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
 enum InsertError {
     #[error("cannot be reached")]
     NotReached(#[source] legacy::Error),
+    #[error(transparent)]
+    ListTooOld(NotScreened),
     #[error("the connection broke")]
     ConnectionBroke(#[source] legacy::Error),
     #[error("{advice}")]
@@ -108,7 +110,7 @@ impl InsertError {
     fn cause_to_leave(&self) -> Option<Cause> {
         match self {
             Self::Refused { code, .. } => cause_of_code(*code),
-            Self::TooLarge(_) | Self::WroteFewerRows { .. } => None,
+            Self::ListTooOld(_) | Self::TooLarge(_) | Self::WroteFewerRows { .. } => None,
             Self::NotReached(source)
             | Self::ConnectionBroke(source)
             | Self::NotHttp { source, .. } => Some(cause_of_break(source)),
@@ -122,7 +124,7 @@ impl InsertError {
 
     fn kind(&self) -> FailureKind {
         match self {
-            Self::NotReached(_) => FailureKind::Transient,
+            Self::NotReached(_) | Self::ListTooOld(_) => FailureKind::Transient,
             Self::TimedOut(_) => FailureKind::TimedOut,
             Self::Refused { kind, .. } => *kind,
             Self::TooLarge(_) => FailureKind::TooLarge,
@@ -137,8 +139,16 @@ impl InsertError {
     }
 }
 
+/// Returns the code with which ClickHouse refused an insert; `None` if it did not answer with one.
+pub(super) fn refused_code(error: &SinkError) -> Option<u32> {
+    let WithLogComment { source, .. } = error.source.downcast_ref()?;
+    if let InsertError::Refused { code, .. } = source { Some(*code) } else { None }
+}
+
 pub(super) struct Inserter {
-    http: legacy::Client<Connector, Full<Bytes>>,
+    http: legacy::Client<Connector, RowsBody>,
+    /// For requests without rows.
+    probes: legacy::Client<Connector, Full<Bytes>>,
     endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,
     topology: Topology,
@@ -156,7 +166,8 @@ impl Inserter {
         endpoints: Arc<Endpoints>,
     ) -> Self {
         Self {
-            http: connector.client(),
+            http: connector.clone().client(),
+            probes: connector.client(),
             endpoints,
             quorum: Quorum::new(config),
             topology: match config.replication {
@@ -169,7 +180,7 @@ impl Inserter {
         }
     }
 
-    fn request(&self, endpoint: &Url, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
+    fn request(&self, endpoint: &Url, insert: &Screened, attempt: &Attempt) -> Request<RowsBody> {
         let mut url = endpoint.clone();
         url.query_pairs_mut()
             .append_pair("decompress", "1")
@@ -199,7 +210,7 @@ impl Inserter {
         for (name, value) in self.login.headers() {
             request = request.header(name, value);
         }
-        let body = Full::new(compress(&insert.body));
+        let body = RowsBody::new(compress(&insert.body), insert.list_age());
         request.body(body).expect("the URL and headers were validated when they were read")
     }
 
@@ -225,7 +236,7 @@ impl Inserter {
         }
         let request = request.body(Full::new(Bytes::from(vec![b' '; bytes])))?;
         let answer = async {
-            let response = self.http.request(request).await?;
+            let response = self.probes.request(request).await?;
             let status = response.status();
             let exception = response.headers().contains_key(EXCEPTION_CODE);
             let is_clickhouse = response.headers().contains_key(SUMMARY);
@@ -246,7 +257,7 @@ impl Inserter {
     async fn send(
         &self,
         endpoint: &Url,
-        insert: &Insert,
+        insert: &Screened,
         attempt: &Attempt,
     ) -> Result<(), InsertError> {
         let response = self
@@ -302,6 +313,8 @@ impl Inserter {
     fn request_failed(&self, error: legacy::Error) -> InsertError {
         if error.is_connect() {
             InsertError::NotReached(error)
+        } else if let Some(not_screened) = not_screened(&error) {
+            InsertError::ListTooOld(not_screened)
         } else if self.may_be_tls.load(Ordering::Relaxed) {
             let advice = tls::port_hint(Server::ClickHouse, false);
             InsertError::NotHttp { advice, source: error }
@@ -332,6 +345,12 @@ impl Sink for Inserter {
             SinkError { kind, source: Box::new(WithLogComment { log_comment, source }) }
         })
     }
+}
+
+/// Returns why [`RowsBody`] sent no row, if that ended the request.
+fn not_screened(error: &(dyn StdError + 'static)) -> Option<NotScreened> {
+    let mut sources = std::iter::successors(Some(error), |&error| error.source());
+    sources.find_map(|error| error.downcast_ref::<NotScreened>().copied())
 }
 
 /// Returns `written_rows` of a summary such as `{"read_rows":"0","written_rows":"5000"}`.

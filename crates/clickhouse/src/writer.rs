@@ -9,13 +9,14 @@
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::time::sleep;
 use tracing::warn;
 
 use super::client::{ClickHouse, Error};
 use super::retries::Retries;
+use super::rows_body::now_with_suspends;
 use milepost_core::delivery::events::Piece;
 use milepost_core::delivery::retry::{Attempts, Identity};
 use milepost_core::delivery::sink::{FailureKind, Sink as _, SinkError};
@@ -29,7 +30,8 @@ const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
 /// Whether to retry after a failure that is not permanent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Retry until it succeeds. Each reason is logged, at most once a minute.
+    /// Retry until it succeeds, also while the login is refused and the password comes from a file.
+    /// Each reason is logged, at most once a minute.
     UntilDone,
     /// Do not retry: the caller retries at its own interval, and reports why it waits.
     Never,
@@ -71,16 +73,24 @@ pub enum WriteError {
 }
 
 impl WriteError {
+    /// Returns the kind of a failed attempt, which decides the token of the next one. An attempt
+    /// that sent no row leaves the token unchanged.
     fn kind(&self) -> FailureKind {
         match self {
             Self::Insert(error) => error.kind,
-            Self::List(error) if error.may_succeed_on_retry() => FailureKind::Transient,
-            Self::NotScreened(NotScreened::Unread | NotScreened::TooOld(_)) => {
+            Self::List(_) | Self::NotScreened(_) | Self::RowTooLarge { .. } => {
                 FailureKind::Transient
             }
-            Self::List(_)
-            | Self::NotScreened(NotScreened::UnknownColumns)
-            | Self::RowTooLarge { .. } => FailureKind::Permanent,
+        }
+    }
+
+    /// Returns whether a retry may succeed. `false`: an operator must fix the fault first.
+    fn may_succeed_later(&self, clickhouse: &ClickHouse) -> bool {
+        match self {
+            Self::Insert(error) => clickhouse.insert_may_succeed_later(error),
+            Self::List(error) => clickhouse.may_succeed_later(error),
+            Self::NotScreened(NotScreened::Unread | NotScreened::TooOld(_)) => true,
+            Self::NotScreened(NotScreened::UnknownColumns) | Self::RowTooLarge { .. } => false,
         }
     }
 }
@@ -138,7 +148,15 @@ impl Writer {
                     self.record_refused_size(rows, bytes, &error);
                     halve(&mut pieces);
                 }
-                Err(error) => self.wait_before_retry(error, &mut attempts, rows).await?,
+                Err(error) => {
+                    let is_retried =
+                        self.retry == Retry::UntilDone && error.may_succeed_later(clickhouse);
+                    attempts.failed(error.kind());
+                    if !is_retried {
+                        return Err(error);
+                    }
+                    self.wait_before_retry(&error, attempts.failures, rows).await;
+                }
             }
         }
         Ok(written)
@@ -152,10 +170,11 @@ impl Writer {
         attempts: &Attempts,
         piece: &Piece,
     ) -> Result<Screened, WriteError> {
-        if self.list.age(Instant::now()).is_none_or(|age| age >= LIST_READ_AGAIN) {
+        let now = now_with_suspends();
+        if self.list.age(now).is_none_or(|age| age >= LIST_READ_AGAIN) {
             self.list = clickhouse.erased().await?;
         }
-        let screened = self.list.screen(part, Instant::now())?;
+        let screened = self.list.screen(part, now_with_suspends())?;
         if screened.rows > 0 {
             let mut attempt = attempts.next(piece, self.timeout);
             attempt.token = screened.token(attempt.token);
@@ -178,26 +197,14 @@ impl Writer {
         self.refused_bytes = Some(self.refused_bytes.map_or(bytes, |refused| refused.min(bytes)));
     }
 
-    /// Waits until the next attempt is due. Returns the error if it is permanent, or if retries are
-    /// off.
-    async fn wait_before_retry(
-        &mut self,
-        error: WriteError,
-        attempts: &mut Attempts,
-        rows: usize,
-    ) -> Result<(), WriteError> {
-        let kind = error.kind();
-        attempts.failed(kind);
-        if kind == FailureKind::Permanent || self.retry == Retry::Never {
-            return Err(error);
-        }
-        let (failures, why) = (attempts.failures, error_chain(&error));
+    /// Waits until the next attempt is due. Logs each reason at most once a minute.
+    async fn wait_before_retry(&mut self, error: &WriteError, failures: u32, rows: usize) {
+        let why = error_chain(error);
         let (delay, is_logged) = self.retries.next(failures, &why);
         if is_logged {
             warn!(rows, failures, retry_in = ?delay, error = why, "insert failed");
         }
         sleep(delay).await;
-        Ok(())
     }
 }
 
@@ -207,4 +214,81 @@ fn halve(pieces: &mut VecDeque<Piece>) {
     let middle = rows.start + rows.len() / 2;
     pieces.push_front(Piece { insert, rows: middle..rows.end });
     pieces.push_front(Piece { insert, rows: rows.start..middle });
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use milepost_config::Config;
+
+    const REFUSED: (&str, &str, &str) = (
+        "403 Forbidden",
+        "X-ClickHouse-Exception-Code: 516\r\n",
+        "Code: 516. DB::Exception: Authentication failed",
+    );
+
+    /// Answers as a server that accepts only the password `new`.
+    async fn serve(listener: TcpListener) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 8192];
+            let read = stream.read(&mut request).await.unwrap();
+            let request = String::from_utf8_lossy(&request[..read]).to_lowercase();
+            let (status, header, body) = if !request.contains("x-clickhouse-key: new") {
+                REFUSED
+            } else if request.contains("insert_deduplication_token") {
+                ("200 OK", "X-ClickHouse-Summary: {\"written_rows\":\"1\"}\r\n", "")
+            } else {
+                ("200 OK", "", "\t20\t2\n")
+            };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\n{header}Content-Length: {length}\r\nConnection: close"
+            );
+            stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+        }
+    }
+
+    /// Returns a client with this password setting, and one row to insert.
+    async fn client(password: &str) -> (ClickHouse, Insert) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(serve(listener));
+        let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'\n{password}")).unwrap();
+        let statement = "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary".to_owned();
+        let insert = Insert { statement, body: Bytes::from_static(b"\x01a"), rows: 1 };
+        (ClickHouse::new(&config.clickhouse).unwrap(), insert)
+    }
+
+    fn writer(retry: Retry) -> Writer {
+        Writer::new(Duration::from_secs(5), retry)
+    }
+
+    #[tokio::test]
+    async fn rotated_password_is_awaited_until_the_file_has_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "old").unwrap();
+        let (clickhouse, insert) =
+            client(&format!("password_file = '{}'", file.path().display())).await;
+        let mut patient = writer(Retry::UntilDone);
+        let mut writing = Box::pin(patient.write(&clickhouse, &insert, fresh_identity(0)));
+        assert!(timeout(Duration::from_secs(1), &mut writing).await.is_err(), "it waits");
+        std::fs::write(file.path(), "new").unwrap();
+        let written = timeout(Duration::from_secs(20), writing).await.unwrap().unwrap();
+        assert_eq!(written, Written { rows: 1, erased: 0 });
+    }
+
+    #[tokio::test]
+    async fn refused_login_without_a_password_file_ends_the_write() {
+        let (clickhouse, insert) = client("password = 'old'").await;
+        let mut patient = writer(Retry::UntilDone);
+        let writing = patient.write(&clickhouse, &insert, fresh_identity(0));
+        let error = timeout(Duration::from_secs(20), writing).await.unwrap().unwrap_err();
+        assert!(error_chain(&error).contains("Code: 516"), "{}", error_chain(&error));
+    }
 }

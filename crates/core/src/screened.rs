@@ -1,8 +1,8 @@
 //! Inserts without the rows of erased drivers.
 //!
 //! Guarantee: a sink accepts [`Screened`] inserts only, and [`ErasedSnapshot::screen`] is the only
-//! way to make one. So no insert of any command starts with a list of erased drivers that is older
-//! than [`LIST_AGE_MAX`].
+//! way to make one. The sink checks the list's age again before the first byte of the rows. So no
+//! insert of any command starts with a list of erased drivers that is older than [`LIST_AGE_MAX`].
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -66,10 +66,8 @@ impl ErasedSnapshot {
     /// The list was never read or is too old, or the insert has columns of another version while a
     /// driver is erased.
     pub fn screen(&self, insert: Insert, now: Instant) -> Result<Screened, NotScreened> {
-        let age = self.age(now).ok_or(NotScreened::Unread)?;
-        if age >= LIST_AGE_MAX {
-            return Err(NotScreened::TooOld(age));
-        }
+        let list_age = ListAge { read_at: self.read_at.ok_or(NotScreened::Unread)? };
+        list_age.check(now)?;
         let (insert, left_out) = if self.erased.is_empty() {
             (insert, 0)
         } else {
@@ -77,7 +75,26 @@ impl ErasedSnapshot {
                 .without(|id| self.erased.contains_bytes(id))
                 .ok_or(NotScreened::UnknownColumns)?
         };
-        Ok(Screened { insert, left_out, erased: Arc::clone(&self.erased) })
+        Ok(Screened { insert, left_out, erased: Arc::clone(&self.erased), list_age })
+    }
+}
+
+/// When the list was read that the rows of an insert were checked against.
+#[derive(Debug, Clone, Copy)]
+pub struct ListAge {
+    read_at: Instant,
+}
+
+impl ListAge {
+    /// Checks whether an insert may start `now`. A sink does so just before the first byte of the
+    /// rows: since the rows were checked, the process may have been paused, or may have waited for a
+    /// connection.
+    ///
+    /// # Errors
+    /// The list is at least [`LIST_AGE_MAX`] old.
+    pub fn check(self, now: Instant) -> Result<(), NotScreened> {
+        let age = now.saturating_duration_since(self.read_at);
+        if age >= LIST_AGE_MAX { Err(NotScreened::TooOld(age)) } else { Ok(()) }
     }
 }
 
@@ -88,9 +105,16 @@ pub struct Screened {
     insert: Insert,
     left_out: usize,
     erased: Arc<Erased>,
+    list_age: ListAge,
 }
 
 impl Screened {
+    /// Returns the age of the list, which the sink checks again.
+    #[must_use]
+    pub fn list_age(&self) -> ListAge {
+        self.list_age
+    }
+
     /// Returns the number of rows that were left out because their driver is erased.
     #[must_use]
     pub fn left_out(&self) -> usize {

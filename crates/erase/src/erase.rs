@@ -258,7 +258,7 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             Ok((report, is_clean))
         };
         let (mut report, is_clean) = match scanned.await {
-            Err(error) if may_succeed_on_retry(&error) && Instant::now() < deadline => {
+            Err(error) if may_succeed_later(&clickhouse, &error) && Instant::now() < deadline => {
                 warn!("{error:#}; retrying");
                 clean_scans = 0;
                 sleep(interval).await;
@@ -288,7 +288,7 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             return Ok(report);
         }
         match advance(&clickhouse, &report).await {
-            Err(error) if may_succeed_on_retry(&error) => warn!("{error:#}; retrying"),
+            Err(error) if may_succeed_later(&clickhouse, &error) => warn!("{error:#}; retrying"),
             done => done?,
         }
         sleep(interval).await;
@@ -300,9 +300,10 @@ fn next_interval(interval: Duration) -> Duration {
     SCAN_INTERVAL_MAX.min(interval.mul_f64(1.5))
 }
 
-/// Returns whether the error is transient: the server is busy or cannot be reached.
-fn may_succeed_on_retry(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Error>().is_some_and(Error::may_succeed_on_retry)
+/// Returns whether the error may pass: the server is busy or cannot be reached, or the password file
+/// does not have a rotated password yet.
+fn may_succeed_later(clickhouse: &ClickHouse, error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(|error| clickhouse.may_succeed_later(error))
 }
 
 /// Adds the driver to the list of erased drivers. A list longer than [`ERASED_MAX`] would stop the

@@ -175,7 +175,7 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         known += loop {
             match known::skip_known(clickhouse, &mut batch, timeout).await {
                 Ok(known) => break known,
-                Err(error) => pause.wait_or_fail(error).await?,
+                Err(error) => pause.wait_or_fail(clickhouse, error).await?,
             }
         };
         pause.reset();
@@ -211,7 +211,7 @@ async fn wait_for_merges(
                 sleep(COUNT_INTERVAL).await;
             }
             Err(error) => pause
-                .wait_or_fail(error)
+                .wait_or_fail(clickhouse, error)
                 .await
                 .context("cannot read system.parts, which says whether the import must wait")?,
         }

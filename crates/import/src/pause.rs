@@ -4,7 +4,7 @@ use anyhow::Result;
 use tokio::time::sleep;
 use tracing::warn;
 
-use milepost_clickhouse::{Cause, Error, Retries};
+use milepost_clickhouse::{Cause, ClickHouse, Error, Retries};
 use milepost_core::error_chain;
 
 /// Pauses before a query is repeated: like inserts, the queries between them are repeated until
@@ -27,9 +27,13 @@ impl Pause {
     ///
     /// # Errors
     /// Returns the error if it is permanent, or if the answer is not ClickHouse's.
-    pub(super) async fn wait_or_fail(&mut self, error: Error) -> Result<()> {
+    pub(super) async fn wait_or_fail(
+        &mut self,
+        clickhouse: &ClickHouse,
+        error: Error,
+    ) -> Result<()> {
         let is_foreign = error.cause_to_leave() == Some(Cause::NotClickHouse);
-        if is_foreign || !error.may_succeed_on_retry() {
+        if is_foreign || !clickhouse.may_succeed_later(&error) {
             return Err(error.into());
         }
         self.failures += 1;

@@ -207,6 +207,11 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
         t.sessions.reconnects
     }),
     counter(
+        "mqtt_takeovers_total",
+        "Connections that ended because another client connected with the same client id.",
+        |t| t.sessions.takeovers,
+    ),
+    counter(
         "mqtt_sessions_lost_total",
         "Sessions that the broker had lost when milepost reconnected, and former ones that expired or could not be emptied.",
         |t| t.sessions.sessions_lost + t.former.expired + t.former.unfinished,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -24,6 +24,9 @@ use milepost_decode::reject::Reason;
 use milepost_decode::{Decoded, Decoder};
 use milepost_observe::now;
 
+/// The server ends the query if it is restarted, or if an insert waits for minutes.
+const INTERRUPTED: &str =
+    "the replay was interrupted before the last reject: run it again, which stores no fix twice";
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// Counts of the replayed rejects, by result.
@@ -94,7 +97,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
     let mut decoded = Decoded::default();
     let mut logged_at = Instant::now();
     let mut rejects = clickhouse.rejects(reason, since)?;
-    while let Some(reject) = rejects.next().await? {
+    while let Some(reject) = rejects.next().await.context(INTERRUPTED)? {
         summary.rejects += reject.count;
         summary.without_row += reject.count.saturating_sub(1);
         if (reject.payload.len() as u64) < reject.payload_bytes {

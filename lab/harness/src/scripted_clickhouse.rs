@@ -114,6 +114,13 @@ impl ScriptedClickHouse {
         lock(&self.shared.durations).clone()
     }
 
+    /// Returns how many INSERTs are in progress that began while the behaviour was
+    /// [`Behaviour::Honest`]. They stay honest after a change.
+    #[must_use]
+    pub fn honest_in_progress(&self) -> usize {
+        self.shared.honest.load(Ordering::SeqCst)
+    }
+
     /// Returns how many INSERTs the engine answered with 200.
     #[must_use]
     pub fn inserts_answered(&self) -> usize {

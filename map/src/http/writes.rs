@@ -1,6 +1,7 @@
 //! Requests that write: fences, names of drivers, acknowledgements of alerts, links. A viewer with
 //! a link may not write.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use super::answers::{Answer, JSON, answer, bad, in_scope, unavailable};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use crate::access::{LINK_HOURS_MAX, Link};
+use crate::erased::erased_among;
 use crate::names::{self, CardChange};
 use crate::{alerts, fences as areas, params};
 
@@ -71,6 +73,14 @@ fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> 
     let writer = state.fence_writer.as_ref().filter(|_| may_write(state, viewer));
     writer.ok_or_else(|| {
         forbidden("you cannot write: fences.user is not set, or you use a read-only link")
+    })
+}
+
+/// Returns the erased drivers among these. Nothing of them may be stored.
+async fn erased(state: &State, ids: &[&str]) -> Result<HashSet<String>, Refusal> {
+    erased_among(&state.store, ids).await.map_err(|error| {
+        tracing::warn!(%error, "the list of erased drivers cannot be read");
+        unavailable(state.store.error(&error).to_string())
     })
 }
 
@@ -141,6 +151,12 @@ async fn acknowledge_alert(
     let alert: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     in_scope(&state, &viewer, &alert.driver_id)?;
+    if erased(&state, &[&alert.driver_id]).await?.contains(&alert.driver_id) {
+        return Err(Refusal(
+            StatusCode::CONFLICT,
+            "this driver is erased, so nothing is stored".to_owned(),
+        ));
+    }
     let by = viewer.name.as_deref().unwrap_or_default();
     wait_for_write(&state, writer, alerts::acknowledge(writer, state.store.database(), &alert, by))
         .await?;
@@ -220,6 +236,10 @@ async fn put_cards(
             .map_err(|error| bad(format!("expected an array of cards: {error}")))?
     };
     changes.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
+    let ids: Vec<&str> = changes.iter().map(|card| &*card.driver_id).collect();
+    let erased = erased(&state, &ids).await?;
+    let (skipped, changes): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|card| erased.contains(&card.driver_id));
     let cards = names::merged(&state.store, changes).await;
     let cards = cards.map_err(|error| {
         tracing::warn!(%error, "the stored cards cannot be read");
@@ -228,6 +248,11 @@ async fn put_cards(
     let count = cards.len();
     wait_for_write(&state, writer, names::write(writer, state.store.database(), &cards)).await?;
     state.live.read_names();
-    tracing::info!(user = viewer.name, count, "drivers were named");
-    Ok(answer(&json!({ "stored": count })))
+    tracing::info!(user = viewer.name, count, skipped = skipped.len(), "drivers were named");
+    Ok(answer(&if skipped.is_empty() {
+        json!({ "stored": count })
+    } else {
+        let ids: BTreeSet<String> = skipped.into_iter().map(|card| card.driver_id).collect();
+        json!({ "stored": count, "erased": ids })
+    }))
 }

@@ -212,6 +212,40 @@ fn track_file_has_all_fixes() -> Result<()> {
     Ok(())
 }
 
+/// A list of all drivers, which a company uploads every week, still names an erased one.
+#[test]
+fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
+    let world = world("map_erased_writes")?;
+    world.query(
+        "INSERT INTO {db}.erased (driver_id, is_lifted, written_at) VALUES ('gone', 0, now64(3)), \
+         ('back', 0, now64(3) - 60), ('back', 1, now64(3))",
+    )?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let csv = "driver_id,name\nvan-1,Anna\ngone,Ben\nback,Cem\n";
+    let stored = post(&map, "/api/cards", "text/csv", csv)?;
+    ensure!(
+        stored.status == 200
+            && stored.json()? == serde_json::json!({"stored": 2, "erased": ["gone"]}),
+        "{}",
+        String::from_utf8_lossy(&stored.body)
+    );
+    let seen = |driver: &str| {
+        let seen = format!(
+            r#"{{"driver_id":"{driver}","ts":1795514400000,"seq":1,"kind":"fast","fence":""}}"#
+        );
+        post(&map, "/api/alerts/seen", "application/json", &seen)
+    };
+    let refused = seen("gone")?;
+    ensure!(refused.status == 409 && String::from_utf8_lossy(&refused.body).contains("is erased"));
+    ensure!(seen("back")?.status == 200);
+    for (table, expected) in [("drivers", "['back','van-1']"), ("alerts_seen", "['back']")] {
+        let ids =
+            world.query(&format!("SELECT groupArraySorted(9)(driver_id) FROM {{db}}.{table}"))?;
+        ensure!(ids.trim() == expected, "{table}: {ids}");
+    }
+    Ok(())
+}
+
 #[test]
 fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
     let world = world("map_alerts")?;

@@ -205,7 +205,8 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let (list, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
     // A driver may be erased during a long replay, so read the list again. An unanswered query is
-    // repeated until the list is `LIST_AGE_MAX` old; then, or after a refusal, the replay ends.
+    // repeated until the list is `LIST_AGE_MAX` old; so is one whose login was refused while the
+    // password file may change. Every other refusal ends the replay.
     let list_error = async move {
         let (mut read_at, mut pause) = (Instant::now(), tables::CHECK_EVERY_READY);
         loop {
@@ -217,7 +218,10 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
                     (read_at, pause) = (Instant::now(), tables::CHECK_EVERY_READY);
                     list.send_replace(now);
                 }
-                Err(error) if error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX => {
+                Err(error)
+                    if error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX
+                        || server.awaits_password(&error) =>
+                {
                     if is_first_failure {
                         warn!(
                             why = error_chain(&error),

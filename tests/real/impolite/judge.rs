@@ -26,6 +26,8 @@ const LOG_BYTES_MAX: usize = 64 << 10;
 /// Log line of an insert that was cancelled because the engine, which other tests share, did not
 /// respond for seconds. The outcome of such an insert is unknown in every case.
 const ABORTED: &str = "aborted after a silence of ClickHouse";
+/// Time that milepost has to acknowledge the rows of a last insert on a busy machine.
+const ACK_TIMEOUT: Duration = Duration::from_secs(30);
 const OBSERVE_EVERY: Duration = Duration::from_millis(500);
 
 /// Measurements of a case.
@@ -48,7 +50,7 @@ pub(super) struct Figures {
     recovered_after: Option<Duration>,
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
-    /// Messages that were stored and unacknowledged when the fault ended.
+    /// Messages that the fault stored and that were unacknowledged when it ended.
     stored_unacked: u64,
     /// Violated expectations.
     pub(super) problems: Vec<String>,
@@ -123,6 +125,7 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
 
     let began = Instant::now();
     stage.begin_fault()?;
+    let before = stage.stored_and_acked_before()?;
     while began.elapsed() < case.fault_duration()
         || !figures.is_reported(case) && began.elapsed() < case.report_timeout()
     {
@@ -141,7 +144,7 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
     }
     figures.log_bytes = stage.milepost.process.log()?.len() - log_bytes_before;
     figures.errors = stage.errors()?;
-    figures.stored_unacked = (stage.stored()?.len() as u64).saturating_sub(stage.acks()?);
+    figures.stored_unacked = stage.stored_unacked(before)?;
 
     let ended = Instant::now();
     stage.end_fault()?;
@@ -256,6 +259,45 @@ impl Stage {
         Ok(self.acks()? >= sent && self.stored()?.len() as u64 == sent)
     }
 
+    /// Returns the numbers of stored and of acknowledged messages after the inserts that began
+    /// before the fault. milepost may have given up such an insert, whose rows are then stored and
+    /// unacknowledged without the fault.
+    fn stored_and_acked_before(&self) -> Result<(u64, u64)> {
+        wait_until("the inserts that began before the fault have ended", SOON, || {
+            Ok(self.server.honest_in_progress() == 0)
+        })?;
+        let acks = self.acks()?; // first: an acknowledgement follows its row
+        Ok((self.stored()?.len() as u64, acks))
+    }
+
+    /// Returns how many messages are stored and unacknowledged, beyond those `before`. If the fault
+    /// is not expected to leave any, waits for the acknowledgements on their way.
+    fn stored_unacked(&self, (stored, acks): (u64, u64)) -> Result<u64> {
+        let unacked = || -> Result<u64> {
+            let newly_stored = (self.stored()?.len() as u64).saturating_sub(stored);
+            Ok(newly_stored.saturating_sub(self.acks()?.saturating_sub(acks)))
+        };
+        if !self.is_left_unacked() {
+            let _ = wait_until("every stored message is acknowledged", ACK_TIMEOUT, || {
+                Ok(unacked()? == 0)
+            });
+        }
+        unacked()
+    }
+
+    /// Returns whether the fault stores rows that milepost must not acknowledge.
+    fn is_left_unacked(&self) -> bool {
+        matches!(
+            self.case.fault,
+            Fault::Script(
+                Behaviour::ViewFailed
+                    | Behaviour::HonestWithoutSummary
+                    | Behaviour::Hang(HangAt::AfterStoring)
+                    | Behaviour::ClickHouseError { stored: true, .. }
+            )
+        )
+    }
+
     /// Returns the failed inserts by kind.
     fn errors(&self) -> Result<BTreeMap<String, u64>> {
         let scrape = self.milepost.get("/metrics")?;
@@ -345,15 +387,8 @@ impl Stage {
     /// Asserts that the scripted server caused the fault: otherwise the case proves nothing.
     fn check_server(&self, figures: &mut Figures) {
         let Fault::Script(behaviour) = self.case.fault else { return };
-        let is_left_unacked = matches!(
-            behaviour,
-            Behaviour::ViewFailed
-                | Behaviour::HonestWithoutSummary
-                | Behaviour::Hang(HangAt::AfterStoring)
-                | Behaviour::ClickHouseError { stored: true, .. }
-        );
         let stored_unacked = figures.stored_unacked;
-        figures.expect((stored_unacked > 0) == is_left_unacked, || {
+        figures.expect((stored_unacked > 0) == self.is_left_unacked(), || {
             format!("{stored_unacked} stored and not acknowledged")
         });
         let had_effect = if let Behaviour::Slow(delay) = behaviour {

@@ -300,8 +300,9 @@ impl fmt::Display for SessionNotice {
             }
             Self::TakenOver { retry_in } => write!(
                 f,
-                "another client connected with this client id: give every process its own mqtt.client_id \
-                 (next try in {retry_in:.0?})"
+                "another client connected with this client id, and takes messages of this process while both run: give \
+                 every process its own mqtt.client_id, and a second deployment its own mqtt.group (next try in \
+                 {retry_in:.0?})"
             ),
             Self::ClosedSoon { times } => write!(
                 f,
@@ -349,6 +350,8 @@ pub struct SessionTotals {
     pub acks: u64,
     /// Connections after the first.
     pub reconnects: u64,
+    /// Connections that ended because another client connected with the same client id.
+    pub takeovers: u64,
     /// Sessions that the broker did not keep.
     pub sessions_lost: u64,
     /// Lost sessions that may have held messages that are stored nowhere.
@@ -369,6 +372,7 @@ impl SessionTotals {
             messages_deferred: self.messages_deferred + other.messages_deferred,
             acks: self.acks + other.acks,
             reconnects: self.reconnects + other.reconnects,
+            takeovers: self.takeovers + other.takeovers,
             sessions_lost: self.sessions_lost + other.sessions_lost,
             sessions_lost_at_risk: self.sessions_lost_at_risk + other.sessions_lost_at_risk,
             unacked: self.unacked + other.unacked,

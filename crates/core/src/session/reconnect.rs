@@ -54,6 +54,8 @@ pub(super) struct Reconnect {
     why: Option<(String, Instant)>,
     /// The last connection ended because another client took the session over.
     pub(super) taken_over: bool,
+    /// Number of connections that ended so.
+    pub(super) takeovers: u64,
     /// Limits log lines about lost connections to one per reason and [`LOGGED_EVERY`]. A granted
     /// subscription resets the limit, unless [`SHORT_CONNECTIONS_MAX`] connections have been short.
     log: Reasons,
@@ -74,6 +76,7 @@ impl Reconnect {
             short_connections: 0,
             why: None,
             taken_over: false,
+            takeovers: 0,
             log: Reasons::every(LOGGED_EVERY),
             success_log: Throttle::every(LOGGED_EVERY),
             logs_success: true,
@@ -136,6 +139,7 @@ impl Reconnect {
             self.success_log.reset();
         }
         self.taken_over = taken_over;
+        self.takeovers += u64::from(taken_over);
         let since = self.why.take().map_or(now, |(_, since)| since);
         self.why = Some((why, since));
         now + retry_in

@@ -93,6 +93,7 @@ impl Session {
             connected: u64::from(!is_visit && self.connection.live_since().is_some()),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.continuity.reconnects,
+            takeovers: self.reconnect.takeovers,
             sessions_lost: self.continuity.sessions_lost,
             sessions_lost_at_risk: self.continuity.lost_at_risk,
             ..self.totals

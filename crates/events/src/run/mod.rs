@@ -332,7 +332,9 @@ impl Events {
         if self.watch.untracked_fixes > 0 && self.drivers_log.allow(now) {
             warn!(
                 drivers = self.watch.drivers(),
-                "too many drivers for this process: further drivers cause no events"
+                "as many drivers as this process can watch: fixes of further drivers cause no events and do not count in \
+                 milepost_positions_missing. The usual cause is ids that change with each trip, or that come from the \
+                 wrong field: mend them, and restart this process, which then watches the drivers of the last day"
             );
         }
     }

@@ -63,7 +63,7 @@ impl Client {
     }
 
     async fn insert(&mut self, head: Head) -> io::Result<AfterAnswer> {
-        let (script, began) = (*self.shared.script.borrow(), Instant::now());
+        let ((script, _counted), began) = (self.shared.begin_insert(), Instant::now());
         let body = match self.read_rows(&head, script).await? {
             Rows::Whole(body) => body,
             Rows::TooLarge(then) => return self.refuse(then).await,

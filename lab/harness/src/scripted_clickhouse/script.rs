@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lab_stack::lock;
@@ -135,6 +135,8 @@ pub(super) struct Shared {
     /// engine's answer.
     pub(super) durations: Mutex<Vec<Duration>>,
     pub(super) hits: AtomicU64,
+    /// Number of INSERTs in progress that began while the behaviour was [`Behaviour::Honest`].
+    pub(super) honest: AtomicUsize,
     /// Tokens of the INSERTs that the dying replica has taken, by the hash of their body.
     pub(super) tokens: Mutex<BTreeMap<u64, String>>,
 }
@@ -161,6 +163,7 @@ impl Shared {
             seen: Mutex::default(),
             durations: Mutex::default(),
             hits: AtomicU64::new(0),
+            honest: AtomicUsize::new(0),
             tokens: Mutex::default(),
         }
     }
@@ -174,6 +177,15 @@ impl Shared {
         let in_turn = self.script.borrow().behaviour == Behaviour::InTurn;
         let turn = if in_turn { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         &self.engines[turn % self.engines.len()]
+    }
+
+    /// Returns the script for an INSERT that begins. The second value is dropped when it ends.
+    pub(super) fn begin_insert(self: &Arc<Self>) -> (Script, Option<HonestInsert>) {
+        // Count before reading: after a change, the count never misses an honest INSERT.
+        self.honest.fetch_add(1, Ordering::SeqCst);
+        let counted = HonestInsert(Arc::clone(self));
+        let script = *self.script.borrow();
+        (script, (script.behaviour == Behaviour::Honest).then_some(counted))
     }
 
     /// Counts a hit. After the last hit of [`set_for`](super::ScriptedClickHouse::set_for), the
@@ -202,5 +214,15 @@ impl Shared {
         let mut body = Vec::new();
         Body::answer(&head).pull_all(&mut engine, &mut body).await?;
         Ok((head, body))
+    }
+}
+
+/// Counts an honest INSERT until it is dropped.
+#[derive(Debug)]
+pub(super) struct HonestInsert(Arc<Shared>);
+
+impl Drop for HonestInsert {
+    fn drop(&mut self) {
+        self.0.honest.fetch_sub(1, Ordering::SeqCst);
     }
 }

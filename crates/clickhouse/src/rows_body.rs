@@ -1,0 +1,70 @@
+//! The body of an insert, which checks the age of the list of erased drivers just before it is
+//! sent.
+//!
+//! Between the check of the rows and their first byte, the insert is compressed, and it may wait
+//! for a connection. Meanwhile the process may be paused (SIGSTOP), or its machine suspended.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use rustix::time::{ClockId, clock_gettime};
+
+use milepost_core::screened::{ListAge, NotScreened};
+
+/// The rows of an insert.
+pub(super) struct RowsBody {
+    /// `None` once hyper has taken the rows.
+    rows: Option<Bytes>,
+    list: ListAge,
+}
+
+impl RowsBody {
+    pub(super) fn new(rows: Bytes, list: ListAge) -> Self {
+        Self { rows: Some(rows), list }
+    }
+}
+
+impl Body for RowsBody {
+    type Data = Bytes;
+    type Error = NotScreened;
+
+    /// Returns all rows, which hyper writes at once. hyper has a connection by now.
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, NotScreened>>> {
+        let Some(rows) = self.rows.take() else { return Poll::Ready(None) };
+        let checked = self.list.check(now_with_suspends());
+        Poll::Ready(Some(checked.map(|()| Frame::data(rows))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rows.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rows.as_ref().map_or(0, |rows| rows.len() as u64))
+    }
+}
+
+/// Returns the time for the age of the list of erased drivers. Unlike [`Instant::now`], it advances
+/// while the machine is suspended.
+#[must_use]
+pub fn now_with_suspends() -> Instant {
+    Instant::now() + suspended()
+}
+
+/// Returns how long the machine has been suspended since the first call of this function.
+fn suspended() -> Duration {
+    static AT_FIRST_CALL: std::sync::OnceLock<Duration> = std::sync::OnceLock::new();
+    let awake = since_boot(ClockId::Monotonic);
+    let total = since_boot(ClockId::Boottime).saturating_sub(awake);
+    total.saturating_sub(*AT_FIRST_CALL.get_or_init(|| total))
+}
+
+fn since_boot(clock: ClockId) -> Duration {
+    clock_gettime(clock).try_into().unwrap_or_default()
+}

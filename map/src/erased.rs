@@ -1,0 +1,27 @@
+//! The erased drivers (`milepost erase`), of whom the map stores nothing.
+//!
+//! The map reads the list just before each write. If a driver is erased between the two,
+//! `milepost erase` still finds the row: it scans the tables for 40 s after it wrote the list.
+
+use std::collections::HashSet;
+
+use crate::store::Store;
+
+/// Maximum number of drivers that one query names: their ids are in the query's URL.
+const IDS_AT_ONCE: usize = 100;
+
+/// Returns the erased drivers among these.
+///
+/// # Errors
+/// The query failed.
+pub(crate) async fn erased_among(
+    store: &Store,
+    ids: &[&str],
+) -> Result<HashSet<String>, clickhouse::error::Error> {
+    let sql = "SELECT driver_id FROM {db}.erased FINAL WHERE NOT is_lifted AND driver_id IN {ids:Array(String)}";
+    let mut erased = HashSet::new();
+    for ids in ids.chunks(IDS_AT_ONCE) {
+        erased.extend(store.fetch_all::<String>(|| store.query(sql).param("ids", ids)).await?);
+    }
+    Ok(erased)
+}
