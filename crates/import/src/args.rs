@@ -200,6 +200,13 @@ impl ImportArgs {
         self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
     }
 
+    /// Returns the fields whose unit an option states. The unit of speeds is not among them: GeoJSON
+    /// needs `--speed-unit`, so it is no answer to a unit that the file states.
+    pub(super) fn settled_units(&self) -> Vec<&str> {
+        let alt = self.alt_unit.map(|_| "alt");
+        self.units.iter().map(|(field, _)| &**field).chain(alt).collect()
+    }
+
     /// Returns a hash, never 0, of the options that change what is stored for a file. A file that
     /// was read for another driver or in another zone has other fixes.
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
