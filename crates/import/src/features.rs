@@ -127,6 +127,9 @@ fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let named = ["/properties/name", "/properties/href", "/properties/code"]
         .iter()
         .find_map(|at| crs.pointer(at).map(|name| name.to_string().replace('"', "")));
+    // Some programs write `"crs":"EPSG:3857"`.
+    let short = || crs.as_str().filter(|name| name.to_uppercase().contains("EPSG"));
+    let named = named.or_else(|| short().map(str::to_owned));
     let Some(name) = named.filter(|name| name != "null") else { return Ok(()) };
     let is_code = |word: &str| DEGREES.contains(&word);
     if !name.split([':', '/', '=', ' ']).any(is_code) {
@@ -386,6 +389,9 @@ mod tests {
             (r#"{"type":"EPSG","properties":{"code":3857}}"#.to_owned(), false),
             (r#"{"type":"name","properties":{"name":null}}"#.to_owned(), true),
             ("null".to_owned(), true),
+            (r#""EPSG:3857""#.to_owned(), false),
+            (r#""EPSG:4326""#.to_owned(), true),
+            (r#""WGS84""#.to_owned(), true),
         ] {
             let file = format!(r#"{{"crs":{crs},{list}}}"#);
             let (features, end) = all(|emit| features(file.as_bytes(), &|_| Ok(()), emit));

@@ -23,6 +23,7 @@ use super::kml::kml;
 use super::plan::{FileInfo, Plan, plan};
 use super::progress::{Mark, Progress, Resume, Stored};
 use super::read::{self, Table};
+use super::stated_unit::unit_frames;
 use super::stated_zone::StatedZone;
 use super::summary::FileSummary;
 use super::text;
@@ -355,17 +356,27 @@ impl FileReader<'_> {
             }
             Ok(())
         };
-        let settled = args.settled_units();
-        let check_frame =
-            |frame: &[u8]| decoder.check_frame(frame, &settled).map_err(|why| anyhow!("{why}"));
+        let has_format = args.formats.iter().any(|name| Kind::from_name(name).is_none());
+        let settled = args.settled_units(kind);
+        let check_frame = |frame: &[u8]| {
+            // A format says on purpose how to read a file.
+            let is_checked = !has_format || kind == Kind::GeoJson;
+            let checked = if is_checked { decoder.check_frame(frame, &settled) } else { Ok(()) };
+            checked.map_err(|why| anyhow!("{why}"))
+        };
         let read = match kind {
-            Kind::Gpx => xml::gpx(input, StatedZone::new(kind, args), &mut emit),
-            Kind::Tcx => xml::tcx(input, StatedZone::new(kind, args), &mut emit),
+            Kind::Gpx => xml::gpx(input, StatedZone::new(kind, args, &check_frame), &mut emit),
+            Kind::Tcx => xml::tcx(input, StatedZone::new(kind, args, &check_frame), &mut emit),
             Kind::Kml => kml(input, &mut emit).map(|names| unread = names),
             Kind::Timeline => timeline(input, &mut emit).map(|names| unread = names),
             Kind::GeoJson => features(input, &check_frame, &mut emit),
             Kind::GeoJsonLines => read::json_lines(input, &mut emit),
             Kind::Csv => Table::open(input).and_then(|mut table| {
+                for comment in &table.comments {
+                    let checked =
+                        unit_frames(comment).iter().try_for_each(|unit| check_frame(unit));
+                    checked.with_context(|| format!("the comment \"{comment:.60}\""))?;
+                }
                 table.each(&plan.numbers, &plan.checks, &fault, &mut emit)?;
                 windows_1252_rows = table.windows_1252;
                 Ok(())

@@ -1,12 +1,14 @@
-//! Finds zones that an XML file states beside its times: in a comment, in an attribute such as
-//! `tz`, or in an element such as `timezone`.
+//! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
+//! such as `tz`, or in an element such as `timezone` or `speedUnit`.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use quick_xml::XmlVersion;
 use quick_xml::events::BytesStart;
 
 use super::args::{ImportArgs, Kind};
+use super::features::CheckFrame;
 use super::names::normalised;
+use super::stated_unit::unit_frames;
 use super::values::has_offset;
 use super::zones::{has_other_clock, is_other_than_utc, states_zone};
 use milepost_decode::Zone;
@@ -18,7 +20,9 @@ const FIXES_MAY_BE_STORED: &str =
 /// The search of a file for a zone other than the one in which its times are read. The default
 /// finds nothing.
 #[derive(Default)]
-pub(super) struct StatedZone {
+pub(super) struct StatedZone<'c> {
+    /// Checks a unit in a JSON object such as `{"speed_unit":"mph"}`.
+    check_units: Option<CheckFrame<'c>>,
     is_active: bool,
     /// Value of `--zone`; `None`: times without an offset are UTC.
     given: Option<Zone>,
@@ -28,32 +32,48 @@ pub(super) struct StatedZone {
     has_local: bool,
 }
 
-impl StatedZone {
-    pub(super) fn new(kind: Kind, args: &ImportArgs) -> Self {
+impl<'c> StatedZone<'c> {
+    pub(super) fn new(kind: Kind, args: &ImportArgs, check_units: CheckFrame<'c>) -> Self {
         let has_format = args.formats.iter().any(|name| Kind::from_name(name).is_none());
         let reads_local_times = kind == Kind::Gpx || args.zone.is_some();
         let is_active = reads_local_times && !has_format && args.unit_of("ts").is_none();
-        Self { is_active, given: args.zone.clone(), ..Self::default() }
+        let given = args.zone.clone();
+        Self { check_units: Some(check_units), is_active, given, ..Self::default() }
     }
 
     /// Reads a comment. `--zone` is an answer to it.
     pub(super) fn add_comment(&mut self, comment: &str, line: u64) -> Result<()> {
+        unit_frames(comment).iter().try_for_each(|frame| self.add_unit(frame, line))?;
         if self.given.is_none() && self.is_active && states_zone(comment) {
             return self.add(format!("the comment \"{:.60}\"", comment.trim()), line);
         }
         Ok(())
     }
 
+    fn add_unit(&self, frame: &[u8], line: u64) -> Result<()> {
+        let check = |check: CheckFrame<'_>| check(frame);
+        self.check_units.map_or(Ok(()), check).map_err(|why| anyhow!("line {line}: {why}"))
+    }
+
     /// Reads the attributes of an element outside of points.
     pub(super) fn add_attributes(&mut self, element: &BytesStart<'_>, line: u64) -> Result<()> {
-        match zone_attribute(element).filter(|_| self.is_active) {
-            Some((name, zone)) => self.add_value(&name, &zone, line),
-            None => Ok(()),
+        for attribute in element.attributes().flatten() {
+            let name = attribute.key.local_name();
+            if let Ok(value) = attribute.normalized_value(XmlVersion::Implicit1_0)
+                && states_something(name.as_ref())
+            {
+                self.add_value(name.as_ref(), value.trim(), line)?;
+            }
         }
+        Ok(())
     }
 
     /// Reads the value of an attribute or element.
     pub(super) fn add_value(&mut self, name: &str, value: &str, line: u64) -> Result<()> {
+        if is_unit_name(name) {
+            let frame = serde_json::json!({ name: value }).to_string();
+            return self.add_unit(frame.as_bytes(), line);
+        }
         let is_other = match &self.given {
             Some(given) => has_other_clock(value, given),
             None => is_other_than_utc(value),
@@ -114,6 +134,16 @@ pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String
         let name = attribute.key.local_name().as_ref().to_owned();
         (!value.is_empty() && is_zone_name(&name, &value)).then_some((name, value))
     })
+}
+
+/// Returns whether an element or attribute outside of points may state a zone or a unit.
+pub(super) fn states_something(name: &str) -> bool {
+    is_unit_name(name) || is_zone_name(name, "/")
+}
+
+fn is_unit_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("unit") || name.ends_with("uom")
 }
 
 /// Returns whether an element or attribute of this name and value states a zone. A `zone` may also

@@ -10,7 +10,9 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 
 use super::read::Emit;
 use super::record::Record;
-use super::stated_zone::{StatedZone, in_zone_of_element, is_zone_name, zone_attribute};
+use super::stated_zone::{
+    StatedZone, in_zone_of_element, is_zone_name, states_something, zone_attribute,
+};
 
 /// Name of a fix's time in the JSON that the readers of GPX, TCX, KML and Timeline build.
 pub(super) const GPX_TIME: &str = "time";
@@ -85,13 +87,13 @@ const TCX: Dialect = Dialect {
 /// Emits every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
 /// without their prefix. An element of an extension never replaces the point's own element of the
 /// same name.
-pub(super) fn gpx(input: impl BufRead, zone: StatedZone, emit: Emit<'_>) -> Result<()> {
+pub(super) fn gpx(input: impl BufRead, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
     points(input, &GPX, zone, emit)
 }
 
 /// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips those of
 /// a `Course`, whose times are planned.
-pub(super) fn tcx(input: impl BufRead, zone: StatedZone, emit: Emit<'_>) -> Result<()> {
+pub(super) fn tcx(input: impl BufRead, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
     points(input, &TCX, zone, emit)
 }
 
@@ -137,7 +139,7 @@ pub(super) fn check_root(
 fn points(
     input: impl BufRead,
     dialect: &Dialect,
-    mut zone: StatedZone,
+    mut zone: StatedZone<'_>,
     emit: Emit<'_>,
 ) -> Result<()> {
     let Dialect { name: file_kind, root, point, plan, names, has_values } = *dialect;
@@ -147,7 +149,7 @@ fn points(
     let (mut open, mut is_planned) = (Vec::<(String, Option<String>)>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions = Extensions::default();
-    // The open element outside of points that may state a zone.
+    // The open element outside of points that may state a zone or a unit.
     let mut zone_element: Option<String> = None;
     // Number of open elements, now and when the current point began, including the point.
     let (mut depth, mut point_depth) = (0, None);
@@ -250,7 +252,7 @@ fn points(
                     if !is_time {
                         zone.add_attributes(&element, xml.get_ref().line)?;
                     }
-                    zone_element = is_zone_name(name, "/").then(|| name.to_owned());
+                    zone_element = states_something(name).then(|| name.to_owned());
                 } else if is_time && !element.attributes_raw().is_empty() {
                     open.push((name.to_owned(), zone_attribute(&element).map(|(_, zone)| zone)));
                 } else if has_inner || is_field {

@@ -2071,3 +2071,36 @@ fn resume_after_another_configuration_is_refused() {
     let output = run(&format("km/h"));
     assert!(output.contains("no longer begins with"), "{output}");
 }
+
+/// A comment or an element may state the units of a whole file.
+#[test]
+fn unit_beside_the_points_is_not_ignored() {
+    let ts = yesterday("10:12:47Z");
+    let csv = |comment: &str| format!("{comment}\nlat,lon,ts,alt\n1,2,{ts},1000\n");
+    for comment in ["# altitude in feet", "# speed in mph, elevation: ft", "# units: imperial"] {
+        check_refused(&[], "a.csv", csv(comment), "alt is read in m");
+        check(&["--alt-unit", "ft"], "a.csv", csv(comment), "1 2 - - 304.8 -");
+    }
+    for comment in ["# altitude in m", "# max altitude 1000 ft", "# units: metric", "# feet first"]
+    {
+        check(&[], "a.csv", csv(comment), "1 2 - - 1000 -");
+    }
+    let gpx = |head: &str| {
+        format!(
+            "<gpx>{head}<trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><speed>36</speed>\
+             </trkpt></trkseg></trk></gpx>"
+        )
+    };
+    for head in [
+        "<!-- speed in km/h -->",
+        "<metadata><extensions><speedUnit>km/h</speedUnit></extensions></metadata>",
+        "<extensions><speed_unit>kmh</speed_unit></extensions>",
+        "<metadata speed_unit=\"km/h\"/>",
+    ] {
+        check_refused(&[], "a.gpx", gpx(head), "km/h, but speed is read in m/s");
+        check(&["--speed-unit", "km/h"], "a.gpx", gpx(head), "1 2 10 - - -");
+    }
+    for head in ["<!-- speed in m/s -->", "<metadata><unit>mph-7</unit></metadata>"] {
+        check(&[], "a.gpx", gpx(head), "1 2 36 - - -");
+    }
+}
