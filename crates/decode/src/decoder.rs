@@ -178,6 +178,20 @@ impl Decoder {
         read
     }
 
+    /// Checks an object around an array of points, without the array, for units of the points'
+    /// numbers: `"speed_unit":"mph"` in a FeatureCollection. `settled`: the fields whose unit is
+    /// known.
+    ///
+    /// # Errors
+    /// A unit is another than the one in which a source reads the numbers. The error states the
+    /// remedy.
+    pub fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), String> {
+        let mut sources = self.sources.iter();
+        sources.try_for_each(|source| {
+            source.format.check_frame(frame, settled).map_err(|refusal| refusal.detail)
+        })
+    }
+
     fn check_size(&self, message: Message<'_>) -> Result<(), Refusal> {
         if message.payload_bytes > self.limits.payload_bytes_max {
             return refuse(

@@ -12,8 +12,9 @@ const SLOTS_MAX: usize = 19;
 /// latitude is south, and of one that says the longitude is west.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
 /// Slot of the name of a member that the format does not read and that may be a unit, such as
-/// `speed_unit`. `unread_unit.rs` looks up all of them.
-const UNREAD_UNIT: usize = SLOTS_MAX - 4;
+/// `speed_unit`, or a flag such as `is_utc`. `unread_unit.rs` and `unread_zone.rs` look up all of
+/// them.
+const UNREAD_OTHER: usize = SLOTS_MAX - 4;
 
 /// A path into JSON: names, and indices of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,13 +183,13 @@ impl Paths {
         self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
     }
 
-    /// Stores the name of an unread member if its value may say south or west, or that it may be a
-    /// unit. `json`: the value's JSON.
+    /// Stores the name of an unread member if its value may say south or west, or if it may be a
+    /// unit or a flag of UTC. `json`: the value's JSON.
     #[cold]
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
-        if hemisphere::is_unit(key) {
-            found[UNREAD_UNIT] = Scalar::Text(name.to_owned().into());
+        if hemisphere::is_unit(key) || hemisphere::is_utc_flag(key) {
+            found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
         }
         if value.is_list() {
@@ -309,6 +310,7 @@ impl Paths {
             hemisphere::may_list_sides(key) || hemisphere::is_unit(key)
         } else {
             value.may_be_hemisphere() && self.may_be_hemisphere(key)
+                || value.is_unset() && hemisphere::is_utc_flag(key)
         };
         if may_matter {
             self.put_unread(key, &value, json.read_since(rest), found);

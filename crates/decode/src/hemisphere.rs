@@ -1,5 +1,6 @@
 //! Recognises the names and values of hemispheres next to coordinates, such as `lat_dir` and `S`.
 
+use super::json::Scalar;
 use super::reader::{Reader, elements, members};
 
 /// Normalises a name: lower case, without spaces, `_`, `-` and `.`.
@@ -25,6 +26,10 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
         | [b'h' | b'H', b'e' | b'E', b'm' | b'M', ..] => true,
         [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N', _, _, ..] => true,
         [b'g' | b'G', b'p' | b'P', b's' | b'S', _, _, ..] => true,
+        // `sign`, `signs`, `sign_lat`, `signLon`; not `signal`.
+        [b's' | b'S', b'i' | b'I', b'g' | b'G', b'n' | b'N', rest @ ..] => {
+            matches!(rest, [] | [b's' | b'S' | b'_' | b'-' | b'l' | b'L', ..])
+        }
         // `isSouth`, `is_west`.
         [b'i' | b'I', b's' | b'S', rest @ ..] => {
             let word = rest.strip_prefix(b"_").unwrap_or(rest);
@@ -34,11 +39,39 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the key is that of a unit, such as `speed_unit`.
+/// Returns whether the key is that of a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.
 #[inline]
 pub(super) fn is_unit(key: &[u8]) -> bool {
     let ([rest @ .., b's' | b'S'] | rest) = key;
-    matches!(rest, [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T'])
+    match rest {
+        [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T']
+        | [.., b'u' | b'U', b'o' | b'O', b'm' | b'M'] => true,
+        [b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T', rest @ ..] => is_measure(rest),
+        _ => false,
+    }
+}
+
+/// Returns whether the rest of a name that begins with `unit` is that of a measured field. A
+/// `unit_id` is the id of a vehicle.
+#[cold]
+fn is_measure(rest: &[u8]) -> bool {
+    const MEASURES: [&str; 14] = [
+        "sp", "vel", "alt", "ele", "height", "head", "cour", "bear", "lat", "lng", "lon", "acc",
+        "of", "sys",
+    ];
+    if rest.len() > NAME_BYTES_MAX {
+        return false;
+    }
+    let name = normalised(&String::from_utf8_lossy(rest));
+    let after_plural = name.strip_prefix('s').unwrap_or(&name);
+    let begins = |measure: &&str| name.starts_with(*measure) || after_plural.starts_with(*measure);
+    MEASURES.iter().any(begins)
+}
+
+/// Returns whether the key is that of a flag of times in UTC, such as `is_utc`.
+#[inline]
+pub(super) fn is_utc_flag(key: &[u8]) -> bool {
+    matches!(key, [rest @ .., b'u' | b'U', b't' | b'T', b'c' | b'C'] if rest.len() <= 8)
 }
 
 /// Maximum length of the name of a hemisphere in bytes.
@@ -69,7 +102,7 @@ const HEMISPHERE_ENDINGS: [&str; 21] = [
     "orientation",
 ];
 /// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
-const HEMISPHERE_BEGINNINGS: [&str; 4] = ["dir", "hem", "hemi", "hemisphere"];
+const HEMISPHERE_BEGINNINGS: [&str; 6] = ["dir", "hem", "hemi", "hemisphere", "sign", "signs"];
 /// Names that state both sides of a coordinate.
 const BOTH: [&[&str]; 2] =
     [&["ns", "nsi", "nors", "northsouth"], &["ew", "ewi", "eorw", "eastwest"]];
@@ -177,13 +210,21 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
         .find_map(|(words, side)| words[coordinate].contains(&word).then_some(side))
 }
 
-/// Names of members that state the sides of both coordinates, as `SW`.
-const OF_BOTH: [&str; 5] = ["hemisphere", "hemispheres", "hemi", "hem", "nsew"];
+/// Names of members that state the sides of both coordinates, as `SW` or `--`.
+const OF_BOTH: [&str; 7] = ["hemisphere", "hemispheres", "hemi", "hem", "nsew", "sign", "signs"];
 
 /// Returns the sides in a value such as `SW`, `S W` or `south-west`.
 fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
     if !value.contains(char::is_alphabetic) {
-        // A sign is that of the latitude; 87 is the code of `W`.
+        let signs: Vec<char> = value.chars().filter(|c| matches!(c, '+' | '-')).collect();
+        if let [lat, lng] = &signs[..] {
+            let side = |sign: &char| if *sign == '-' { Side::Negative } else { Side::Positive };
+            return [Some(side(lat)), Some(side(lng))];
+        }
+        if name.contains("sign") && value.contains(|c: char| c.is_ascii_digit()) {
+            return [None; 2];
+        }
+        // One sign is that of the latitude; 87 is the code of `W`.
         return [side(name, value, 0), side(name, value, 1).filter(|_| value == "87")];
     }
     let lower = value.to_lowercase();
@@ -217,7 +258,7 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
     let begins = key.first_chunk::<4>().is_some_and(|first| first.eq_ignore_ascii_case(b"card"));
     let may_be = may_be_hemisphere(key)
         || begins
-        || [b"dir", b"ref", b"ere"].iter().any(|end| ends_with(end));
+        || [b"dir", b"ref", b"ere", b"ign"].iter().any(|end| ends_with(end));
     if !may_be || key.len() > NAME_BYTES_MAX || !key.first().is_some_and(is_first) {
         return false;
     }
@@ -225,7 +266,7 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
     let is_of_place = |end: &&str| name.strip_suffix(*end).is_some_and(is_made_of_places);
     BEGINNINGS.iter().any(|begin| name.starts_with(begin))
         || ["hemisphere", "hemispheres"].iter().any(|end| name.ends_with(end))
-        || ["dir", "dirs", "ref", "refs"].iter().any(is_of_place)
+        || ["dir", "dirs", "ref", "refs", "sign", "signs"].iter().any(is_of_place)
         || hemisphere(&name).is_some()
 }
 
@@ -262,8 +303,14 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
         }
     } else if let Some((words, ..=2)) = elements(json, 2) {
         let values = words.into_iter().map(|json| Reader::new(json.as_bytes()).value());
-        let texts = values.map(|value| Some(value?.as_text()?.to_owned()));
-        let words: Vec<String> = texts.collect::<Option<_>>().unwrap_or_default();
+        // Two numbers are a direction, unless the name is that of signs.
+        let are_signs = name.to_ascii_lowercase().contains("sign");
+        let word = |value: Scalar<'_>| {
+            let is_word = are_signs || value.as_text().is_some();
+            is_word.then(|| value.to_word().into_owned())
+        };
+        let words: Option<Vec<String>> = values.map(|value| value.and_then(word)).collect();
+        let words = words.unwrap_or_default();
         match &words[..] {
             [word] => add(sides(name, word)),
             [one, other] => {
@@ -283,7 +330,8 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
 /// knows flags such as `south`, and `hemisphere`, which may state both, as `SW`.
 pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
     // Most values are numbers.
-    let is_number = value.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     if is_number && !["-", "-1", "0", "1", "69", "78", "83", "87"].contains(&value) {
         return [None; 2];
     }

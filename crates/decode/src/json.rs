@@ -76,6 +76,17 @@ impl Scalar<'_> {
         }
     }
 
+    /// Returns whether this is a flag that is not set: false, 0, or a string such as `no`.
+    #[inline]
+    pub(super) fn is_unset(&self) -> bool {
+        match self {
+            Self::Integer(number) => *number == 0,
+            Self::Text(text) => is_unset(text),
+            Self::Other(kind) => *kind == "false",
+            Self::Missing | Self::Number(_) => false,
+        }
+    }
+
     /// Returns whether this is an array or an object.
     #[inline]
     pub(super) fn is_list(&self) -> bool {
@@ -116,6 +127,12 @@ impl Scalar<'_> {
             Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => self,
         }
     }
+}
+
+/// Returns whether a string is a flag that is not set.
+pub(super) fn is_unset(text: &str) -> bool {
+    const WORDS: [&str; 5] = ["false", "0", "no", "n", "f"];
+    text.len() <= 5 && WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 /// Parses a decimal number; `None` for "inf" and "nan".

@@ -52,6 +52,7 @@ mod unit;
 mod unpack;
 mod unread_time;
 mod unread_unit;
+mod unread_zone;
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, Limits};

@@ -51,6 +51,12 @@ pub fn meant(name: &str) -> Option<&'static str> {
     alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
 }
 
+/// Returns whether a normalised name is that of the field, or one of its names in other formats.
+pub(super) fn is_name_of(field: &str, name: &str) -> bool {
+    let mut all = ALIASES.iter();
+    all.any(|(known, aliases)| *known == field && (*known == name || aliases.contains(&name)))
+}
+
 /// Returns whether at most two letters differ, are missing or are added (Levenshtein distance); one
 /// in a name of up to seven letters.
 fn distance_is_small(a: &str, b: &str) -> bool {

@@ -94,7 +94,8 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key may be the name of a hemisphere or a unit, which milepost's own format does not read.
+    /// A key may be the name of a hemisphere, a unit or a flag of UTC, which milepost's own format
+    /// does not read.
     pub(super) has_hemisphere: bool,
 }
 
@@ -112,7 +113,8 @@ impl<'a> Point<'a> {
                 Some(field) => *field = json.value()?,
                 None => {
                     let value = json.value()?;
-                    self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(&key);
+                    self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(&key)
+                        || hemisphere::is_utc_flag(&key) && value.is_unset();
                 }
             }
             Some(())

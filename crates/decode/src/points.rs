@@ -13,6 +13,7 @@ use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
 use super::unread_time::{self, UnreadTime};
 use super::unread_unit;
+use super::unread_zone;
 use crate::position::{DriverId, Timestamp};
 use crate::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
@@ -71,6 +72,7 @@ impl Points<'_> {
         if point.has_hemisphere {
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
             unread_unit::check_units(origin.raw, &unread_unit::own_fields())?;
+            unread_zone::check_utc_flag(origin.raw, ts)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {
@@ -80,6 +82,9 @@ impl Points<'_> {
                 refusal
             }
         })?;
+        if let (Some(local), Some(text)) = (&schema.local, ts.as_text()) {
+            unread_zone::check_zone(origin.raw, local, text, position.ts)?;
+        }
         if schema.lists_unread {
             names::collect_unread(origin, schema, &mut self.out.unread);
         }

@@ -89,4 +89,28 @@ impl Source {
     pub fn topic(&self) -> &str {
         &self.topic
     }
+
+    /// Returns a description of the settings that decide how a payload is read. It is the same in
+    /// all versions of milepost, so that it may be stored as a hash.
+    #[must_use]
+    pub fn reading(&self) -> String {
+        let Schema { driver, keep, local, .. } = &self.schema;
+        let format = match &self.format {
+            Format::Milepost => "milepost".to_owned(),
+            Format::GeoJson(unit) => format!("geojson {unit:?}"),
+            Format::Nmea => "nmea".to_owned(),
+            Format::Mapped(mapping) => mapping.reading(),
+        };
+        let driver = match driver {
+            Driver::Topic(template) => format!("{template:?}"),
+            Driver::Payload(pointer) => pointer.as_str().to_owned(),
+        };
+        let keep = match keep {
+            Keep::Nothing => Vec::new(),
+            Keep::All => vec!["*".to_owned()],
+            Keep::Named(names) => names.to_vec(),
+        };
+        let local = local.as_deref().map(Local::reading);
+        format!("{:?}", (&self.topic, format, driver, self.other_bytes, keep, local))
+    }
 }

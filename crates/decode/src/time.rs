@@ -44,6 +44,10 @@ impl Zone {
         &self.name
     }
 
+    pub(super) fn time_zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
     /// Returns the instant of a time in this zone.
     ///
     /// # Errors
@@ -105,6 +109,11 @@ pub struct Local {
 }
 
 impl Local {
+    /// Returns the names of the zone and the pattern.
+    pub(super) fn reading(&self) -> String {
+        format!("{:?}", (self.zone.as_ref().map(Zone::name), &self.pattern))
+    }
+
     /// Parses a time into Unix milliseconds.
     pub(super) fn unix_ms(&self, text: &str) -> Result<i64, String> {
         let text = text.trim();
@@ -490,7 +499,7 @@ fn without_remark(zone: &str) -> &str {
 }
 
 /// Parses `Z`, `UTC`, `GMT`, `+h`, `+hh`, `+hhmm`, `+hh:mm` or `UTC+h` into seconds east of UTC.
-fn parse_offset(text: &str) -> Option<i32> {
+pub(super) fn parse_offset(text: &str) -> Option<i32> {
     let lower = text.to_ascii_lowercase();
     if ["z", "utc", "gmt"].contains(&&*lower) {
         return Some(0);

@@ -3,9 +3,10 @@
 
 use memchr::memmem;
 
-use super::hemisphere::{is_unit, normalised};
+use super::hemisphere::{is_parent, is_unit, normalised};
 use super::json::number;
 use super::keep::{Value, visit_values};
+use super::names::is_name_of;
 use super::reader::Reader;
 use super::refusal::{Refusal, refuse};
 use super::unit::Quantity;
@@ -13,6 +14,14 @@ use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
 const UNITS_MAX: usize = 256;
+
+/// Names of systems of units: those with miles and feet, and those with knots.
+const SYSTEMS: [&[&str]; 2] = [
+    &["imperial", "us", "usa", "english", "uscustomary", "statute", "british"],
+    &["nautical", "marine", "aviation"],
+];
+/// Names of objects whose members describe all points beside them.
+const ABOUT_ALL: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"];
 
 /// A field of a format, and the unit in which the format reads it.
 pub(super) struct Measured {
@@ -26,22 +35,50 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
-    /// `speed`, `unit` beside `value`, or `units/speed`. A bare `unit` also states that of a speed,
-    /// unless its value is `ms`, which is a unit of time, too.
-    fn has_unit_at(&self, path: &str, text: &str) -> bool {
+    /// `speed` or around its object, `unit` beside `value`, or `units/speed`. A bare `unit` also
+    /// states that of a speed, unless its value is `ms`, which is a unit of time, too; that of an
+    /// altitude, if it is feet; and a system such as `imperial`.
+    fn has_unit_at(&self, path: &str, text: &str, numbers: &[String]) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
             (parent.to_owned(), normalised(name))
         };
         let ((parent, name), (own_parent, own_name)) = (split(path), split(&self.path));
-        let is_own = |name: &str| name == own_name || name == self.field;
+        let is_around = |parent: &str| {
+            let rest = own_parent.strip_prefix(parent);
+            rest.is_some_and(|rest| rest.is_empty() || parent.is_empty() || rest.starts_with('/'))
+        };
+        // `velocity_unit` is that of a `velocity`, if there is one, not that of `speed`.
+        let is_own = |name: &str| {
+            let is_other = || numbers.iter().any(|number| number == name);
+            name == own_name || name == self.field || is_name_of(self.field, name) && !is_other()
+        };
         if let Some(stem) = without_unit(&name) {
+            let is_bare = stem.is_empty() || stem == "system" || stem == "systemof";
             let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
-            let may_be_bare = is_of_speed || own_name.starts_with("val");
-            return parent == own_parent && (is_own(stem) || stem.is_empty() && may_be_bare);
+            let is_of_value = own_name.starts_with("val") && parent == own_parent;
+            let is_of_alt = || self.field == "alt" && self.stated(text) == Some("ft");
+            let may_be_bare = is_of_speed || is_of_value || is_of_alt();
+            return is_around(&parent) && (is_own(stem) || is_bare && may_be_bare);
         }
         let (grandparent, units) = split(&parent);
-        without_unit(&units) == Some("") && grandparent == own_parent && is_own(&name)
+        without_unit(&units) == Some("") && is_around(&grandparent) && is_own(&name)
+    }
+
+    /// Returns the unit that a text states: a unit of this quantity, or a system of units.
+    fn stated(&self, text: &str) -> Option<&'static str> {
+        let of_system = || {
+            let system = normalised(text);
+            let system = system.strip_suffix("units").unwrap_or(&system);
+            let at = SYSTEMS.iter().position(|names| names.contains(&system));
+            match (at?, self.quantity) {
+                (0, Quantity::Speed) => Some("mph"),
+                (0, Quantity::Length) => Some("ft"),
+                (_, Quantity::Speed) => Some("knots"),
+                (_, Quantity::Length | Quantity::Angle) => None,
+            }
+        };
+        self.quantity.unit_named(text).or_else(of_system)
     }
 
     /// Checks the unit that a payload states for this field.
@@ -49,10 +86,13 @@ impl Measured {
     /// # Errors
     /// It is another than the one in which the format reads the field.
     fn check(&self, path: &str, text: &str) -> Result<(), Refusal> {
-        let Some(stated) = self.quantity.unit_named(text) else { return Ok(()) };
+        let Some(stated) = self.stated(text) else { return Ok(()) };
         let ratio = self.quantity.factor(stated).map(|factor| factor / self.factor.abs());
         if ratio.is_ok_and(|ratio| (ratio - 1.0).abs() > 1e-6) {
             let (field, unit, remedy) = (self.field, self.unit(), self.remedy());
+            let is_system = self.quantity.unit_named(text).is_none();
+            let stated =
+                if is_system { format!("{text:.20} ({stated})") } else { stated.to_owned() };
             return refuse(
                 Reason::WrongType,
                 format!(
@@ -68,6 +108,11 @@ impl Measured {
         let own = self.quantity.own_unit();
         let known = self.quantity.unit_of(self.factor);
         known.map_or_else(|| format!("units of {} {own}", self.factor), str::to_owned)
+    }
+
+    /// Reduces the path to its last name, as seen from the object around the points.
+    fn be_beside_points(&mut self) {
+        self.path = self.path.rsplit('/').next().unwrap_or_default().to_owned();
     }
 
     /// Returns how to state the unit.
@@ -100,27 +145,74 @@ pub(super) fn own_fields() -> Vec<Measured> {
     all.into()
 }
 
-/// Returns a normalised name without `unit` or `units` at its end; `None` if it has neither.
+/// Returns a normalised name without the word for a unit at its end or beginning; `None` if it has
+/// none.
 fn without_unit(name: &str) -> Option<&str> {
-    name.strip_suffix("units").or_else(|| name.strip_suffix("unit"))
+    let end = ["units", "unit", "uoms", "uom"].iter().find_map(|word| name.strip_suffix(word));
+    let begin = || {
+        let rest = name.strip_prefix("unit")?;
+        // `unitspeed` must not lose the `s` of `speed`.
+        let is_plural = !rest.starts_with("sp") && !rest.starts_with("sy");
+        let rest = rest.strip_prefix('s').filter(|_| is_plural).unwrap_or(rest);
+        Some(rest.strip_prefix("of").unwrap_or(rest))
+    };
+    end.or_else(begin)
 }
 
-/// Returns the path and the value of each member that may state a unit. Calls `number_at` with the
-/// path of each number.
-fn units_in(json: &[u8], mut number_at: impl FnMut(&str)) -> Vec<(String, String)> {
-    let mut units = Vec::new();
-    visit_values(json, &[], &mut |path, value| {
-        let Value::Scalar(text) = value else { return };
-        // The unit in a string such as `43 mph` overrides all others.
-        if number(text).is_some() {
-            number_at(path);
-        } else if units.len() < UNITS_MAX
-            && path.rsplit('/').take(2).any(|name| is_unit(name.as_bytes()))
-        {
-            units.push((path.to_owned(), text.to_owned()));
+/// The members of a payload that may state a unit, each with its path and value, and the normalised
+/// names of the numbers.
+#[derive(Default)]
+struct Units {
+    stated: Vec<(String, String)>,
+    numbers: Vec<String>,
+}
+
+impl Units {
+    /// Collects the units in an object. Calls `number_at` with the path of each number.
+    fn of(json: &[u8], mut number_at: impl FnMut(&str)) -> Self {
+        let mut units = Self::default();
+        visit_values(json, &[], &mut |path, value| {
+            let Value::Scalar(text) = value else { return };
+            // The unit in a string such as `43 mph` overrides all others.
+            if number(text).is_some() {
+                number_at(path);
+                if units.numbers.len() < UNITS_MAX {
+                    units.numbers.push(normalised(path.rsplit('/').next().unwrap_or(path)));
+                }
+            } else if units.stated.len() < UNITS_MAX
+                && path.rsplit('/').take(2).any(|name| is_unit(name.as_bytes()))
+            {
+                units.stated.push((path.to_owned(), text.to_owned()));
+            }
+        });
+        units
+    }
+
+    /// Removes the names of objects such as `properties` and `metadata` before the units.
+    fn without_parents(mut self) -> Self {
+        let is_about_all = |name: &str| is_parent(name) || ABOUT_ALL.contains(&&*normalised(name));
+        for (path, _) in &mut self.stated {
+            while let Some((parent, rest)) = path.split_once('/')
+                && is_about_all(parent)
+            {
+                *path = rest.to_owned();
+            }
         }
-    });
-    units
+        self
+    }
+
+    fn check<'f>(&self, mut fields: impl Iterator<Item = &'f Measured>) -> Result<(), Refusal> {
+        fields.try_for_each(|field| {
+            let mut stated = self.stated.iter();
+            stated.try_for_each(|(path, text)| {
+                if field.has_unit_at(path, text, &self.numbers) {
+                    field.check(path, text)
+                } else {
+                    Ok(())
+                }
+            })
+        })
+    }
 }
 
 /// Checks a point for units beside its numbers.
@@ -130,11 +222,27 @@ fn units_in(json: &[u8], mut number_at: impl FnMut(&str)) -> Vec<(String, String
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
-    let units = units_in(json, |path| {
+    let units = Units::of(json, |path| {
         are_sent.iter_mut().zip(fields).for_each(|(is_sent, field)| *is_sent |= field.path == path);
     });
     let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
-    check_each(&units, sent)
+    units.check(sent)
+}
+
+/// Checks a point for the unit of a number that is an element of an array. `field`: its path is
+/// that of a member that would have the same unit. A bare `unit` does not count.
+///
+/// # Errors
+/// The unit is another than the one in which the format reads the number.
+#[cold]
+pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(), Refusal> {
+    let mut units = Units::of(json, |_| ());
+    let is_bare = |path: &str| {
+        let name = normalised(path.rsplit('/').next().unwrap_or(path));
+        matches!(without_unit(&name), Some("" | "system" | "systemof"))
+    };
+    units.stated.retain(|(path, _)| !is_bare(path));
+    units.check(std::iter::once(field))
 }
 
 /// Checks the object around an array of points for units of the numbers in the points.
@@ -144,10 +252,26 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
 #[cold]
 pub(super) fn check_units_around(json: &str, mut fields: Vec<Measured>) -> Result<(), Refusal> {
     fields.retain_mut(|field| {
-        field.path = field.path.rsplit('/').next().unwrap_or_default().to_owned();
+        field.be_beside_points();
         has_number(json, &field.path)
     });
-    check_each(&units_in(json.as_bytes(), |_| ()), fields.iter())
+    Units::of(json.as_bytes(), |_| ()).without_parents().check(fields.iter())
+}
+
+/// Checks the object around an array of points, without the array. `settled`: the fields whose unit
+/// is known.
+///
+/// # Errors
+/// A unit is another than the one in which the format reads the numbers.
+#[cold]
+pub(super) fn check_units_of_frame(
+    frame: &[u8],
+    mut fields: Vec<Measured>,
+    settled: &[&str],
+) -> Result<(), Refusal> {
+    fields.retain(|field| !settled.contains(&field.field));
+    fields.iter_mut().for_each(Measured::be_beside_points);
+    Units::of(frame, |_| ()).without_parents().check(fields.iter())
 }
 
 /// Returns whether a member of this name is a number, or a string without a unit after its number.
@@ -160,15 +284,5 @@ fn has_number(json: &str, name: &str) -> bool {
             rest.trim_start().starts_with(|c: char| "-\"".contains(c) || c.is_ascii_digit());
         let value = may_be.then(|| Reader::new(rest.as_bytes()).value()).flatten();
         value.is_some_and(|value| value.or_number_in_text().as_number().is_some())
-    })
-}
-
-fn check_each<'f>(
-    units: &[(String, String)],
-    mut fields: impl Iterator<Item = &'f Measured>,
-) -> Result<(), Refusal> {
-    fields.try_for_each(|field| {
-        let mut own = units.iter().filter(|(path, text)| field.has_unit_at(path, text));
-        own.try_for_each(|(path, text)| field.check(path, text))
     })
 }

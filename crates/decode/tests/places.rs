@@ -253,6 +253,17 @@ fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
         r#""GPSLatitudeRef":["S"]"#,
         r#""dir":{"lat":"S","lng":"E"}"#,
         r#""hemi":{"lat":"N","lon":"W"}"#,
+        r#""signs":["-","-"]"#,
+        r#""signs":[-1,-1]"#,
+        r#""signs":["+","-"]"#,
+        r#""latlng_signs":["-","+"]"#,
+        r#""sign":{"lat":"-","lng":"-"}"#,
+        r#""signs":{"lat":-1,"lng":1}"#,
+        r#""signs":"--""#,
+        r#""sign":"+,-""#,
+        r#""sign":"-""#,
+        r#""sign_lat":"-""#,
+        r#""signLon":-1"#,
     ] {
         for source in [format_called("milepost"), mapping(More::default())] {
             assert_refused(&source, &unsigned(members), "wrong_type", "not read");
@@ -274,6 +285,8 @@ fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
         r#""quadrant":"SW","wind":"W","direction":"S","dir":"SW""#,
         r#""dir":["N","E"],"windDir":["N"],"refs":["S"],"wind":["S","W"]"#,
         r#""dir":[1,-1],"refs":["S","W","N"],"direction":["S","S"],"ref":[],"hemi":{}"#,
+        r#""signs":["+","+"],"sign":"+","signal":-1,"sign_lat":1,"signature":"-""#,
+        r#""signs":[1,1],"sign":"stop","design":["-","-"],"road":{"sign":["-","-"]}"#,
         r#""gust_dir":["S","W"],"swell_dir":["S","E"],"location":"x","wind":{"dir":["S","W"]}"#,
         r#""directions":["W","N"],"location":{"home":{"dir":["S","W"]}}"#,
         r#""reference":{"site":"S","lane":"W"},"directions":{"a":[{"b":"S"}]},"dirs":[[1],["S"]]"#,
@@ -379,6 +392,19 @@ fn other_unit_beside_a_number_is_rejected() {
         (r#""speed":36,"speed_units":"knots""#, "speed_units says knots"),
         (r#""alt":1000,"alt_unit":"ft""#, "alt_unit says ft"),
         (r#""speed":43,"SPEED_UNIT":"mph""#, "SPEED_UNIT says mph"),
+        (r#""speed":43,"uom":"mph""#, "uom says mph"),
+        (r#""speed":43,"speedUom":"knots""#, "speedUom says knots"),
+        (r#""speed":43,"unit_speed":"mph""#, "unit_speed says mph"),
+        (r#""speed":43,"unitsSpeed":"km/h""#, "unitsSpeed says km/h"),
+        (r#""speed":43,"unitSpeed":"km/h""#, "unitSpeed says km/h"),
+        (r#""speed":43,"unit_of_speed":"mph""#, "unit_of_speed says mph"),
+        (r#""speed":43,"velocity_unit":"mph""#, "velocity_unit says mph"),
+        (r#""alt":1000,"altitude_unit":"ft""#, "altitude_unit says ft"),
+        (r#""alt":1000,"unit":"feet""#, "unit says ft, but alt is read in m"),
+        (r#""speed":43,"units":"imperial""#, "units says imperial (mph), but speed is read in m/s"),
+        (r#""alt":1000,"units":"US""#, "units says US (ft), but alt is read in m"),
+        (r#""speed":43,"unit_system":"Imperial""#, "unit_system says Imperial (mph)"),
+        (r#""speed":43,"unitSystem":"nautical""#, "(knots), but speed"),
     ] {
         assert_refused(&own, &unsigned(members), "wrong_type", message);
     }
@@ -390,6 +416,11 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed":"36 km/h","speed_unit":"km/h""#,
         r#""speed":36,"temp_unit":"C","unit":7,"units":"metric","speed_unit":null"#,
         r#""speed_unit":"km/h""#,
+        r#""speed":36,"unit_id":"mph","unitName":"US","unit":"km","album":"knots""#,
+        r#""speed":10,"velocity":36,"velocity_unit":"km/h""#,
+        r#""alt":30,"unit":"km","odo":3,"level_uom":"ft","unit_accel":"ft""#,
+        r#""speed":10,"alt":30,"units":"SI","heading":3,"uom":"m""#,
+        r#""speed":10,"units":{"temp":"imperial"},"company":{"units":"imperial"}"#,
     ] {
         assert_place(&own, &unsigned(members), [33.4, 3.7]);
     }
@@ -481,6 +512,31 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
         "wrong_type",
         "but speed is read in km/h",
     );
+    for members in [
+        r#""units":"imperial""#,
+        r#""unit_speed":"mph""#,
+        r#""uom":"knots""#,
+        r#""properties":{"speed_unit":"mph"}"#,
+        r#""properties":{"units":{"speed":"mph"}}"#,
+    ] {
+        assert_refused(&geojson, &collection(members), "wrong_type", "but speed is read in km/h");
+    }
+    // A unit beside the object of a number, and one of the height.
+    let outer = feature(r#""speed":43"#).replacen('{', r#"{"speed_unit":"mph","#, 1);
+    assert_refused(&geojson, &outer, "wrong_type", "speed_unit says mph");
+    for (members, is_refused) in [
+        (r#""alt_unit":"ft""#, true),
+        (r#""unit_altitude":"feet""#, true),
+        (r#""altitude_uom":"m""#, false),
+        (r#""unit":"ft","depth":20"#, false),
+    ] {
+        let payload = feature(members).replace("33.4]", "33.4,1000]");
+        if is_refused {
+            assert_refused(&geojson, &payload, "wrong_type", "but alt is read in m");
+        } else {
+            assert_place(&geojson, &payload, [33.4, 3.7]);
+        }
+    }
     // Other members do not hide a unit.
     let many: String = (0..1_000).map(|n| format!(r#""x{n}":"x","#)).collect();
     let payload = unsigned(&format!(r#"{many}"speed":43,"speed_unit":"mph""#));

@@ -519,3 +519,78 @@ fn number_from_another_epoch_is_told_from_a_week_rollover() {
     assert!(detail.contains("GPS week rollover"), "{detail}");
     assert!(detail.contains("; or adding 631065600 s corrects it"), "{detail}");
 }
+
+/// Some devices send a flag that states that their time is not in UTC, although it ends in Z.
+#[test]
+fn flag_that_denies_utc_rejects_a_time_with_z() {
+    let mapped = mapped_source(fields(TimeUnit::BySize));
+    let fix = |ts: &str, members: &str| format!(r#"{{"lat":52.5,"lng":13.4,"ts":{ts},{members}}}"#);
+    let z = r#""2026-11-27T09:00:00Z""#;
+    for members in [
+        r#""is_utc":false"#,
+        r#""utc":false"#,
+        r#""isUTC":0"#,
+        r#""time_is_utc":"no""#,
+        r#""Is_Utc":"False""#,
+    ] {
+        let sources = [format_called("milepost"), mapped.clone(), format_called("geojson")];
+        let properties = feature(&format!(r#""properties":{{"ts":{z},{members}}}"#));
+        let payloads = [fix(z, members), fix(z, members), properties];
+        for (source, payload) in sources.iter().zip(&payloads) {
+            assert_refused(source, payload, "is in UTC: which is right?");
+        }
+    }
+    for (ts, members) in [
+        (z, r#""is_utc":true,"utc":true"#),
+        (z, r#""utc":0,"device":{"is_utc":false}"#),
+        (z, r#""gps_utc":false,"utc":null,"utc_offset":-5"#),
+        (r#""2026-11-27T10:00:00+01:00""#, r#""is_utc":false"#),
+        ("1795770000", r#""is_utc":false"#),
+    ] {
+        for source in [&format_called("milepost"), &mapped] {
+            let decoded = decode(source, fix(ts, members));
+            assert_eq!(decoded.positions.len(), 1, "{members}: {decoded:?}");
+        }
+    }
+}
+
+/// A zone of the configuration applies to times without an offset. A payload may contradict it.
+#[test]
+fn stated_zone_that_contradicts_the_configured_one_rejects_the_fix() {
+    let in_zone = |zone: &str| format_called("milepost").in_zone(Zone::new(zone).unwrap());
+    let fix = |members: &str| {
+        format!(r#"{{"lat":52.5,"lng":13.4,"ts":"2026-11-27 10:00:00",{members}}}"#)
+    };
+    for members in [
+        r#""tz":"America/New_York""#,
+        r#""timezone":"Asia/Tokyo""#,
+        r#""TimeZone":"+02:00""#,
+        r#""tz":"UTC""#,
+        r#""utc_offset":-5"#,
+        r#""timezoneOffset":"+0200""#,
+        r#""tz_offset":7200"#,
+        r#""zone":"Europe/Moscow""#,
+        r#""tz":"EST""#,
+        r#""is_utc":true"#,
+        r#""gps":{"tz":"GMT+3"}"#,
+    ] {
+        let payload = fix(members);
+        assert_refused(&in_zone("Europe/Berlin"), &payload, "which is right?");
+    }
+    for (zone, members) in [
+        ("Europe/Berlin", r#""tz":"Europe/Paris","timezone":"Europe/Berlin""#),
+        ("Europe/Berlin", r#""tz":"+01:00","utc_offset":1,"tz_offset":3600"#),
+        ("Europe/Berlin", r#""timezoneOffset":-60,"timezone":"CET","tz":"CEST""#),
+        ("Europe/Berlin", r#""tz":0,"is_utc":false,"zone":"Tokyo","tzname":"local""#),
+        ("Europe/Berlin", r#""user":{"timezone":"Asia/Tokyo"},"zone":5,"phone":"+02:00""#),
+        // An offset or UTC is configured on purpose.
+        ("+01:00", r#""tz":"Asia/Tokyo""#),
+    ] {
+        let decoded = decode(&in_zone(zone), fix(members));
+        assert_eq!(decoded.positions.len(), 1, "{members}: {decoded:?}");
+        assert_eq!(decoded.positions[0].ts.unix_ms(), 1_795_770_000_000, "{members}");
+    }
+    // A time with an offset needs no zone.
+    let payload = fix(r#""tz":"Asia/Tokyo""#).replace("10:00:00", "09:00:00 UTC");
+    assert_eq!(decode(&in_zone("Europe/Berlin"), payload).positions.len(), 1);
+}

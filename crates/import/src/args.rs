@@ -200,6 +200,14 @@ impl ImportArgs {
         self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
     }
 
+    /// Returns the fields whose unit an option states. In GeoJSON the unit of speeds is not among
+    /// them: it needs `--speed-unit`, so that is no answer to a unit that the file states.
+    pub(super) fn settled_units(&self, kind: Kind) -> Vec<&str> {
+        let alt = self.alt_unit.map(|_| "alt");
+        let speed = self.speed_unit.filter(|_| kind != Kind::GeoJson).map(|_| "speed");
+        self.units.iter().map(|(field, _)| &**field).chain(alt).chain(speed).collect()
+    }
+
     /// Returns a hash, never 0, of the options that change what is stored for a file. A file that
     /// was read for another driver or in another zone has other fixes.
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]

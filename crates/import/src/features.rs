@@ -28,15 +28,19 @@ struct Scanner<R> {
     line: u64,
 }
 
+/// Checks the members of a FeatureCollection besides its features.
+pub(super) type CheckFrame<'c> = &'c dyn Fn(&[u8]) -> Result<()>;
+
 /// Emits every feature of a FeatureCollection, an array of features, or a single Feature. Several
-/// of these may follow one another.
-pub(super) fn features(input: impl Read, emit: Emit<'_>) -> Result<()> {
+/// of these may follow one another. `check`: called with the members before the features, and with
+/// each member after them.
+pub(super) fn features(input: impl Read, check: CheckFrame<'_>, emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "a FeatureCollection");
     let mut is_first = true;
     loop {
         // The texts of a sequence (RFC 8142) begin with a record separator.
         match scanner.token()? {
-            Some(b'{') => scanner.object(emit)?,
+            Some(b'{') => scanner.object(check, emit)?,
             Some(b'[') => scanner.elements(emit)?,
             Some(0x1e) => {
                 scanner.skip();
@@ -101,9 +105,9 @@ impl Copied {
     }
 }
 
-/// Appended to the error for a `crs` that follows the features.
+/// Appended to the error for a `crs` or a unit that follows the features.
 const FEATURES_MAY_BE_STORED: &str =
-    ". The features before its crs may be stored already: check the driver's fixes";
+    ". The features before it may be stored already: check the driver's fixes";
 
 #[derive(Deserialize)]
 struct Typed {
@@ -123,6 +127,9 @@ fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let named = ["/properties/name", "/properties/href", "/properties/code"]
         .iter()
         .find_map(|at| crs.pointer(at).map(|name| name.to_string().replace('"', "")));
+    // Some programs write `"crs":"EPSG:3857"`.
+    let short = || crs.as_str().filter(|name| name.to_uppercase().contains("EPSG"));
+    let named = named.or_else(|| short().map(str::to_owned));
     let Some(name) = named.filter(|name| name != "null") else { return Ok(()) };
     let is_code = |word: &str| DEGREES.contains(&word);
     if !name.split([':', '/', '=', ' ']).any(is_code) {
@@ -192,7 +199,7 @@ impl<R: Read> Scanner<R> {
     }
 
     /// Emits an object that is a Feature, or the features of one that is a FeatureCollection.
-    fn object(&mut self, emit: Emit<'_>) -> Result<()> {
+    fn object(&mut self, check: CheckFrame<'_>, emit: Emit<'_>) -> Result<()> {
         let (mut whole, mut is_collection) = (Copied::default(), false);
         self.expect(b'{')?;
         let line = self.line;
@@ -202,6 +209,9 @@ impl<R: Read> Scanner<R> {
             self.value(&mut key)?;
             self.expect(b':')?;
             if key.text == b"\"features\"" && self.some_token()? == b'[' {
+                let line = self.line;
+                let frame = whole.text.strip_suffix(b",").unwrap_or(&whole.text);
+                check(&[frame, b"}"].concat()).map_err(|why| anyhow!("line {line}: {why}"))?;
                 self.elements(emit)?;
                 is_collection = true;
             } else {
@@ -212,6 +222,11 @@ impl<R: Read> Scanner<R> {
                     let refused = refuse_other_crs(&value.text);
                     refused.map_err(|why| {
                         if is_collection { anyhow!("{why}{FEATURES_MAY_BE_STORED}") } else { why }
+                    })?;
+                } else if is_collection {
+                    let member = [b"{", &*key.text, b":", &*value.text, b"}"].concat();
+                    check(&member).map_err(|why| {
+                        anyhow!("line {}: {why}{FEATURES_MAY_BE_STORED}", self.line)
                     })?;
                 }
                 whole.push(&key.text);
@@ -359,10 +374,10 @@ mod tests {
             (format!("{{\"name\":\"{long}\",{list},{crs}}}"), 1, true),
             (format!("{{\"type\":\"Feature\",\"name\":\"{long}{long}\",{crs}}}"), 0, false),
         ] {
-            let (features, end) = all(|emit| features(file.as_bytes(), emit));
+            let (features, end) = all(|emit| features(file.as_bytes(), &|_| Ok(()), emit));
             let message = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
             assert!(features.len() == read && end.contains(message), "{features:?} {end}");
-            assert_eq!(end.contains("before its crs may be stored already"), is_after, "{end}");
+            assert_eq!(end.contains("before it may be stored already"), is_after, "{end}");
         }
         let name = r#"{"type":"name","properties":{"name":"urn:ogc:def:crs:OGC:1.3:CRS84"}}"#;
         let link = r#"{"type":"link","properties":{"href":"http://x.org/ref/epsg/CODE/proj4/","type":"proj4"}}"#;
@@ -374,9 +389,12 @@ mod tests {
             (r#"{"type":"EPSG","properties":{"code":3857}}"#.to_owned(), false),
             (r#"{"type":"name","properties":{"name":null}}"#.to_owned(), true),
             ("null".to_owned(), true),
+            (r#""EPSG:3857""#.to_owned(), false),
+            (r#""EPSG:4326""#.to_owned(), true),
+            (r#""WGS84""#.to_owned(), true),
         ] {
             let file = format!(r#"{{"crs":{crs},{list}}}"#);
-            let (features, end) = all(|emit| features(file.as_bytes(), emit));
+            let (features, end) = all(|emit| features(file.as_bytes(), &|_| Ok(()), emit));
             assert_eq!((features.len() == 1, end.is_empty()), (is_read, is_read), "{crs}: {end}");
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -23,6 +23,8 @@ use super::kml::kml;
 use super::plan::{FileInfo, Plan, plan};
 use super::progress::{Mark, Progress, Resume, Stored};
 use super::read::{self, Table};
+use super::stated_unit::unit_frames;
+use super::stated_zone::StatedZone;
 use super::summary::FileSummary;
 use super::text;
 use super::timeline::timeline;
@@ -49,6 +51,10 @@ const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 /// Error for a file whose beginning changed since the last run. No more of it is stored.
 const CHANGED: &str = "it no longer begins with the fixes that --resume noted as stored: it was changed or replaced, or is read \
                        with other options; import it without --resume, or with another state file";
+/// Error for a file that an earlier run read by other settings of the configuration.
+const RECONFIGURED: &str = "--resume noted a part of it as stored, and the configuration says since then how to read it \
+                            differently ([formats.NAME], [fields.NAME] or [[sources]]): import it without --resume, or \
+                            with another state file, to read all of it anew; or restore the configuration";
 
 /// A file to read.
 #[derive(Debug)]
@@ -304,7 +310,8 @@ impl FileReader<'_> {
         let fault = RefCell::<Cow<'static, str>>::default();
         let (mut windows_1252_rows, mut unread) = (0, BTreeSet::new());
         let (mut mark, mut leaves_rest, mut has_hemisphere) =
-            (Mark::new(args.hash()), false, false);
+            (Mark::new(args.hash(), &plan.configuration), false, false);
+        ensure!(stored.is_none_or(|stored| stored.has_configuration_of(mark)), RECONFIGURED);
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
         let mut emit = |payload: &[u8], length: usize, line: u64| {
@@ -349,14 +356,27 @@ impl FileReader<'_> {
             }
             Ok(())
         };
+        let has_format = args.formats.iter().any(|name| Kind::from_name(name).is_none());
+        let settled = args.settled_units(kind);
+        let check_frame = |frame: &[u8]| {
+            // A format says on purpose how to read a file.
+            let is_checked = !has_format || kind == Kind::GeoJson;
+            let checked = if is_checked { decoder.check_frame(frame, &settled) } else { Ok(()) };
+            checked.map_err(|why| anyhow!("{why}"))
+        };
         let read = match kind {
-            Kind::Gpx => xml::gpx(input, &mut emit),
-            Kind::Tcx => xml::tcx(input, &mut emit),
+            Kind::Gpx => xml::gpx(input, StatedZone::new(kind, args, &check_frame), &mut emit),
+            Kind::Tcx => xml::tcx(input, StatedZone::new(kind, args, &check_frame), &mut emit),
             Kind::Kml => kml(input, &mut emit).map(|names| unread = names),
             Kind::Timeline => timeline(input, &mut emit).map(|names| unread = names),
-            Kind::GeoJson => features(input, &mut emit),
+            Kind::GeoJson => features(input, &check_frame, &mut emit),
             Kind::GeoJsonLines => read::json_lines(input, &mut emit),
             Kind::Csv => Table::open(input).and_then(|mut table| {
+                for comment in &table.comments {
+                    let checked =
+                        unit_frames(comment).iter().try_for_each(|unit| check_frame(unit));
+                    checked.with_context(|| format!("the comment \"{comment:.60}\""))?;
+                }
                 table.each(&plan.numbers, &plan.checks, &fault, &mut emit)?;
                 windows_1252_rows = table.windows_1252;
                 Ok(())

@@ -9,6 +9,7 @@ use quick_xml::events::Event;
 
 use super::read::Emit;
 use super::record::Record;
+use super::stated_zone::{in_zone_of_element, zone_attribute};
 use super::xml::{GPX_TIME, XML_BYTES_MAX, check_root, entity_char, reader};
 
 /// Maximum points of a track. All times of a track may precede its places, so the whole track is in
@@ -47,6 +48,8 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
     let (mut placemark, mut unread) = (Placemark::default(), BTreeSet::new());
     // Names of the open elements.
     let mut open: Vec<String> = Vec::new();
+    // The zone that an attribute of the open `when` states.
+    let mut when_zone: Option<String> = None;
     let (mut has_root, mut fixes, mut untimed) = (false, 0_u64, [0_u64; 2]);
     loop {
         let event = xml.read_event_into(&mut buffer);
@@ -66,6 +69,7 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                         placemark.has_track = true;
                     }
                     "LineString" => placemark.has_line = true,
+                    "when" => when_zone = zone_attribute(&element).map(|(_, zone)| zone),
                     "SimpleArrayData" | "angles" => drop(unread.insert(name.clone())),
                     _ => {}
                 }
@@ -94,8 +98,9 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                 if matches!(name.as_ref(), "when" | "coord") {
                     check_short(value, name.as_ref(), xml.get_ref().line)?;
                 }
+                let time = || in_zone_of_element(value, when_zone.as_deref());
                 match name.as_ref() {
-                    "when" if is_in("Track") => placemark.times.push(value.into()),
+                    "when" if is_in("Track") => placemark.times.push(time().into()),
                     // A view, LookAt or Camera, has a TimeStamp of its own.
                     "when"
                         if is_in("TimeStamp")
@@ -104,7 +109,7 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                                 .nth_back(1)
                                 .is_some_and(|known| known == "Placemark") =>
                     {
-                        placemark.when = Some(value.to_owned());
+                        placemark.when = Some(time());
                     }
                     "coord" if is_in("Track") => {
                         placemark.places.push((value.into(), xml.get_ref().line))

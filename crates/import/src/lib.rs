@@ -34,6 +34,8 @@ mod progress;
 mod read;
 mod record;
 mod row_checks;
+mod stated_unit;
+mod stated_zone;
 mod summary;
 mod text;
 mod timeline;

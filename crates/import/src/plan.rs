@@ -39,6 +39,8 @@ pub(super) struct Plan {
     pub(super) read: Vec<String>,
     /// The CSV columns that are not read.
     pub(super) unread: Vec<String>,
+    /// Description of the settings of the configuration that decide how the file is read.
+    pub(super) configuration: String,
 }
 
 /// Facts about a file that are known before it is imported: its kind, its path, and the first rows
@@ -114,6 +116,9 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     };
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
+    let configured = format_name.and_then(|name| config.formats.get(name));
+    let configuration =
+        format!("{:?}", (configured.map(|mapping| mapping.reading()), &computed_from));
     let (mut read, mut unread) = (Vec::new(), Vec::new());
     let (mut numbers, mut checks) = (NumberColumns::default(), RowChecks::default());
     let format = match (mapping, kind) {
@@ -168,7 +173,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     if let Some(zone) = &args.zone {
         source = source.in_zone(zone.clone());
     }
-    Ok(Plan { sources: vec![source], topic, numbers, checks, read, unread })
+    Ok(Plan { sources: vec![source], topic, numbers, checks, read, unread, configuration })
 }
 
 /// Returns the columns that a format of the configuration reads, the coordinates first.
@@ -418,11 +423,13 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
         );
     };
     let topic = format!("owntracks/{user}/{device}");
-    ensure!(
-        configured.iter().any(|source| source.takes(&topic)),
-        "no configured source matches the topic {topic}, which names the driver: give --driver"
-    );
+    let source = configured.iter().find(|source| source.takes(&topic)).with_context(|| {
+        format!(
+            "no configured source matches the topic {topic}, which names the driver: give --driver"
+        )
+    })?;
+    let configuration = source.reading();
     let (numbers, checks) = (NumberColumns::default(), RowChecks::default());
     let (read, unread) = (Vec::new(), Vec::new());
-    Ok(Plan { sources: configured.to_vec(), topic, numbers, checks, read, unread })
+    Ok(Plan { sources: configured.to_vec(), topic, numbers, checks, read, unread, configuration })
 }

@@ -92,12 +92,18 @@ pub(super) struct Mark {
     /// Hash of the options with which the file was read; 0 in a state file of an older version.
     #[serde(default)]
     options: u64,
+    /// Hash of the configuration by which the file was read; 0 in a state file of an older version.
+    #[serde(default)]
+    configuration: u64,
 }
 
 impl Mark {
-    /// Returns the mark of a file of which nothing was read. `options`: the hash of the options.
-    pub(super) fn new(options: u64) -> Self {
-        Self { options, ..Self::default() }
+    /// Returns the mark of a file of which nothing was read. `options`: the hash of the options;
+    /// `configuration`: the settings of the configuration that decide how the file is read.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    pub(super) fn new(options: u64, configuration: &str) -> Self {
+        let configuration = (XxHash3_128::oneshot(configuration.as_bytes()) as u64).max(1);
+        Self { options, configuration, ..Self::default() }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
@@ -125,12 +131,22 @@ impl Stored {
         }
     }
 
+    /// Returns whether the file was read by the configuration of `mark`, as far as is known.
+    pub(super) fn has_configuration_of(self, mark: Mark) -> bool {
+        match self {
+            Self::Read(stored) => [0, mark.configuration].contains(&stored.configuration),
+            Self::Fixes(_) => true,
+        }
+    }
+
     /// Returns whether the file still begins with the stored fixes.
     pub(super) fn matches(self, mark: Mark) -> bool {
         match self {
             Self::Read(stored) => {
-                let has_options = stored.options != 0;
-                stored == Mark { options: if has_options { mark.options } else { 0 }, ..mark }
+                let known = |stored: u64, now: u64| if stored == 0 { 0 } else { now };
+                let options = known(stored.options, mark.options);
+                let configuration = known(stored.configuration, mark.configuration);
+                stored == Mark { options, configuration, ..mark }
             }
             Self::Fixes(fixes) => fixes == mark.fixes,
         }
@@ -224,7 +240,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let mut first = Resume::open(&path).unwrap();
-        let mark = Mark { fixes: 1, bytes: 2, hash: 3, options: 4 };
+        let mark = Mark { fixes: 1, bytes: 2, hash: 3, options: 4, configuration: 5 };
         first.save(vec![(PathBuf::from("a"), mark)]).unwrap();
         assert!(
             format!("{:#}", Resume::open(&path).unwrap_err()).contains("another import uses it")
@@ -240,7 +256,10 @@ mod tests {
         fs::write(&path, r#"{"a":{"fixes":1,"bytes":2,"hash":3}}"#).unwrap();
         let stored = Resume::open(&path).unwrap().stored(Path::new("a"));
         assert!(stored.is_some_and(|stored| stored.matches(mark)));
+        assert!(stored.is_some_and(|stored| stored.has_configuration_of(mark)));
         assert!(!Stored::Read(Mark { options: 5, ..mark }).matches(mark), "other options");
+        let other = Stored::Read(Mark { configuration: 6, ..mark });
+        assert!(!other.matches(mark) && !other.has_configuration_of(mark));
         fs::write(&path, r#"{"a":7}"#).unwrap();
         assert_eq!(Resume::open(&path).unwrap().stored(Path::new("a")).map(Stored::fixes), Some(7));
     }

@@ -10,6 +10,9 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 
 use super::read::Emit;
 use super::record::Record;
+use super::stated_zone::{
+    StatedZone, in_zone_of_element, is_zone_name, states_something, zone_attribute,
+};
 
 /// Name of a fix's time in the JSON that the readers of GPX, TCX, KML and Timeline build.
 pub(super) const GPX_TIME: &str = "time";
@@ -84,14 +87,14 @@ const TCX: Dialect = Dialect {
 /// Emits every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
 /// without their prefix. An element of an extension never replaces the point's own element of the
 /// same name.
-pub(super) fn gpx(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
-    points(input, &GPX, emit)
+pub(super) fn gpx(input: impl BufRead, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
+    points(input, &GPX, zone, emit)
 }
 
 /// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips those of
 /// a `Course`, whose times are planned.
-pub(super) fn tcx(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
-    points(input, &TCX, emit)
+pub(super) fn tcx(input: impl BufRead, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
+    points(input, &TCX, zone, emit)
 }
 
 /// Returns a tolerant reader that uses bounded memory. `name`: the kind of file, for errors.
@@ -133,14 +136,21 @@ pub(super) fn check_root(
 }
 
 /// Emits every point of a dialect.
-fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> {
+fn points(
+    input: impl BufRead,
+    dialect: &Dialect,
+    mut zone: StatedZone<'_>,
+    emit: Emit<'_>,
+) -> Result<()> {
     let Dialect { name: file_kind, root, point, plan, names, has_values } = *dialect;
     let mut xml = reader(input, file_kind)?;
     let (mut tracks, mut unread_points) = (0_u64, [0_u64; 2]);
-    // The open elements of a point, each with its attribute of a unit.
+    // The open elements of a point, each with its attribute of a unit or a zone.
     let (mut open, mut is_planned) = (Vec::<(String, Option<String>)>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions = Extensions::default();
+    // The open element outside of points that may state a zone or a unit.
+    let mut zone_element: Option<String> = None;
     // Number of open elements, now and when the current point began, including the point.
     let (mut depth, mut point_depth) = (0, None);
     // Line of the open point.
@@ -197,7 +207,14 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
                 let known = names.iter().find(|(known, _)| *known == name);
                 let name = known.map_or(name, |(_, name)| *name);
                 let mut value = text.trim().to_owned();
-                if let Some(unit) = unit {
+                if name == GPX_TIME {
+                    value = in_zone_of_element(&value, unit.as_deref());
+                    if is_own {
+                        zone.check_time(&value, line)?;
+                    }
+                } else if is_zone_name(name, &value) {
+                    zone.add_value(name, &value, xml.get_ref().line)?;
+                } else if let Some(unit) = unit {
                     value = format!("{value} {unit}").trim().to_owned();
                 }
                 if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
@@ -213,6 +230,11 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
                 text.clear();
             }
             Event::End(element) if element.local_name().as_ref() == root => is_ended = true,
+            Event::End(_) if zone_element.is_some() => {
+                let name = zone_element.take().unwrap_or_default();
+                zone.add_value(&name, text.trim(), xml.get_ref().line)?;
+                text.clear();
+            }
             Event::End(element) if Some(element.local_name().as_ref()) == plan => {
                 is_planned = false
             }
@@ -224,22 +246,38 @@ fn points(input: impl BufRead, dialect: &Dialect, emit: Emit<'_>) -> Result<()> 
                 let name = name.as_ref();
                 let has_inner = has_values || !open.is_empty() || is_extensions(name);
                 let is_field = Extensions::FIELDS.contains(&name);
-                if point_depth.is_some() && (has_inner || is_field) {
+                let is_time = names.iter().any(|(known, own)| *known == name && *own == GPX_TIME)
+                    || name == GPX_TIME;
+                if point_depth.is_none() {
+                    if !is_time {
+                        zone.add_attributes(&element, xml.get_ref().line)?;
+                    }
+                    zone_element = states_something(name).then(|| name.to_owned());
+                } else if is_time && !element.attributes_raw().is_empty() {
+                    open.push((name.to_owned(), zone_attribute(&element).map(|(_, zone)| zone)));
+                } else if has_inner || is_field {
                     open.push((name.to_owned(), is_field.then(|| unit_of(&element)).flatten()));
                 }
             }
-            Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
+            Event::Empty(element) if point_depth.is_none() => {
+                zone.add_attributes(&element, xml.get_ref().line)?;
+            }
+            Event::Text(part) if point_depth.is_some() || zone_element.is_some() => {
+                text.push_str(&part.xml10_content())
+            }
             Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::GeneralRef(name) if point_depth.is_some() => match entity_char(&name) {
                 Some(c) => text.push(c),
                 None => text.extend(["&", &name, ";"]),
             },
+            Event::Comment(comment) => {
+                zone.add_comment(&comment.xml10_content(), xml.get_ref().line)?;
+            }
             Event::Eof => break,
             Event::End(_)
             | Event::Empty(_)
             | Event::Text(_)
             | Event::CData(_)
-            | Event::Comment(_)
             | Event::Decl(_)
             | Event::PI(_)
             | Event::DocType(_)
@@ -379,7 +417,7 @@ mod tests {
         let file = r#"<?xml version="1.0"?><gpx xmlns:g="x"><wpt lat="9" lon="9"><name>home</name></wpt><trk><name>a &amp; b</name><trkseg>
             <trkpt lat="1.5" lon="-2"><ele>3</ele><time>2026-01-31T08:00:00Z</time><extensions><g:TrackPointExtension><g:speed>4.5</g:speed>
             </g:TrackPointExtension></extensions></trkpt><trkpt lat="1" lon="2"/></trkseg></trk></gpx>"#;
-        let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+        let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert_eq!(
             points,
             [
@@ -388,14 +426,16 @@ mod tests {
             ]
         );
         assert_eq!(end, "");
-        let (points, end) = all(|emit| gpx(&file.as_bytes()[..file.len() - 40], emit));
+        let (points, end) =
+            all(|emit| gpx(&file.as_bytes()[..file.len() - 40], StatedZone::default(), emit));
         assert!(points.len() == 1 && !end.is_empty(), "{points:?} {end}");
-        let (points, end) = all(|emit| gpx(&file.as_bytes()[..file.len() - 12], emit));
+        let (points, end) =
+            all(|emit| gpx(&file.as_bytes()[..file.len() - 12], StatedZone::default(), emit));
         assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
         // An extension's altitude and time, of a phone's sensors, are not the point's.
         let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
             </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
-        let (points, _) = all(|emit| gpx(file.as_bytes(), emit));
+        let (points, _) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert_eq!(
             points,
             [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]
@@ -416,7 +456,7 @@ mod tests {
             let file = format!(
                 "<gpx><trkpt lat='1' lon='2'><extensions>{inner}</extensions></trkpt></gpx>"
             );
-            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             let expected = format!(r#"{{"lat":"1","lon":"2",{expected}}}"#);
             assert_eq!((&*points, &*end), (&[expected][..], ""));
         }
@@ -425,7 +465,7 @@ mod tests {
     #[test]
     fn value_is_named_by_its_parent_in_tcx_only() {
         let file = "<gpx><trkpt lat='1' lon='2'><time>2026-01-31T08:00:00Z</time><Value>7</Value></trkpt></gpx>";
-        let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+        let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         let expected = r#"{"lat":"1","lon":"2","time":"2026-01-31T08:00:00Z","Value":"7"}"#;
         assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
         let file = |inner: &str| {
@@ -443,7 +483,8 @@ mod tests {
                 r#"{"time":"2026-01-31T08:00:00Z","Value":"7"}"#,
             ),
         ] {
-            let (points, end) = all(|emit| tcx(file(inner).as_bytes(), emit));
+            let (points, end) =
+                all(|emit| tcx(file(inner).as_bytes(), StatedZone::default(), emit));
             assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
         }
     }
@@ -460,7 +501,7 @@ mod tests {
             ("<lon>3</lon>", r#""lon":"3, and another one before it"}"#),
         ] {
             let file = format!("<gpx><trkpt lat='1' lon='2'>{inner}</trkpt></gpx>");
-            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             assert!(points[0].ends_with(expected) && end.is_empty(), "{points:?} {end}");
         }
     }
@@ -472,7 +513,7 @@ mod tests {
                 "<TrainingCenterDatabase><Trackpoint><Time>1</Time>{course}</Trackpoint>\
                  <Trackpoint><Time>2</Time></Trackpoint></TrainingCenterDatabase>"
             );
-            let (points, end) = all(|emit| tcx(file.as_bytes(), emit));
+            let (points, end) = all(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
             assert!(points.len() == 2 && end.is_empty(), "{course}: {points:?} {end}");
         }
     }
@@ -480,9 +521,10 @@ mod tests {
     #[test]
     fn broken_attribute_is_named_with_its_element() {
         let file = "<TrainingCenterDatabase><Trackpoint a=1></Trackpoint></TrainingCenterDatabase>";
-        let (_, end) = all(|emit| tcx(file.as_bytes(), emit));
+        let (_, end) = all(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
         assert!(end.contains("an attribute of Trackpoint"), "{end}");
-        let (_, end) = all(|emit| gpx("<gpx><trkpt lat=1/></gpx>".as_bytes(), emit));
+        let (_, end) =
+            all(|emit| gpx("<gpx><trkpt lat=1/></gpx>".as_bytes(), StatedZone::default(), emit));
         assert!(end.contains("an attribute of trkpt"), "{end}");
     }
 
@@ -496,7 +538,7 @@ mod tests {
             format!("<gpx>{point}{parts}</trkpt></gpx>"),
             format!("<gpx {long}='1'/>"),
         ] {
-            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             assert!(points.is_empty() && end.contains("longer than 1 MiB"), "{end}");
         }
         // Any number of points is allowed, and any amount of text between them.
@@ -504,7 +546,7 @@ mod tests {
             "<gpx>{}</gpx>",
             format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200)
         );
-        let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+        let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert!(points.len() == 200 && end.is_empty(), "{end}");
     }
 
@@ -517,7 +559,7 @@ mod tests {
             ("", "no element"),
             ("\n", "no element"),
         ] {
-            let (points, end) = all(|emit| gpx(file.as_bytes(), emit));
+            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             assert!(
                 points.is_empty() && end.contains("not GPX") && end.contains(message),
                 "{file}: {end}"
@@ -527,7 +569,7 @@ mod tests {
             ["<gpx/>", "<?xml version='1.0'?><!-- x --><g:gpx xmlns:g='g'><g:trk/></g:gpx>\n"]
         {
             assert_eq!(
-                all(|emit| gpx(file.as_bytes(), emit)),
+                all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit)),
                 (Vec::new(), String::new()),
                 "{file}"
             );

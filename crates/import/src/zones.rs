@@ -44,6 +44,8 @@ enum Evidence {
     ValueOrNumber,
     /// The name is that of a flag of daylight saving time.
     Flag,
+    /// The name is that of a flag of times in UTC.
+    UtcFlag,
 }
 
 impl ZoneCheck {
@@ -125,7 +127,8 @@ impl ZoneCheck {
                 Evidence::Value => is_time_zone(zone),
                 Evidence::ValueOrNumber => is_time_zone(zone) || is_offset(zone),
                 Evidence::Flag => is_set(zone),
-            } && !is_utc(zone);
+                Evidence::UtcFlag => is_unset(zone),
+            } && (column.evidence == Evidence::UtcFlag || !is_utc(zone));
             is_other.then(|| {
                 format!(
                     "its times have no zone, and its column {}, which is not read, says {zone}: \
@@ -144,22 +147,36 @@ fn other_zone<'v>(
     value: impl Fn(usize) -> Cow<'v, str>,
 ) -> Option<String> {
     let zone = value(column.at);
-    let stated = area_zone(zone.trim())?;
-    // A fixed offset was given on purpose; so was a zone that has another name and the same clock.
-    let given_zone = area_zone(given.name())?;
-    let has_same_clock = ["2026-01-15T12:00:00Z", "2026-07-15T12:00:00Z"].iter().all(|time| {
-        let time: Option<jiff::Timestamp> = time.parse().ok();
-        time.is_some_and(|time| stated.to_offset(time) == given_zone.to_offset(time))
-    });
-    (!has_same_clock).then(|| {
+    let zone = zone.trim();
+    has_other_clock(zone, given).then(|| {
         format!(
-            "its column {}, which is not read, says {}, and the zone of its times is given as {}: \
-             import the rows of each zone on their own",
+            "its column {}, which is not read, says {zone}, and the zone of its times is given as \
+             {}: import the rows of each zone on their own",
             column.name,
-            zone.trim(),
             given.name()
         )
     })
+}
+
+/// Returns whether a value names a zone of the IANA database whose clock differs from that of
+/// `given`. A fixed offset was given on purpose; so was a zone that has another name and the same
+/// clock.
+pub(super) fn has_other_clock(value: &str, given: &Zone) -> bool {
+    let zones = area_zone(value).zip(area_zone(given.name()));
+    let differ = |(stated, given): (TimeZone, TimeZone)| {
+        ["2026-01-15T12:00:00Z", "2026-07-15T12:00:00Z"].iter().any(|time| {
+            let time: Option<jiff::Timestamp> = time.parse().ok();
+            time.is_some_and(|time| stated.to_offset(time) != given.to_offset(time))
+        })
+    };
+    zones.is_some_and(differ)
+}
+
+/// Returns whether a value states a zone other than UTC: `Europe/Berlin`, `CET`, `+01:00`, `3600`
+/// or `local`.
+pub(super) fn is_other_than_utc(value: &str) -> bool {
+    let is_zone = is_time_zone(value) || is_offset(value) || value.eq_ignore_ascii_case("local");
+    is_zone && !is_utc(value)
 }
 
 /// Returns the zone of an IANA name with an area, such as `Europe/Berlin`.
@@ -224,6 +241,10 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     if matches!(&*whole, "dst" | "isdst" | "summertime" | "sommerzeit") {
         let are_flags = values().all(|value| is_set(value) || is_unset(value));
         return are_flags.then_some(Evidence::Flag);
+    }
+    if matches!(&*whole, "utc" | "isutc" | "timeisutc" | "timeutc") {
+        let are_flags = values().all(|value| is_set(value) || is_unset(value));
+        return are_flags.then_some(Evidence::UtcFlag);
     }
     // The offset of a zone is the same in most rows; the time since a start is not.
     if has_word("offset") && OF_TIME.iter().any(|word| has_word(word)) {
@@ -333,7 +354,7 @@ fn is_local_time(name: &str) -> bool {
 /// Other comments name places, persons and the time of an export. So a word for times or zones is
 /// required, or the comment is a zone alone; and a comment with a date counts only if it has a word
 /// for zones. A number is an offset only if its clause is about times: antennas have offsets, too.
-fn states_zone(comment: &str) -> bool {
+pub(super) fn states_zone(comment: &str) -> bool {
     const ZONE_WORDS: [&str; 7] =
         ["tz", "timezone", "zone", "zeitzone", "tzname", "utcoffset", "huso"];
     const TIME_WORDS: [&str; 14] = [

@@ -1883,3 +1883,224 @@ fn clock_of_twelve_hours_without_meridiems_is_warned_about() {
         assert_eq!(warnings(clocks), "[]", "{clocks:?}");
     }
 }
+
+/// A FeatureCollection may state the units of all its features.
+#[test]
+fn unit_beside_the_features_is_not_ignored() {
+    let ts = yesterday("10:12:47Z");
+    let feature = format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}","speed":10}}}}"#
+    );
+    let before = |members: &str| {
+        format!("{{\"type\":\"FeatureCollection\",{members},\n\"features\":[{feature}]}}")
+    };
+    let after = |members: &str| {
+        format!("{{\"type\":\"FeatureCollection\",\n\"features\":[{feature}],{members}}}")
+    };
+    for (members, message) in [
+        (r#""units":"imperial""#, "units says imperial (mph), but speed is read in m/s"),
+        (r#""speed_unit":"mph""#, "speed_unit says mph"),
+        (r#""properties":{"speedUnits":"km/h"}"#, "says km/h"),
+        (r#""metadata":{"units":{"speed":"knots"}}"#, "says knots"),
+        (r#""unit_speed":"mph""#, "give --speed-unit to import"),
+        (r#""uom":"kmh""#, "says km/h"),
+    ] {
+        let options = ["--speed-unit", "m/s"];
+        let read = import(
+            "",
+            &[&["--driver", "d7"][..], &options].concat(),
+            "a.geojson",
+            before(members).as_bytes(),
+        )
+        .unwrap();
+        let failure = read["failures"].to_string();
+        assert!(failure.contains(message) && failure.contains("line 2: "), "{members}: {failure}");
+        assert_eq!(read["positions"], 0, "{members}");
+        let read = import(
+            "",
+            &[&["--driver", "d7"][..], &options].concat(),
+            "a.geojson",
+            after(members).as_bytes(),
+        )
+        .unwrap();
+        let failure = read["failures"].to_string();
+        assert!(failure.contains(message), "{members}: {failure}");
+        assert!(failure.contains("before it may be stored already"), "{members}: {failure}");
+    }
+    let alt = before(r#""units":{"speed":"m/s","alt":"ft"}"#);
+    check_refused(&["--speed-unit", "m/s"], "a.geojson", &alt, "alt is read in m");
+    check(&["--speed-unit", "m/s", "--alt-unit", "m"], "a.geojson", &alt, "1 2 10 - - -");
+    let mph = ["--speed-unit", "mph", "--alt-unit", "ft"];
+    check(&mph, "a.geojson", before(r#""units":"imperial""#), "1 2 4.47 - - -");
+    for members in [
+        r#""units":"metric","unit_id":"mph","name":"mph""#,
+        r#""properties":{"speed_unit":"m/s"},"units":{"temperature":"F"}"#,
+        r#""vehicle":{"speed_unit":"mph"},"bbox":[1,2,1,2]"#,
+    ] {
+        for file in [before(members), after(members)] {
+            check(&["--speed-unit", "m/s"], "a.geojson", file, "1 2 10 - - -");
+        }
+    }
+}
+
+/// GPX times without an offset are UTC, unless the file states otherwise.
+#[test]
+fn zone_in_xml_is_read_or_refused() {
+    let (utc, local) = (yesterday("10:12:47"), yesterday("12:12:47"));
+    let gpx = |head: &str, time: &str, tail: &str| {
+        format!(
+            "<?xml version=\"1.0\"?>\n<gpx>{head}<trk><trkseg>\n<trkpt lat=\"1\" lon=\"2\">{time}\
+             </trkpt></trkseg></trk>{tail}</gpx>"
+        )
+    };
+    let time = |time: &str| format!("<time>{time}</time>");
+    for statement in [
+        "<!-- times are in EET -->",
+        "<!-- Timezone: Africa/Johannesburg -->",
+        "<metadata><timezone>Africa/Johannesburg</timezone></metadata>",
+        "<metadata tz=\"+02:00\"/>",
+        "<extensions><utcOffset>7200</utcOffset></extensions>",
+        "<metadata><time>x</time><tz>CAT</tz></metadata>",
+    ] {
+        for file in [gpx(statement, &time(&local), ""), gpx("", &time(&local), statement)] {
+            check_refused_or_cut(&file, "its times have no offset, and ");
+            check(&["--zone", "Africa/Johannesburg"], "a.gpx", file, "1 2 - - - -");
+        }
+        let with_offset = gpx(statement, &time(&format!("{utc}Z")), "");
+        check(&[], "a.gpx", with_offset, "1 2 - - - -");
+    }
+    let other = gpx("<metadata><tz>Asia/Tokyo</tz></metadata>", &time(&local), "");
+    let johannesburg = ["--zone", "Africa/Johannesburg"];
+    check_refused(
+        &johannesburg,
+        "a.gpx",
+        &other,
+        "states another zone: import the times of each zone",
+    );
+    let of_point = gpx("", &format!("<tz>Europe/Berlin</tz>{}", time(&local)), "");
+    check_refused(&[], "a.gpx", &of_point, "states a zone other than UTC");
+    for attribute in ["zone=\"Africa/Johannesburg\"", "tz=\"+02:00\"", "utcOffset=\"+02:00\""] {
+        let read = gpx("", &format!("<time {attribute}>{local}</time>"), "");
+        check(&[], "a.gpx", &read, "1 2 - - - -");
+        let kml = format!(
+            "<kml><Placemark><TimeStamp><when {attribute}>{local}</when></TimeStamp><Point>\
+             <coordinates>2,1</coordinates></Point></Placemark></kml>"
+        );
+        check(&[], "a.kml", kml, "1 2 - - - -");
+    }
+    let unknown = gpx("", &format!("<time zone=\"local/here\">{local}</time>"), "");
+    check_refused(&[], "a.gpx", unknown, "must be a zone such as Europe/Berlin");
+    for statement in [
+        "<!-- created 2026-11-26 10:00:00 CET -->",
+        "<metadata><tz>UTC</tz><time zone=\"Europe/Berlin\">2026-01-01T00:00:00</time></metadata>",
+        "<metadata><zone>5</zone><name>Europe/Berlin</name></metadata>",
+        "<!-- all times are UTC --><metadata timezone=\"Etc/UTC\"/>",
+        "<extensions><speedzone>fast</speedzone></extensions>",
+    ] {
+        check(&[], "a.gpx", gpx(statement, &time(&utc), ""), "1 2 - - - -");
+    }
+}
+
+/// Checks that a GPX file is not read to its end, and that the reason contains `message`.
+#[track_caller]
+fn check_refused_or_cut(file: &str, message: &str) {
+    let read = import("", &["--driver", "d7"], "a.gpx", file.as_bytes()).unwrap();
+    let failure = read["failures"].to_string();
+    assert!(failure.contains(message) && failure.contains("--zone"), "{file}: {read}");
+    let is_after = read["positions"] != 0;
+    assert_eq!(failure.contains("may be stored already"), is_after, "{file}: {read}");
+}
+
+/// A column of flags may state that the times are not in UTC.
+#[test]
+fn column_that_denies_utc_refuses_the_file() {
+    let ts = yesterday("10:12:47");
+    let file = |ts: &str, flag: &str| format!("lat,lon,ts,is_utc\n1,2,{ts},{flag}\n");
+    check_refused(&[], "a.csv", file(&ts, "false"), "column is_utc, which is not read, says false");
+    check_refused(&[], "a.csv", file(&format!("{ts}Z"), "false"), "is in UTC: which is right?");
+    check(&[], "a.csv", file(&ts, "true"), "1 2 - - - -");
+    check(&["--zone", "Z"], "a.csv", file(&ts, "0"), "1 2 - - - -");
+    check(&[], "a.csv", file(&format!("{ts}Z"), "1"), "1 2 - - - -");
+}
+
+/// The state of `--resume` records by which configuration a file was read.
+#[test]
+fn resume_after_another_configuration_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().join("a.csv");
+    let ts = yesterday("10:12:47Z");
+    std::fs::write(&path, format!("A,B,C,D\n1,2,{ts},3\n")).unwrap();
+    let state = folder.path().join("state.json");
+    let format = |unit: &str| {
+        format!(
+            "[formats.mine]\nimport = true\nlat = \"/A\"\nlng = \"/B\"\nts = \"/C\"\n\
+             ts_unit = \"rfc3339\"\nspeed = \"/D\"\nspeed_unit = \"{unit}\"\n"
+        )
+    };
+    let run = |toml: &str| {
+        let line = ["import", "--driver", "d7", "--format", "mine", "--format", "csv", "--resume"];
+        let paths = [state.to_str().unwrap(), path.to_str().unwrap()];
+        let mut line = Line::try_parse_from(line.into_iter().chain(paths)).unwrap();
+        line.args.dry_run = true;
+        let config = Config::parse(toml).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let opened = import::open(&config, line.args).unwrap();
+            import::import(&config, opened).await.unwrap().shown(true)
+        })
+    };
+    // The hashes of another run.
+    let entry = |configuration: &str| {
+        format!(
+            r#"{{"{}":{{"fixes":1,"bytes":2,"hash":3,"options":0{configuration}}}}}"#,
+            path.display()
+        )
+    };
+    std::fs::write(&state, entry(r#","configuration":7"#)).unwrap();
+    let output = run(&format("km/h"));
+    assert!(output.contains("[formats.NAME], [fields.NAME] or [[sources]]"), "{output}");
+    assert!(output.contains("without --resume, or with another state file"), "{output}");
+    let reading = |toml: &str| Config::parse(toml).unwrap().formats["mine"].reading();
+    let in_zone = format("km/h") + "ts_zone = \"Europe/Berlin\"\n";
+    for other in [format("mph"), format("km/h").replace("/A", "/E"), in_zone] {
+        assert_ne!(reading(&format("km/h")), reading(&other), "{other}");
+    }
+    assert_eq!(reading(&format("km/h")), reading(&(format("km/h") + "# a comment\n")));
+    // A state file of an older version records no configuration.
+    std::fs::write(&state, entry("")).unwrap();
+    let output = run(&format("km/h"));
+    assert!(output.contains("no longer begins with"), "{output}");
+}
+
+/// A comment or an element may state the units of a whole file.
+#[test]
+fn unit_beside_the_points_is_not_ignored() {
+    let ts = yesterday("10:12:47Z");
+    let csv = |comment: &str| format!("{comment}\nlat,lon,ts,alt\n1,2,{ts},1000\n");
+    for comment in ["# altitude in feet", "# speed in mph, elevation: ft", "# units: imperial"] {
+        check_refused(&[], "a.csv", csv(comment), "alt is read in m");
+        check(&["--alt-unit", "ft"], "a.csv", csv(comment), "1 2 - - 304.8 -");
+    }
+    for comment in ["# altitude in m", "# max altitude 1000 ft", "# units: metric", "# feet first"]
+    {
+        check(&[], "a.csv", csv(comment), "1 2 - - 1000 -");
+    }
+    let gpx = |head: &str| {
+        format!(
+            "<gpx>{head}<trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><speed>36</speed>\
+             </trkpt></trkseg></trk></gpx>"
+        )
+    };
+    for head in [
+        "<!-- speed in km/h -->",
+        "<metadata><extensions><speedUnit>km/h</speedUnit></extensions></metadata>",
+        "<extensions><speed_unit>kmh</speed_unit></extensions>",
+        "<metadata speed_unit=\"km/h\"/>",
+    ] {
+        check_refused(&[], "a.gpx", gpx(head), "km/h, but speed is read in m/s");
+        check(&["--speed-unit", "km/h"], "a.gpx", gpx(head), "1 2 10 - - -");
+    }
+    for head in ["<!-- speed in m/s -->", "<metadata><unit>mph-7</unit></metadata>"] {
+        check(&[], "a.gpx", gpx(head), "1 2 36 - - -");
+    }
+}

@@ -15,7 +15,8 @@ use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{Quantity, SpeedUnit, TimeUnit};
-use crate::unread_unit::{Measured, check_units, check_units_around};
+use crate::unread_unit::{Measured, check_unit_of_element, check_units, check_units_around};
+use crate::unread_zone::check_utc_flag;
 
 /// Paths of the values, by slot.
 pub(super) const FIELDS: &[&str] = &[
@@ -83,7 +84,7 @@ pub(super) fn read(
         timestamp,
         time,
         ..,
-        unread_unit,
+        unread,
         south,
         west,
         driver,
@@ -94,7 +95,7 @@ pub(super) fn read(
             let Some(features) = FEATURES.raw(json)? else {
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
-            if !unread_unit.is_missing() {
+            if !unread.is_missing() {
                 check_units_around(json, measured(unit))?;
             }
             return points.elements(features, Some(json), |points, feature| {
@@ -123,9 +124,6 @@ pub(super) fn read(
     if has_side && !points.schema.checks_hemispheres {
         names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
     }
-    if !unread_unit.is_missing() {
-        check_units(json.as_bytes(), &measured(unit))?;
-    }
     let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();
     if exponent::may_have_exponent(&ts) {
         check_exponent(json)?;
@@ -133,6 +131,14 @@ pub(super) fn read(
     // QGIS and PostGIS write a height of 0 if they know none.
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
+    if !unread.is_missing() {
+        check_units(json.as_bytes(), &measured(unit))?;
+        if has_height {
+            let alt = measured(unit).into_iter().find(|field| field.field == "alt");
+            alt.map_or(Ok(()), |alt| check_unit_of_element(json.as_bytes(), &alt))?;
+        }
+        check_utc_flag(json.as_bytes(), &ts)?;
+    }
     let point = Point {
         lat,
         lng,
@@ -156,7 +162,7 @@ pub(super) fn read(
 }
 
 /// Returns the properties that have a unit. `unit`: that of the speed.
-fn measured(unit: SpeedUnit) -> Vec<Measured> {
+pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
     let own = FIELDS.iter().enumerate().map(|(slot, path)| (*path, slot));
     let fields = own.chain(ALIASES).filter_map(|(path, slot)| {
         let (field, quantity, factor) = match slot {

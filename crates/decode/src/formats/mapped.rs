@@ -18,6 +18,7 @@ use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::{Quantity, TimeUnit};
 use crate::unread_unit::{Measured, check_units, check_units_around};
+use crate::unread_zone::check_utc_flag;
 
 /// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
 pub(super) const ROOT: usize = 8;
@@ -174,6 +175,17 @@ impl Mapping {
         &self.fields
     }
 
+    /// Returns a description of the places and units of the fields, which is the same in all
+    /// versions of milepost.
+    pub fn reading(&self) -> String {
+        let Fields { points, ts, speed, alt, driver, more, .. } = &self.fields;
+        let text = |pointer: Option<&Pointer>| pointer.map(|at| at.as_str().to_owned());
+        let units = (ts.as_ref().map(|(_, unit)| *unit), factor_of(speed), factor_of(alt));
+        let places = self.fields.pointers().map(text);
+        let more = more.as_deref().map(More::reading);
+        format!("{:?}", (places, text(points.as_ref()), text(driver.as_ref()), units, more))
+    }
+
     /// Returns the pointer of the driver's id, if the format has one.
     pub fn driver(&self) -> Option<&Pointer> {
         self.fields.driver.as_ref()
@@ -227,8 +239,7 @@ impl Mapping {
         }
         let root =
             if quirks.root_is_optional && found[ROOT].is_missing() { &[] } else { quirks.root };
-        let [lat, lng, ts, speed, heading, alt, acc, seq, .., unread_unit, south, west, driver] =
-            found;
+        let [lat, lng, ts, speed, heading, alt, acc, seq, .., unread, south, west, driver] = found;
         let (lat, lng) = if quirks.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
         let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
         let ts_unit = points.schema.ts_unit;
@@ -256,8 +267,9 @@ impl Mapping {
         if has_side && !points.schema.checks_hemispheres {
             names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
         }
-        if !unread_unit.is_missing() {
+        if !unread.is_missing() {
             check_units(json.as_bytes(), &self.measured())?;
+            check_utc_flag(json.as_bytes(), &ts)?;
         }
         let point = Point {
             lat,
@@ -280,7 +292,7 @@ impl Mapping {
 impl Mapping {
     /// Returns the fields that have a unit.
     #[cold]
-    fn measured(&self) -> Vec<Measured> {
+    pub(super) fn measured(&self) -> Vec<Measured> {
         let Self { fields, quirks } = self;
         let more = fields.more.as_deref();
         let degrees = |slot: usize| more.map_or(1.0, |more| more.degrees[slot].factor());

@@ -23,6 +23,7 @@ use crate::refusal::Refusal;
 use crate::reject::Reason;
 use crate::schema::Schema;
 use crate::unit::{SpeedUnit, TimeUnit};
+use crate::unread_unit::{check_units_of_frame, own_fields};
 
 /// The format of a source's payloads.
 #[derive(Debug, Clone)]
@@ -50,6 +51,20 @@ impl Format {
 
     pub(super) const fn is_json(&self) -> bool {
         !matches!(self, Self::Nmea)
+    }
+
+    /// Checks the object around an array of points, without the array, for units.
+    ///
+    /// # Errors
+    /// A unit is another than the one in which the format reads the numbers of the points.
+    pub(super) fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), Refusal> {
+        let fields = match self {
+            Self::GeoJson(unit) => geojson::measured(*unit),
+            Self::Mapped(mapping) => mapping.measured(),
+            Self::Milepost => own_fields(),
+            Self::Nmea => return Ok(()),
+        };
+        check_units_of_frame(frame, fields, settled)
     }
 
     /// Returns the schema of a source with this format.

@@ -80,6 +80,14 @@ pub fn unknown(text: &str) -> Result<(usize, f64), String> {
 }
 
 impl More {
+    /// Returns a description of these options, which is the same in all versions of milepost.
+    pub(super) fn reading(&self) -> String {
+        let Self { degrees, local, heading, acc, unknown, may_lack_position, .. } = self;
+        let places: Vec<_> = self.pointers().map(|(slot, at)| (slot, at.as_str())).collect();
+        let local = local.as_deref().map(Local::reading);
+        format!("{:?}", (degrees, places, local, heading, acc, unknown, may_lack_position))
+    }
+
     /// Returns the pointers of these options, each with its slot.
     pub fn pointers(&self) -> impl Iterator<Item = (usize, &Pointer)> {
         let slots = [HEMISPHERES[0], HEMISPHERES[1], DATE];

@@ -1,0 +1,165 @@
+//! Finds zones that a payload states beside its time and that the format does not read, such as
+//! `"tz":"America/New_York"` or `"is_utc":false`, if they contradict the zone in which the time is
+//! read.
+
+use jiff::tz::TimeZone;
+
+use super::date_words::{in_english, is_abbreviation, zone_example};
+use super::hemisphere::{is_parent, normalised};
+use super::json::{Scalar, is_unset, number};
+use super::keep::{Value, visit_values};
+use super::refusal::{Refusal, refuse};
+use super::time::{Local, Zone, parse_offset};
+use crate::position::Timestamp;
+use crate::reject::Reason;
+
+/// Names of flags that state that the time is in UTC.
+const UTC_FLAGS: [&str; 6] = ["utc", "isutc", "timeisutc", "tsisutc", "timeutc", "tsutc"];
+/// Names of zones, and parts of such names.
+const ZONES: [&str; 3] = ["tz", "tzname", "tzid"];
+const ZONE_PARTS: [&str; 6] =
+    ["timezone", "utcoffset", "gmtoffset", "tzoffset", "offsetutc", "zeitzone"];
+
+/// Checks a time that ends in `Z` for a flag that states that it is not in UTC.
+///
+/// # Errors
+/// There is such a flag.
+#[cold]
+pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal> {
+    let Some(ts) = ts.as_text().filter(|ts| ts.trim_end().ends_with(['Z', 'z'])) else {
+        return Ok(());
+    };
+    let mut flag = None;
+    each_own(json, &mut |path, name, value| {
+        // `"utc":0` may be an offset.
+        let is_flag = UTC_FLAGS.contains(&name) && (name != "utc" || value != "0");
+        if flag.is_none() && is_flag && is_unset(value) {
+            flag = Some(format!("{path:.40} is {value}, but the time {ts:.40} is in UTC"));
+        }
+    });
+    let remedy = "which is right? Send a local time with its offset, such as +02:00";
+    flag.map_or(Ok(()), |flag| refuse(Reason::BadTs, format!("{flag}: {remedy}")))
+}
+
+/// Checks a time without an offset, which was read in the zone of the configuration, for another
+/// zone beside it. A zone of the configuration that is an offset or UTC takes precedence: some
+/// devices send the zone of their display beside times in UTC.
+///
+/// # Errors
+/// Another zone is stated.
+#[inline]
+pub(super) fn check_zone(
+    json: &[u8],
+    local: &Local,
+    text: &str,
+    ts: Timestamp,
+) -> Result<(), Refusal> {
+    match &local.zone {
+        Some(zone) if zone.name().contains('/') && may_state_zone(json) => {
+            check_stated_zone(json, zone, (local, text), ts)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Returns whether a member may have the name of a zone or of a flag of UTC.
+fn may_state_zone(json: &[u8]) -> bool {
+    json.windows(3).any(|part| {
+        let [a, b, c] = [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20];
+        matches!([a, b, c], [b't', b'z', _] | [b'o', b'n', b'e'] | [b'u', b't', b'c'])
+            || matches!([a, b, c], [b'g', b'm', b't'])
+    })
+}
+
+#[cold]
+fn check_stated_zone(
+    json: &[u8],
+    zone: &Zone,
+    (local, text): (&Local, &str),
+    ts: Timestamp,
+) -> Result<(), Refusal> {
+    let Ok(at) = jiff::Timestamp::from_millisecond(ts.unix_ms()) else { return Ok(()) };
+    let mut other = None;
+    each_own(json, &mut |path, name, value| {
+        if other.is_none() && is_other_zone(name, value, zone.time_zone(), at) {
+            other = Some((path.to_owned(), value.to_owned()));
+        }
+    });
+    let Some((path, value)) = other else { return Ok(()) };
+    // A time that states its offset needs no zone.
+    if (Local { zone: None, ..local.clone() }).unix_ms(text).is_ok() {
+        return Ok(());
+    }
+    refuse(
+        Reason::BadTs,
+        format!(
+            "the time {text:.40} has no offset and is read in {}, but {path:.40} is {value:.40}: \
+             which is right? Send the time with its offset, or change `zone`, `ts_zone` or --zone",
+            zone.name()
+        ),
+    )
+}
+
+/// Calls `each` with the path, the normalised name and the value of each member that is about the
+/// point itself.
+fn each_own(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Scalar(value) = value else { return };
+        let mut names = path.rsplit('/');
+        let name = normalised(names.next().unwrap_or_default());
+        if names.all(is_parent) {
+            each(path, &name, value.trim());
+        }
+    });
+}
+
+/// Returns whether a member states another zone than `given`, at an instant.
+fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp) -> bool {
+    let seconds = given.to_offset(at).seconds();
+    if UTC_FLAGS.contains(&name) {
+        let is_set = ["true", "yes"].iter().any(|set| value.eq_ignore_ascii_case(set))
+            || value == "1" && name != "utc";
+        return is_set && seconds != 0;
+    }
+    let is_zone = ZONES.contains(&name) || ZONE_PARTS.iter().any(|part| name.contains(part));
+    if !is_zone && name != "zone" {
+        return false;
+    }
+    if value.contains('/')
+        && let Ok(stated) = TimeZone::get(value)
+    {
+        return stated.to_offset(at).seconds() != seconds;
+    }
+    // A `zone` may also be an area, or the number of one.
+    if !is_zone {
+        return false;
+    }
+    if let Some(number) = number(value).and_then(|number| number.as_f64())
+        && !value.starts_with('+')
+    {
+        return is_other_offset(number, seconds);
+    }
+    if let Some(stated) = parse_offset(value) {
+        return stated != seconds;
+    }
+    is_abbreviation(value) && !zone_example(value).is_empty() && !uses(given, in_english(value), at)
+}
+
+/// Returns whether a number of hours, minutes or seconds is the offset of another zone. 0 may mean
+/// that the device has no zone.
+fn is_other_offset(number: f64, seconds: i32) -> bool {
+    let is_multiple = |step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
+    let may_be =
+        is_multiple(0.25, 14.0) || is_multiple(15.0, 840.0) || is_multiple(900.0, 50_400.0);
+    // JavaScript counts minutes from the local time to UTC.
+    let is_same = |factor: f64| (number * factor - f64::from(seconds)).abs() < 1.0;
+    may_be && number != 0.0 && ![3_600.0, 60.0, 1.0, -60.0].into_iter().any(is_same)
+}
+
+/// Returns whether a zone uses an abbreviation at some time of the year. Many people write EST all
+/// year.
+fn uses(zone: &TimeZone, abbreviation: &str, at: jiff::Timestamp) -> bool {
+    const HALF_A_YEAR: i64 = 183 * 86_400;
+    let other = at.checked_add(jiff::SignedDuration::from_secs(HALF_A_YEAR)).unwrap_or(at);
+    [at, other].iter().any(|at| zone.to_offset_info(*at).abbreviation() == abbreviation)
+}

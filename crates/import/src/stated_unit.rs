@@ -1,0 +1,68 @@
+//! Finds units that a comment of a file states, such as `# speed in mph, altitude in feet`.
+
+use milepost_decode::Quantity;
+
+/// Returns the units that a comment states, each as a JSON object such as `{"alt_unit":"ft"}`, for
+/// [`Decoder::check_frame`](milepost_decode::Decoder::check_frame). `speed limit 50 km/h` states
+/// none.
+pub(super) fn unit_frames(comment: &str) -> Vec<Vec<u8>> {
+    let clauses = comment.split([',', ';', '\n']).take(CLAUSES_MAX);
+    let clauses = clauses.flat_map(|clause| clause.split(" and "));
+    let frame = |(name, unit): (&str, &str)| format!(r#"{{"{name}":"{unit}"}}"#).into_bytes();
+    clauses.filter_map(stated_unit).map(frame).collect()
+}
+
+const CLAUSES_MAX: usize = 20;
+
+/// Returns the name of a member that would state the unit of a clause, and the unit.
+fn stated_unit(clause: &str) -> Option<(&'static str, &'static str)> {
+    const SPEED: [&str; 5] = ["speed", "speeds", "velocity", "velocities", "sog"];
+    const ALT: [&str; 7] =
+        ["alt", "altitude", "altitudes", "elevation", "elevations", "ele", "heights"];
+    const BETWEEN: [&str; 9] = ["unit", "units", "is", "are", "in", "all", "given", "of", "the"];
+    const SYSTEMS: [&str; 2] = ["imperial", "nautical"];
+    let is_mark = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
+    let mut words: Vec<String> =
+        clause.split(is_mark).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+    let is_between = |word: &String| BETWEEN.contains(&&**word);
+    let has_unit_word = words.iter().any(|word| ["unit", "units"].contains(&&**word));
+    words.retain(|word| !is_between(word));
+    let (first, rest) = words.split_first()?;
+    let unit = rest.join(" ");
+    let (first, unit) = (first.trim_end_matches('.'), unit.trim_end_matches('.'));
+    if SPEED.contains(&first) {
+        return Some(("speed_unit", Quantity::Speed.unit_named(unit)?));
+    }
+    if ALT.contains(&first) {
+        return Some(("alt_unit", Quantity::Length.unit_named(unit)?));
+    }
+    let system = SYSTEMS.into_iter().find(|system| first == *system)?;
+    (has_unit_word && rest.is_empty()).then_some(("units", system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comment_states_a_unit_only_if_it_is_about_units() {
+        for (comment, expected) in [
+            ("speed in mph, altitude in feet", r#"{"speed_unit":"mph"} {"alt_unit":"ft"}"#),
+            ("Speed unit: km/h", r#"{"speed_unit":"km/h"}"#),
+            ("speeds are in knots and elevation (m)", r#"{"speed_unit":"knots"} {"alt_unit":"m"}"#),
+            ("units: imperial", r#"{"units":"imperial"}"#),
+            ("All units are imperial.", r#"{"units":"imperial"}"#),
+            ("speed limit 50 km/h", ""),
+            ("max speed: 43 mph", ""),
+            ("speed, altitude, ft", ""),
+            ("imperial march", ""),
+            ("altitude 300 ft", ""),
+            ("", ""),
+        ] {
+            let frames = unit_frames(comment);
+            let frames: Vec<_> =
+                frames.iter().map(|frame| String::from_utf8_lossy(frame)).collect();
+            assert_eq!(frames.join(" "), expected, "{comment}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
+//! such as `tz`, or in an element such as `timezone` or `speedUnit`.
+
+use anyhow::{Result, anyhow, bail};
+use quick_xml::XmlVersion;
+use quick_xml::events::BytesStart;
+
+use super::args::{ImportArgs, Kind};
+use super::features::CheckFrame;
+use super::names::normalised;
+use super::stated_unit::unit_frames;
+use super::values::has_offset;
+use super::zones::{has_other_clock, is_other_than_utc, states_zone};
+use milepost_decode::Zone;
+
+/// Appended to the error for a zone that follows times without an offset.
+const FIXES_MAY_BE_STORED: &str =
+    ". The points before it may be stored already: check the driver's fixes";
+
+/// The search of a file for a zone other than the one in which its times are read. The default
+/// finds nothing.
+#[derive(Default)]
+pub(super) struct StatedZone<'c> {
+    /// Checks a unit in a JSON object such as `{"speed_unit":"mph"}`.
+    check_units: Option<CheckFrame<'c>>,
+    is_active: bool,
+    /// Value of `--zone`; `None`: times without an offset are UTC.
+    given: Option<Zone>,
+    /// The first place that states another zone.
+    stated: Option<String>,
+    /// The file has a time without an offset.
+    has_local: bool,
+}
+
+impl<'c> StatedZone<'c> {
+    pub(super) fn new(kind: Kind, args: &ImportArgs, check_units: CheckFrame<'c>) -> Self {
+        let has_format = args.formats.iter().any(|name| Kind::from_name(name).is_none());
+        let reads_local_times = kind == Kind::Gpx || args.zone.is_some();
+        let is_active = reads_local_times && !has_format && args.unit_of("ts").is_none();
+        let given = args.zone.clone();
+        Self { check_units: Some(check_units), is_active, given, ..Self::default() }
+    }
+
+    /// Reads a comment. `--zone` is an answer to it.
+    pub(super) fn add_comment(&mut self, comment: &str, line: u64) -> Result<()> {
+        unit_frames(comment).iter().try_for_each(|frame| self.add_unit(frame, line))?;
+        if self.given.is_none() && self.is_active && states_zone(comment) {
+            return self.add(format!("the comment \"{:.60}\"", comment.trim()), line);
+        }
+        Ok(())
+    }
+
+    fn add_unit(&self, frame: &[u8], line: u64) -> Result<()> {
+        let check = |check: CheckFrame<'_>| check(frame);
+        self.check_units.map_or(Ok(()), check).map_err(|why| anyhow!("line {line}: {why}"))
+    }
+
+    /// Reads the attributes of an element outside of points.
+    pub(super) fn add_attributes(&mut self, element: &BytesStart<'_>, line: u64) -> Result<()> {
+        for attribute in element.attributes().flatten() {
+            let name = attribute.key.local_name();
+            if let Ok(value) = attribute.normalized_value(XmlVersion::Implicit1_0)
+                && states_something(name.as_ref())
+            {
+                self.add_value(name.as_ref(), value.trim(), line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the value of an attribute or element.
+    pub(super) fn add_value(&mut self, name: &str, value: &str, line: u64) -> Result<()> {
+        if is_unit_name(name) {
+            let frame = serde_json::json!({ name: value }).to_string();
+            return self.add_unit(frame.as_bytes(), line);
+        }
+        let is_other = match &self.given {
+            Some(given) => has_other_clock(value, given),
+            None => is_other_than_utc(value),
+        };
+        if self.is_active && is_other && is_zone_name(name, value) {
+            return self.add(format!("{name:.40} \"{value:.40}\""), line);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, place: String, line: u64) -> Result<()> {
+        self.stated.get_or_insert(place);
+        if self.has_local { self.refuse(line, FIXES_MAY_BE_STORED) } else { Ok(()) }
+    }
+
+    /// Checks the time of a point.
+    ///
+    /// # Errors
+    /// It has no offset, and the file states another zone than the one in which it is read.
+    pub(super) fn check_time(&mut self, time: &str, line: u64) -> Result<()> {
+        if !self.is_active || has_offset(time) || !time.contains(|c: char| c.is_ascii_digit()) {
+            return Ok(());
+        }
+        self.has_local = true;
+        if self.stated.is_some() { self.refuse(line, "") } else { Ok(()) }
+    }
+
+    fn refuse(&self, line: u64, after: &str) -> Result<()> {
+        let place = self.stated.as_deref().unwrap_or_default();
+        match &self.given {
+            Some(given) => bail!(
+                "line {line}: its times have no offset and are read in {}, and {place} states \
+                 another zone: import the times of each zone on their own{after}",
+                given.name()
+            ),
+            None => bail!(
+                "line {line}: its times have no offset, and {place} states a zone other than UTC: \
+                 give --zone, such as --zone Europe/Berlin, or --zone Z if they are in UTC{after}"
+            ),
+        }
+    }
+}
+
+/// Returns a time with the zone that an attribute of its element states:
+/// `2026-01-31T08:00:00[Europe/Berlin]` (RFC 9557).
+pub(super) fn in_zone_of_element(time: &str, zone: Option<&str>) -> String {
+    match zone {
+        Some(zone) if !time.is_empty() && !time.ends_with(']') => format!("{time}[{zone}]"),
+        Some(_) | None => time.to_owned(),
+    }
+}
+
+/// Returns the name and the value of an element's attribute that states a zone.
+pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String)> {
+    let mut attributes = element.attributes().flatten();
+    attributes.find_map(|attribute| {
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?.trim().to_owned();
+        let name = attribute.key.local_name().as_ref().to_owned();
+        (!value.is_empty() && is_zone_name(&name, &value)).then_some((name, value))
+    })
+}
+
+/// Returns whether an element or attribute outside of points may state a zone or a unit.
+pub(super) fn states_something(name: &str) -> bool {
+    is_unit_name(name) || is_zone_name(name, "/")
+}
+
+fn is_unit_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("unit") || name.ends_with("uom")
+}
+
+/// Returns whether an element or attribute of this name and value states a zone. A `zone` may also
+/// be that of a heart rate.
+pub(super) fn is_zone_name(name: &str, value: &str) -> bool {
+    const NAMES: [&str; 7] =
+        ["tz", "timezone", "tzid", "tzname", "tzoffset", "utcoffset", "gmtoffset"];
+    // Every element of a point passes here.
+    if !name.starts_with(['t', 'T', 'u', 'U', 'g', 'G', 'z', 'Z']) {
+        return false;
+    }
+    let name = normalised(name);
+    NAMES.contains(&&*name) || name == "zone" && (value.contains('/') || value.contains(':'))
+}
