@@ -9,7 +9,6 @@ WITH
     toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
     3600000 AS gap_ms, -- as in sql/360
     15000 AS look_ms, -- as in sql/360
-    60000 AS false_ms, 8 AS brake_mps2, -- as in sql/360
     6378137 AS equator_m, -- equatorial radius of WGS84
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m -- mean diameter of the earth
@@ -26,8 +25,7 @@ FROM
     (
         SELECT
             driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
-            (ms, lat_e7, lng_e7, speed_cms) AS here, lagInFrame(here) OVER one_by_one AS before, leadInFrame(here) OVER one_by_one AS following,
-            before.4 / 100 <= {speed:Float64} OR ms - before.1 > 180000 AS begins -- without a fix before it, its time is 0, which is long ago
+            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- a slower fix before it counts as the time 0, which is long ago
         FROM {database}.positions{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
@@ -49,14 +47,10 @@ FROM
                 ARRAY JOIN dropped
                 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
             )
-        WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
+        WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )
     WHERE is_fast
 )
--- Without false speeds, as in sql/360.
-WHERE NOT (4 * greatest(before.4, following.4) < speed_cms AND greatest(ms - before.1, following.1 - ms) <= false_ms AND before.1 > 0 AND following.1 > 0
-    AND greatest(geoDistance(lng_e7 / 1e7, lat_e7 / 1e7, before.3 / 1e7, before.2 / 1e7), geoDistance(lng_e7 / 1e7, lat_e7 / 1e7, following.3 / 1e7, following.2 / 1e7))
-        < least(speed_cms * speed_cms / (20000 * brake_mps2), speed_cms * least(ms - before.1, following.1 - ms) / 400000))
 GROUP BY driver_id, number
 UNION ALL
 SELECT

@@ -204,9 +204,6 @@ def test_false_speed_of_a_parked_device_is_no_top_speed(db):
         car.drive(0, speed, 1)
     fixes += car.stand(600).fixes
     kinds_of(db, fixes)
-    rows = ask(db, "speeding", "driver_id, fixes, seconds", "ORDER BY driver_id", driver="", speed=25, **JUNE)
-    assert rows == [{"driver_id": "brakes", "fixes": 2, "seconds": 1}, {"driver_id": "leg", "fixes": 1, "seconds": 0},
-                    {"driver_id": "repeats", "fixes": 100, "seconds": 99}], rows
     tops = {row["driver_id"]: row["speed_max"] for row in ask(db, "days", driver="", **JUNE)}
     assert tops == {"parked1": 0, "parked15": 0, "parked60": 0, "leg": 40, "repeats": 40, "brakes": 36}
 
