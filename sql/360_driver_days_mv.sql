@@ -23,11 +23,15 @@
 --   - A fix after a silence, or the first fix of all, that cannot be left within speed_max, while the next fix can be left, within an hour, and
 --     is nearer to the fix before the silence.
 --   - A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
---     shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them.
+--     shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them. Around them means
+--     the direct way, the leg before and the leg after. If the leg before or after leads to a second wrong fix, the speeds of two legs taken as
+--     one, and of the leg beyond these, are lower: then they count instead.
 --   - A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if one of these holds. First: the
 --     device sends a speed of 0 at all three, at most two hours apart each; the fix is at most 1,000 m away; and the fix before it is within
 --     radius_m of its predecessor, or the fix after it within radius_m of its successor. Second: a silence precedes the fix, and
 --     it is left within two minutes, faster than 5 m/s plus one and a half times the speed of the leg after the next fix.
+-- A speed that the device sends is false, and no mean or maximum uses it, if the fixes before and after it are at most 60 s away, send less than a
+-- quarter of it or no speed, and are nearer than a vehicle needs to brake from it at 8 m/s², and nearer than a quarter of the way at that speed.
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
 -- computation. The first fix of a day begins a new stop or trip. The leg across midnight is measured from fix to fix, and divided between the
@@ -46,6 +50,8 @@ WITH
     10 AS still_cms, -- a lower speed sent counts as 0
     30000 AS still_ms, -- longest time between two looks that stand by the device's word
     45000 AS run_ms, -- shortest run that can be a stop or a part of one
+    60000 AS false_ms, -- longest time to the fixes by which a speed that the device sends is judged
+    8 AS brake_mps2, -- a vehicle neither accelerates nor brakes harder than this, metres per second squared
     1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this, and at looks farther than this from a run
     7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0
     2.5 AS moving_mps, -- a look moves if its speed over three legs is at least this, so that a single wrong look does not move
@@ -188,17 +194,30 @@ WITH
                 after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_far) AS detour
         FROM leaping
     ),
-    spiking AS
+    -- The speed of the leg that ends at each fix, and of the two legs that end there as one; 1e9 if there are no two.
+    pacing AS
     (
         SELECT
             *,
+            if(has(detour, 1) OR has(detour, 3), arrayMap((way, t) -> pace(way, t), all_way, all_time), all_x) AS leg_pace,
             if(has(detour, 1) OR has(detour, 3), arrayMap(
-                (jump, one, there, t, there0, t0, back, t_on, back_on, t_on_on, x, x0, y, y0, z, z0) -> jump OR one % 2 = 1 AND
-                    least(pace(there, t), pace(back, t_on)) > 1.5 * greatest(pace(there0, t0), pace(back_on, t_on_on), pace(squared(x - x0, y - y0, z - z0), t + t_on)) + 5,
-                is_beyond, detour, all_way, all_time, before(all_way, 0.), before(all_time, 0), after(all_way, 0.), after(all_time, 0),
-                after(after(all_way, 0.), 0.), after(after(all_time, 0), 0),
-                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_beyond) AS is_spike
+                (i, x, x0, y, y0, z, z0, t, t0) -> if(i < 3, 1e9, pace(squared(x - x0, y - y0, z - z0), t + t0)),
+                arrayEnumerate(all_ms), all_x, before(before(all_x, 0), 0), all_y, before(before(all_y, 0), 0), all_z, before(before(all_z, 0), 0),
+                all_time, before(all_time, 0)), all_x) AS pair_pace
         FROM jumping
+    ),
+    spiking AS
+    (
+        SELECT
+            * EXCEPT (leg_pace, pair_pace),
+            if(has(detour, 1) OR has(detour, 3), arrayMap(
+                (jump, one, there, back, there0, pair0, older, back_on, pair_on, later, t, t_on, x, x0, y, y0, z, z0) -> jump OR one % 2 = 1 AND
+                    least(there, back) > 1.5 * greatest(least(there0, greatest(pair0, older)), least(back_on, greatest(pair_on, later)),
+                        pace(squared(x - x0, y - y0, z - z0), t + t_on)) + 5,
+                is_beyond, detour, leg_pace, after(leg_pace, 0.), before(leg_pace, 0.), before(pair_pace, 1e9), before(before(before(leg_pace, 0.), 0.), 0.),
+                after(after(leg_pace, 0.), 0.), after(after(after(pair_pace, 1e9), 1e9), 1e9), after(after(after(after(leg_pace, 0.), 0.), 0.), 0.),
+                all_time, after(all_time, 0), after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_beyond) AS is_spike
+        FROM pacing
     ),
     returning AS
     (
@@ -245,7 +264,11 @@ WITH
                 (m, t, i) -> i >= first_at AND i < end_at AND first_at > 0 AND (i = first_at OR intDiv(m, look_ms) != intDiv(m - t, look_ms)),
                 ms, time, arrayEnumerate(ms)) AS is_look,
             x[first_at] AS first_x, y[first_at] AS first_y, z[first_at] AS first_z,
-            x[next_at] AS next_x, y[next_at] AS next_y, z[next_at] AS next_z
+            x[next_at] AS next_x, y[next_at] AS next_y, z[next_at] AS next_z,
+            -- Speeds sent, without the false ones. 65535: unknown or false.
+            arrayMap((s, s0, s_on, line, line_on, t, t_on) -> if(s != 65535 AND greatest(t, t_on) <= false_ms AND 4 * greatest(s0 % 65535, s_on % 65535) < s
+                AND greatest(line, line_on) < pow(least(s * s / (20000 * brake_mps2), s * least(t, t_on) / 400000), 2), 65535, s),
+                speed, before(speed, 0), after(speed, 0), way, after(way, inf), time, after(time, 0)) AS true_speed
         FROM timed
     ),
     looked AS
@@ -430,9 +453,9 @@ WITH
             kept(ms, is_end) AS point_ms, kept(lat, is_end) AS point_lat, kept(lng, is_end) AS point_lng,
             arrayMap(range -> toInt64(range.2), ranges) AS count,
             arrayReduceInRanges('sum', ranges, arrayMap(l -> toUInt32(l), lost)) AS lost,
-            arrayReduceInRanges('sum', ranges, arrayMap(s -> toUInt32(s != 65535), speed)) AS speed_count,
-            arrayReduceInRanges('sum', ranges, arrayMap(s -> if(s = 65535, 0, s), speed)) AS speed_sum,
-            arrayReduceInRanges('max', ranges, arrayMap(s -> if(s = 65535, 0, s), speed)) AS speed_max,
+            arrayReduceInRanges('sum', ranges, arrayMap(s -> toUInt32(s != 65535), true_speed)) AS speed_count,
+            arrayReduceInRanges('sum', ranges, arrayMap(s -> if(s = 65535, 0, s), true_speed)) AS speed_sum,
+            arrayReduceInRanges('max', ranges, arrayMap(s -> if(s = 65535, 0, s), true_speed)) AS speed_max,
             arrayReduceInRanges('avg', ranges, place_x) AS point_x, arrayReduceInRanges('avg', ranges, place_y) AS point_y,
             arrayReduceInRanges('avg', ranges, place_z) AS point_z
         FROM spanned

@@ -2,8 +2,9 @@
 -- than 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and the
 -- visit goes on. Dropped fixes are left out (sql/360), as in trips. Visits that overlap the window from `from` to `to` are returned whole, up to
 -- 12 hours beyond it. If a silence crosses that limit, its end beyond it counts, too, up to three UTC days further: driver_days_state has
--- it, so no further fixes are read. Two grids of cells (a twentieth of a degree, and five degrees for large areas) and then the areas' bounds
--- select few pairs of fix and area, which are tested exactly.
+-- it, so no further fixes are read. A driver whose newest fix is inside the area is still there: its visit overlaps every later window, if that
+-- fix is from today (UTC) or the three days before. Two grids of cells (a twentieth of a degree, and five degrees for large areas) and then the
+-- areas' bounds select few pairs of fix and area, which are tested exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
@@ -11,6 +12,7 @@ WITH
     toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
     3 AS silent_days, -- as the longest silence that counts as parking in trips (sql/370), UTC days
     3600000 AS gap_ms, -- as in sql/360
+    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS awake_ms, -- a driver whose newest fix is older may have left
     60000 AS spike_ms, -- longest absence within a visit
     210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
     areas AS
@@ -33,12 +35,12 @@ FROM
     (
         SELECT
             -- before: the driver's previous fix in the area; its number is 0 if there is none.
-            fence, driver_id, ms, fix_number, lagInFrame((fix_number, ms, lat, lng)) OVER one_by_one AS before,
+            fence, driver_id, ms, fix_number, is_newest, lagInFrame((fix_number, ms, lat, lng)) OVER one_by_one AS before,
             before.1 = 0 OR fix_number != before.1 + 1 AND ms - before.2 > spike_ms
                 OR ms - before.2 > gap_ms AND geoDistance(lng, lat, before.4, before.3) > parked_m AS begins
         FROM
         (
-            SELECT DISTINCT area_cells.name AS fence, driver_id, ms, fix_number, lat, lng
+            SELECT DISTINCT area_cells.name AS fence, driver_id, ms, fix_number, is_newest, lat, lng
             FROM
             (
                 -- Each fix with its cell in both grids.
@@ -47,7 +49,7 @@ FROM
                 (
                     SELECT
                         driver_id, ts, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng, toUnixTimestamp64Milli(ts) AS ms,
-                        row_number() OVER (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7) AS fix_number
+                        row_number() OVER in_order AS fix_number, leadInFrame(toUInt8(1)) OVER in_order = 0 AS is_newest
                     FROM
                     (
                         SELECT toString(driver_id) AS driver_id, ts, seq, lat_e7, lng_e7
@@ -63,16 +65,17 @@ FROM
                                     AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
                             )
                         UNION ALL
-                        -- The last fix before a silence across first_ts, and the first fix after one across end_ts. A gap's part ends with the
-                        -- fix after it; all other parts follow each other without a pause.
+                        -- The last fix before a silence across first_ts, which may still last, the end of the trip before that fix, and the first fix
+                        -- after a silence across end_ts. A gap's part ends with the fix after it; all other parts follow each other without a pause.
                         SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
                         FROM
                         (
                             SELECT
-                                driver_id,
-                                arrayJoin([
-                                    (maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms), minIf(began, ended >= first_ms)),
-                                    (minIf((began, ended, lat_e7, lng_e7), ended >= end_ms), maxIf(ended, ended < end_ms))]) AS silence,
+                                driver_id, maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms) AS last, minIf(began, ended >= first_ms) AS next_ms,
+                                arrayJoin(arrayDistinct([
+                                    (last, last.1, next_ms),
+                                    (maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms AND part.1 = 'trip'), last.1, next_ms),
+                                    (minIf((began, ended, lat_e7, lng_e7), ended >= end_ms) AS first_after, first_after.1, maxIf(ended, ended < end_ms))])) AS silence,
                                 silence.1 AS fix
                             FROM
                             (
@@ -87,8 +90,9 @@ FROM
                             WHERE part.1 != 'dropped'
                             GROUP BY driver_id
                         )
-                        WHERE fix.1 > 0 AND silence.2 > 0 AND abs(fix.1 - silence.2) > gap_ms
+                        WHERE fix.1 > 0 AND if(silence.3 > 0, abs(silence.2 - silence.3) > gap_ms, silence.2 >= awake_ms AND silence.2 < first_ms)
                     )
+                    WINDOW in_order AS (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7 ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING)
                 )
                 ARRAY JOIN [0.05, 5] AS degrees
             ) AS fix_cells
@@ -107,7 +111,8 @@ FROM
     )
 )
 GROUP BY fence, driver_id, visit
-HAVING left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) AND entered < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+HAVING (left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) OR max(is_newest AND ms >= awake_ms))
+    AND entered < parseDateTime64BestEffort({to:String}, 3, {tz:String})
 SETTINGS -- the first two of these halve the planning time (sql/360)
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0,
     do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import random
+from datetime import UTC, datetime, timedelta
 
 import truth
 from devices import Device, epoch_ms, fleet
@@ -141,3 +142,30 @@ def test_silent_weekend_inside_is_part_of_a_visit(db):
     assert {visit[1]: visit[2:4] for visit in visits_of(db, fence="depot", driver="slept")} == {"slept": (epoch_ms("2026-06-05T17:30:00"), monday + 60_000)}
     assert [visit[2:4] for visit in visits_of(db, fence="depot", driver="left")] == [(epoch_ms("2026-06-05T17:30:00"), friday), (monday, monday)]
     assert visits_of(db, fence="depot", driver="left", **{"from": "2026-06-06", "to": "2026-06-08", "tz": "UTC"}) == []
+
+
+def test_driver_whose_newest_fix_is_inside_is_still_there(db):
+    """Vans sleep at the depot: since a moment ago, for 20 and for 60 hours. One has been silent for five days, and two are elsewhere now."""
+    insert_fence(db, "depot", [DEPOT])
+    now = datetime.now(UTC).replace(microsecond=0, tzinfo=None)
+    vans = {driver: Device(driver, (now - timedelta(hours=hours, minutes=20)).isoformat(), 48, 11.42, every=60).drive(90, 10, 600).stand(600, noise_m=1)
+            for driver, hours in (("moment", 0), ("night", 20), ("weekend", 60), ("old", 120), ("left", 20), ("woke up elsewhere", 20))}
+    vans["left"].drive(90, 10, 600)
+    vans["woke up elsewhere"].silent(10 * 3600).jump(48, 11.6).stand(60)
+    for van in vans.values():
+        db.insert(van.fixes)
+    db.refresh()
+    def found(since_h, until_h):
+        window = {"from": str(now - timedelta(hours=since_h)), "to": str(now - timedelta(hours=until_h)), "tz": "UTC"}
+        return {visit[1]: visit[2:] for visit in visits_of(db, fence="depot", **window)}
+    visits = found(1, 0)
+    assert set(visits) == {"moment", "night", "weekend"}, visits
+    for driver, visit in visits.items():
+        assert visit[1] == vans[driver].fixes[-1]["ms"]
+    arrived = vans["night"].fixes[10]["ms"]  # with a window of an hour, this is the end of the trip
+    assert abs(visits["night"][0] - arrived) <= 60_000 and 60_000 <= arrived - found(30, 0)["night"][0] < 360_000
+    assert set(found(50, 40)) == {"weekend"} and set(found(100, 80)) == set()
+    for van in (vans["night"], vans["weekend"]):
+        db.insert(Device(van.driver, (now - timedelta(minutes=2)).isoformat(), 48, 11.6, every=60).stand(60).fixes)
+    db.refresh()
+    assert set(found(1, 0)) == {"moment"}

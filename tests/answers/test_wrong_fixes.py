@@ -187,3 +187,38 @@ def test_short_round_trips_are_trips(db):
     assert kinds["shuttle"].count("trip") == 10 and kinds["shuttle"].count("stop") == 11, kinds["shuttle"]
     assert day_of(db, "shuttle")["metres"] == pytest.approx(21_000, rel=0.05)
     assert kinds["parked"] == ["stop"]
+
+
+def test_false_speed_of_a_parked_device_is_no_top_speed(db):
+    """A parked device sends 60 m/s once. True speeds: a leg of 600 m between two stops, and a receiver that repeats its position."""
+    fixes = []
+    for every in (1, 15, 60):
+        car = Device(f"parked{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(1800, noise_m=2)
+        car.fixes[len(car.fixes) // 2]["speed"] = 60
+        fixes += car.fixes
+    fixes += Device("leg", "2026-06-01T08:00:00", 48, 11, every=15).stand(600).drive(0, 40, 15).stand(600).fixes
+    car = Device("repeats", "2026-06-01T08:00:00", 48, 11, every=1).stand(600).drive(0, 40, 100).stand(600)
+    fixes += [{**fix, "lat": car.fixes[number // 5 * 5]["lat"], "lng": car.fixes[number // 5 * 5]["lng"]} for number, fix in enumerate(car.fixes)]
+    car = Device("brakes", "2026-06-01T08:00:00", 48, 11, every=1).drive(0, 10, 60)
+    for speed in (36, 28, 20, 12, 4):
+        car.drive(0, speed, 1)
+    fixes += car.stand(600).fixes
+    kinds_of(db, fixes)
+    tops = {row["driver_id"]: row["speed_max"] for row in ask(db, "days", driver="", **JUNE)}
+    assert tops == {"parked1": 0, "parked15": 0, "parked60": 0, "leg": 40, "repeats": 40, "brakes": 36}
+
+
+def test_second_wrong_fix_does_not_hide_the_first_one(db):
+    """Every second fix of a driving and of a parked device is wrong, twice. A tractor turns at both ends of a field, with a fix at each end."""
+    parked = Device("parked", "2026-06-01T08:00:00", 48, 11, every=30).stand(1800, noise_m=2).fixes
+    driving = Device("driving", "2026-06-01T08:00:00", 48, 11, every=30).stand(600, noise_m=2).drive(90, 12, 1200).stand(600, noise_m=2).fixes
+    fixes = [{**moved(fix, 0, 730 if number in (30, 32) else 0), "speed": None} for track in (parked, driving) for number, fix in enumerate(track)]
+    tractor = Device("tractor", "2026-06-01T08:00:00", 48, 11, every=50).stand(600, noise_m=2)
+    for bearing in (90, 270) * 20:
+        tractor.drive(bearing, 6, 50)
+    fixes += [{**fix, "speed": None} for fix in tractor.stand(600, noise_m=2).fixes]
+    kinds = kinds_of(db, fixes)
+    # The right fix between the two wrong ones may be dropped, too.
+    assert {31, 33} <= set(dropped(db, "parked")) <= {31, 32, 33} and kinds["parked"] == ["stop"]
+    assert {31, 33} <= set(dropped(db, "driving")) <= {31, 32, 33} and day_of(db, "driving")["metres"] == pytest.approx(14_400, rel=0.02)
+    assert dropped(db, "tractor") == [] and day_of(db, "tractor")["metres"] > 11_000

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 GAP_MS, LOOK_MS, JUMP_M = 3_600_000, 15_000, 100
 STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
 MOVING_MPS, MOVING_MS = 2.5, 60_000
+FALSE_S, BRAKE_MPS2 = 60, 8
 ASLEEP_MS_MAX, SPIKE_MS_MAX = 7_200_000, 120_000
 STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE = 37, 64, 32, 2.2, 0.75
 # Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
@@ -132,7 +133,7 @@ def is_impossible(a, b, rules=RULES) -> bool:
 
 
 def speed_between(a, b) -> float:
-    return apart(a, b) * 1000 / max(1, b["ms"] - a["ms"])
+    return apart(a, b) * 1000 / max(1, abs(b["ms"] - a["ms"]))
 
 
 def reasons(track: list[dict], rules=RULES) -> list[str]:
@@ -175,8 +176,12 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return False
     pace_before = speed_between(older, before) if older else 0
     pace_after = speed_between(after, later) if later else 0
+    # If the next leg leads to a second wrong fix, two legs as one, and the leg beyond them, are slower.
+    def beyond(one, two, three):
+        return max(speed_between(one, two), speed_between(two, three) if three else 0) if two else math.inf
+    calm_before, calm_after = min(pace_before, beyond(before, near(-3), near(-4))), min(pace_after, beyond(after, near(3), near(4)))
     if (direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= SPIKE_MS_MAX and min(speed_between(before, fix), speed_between(fix, after))
-            > 1.5 * max(pace_before, pace_after, speed_between(before, after)) + 5):
+            > 1.5 * max(calm_before, calm_after, speed_between(before, after)) + 5):
         return True
     if direct > rules.radius_m:
         return False
@@ -190,7 +195,20 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
 
 
 def good(track: list[dict], rules=RULES) -> list[dict]:
-    return [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
+    """Returns the fixes that are not dropped, each with its `true_speed`: the speed that the device sent, or None if there is none or it is false."""
+    fixes = [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
+    return [{**fix, "true_speed": None if is_false_speed(before, fix, after) else fix.get("speed")}
+            for before, fix, after in zip([None, *fixes], fixes, [*fixes[1:], None])]
+
+
+def is_false_speed(before, fix, after) -> bool:
+    """Returns whether the fixes around this one show that the device cannot have had the speed that it sent."""
+    if not before or not after or fix.get("speed") is None:
+        return False
+    speed, times = round(fix["speed"] * 100) / 100, [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
+    nearest = min(speed**2 / (2 * BRAKE_MPS2), speed * min(times) / 4)
+    return max(times) <= FALSE_S and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed \
+        and max(apart(before, fix), apart(fix, after)) < nearest
 
 
 def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
@@ -396,7 +414,7 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
         for run in runs(legs(track)):
             began, ended = run[0]["a"]["ms"], run[-1]["b"]["ms"]
             if ended > since and began < until:
-                speeds = [fix["speed"] for leg in run for fix in leg["fixes"] if fix.get("speed") is not None]
+                speeds = [fix["true_speed"] for leg in run for fix in leg["fixes"] if fix["true_speed"] is not None]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
                 stops = [leg["place"] for leg in run if leg["place"]]  # a stop across midnight has a place on each day, and one at midnight
                 found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(leg["fixes"]) for leg in run),
@@ -455,15 +473,17 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
     for driver, track in by_driver(fixes).items():
         def quarter_of(ms):
             return found.setdefault((driver, ms // QUARTER_MS * 900), {**dict.fromkeys(names, 0), "speed_max": None})
-        for before, fix, reason in zip([None, *track], track, reasons(track)):
+        for before, fix in zip([None, *track], track):
             quarter = quarter_of(fix["ms"])
             quarter["fixes"] += 1
             if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
                 quarter["missing"] += fix["seq"] - before["seq"] - 1
-            if fix.get("speed") is not None and not reason:
-                quarter["speed_sum"] += fix["speed"]
+        for fix in good(track):
+            if fix["true_speed"] is not None:
+                quarter = quarter_of(fix["ms"])
+                quarter["speed_sum"] += fix["true_speed"]
                 quarter["speed_count"] += 1
-                quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["speed"])
+                quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["true_speed"])
         for leg in legs(track):
             for at, share, seconds in pieces(leg, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if leg["kind"] != "gap" and not leg.get("is_silent") else []:
                 quarter_of(at)["distance_m"] += leg["metres"] * share

@@ -192,6 +192,33 @@ const PARAMETERISED_VIEWS: [&str; 12] = [
     "fence_visits(fence='', driver='', from={f}, to={t}, tz='UTC')",
 ];
 
+/// Stores a fence and a driver who has slept in it for 20 hours, which `fence_visits` finds in
+/// `driver_days_state` only.
+fn sleep_in_a_fence(world: &World) -> Result<()> {
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons)
+        VALUES ('yard', [[[(8, 50), (9, 50), (9, 51), (8, 51)]]])",
+    )?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7)
+        SELECT 'asleep', now64(3) - INTERVAL 20 HOUR + INTERVAL number MINUTE,
+            505000000 + if(number < 5, number, 5) * 50000, 85000000
+        FROM numbers(30)",
+    )?;
+    for sql in lab_stack::sql::REFRESH_ROLLUPS {
+        world.query(sql)?;
+    }
+    Ok(())
+}
+
+/// Returns the driver of each visit of the last minute, with its number of fixes.
+fn visits_of_the_last_minute(world: &World) -> Result<String> {
+    world.query(
+        "SELECT driver_id, fixes FROM {db}_ask.fence_visits(fence = 'yard', driver = '',
+            from = toString(now('UTC') - 60), to = toString(now('UTC')), tz = 'UTC')",
+    )
+}
+
 #[test]
 fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
@@ -253,8 +280,10 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         }
         Ok(counts)
     };
-    let one_shard_counts = count_rows()?;
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
+    sleep_in_a_fence(&world)?;
+    let one_shard_counts = count_rows()?;
+    ensure!(visits_of_the_last_minute(&world)? == "asleep\t2");
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
     // With two shards, each shard is queried, and no view is refused for a subquery on a
@@ -265,6 +294,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         repoint(&world, table, "c", "two")?;
     }
     let two_shard_counts = count_rows()?;
+    ensure!(visits_of_the_last_minute(&world)? == "asleep\t2", "the visit is on both shards");
     for ((view, one), two) in view_calls
         .iter()
         .map(String::as_str)
