@@ -1,7 +1,7 @@
--- Periods in which a driver was faster than the given speed in metres per second: one row from the first such fix to the last one. The speed
--- is that of the device; a slower fix ends the period, as do 180 s without a fast fix. If the device sends no speed, it is derived from the
--- distance between the first fixes of two 15-second spans that are at least 5 s apart, and the period begins with the first fix of such a
--- pair (is_derived). Dropped fixes are left out (sql/360). Only days of drivers with such a speed are read: for sent speeds, the index
+-- Periods in which a driver was faster than the given speed in metres per second: one row from the first such fix to the last one. The speed is
+-- that of the device; a slower fix ends the period, as do 180 s without a fast fix. If the device sends no speed, it is derived from two fixes
+-- that are 5 s to an hour apart: the first ones of two successive 15-second spans that have fixes. The period then begins with the first fix of
+-- such a pair (is_derived). Dropped fixes are left out (sql/360). Only days of drivers with such a speed are read: for sent speeds, the index
 -- speed_range (sql/302) finds them; for derived speeds, derived_cms (sql/352) does, once the day is computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
