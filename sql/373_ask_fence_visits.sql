@@ -76,7 +76,7 @@ FROM
                                 arrayJoin(arrayDistinct([
                                     (last, last.1, next_ms),
                                     (maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms AND part.1 = 'trip'), last.1, next_ms),
-                                    (minIf((began, ended, lat_e7, lng_e7), ended >= end_ms) AS first_after, first_after.1, maxIf(ended, ended < end_ms))])) AS silence,
+                                    (minIf((began, ended, lat_e7, lng_e7), began >= end_ms) AS first_after, first_after.1, maxIf(ended, began < end_ms))])) AS silence,
                                 silence.1 AS fix
                             FROM
                             (

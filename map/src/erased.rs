@@ -1,4 +1,5 @@
-//! The erased drivers (`milepost erase`), of whom the map stores nothing.
+//! The erased drivers (`milepost erase`), of whom the map stores no card and no acknowledgement. The
+//! column `drivers` of `fences` is not checked (docs/privacy.md).
 //!
 //! The map reads the list just before each write. If a driver is erased between the two,
 //! `milepost erase` still finds the row: it scans the tables for 40 s after it wrote the list.

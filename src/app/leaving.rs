@@ -49,8 +49,9 @@ fn is_elsewhere(peer: &Peer) -> bool {
 ///
 /// The second value is true if the sessions are kept without certainty: no peer is known to stay,
 /// but one did not answer, or is not subscribed yet. The messages that the broker then queues are
-/// lost if no process resumes the sessions. Unsubscribing could lose more. If all members unsubscribed, the broker would drop every message; a kept session queues its share,
-/// which a process or `milepost drain` can still consume.
+/// lost if no process resumes the sessions. Unsubscribing could lose more. If all members
+/// unsubscribed, the broker would drop every message; a kept session queues its share, which a
+/// process or `milepost drain` can still consume.
 pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {

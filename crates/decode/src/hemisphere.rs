@@ -337,7 +337,9 @@ pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
     }
     let plain = normalised(name);
     if OF_BOTH.contains(&&*plain) {
-        return sides_of_both(name, value);
+        // A `sign` may also be a signature, such as `q3+w8/S2aW1=`.
+        let may_be = !plain.starts_with("sign") || value.chars().all(|c| "+-1,;:/| ".contains(c));
+        return if may_be { sides_of_both(&plain, value) } else { [None; 2] };
     }
     let flag = plain.strip_prefix("is").unwrap_or(&plain);
     let mut sides = [None; 2];

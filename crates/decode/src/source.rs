@@ -108,7 +108,11 @@ impl Source {
         let keep = match keep {
             Keep::Nothing => Vec::new(),
             Keep::All => vec!["*".to_owned()],
-            Keep::Named(names) => names.to_vec(),
+            Keep::Named(names) => {
+                let mut names = names.to_vec();
+                names.sort();
+                names
+            }
         };
         let local = local.as_deref().map(Local::reading);
         format!("{:?}", (&self.topic, format, driver, self.other_bytes, keep, local))

@@ -54,7 +54,12 @@ impl Measured {
             name == own_name || name == self.field || is_name_of(self.field, name) && !is_other()
         };
         if let Some(stem) = without_unit(&name) {
-            let is_bare = stem.is_empty() || stem == "system" || stem == "systemof";
+            // A `unit` may be a part of a fleet, such as `US` or `Marine`.
+            let is_of_fleet = name == "unit"
+                && self.quantity.unit_named(text).is_none()
+                && !["imperial", "nautical"].contains(&&*normalised(text));
+            let is_bare =
+                !is_of_fleet && (stem.is_empty() || stem == "system" || stem == "systemof");
             let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
             let is_of_value = own_name.starts_with("val") && parent == own_parent;
             let is_of_alt = || self.field == "alt" && self.stated(text) == Some("ft");
@@ -271,7 +276,9 @@ pub(super) fn check_units_of_frame(
 ) -> Result<(), Refusal> {
     fields.retain(|field| !settled.contains(&field.field));
     fields.iter_mut().for_each(Measured::be_beside_points);
-    Units::of(frame, |_| ()).without_parents().check(fields.iter())
+    // A file may have other bytes than UTF-8 in its names.
+    let frame = String::from_utf8_lossy(frame);
+    Units::of(frame.as_bytes(), |_| ()).without_parents().check(fields.iter())
 }
 
 /// Returns whether a member of this name is a number, or a string without a unit after its number.

@@ -31,8 +31,8 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
     };
     let mut flag = None;
     each_own(json, &mut |path, name, value| {
-        // `"utc":0` may be an offset.
-        let is_flag = UTC_FLAGS.contains(&name) && (name != "utc" || value != "0");
+        // `"utc":0` may be an offset, and `"time_utc":0` a time.
+        let is_flag = UTC_FLAGS.contains(&name) && (name.contains("is") || value != "0");
         if flag.is_none() && is_flag && is_unset(value) {
             flag = Some(format!("{path:.40} is {value}, but the time {ts:.40} is in UTC"));
         }
@@ -55,7 +55,12 @@ pub(super) fn check_zone(
     ts: Timestamp,
 ) -> Result<(), Refusal> {
     match &local.zone {
-        Some(zone) if zone.name().contains('/') && may_state_zone(json) => {
+        Some(zone)
+            if !text.ends_with(['Z', 'z'])
+                && zone.name().contains('/')
+                && !zone.name().starts_with("Etc/")
+                && may_state_zone(json) =>
+        {
             check_stated_zone(json, zone, (local, text), ts)
         }
         Some(_) | None => Ok(()),
@@ -118,7 +123,7 @@ fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp)
     let seconds = given.to_offset(at).seconds();
     if UTC_FLAGS.contains(&name) {
         let is_set = ["true", "yes"].iter().any(|set| value.eq_ignore_ascii_case(set))
-            || value == "1" && name != "utc";
+            || value == "1" && name.contains("is");
         return is_set && seconds != 0;
     }
     let is_zone = ZONES.contains(&name) || ZONE_PARTS.iter().any(|part| name.contains(part));
@@ -153,7 +158,10 @@ fn is_other_offset(number: f64, seconds: i32) -> bool {
         is_multiple(0.25, 14.0) || is_multiple(15.0, 840.0) || is_multiple(900.0, 50_400.0);
     // JavaScript counts minutes from the local time to UTC.
     let is_same = |factor: f64| (number * factor - f64::from(seconds)).abs() < 1.0;
-    may_be && number != 0.0 && ![3_600.0, 60.0, 1.0, -60.0].into_iter().any(is_same)
+    // `0900` is nine hours.
+    let clock = (number / 100.0).trunc() * 3_600.0 + number % 100.0 * 60.0;
+    let is_clock = (clock - f64::from(seconds)).abs() < 1.0;
+    may_be && number != 0.0 && !is_clock && ![3_600.0, 60.0, 1.0, -60.0].into_iter().any(is_same)
 }
 
 /// Returns whether a zone uses an abbreviation at some time of the year. Many people write EST all

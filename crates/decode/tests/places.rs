@@ -286,6 +286,7 @@ fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
         r#""dir":["N","E"],"windDir":["N"],"refs":["S"],"wind":["S","W"]"#,
         r#""dir":[1,-1],"refs":["S","W","N"],"direction":["S","S"],"ref":[],"hemi":{}"#,
         r#""signs":["+","+"],"sign":"+","signal":-1,"sign_lat":1,"signature":"-""#,
+        r#""sign":"q3+w8/S2aW1=""#,
         r#""signs":[1,1],"sign":"stop","design":["-","-"],"road":{"sign":["-","-"]}"#,
         r#""gust_dir":["S","W"],"swell_dir":["S","E"],"location":"x","wind":{"dir":["S","W"]}"#,
         r#""directions":["W","N"],"location":{"home":{"dir":["S","W"]}}"#,
@@ -420,6 +421,8 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed":10,"velocity":36,"velocity_unit":"km/h""#,
         r#""alt":30,"unit":"km","odo":3,"level_uom":"ft","unit_accel":"ft""#,
         r#""speed":10,"alt":30,"units":"SI","heading":3,"uom":"m""#,
+        r#""speed":10,"alt":30,"unit":"US""#,
+        r#""speed":10,"alt":30,"unit":"Marine""#,
         r#""speed":10,"units":{"temp":"imperial"},"company":{"units":"imperial"}"#,
     ] {
         assert_place(&own, &unsigned(members), [33.4, 3.7]);

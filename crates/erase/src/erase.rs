@@ -318,7 +318,7 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
     clickhouse.erase(driver_id, false).await?;
     match clickhouse.erased().await {
-        Err(error) if !error.may_succeed_on_retry() => {
+        Err(error) if !clickhouse.may_succeed_later(&error) => {
             clickhouse.erase(driver_id, true).await?;
             Err(full())
         }

@@ -131,8 +131,8 @@ fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let short = || crs.as_str().filter(|name| name.to_uppercase().contains("EPSG"));
     let named = named.or_else(|| short().map(str::to_owned));
     let Some(name) = named.filter(|name| name != "null") else { return Ok(()) };
-    let is_code = |word: &str| DEGREES.contains(&word);
-    if !name.split([':', '/', '=', ' ']).any(is_code) {
+    let is_code = |word: &str| DEGREES.contains(&word.trim_start_matches("EPSG"));
+    if !name.split(|c: char| !c.is_ascii_alphanumeric()).any(is_code) {
         bail!(
             "its coordinates are {name:.60}, not degrees of WGS 84; convert it: ogr2ogr -t_srs \
              EPSG:4326 -f GeoJSON new.geojson old.geojson"

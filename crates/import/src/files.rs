@@ -360,8 +360,7 @@ impl FileReader<'_> {
         let settled = args.settled_units(kind);
         let check_frame = |frame: &[u8]| {
             // A format says on purpose how to read a file.
-            let is_checked = !has_format || kind == Kind::GeoJson;
-            let checked = if is_checked { decoder.check_frame(frame, &settled) } else { Ok(()) };
+            let checked = if has_format { Ok(()) } else { decoder.check_frame(frame, &settled) };
             checked.map_err(|why| anyhow!("{why}"))
         };
         let read = match kind {

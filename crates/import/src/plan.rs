@@ -117,8 +117,10 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let configured = format_name.and_then(|name| config.formats.get(name));
-    let configuration =
-        format!("{:?}", (configured.map(|mapping| mapping.reading()), &computed_from));
+    let mut names_read = computed_from.clone();
+    names_read.sort();
+    names_read.dedup();
+    let configuration = format!("{:?}", (configured.map(|mapping| mapping.reading()), &names_read));
     let (mut read, mut unread) = (Vec::new(), Vec::new());
     let (mut numbers, mut checks) = (NumberColumns::default(), RowChecks::default());
     let format = match (mapping, kind) {

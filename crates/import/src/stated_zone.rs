@@ -59,8 +59,14 @@ impl<'c> StatedZone<'c> {
     pub(super) fn add_attributes(&mut self, element: &BytesStart<'_>, line: u64) -> Result<()> {
         for attribute in element.attributes().flatten() {
             let name = attribute.key.local_name();
+            // `unit` is that of the element's own value, as in `<maxSpeed unit="mph">`.
+            let is_own_unit = |value: &str| {
+                ["unit", "units", "uom"].contains(&name.as_ref())
+                    && !["imperial", "nautical"].contains(&&*value.trim().to_ascii_lowercase())
+            };
             if let Ok(value) = attribute.normalized_value(XmlVersion::Implicit1_0)
                 && states_something(name.as_ref())
+                && !is_own_unit(&value)
             {
                 self.add_value(name.as_ref(), value.trim(), line)?;
             }
@@ -120,8 +126,10 @@ impl<'c> StatedZone<'c> {
 /// Returns a time with the zone that an attribute of its element states:
 /// `2026-01-31T08:00:00[Europe/Berlin]` (RFC 9557).
 pub(super) fn in_zone_of_element(time: &str, zone: Option<&str>) -> String {
+    // An instant needs no zone.
+    let is_local = time.contains(['-', '/', ':']) && !time.ends_with([']', 'Z', 'z']);
     match zone {
-        Some(zone) if !time.is_empty() && !time.ends_with(']') => format!("{time}[{zone}]"),
+        Some(zone) if is_local => format!("{time}[{zone}]"),
         Some(_) | None => time.to_owned(),
     }
 }
@@ -132,7 +140,7 @@ pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String
     attributes.find_map(|attribute| {
         let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?.trim().to_owned();
         let name = attribute.key.local_name().as_ref().to_owned();
-        (!value.is_empty() && is_zone_name(&name, &value)).then_some((name, value))
+        (!value.is_empty() && is_zone_name(&name, "/")).then_some((name, value))
     })
 }
 

@@ -265,7 +265,9 @@ fn points(
             Event::Text(part) if point_depth.is_some() || zone_element.is_some() => {
                 text.push_str(&part.xml10_content())
             }
-            Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
+            Event::CData(part) if point_depth.is_some() || zone_element.is_some() => {
+                text.push_str(&part.xml10_content())
+            }
             Event::GeneralRef(name) if point_depth.is_some() => match entity_char(&name) {
                 Some(c) => text.push(c),
                 None => text.extend(["&", &name, ";"]),

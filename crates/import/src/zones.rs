@@ -244,7 +244,9 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     }
     if matches!(&*whole, "utc" | "isutc" | "timeisutc" | "timeutc") {
         let are_flags = values().all(|value| is_set(value) || is_unset(value));
-        return are_flags.then_some(Evidence::UtcFlag);
+        // A number under `utc` may be an offset, such as 0.
+        let may_be_offset = !whole.contains("is") && values().any(is_offset);
+        return (are_flags && !may_be_offset).then_some(Evidence::UtcFlag);
     }
     // The offset of a zone is the same in most rows; the time since a start is not.
     if has_word("offset") && OF_TIME.iter().any(|word| has_word(word)) {

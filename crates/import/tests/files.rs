@@ -1969,6 +1969,10 @@ fn zone_in_xml_is_read_or_refused() {
         let with_offset = gpx(statement, &time(&format!("{utc}Z")), "");
         check(&[], "a.gpx", with_offset, "1 2 - - - -");
     }
+    let instant = gpx("", &format!("<time tz=\"GMT+1\">{utc}Z</time>"), "");
+    check(&[], "a.gpx", instant, "1 2 - - - -");
+    let abbreviated = gpx("", &format!("<time zone=\"EST\">{}</time>", yesterday("05:12:47")), "");
+    check(&[], "a.gpx", abbreviated, "1 2 - - - -");
     let other = gpx("<metadata><tz>Asia/Tokyo</tz></metadata>", &time(&local), "");
     let johannesburg = ["--zone", "Africa/Johannesburg"];
     check_refused(
@@ -2021,6 +2025,22 @@ fn column_that_denies_utc_refuses_the_file() {
     check(&[], "a.csv", file(&ts, "true"), "1 2 - - - -");
     check(&["--zone", "Z"], "a.csv", file(&ts, "0"), "1 2 - - - -");
     check(&[], "a.csv", file(&format!("{ts}Z"), "1"), "1 2 - - - -");
+    let offset = format!("lat,lon,ts,utc\n1,2,{ts}Z,0\n");
+    check(&[], "a.csv", offset, "1 2 - - - -");
+}
+
+/// Names beside the points of a GeoJSON file need not be UTF-8.
+#[test]
+fn geojson_with_a_latin_1_name_is_read() {
+    let feature = format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{}"}}}}"#,
+        yesterday("10:12:47Z")
+    );
+    let mut file =
+        b"{\"type\":\"FeatureCollection\",\"name\":\"Stra\xDFe\",\"features\":[".to_vec();
+    file.extend(feature.bytes());
+    file.extend(b"]}");
+    check(&["--speed-unit", "m/s"], "a.geojson", file, "1 2 - - - -");
 }
 
 /// The state of `--resume` records by which configuration a file was read.
@@ -2100,7 +2120,11 @@ fn unit_beside_the_points_is_not_ignored() {
         check_refused(&[], "a.gpx", gpx(head), "km/h, but speed is read in m/s");
         check(&["--speed-unit", "km/h"], "a.gpx", gpx(head), "1 2 10 - - -");
     }
-    for head in ["<!-- speed in m/s -->", "<metadata><unit>mph-7</unit></metadata>"] {
+    for head in [
+        "<!-- speed in m/s -->",
+        "<metadata><unit>mph-7</unit></metadata>",
+        "<extensions><maxSpeed unit=\"mph\">43</maxSpeed></extensions>",
+    ] {
         check(&[], "a.gpx", gpx(head), "1 2 36 - - -");
     }
 }

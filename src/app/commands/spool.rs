@@ -219,9 +219,12 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
                     list.send_replace(now);
                 }
                 Err(error)
-                    if error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX
-                        || server.awaits_password(&error) =>
+                    if server.awaits_password(&error)
+                        || error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX =>
                 {
+                    if server.awaits_password(&error) {
+                        read_at = Instant::now(); // the server answers, so its silence begins later
+                    }
                     if is_first_failure {
                         warn!(
                             why = error_chain(&error),
