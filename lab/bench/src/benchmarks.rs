@@ -21,24 +21,26 @@ pub(crate) enum Benchmark {
     Micro,
 }
 
-/// Returns the commands of a benchmark, in order; they run in the root of the repository.
+/// Returns the commands of a benchmark, in order; they run in the root of the repository. They build
+/// the whole workspace, as `make bench` has done: with fewer packages, cargo would build again with
+/// other features.
 fn commands(benchmark: Benchmark) -> &'static [&'static str] {
     match benchmark {
         Benchmark::Peers => &[],
         Benchmark::Sql => &[
             "lab/local/setup --dev",
-            "cargo build --locked --bin milepost",
+            "cargo build --locked --workspace --bin milepost",
             "PYTHON lab/bench-sql/bench_sql.py MORE",
         ],
         Benchmark::Inserts => &[
             "lab/local/setup --dev",
-            "cargo build --release --locked -p milepost -p loadgen",
+            "cargo build --release --locked --workspace",
             "PYTHON lab/bench-inserts/bench_inserts.py MORE",
         ],
         Benchmark::Map => &[
             "make page",
             "lab/local/setup --dev",
-            "cargo build --release --locked -p milepost -p milepost-map",
+            "cargo build --release --locked --workspace",
             "PYTHON lab/bench-map/bench_map.py MORE",
             "lab/local/setup --map",
             "lab/local/npm --prefix map/page run frames",
