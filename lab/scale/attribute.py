@@ -8,19 +8,18 @@ Interleaves the inserts, and prints medians in µs a row. Merges are stopped, an
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests/answers"))
+sys.path[:0] = [str(REPOSITORY / "tests/answers"), str(REPOSITORY / "lab/bench-inserts")]
+from bench_inserts import cpu_s  # noqa: E402
 from conftest import migrated, running_engine  # noqa: E402
 
 ROWS = 5_000
 INSERTS_A_TURN = 10
-CLOCK_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 COLUMNS = "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes"
 ATTRIBUTES = {
     "no attribute": "map()",
@@ -38,11 +37,6 @@ def source(attributes: str, drivers: int) -> str:
     )
 
 
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_A_SECOND
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--turns", type=int, default=8, help="turns of ten inserts for each case (8)")
@@ -55,10 +49,10 @@ def main() -> None:
             for drivers in (5_000, 100):
                 for name, attributes in ATTRIBUTES.items():
                     for optimize in ("0", "1"):
-                        before = cpu_s(process.pid)
+                        before = cpu_s(process)
                         for _ in range(INSERTS_A_TURN):
                             db.ask(f"INSERT INTO {{db}}.positions ({COLUMNS}) {source(attributes, drivers)}", optimize_on_insert=optimize)
-                        taken.setdefault((drivers, name, optimize), []).append((cpu_s(process.pid) - before) * 1e6 / INSERTS_A_TURN / ROWS)
+                        taken.setdefault((drivers, name, optimize), []).append((cpu_s(process) - before) * 1e6 / INSERTS_A_TURN / ROWS)
             db.ask("TRUNCATE TABLE {db}.positions")
             db.ask("TRUNCATE TABLE {db}.last_positions_state")
         print("| drivers | | milepost's inserts | ÷ no attribute | optimize_on_insert = 1 |\n|--:|---|--:|--:|--:|")

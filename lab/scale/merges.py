@@ -16,14 +16,14 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "tests/answers"), str(REPOSITORY / "lab/bench-inserts")]
+from attribute import COLUMNS, ROWS  # noqa: E402
 from bench_inserts import cpu_s, create, settle  # noqa: E402
 from conftest import running_engine  # noqa: E402
 
-ROWS, DRIVERS = 5_000, 5_000
+DRIVERS = 5_000
 PAUSE_S = 0.3
 DEFAULT = 5
 TABLES = ("positions", "last_positions_state")
-COLUMNS = "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes"
 
 
 def source(number: int) -> str:

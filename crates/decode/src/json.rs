@@ -129,8 +129,9 @@ impl Scalar<'_> {
     }
 }
 
-/// Returns whether a string is a flag that is not set.
-pub(super) fn is_unset(text: &str) -> bool {
+/// Returns whether a string is a flag that is not set: `false`, `0` or `no`, also by its first letter.
+#[must_use]
+pub fn is_unset(text: &str) -> bool {
     const WORDS: [&str; 5] = ["false", "0", "no", "n", "f"];
     text.len() <= 5 && WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }

@@ -61,6 +61,7 @@ pub use self::driver::{Driver, OtherBytes, Template};
 pub use self::extract::Pointer;
 pub use self::hemisphere::hemisphere;
 pub use self::ignored::Ignored;
+pub use self::json::is_unset;
 pub use self::keep::Keep;
 pub use self::message::{Message, PAYLOAD_BYTES_MAX};
 pub use self::names::meant;

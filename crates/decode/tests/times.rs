@@ -544,6 +544,7 @@ fn flag_that_denies_utc_rejects_a_time_with_z() {
         (z, r#""is_utc":true,"utc":true"#),
         (z, r#""utc":0,"device":{"is_utc":false}"#),
         (z, r#""gps_utc":false,"utc":null,"utc_offset":-5"#),
+        (z, r#""time_utc":0"#),
         (r#""2026-11-27T10:00:00+01:00""#, r#""is_utc":false"#),
         ("1795770000", r#""is_utc":false"#),
     ] {
@@ -589,6 +590,15 @@ fn stated_zone_that_contradicts_the_configured_one_rejects_the_fix() {
         let decoded = decode(&in_zone(zone), fix(members));
         assert_eq!(decoded.positions.len(), 1, "{members}: {decoded:?}");
         assert_eq!(decoded.positions[0].ts.unix_ms(), 1_795_770_000_000, "{members}");
+    }
+    for (zone, hour, members) in [
+        // `0900` is nine hours.
+        ("Asia/Tokyo", "18:00:00", r#""tz":"0900""#),
+        ("Etc/UTC", "09:00:00", r#""tz":"Asia/Tokyo""#),
+    ] {
+        let decoded = decode(&in_zone(zone), fix(members).replace("10:00:00", hour));
+        assert_eq!(decoded.positions.len(), 1, "{zone} {members}: {decoded:?}");
+        assert_eq!(decoded.positions[0].ts.unix_ms(), 1_795_770_000_000, "{zone} {members}");
     }
     // A time with an offset needs no zone.
     let payload = fix(r#""tz":"Asia/Tokyo""#).replace("10:00:00", "09:00:00 UTC");

@@ -200,6 +200,11 @@ impl ImportArgs {
         self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
     }
 
+    /// Returns the name of the format that `--format` gives besides the kind of the file.
+    pub(super) fn format_name(&self) -> Option<&String> {
+        self.formats.iter().find(|name| Kind::from_name(name).is_none())
+    }
+
     /// Returns the fields whose unit an option states. In GeoJSON the unit of speeds is not among
     /// them: it needs `--speed-unit`, so that is no answer to a unit that the file states.
     pub(super) fn settled_units(&self, kind: Kind) -> Vec<&str> {

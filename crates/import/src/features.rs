@@ -132,7 +132,8 @@ fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let named = named.or_else(|| short().map(str::to_owned));
     let Some(name) = named.filter(|name| name != "null") else { return Ok(()) };
     let is_code = |word: &str| DEGREES.contains(&word.trim_start_matches("EPSG"));
-    if !name.split(|c: char| !c.is_ascii_alphanumeric()).any(is_code) {
+    // Parentheses are those of `WGS 84 (EPSG:4326)`.
+    if !name.split([':', '/', '=', ' ', '(', ')']).any(is_code) {
         bail!(
             "its coordinates are {name:.60}, not degrees of WGS 84; convert it: ogr2ogr -t_srs \
              EPSG:4326 -f GeoJSON new.geojson old.geojson"
@@ -392,6 +393,9 @@ mod tests {
             (r#""EPSG:3857""#.to_owned(), false),
             (r#""EPSG:4326""#.to_owned(), true),
             (r#""WGS84""#.to_owned(), true),
+            (r#""EPSG4326""#.to_owned(), true),
+            (r#""WGS 84 (EPSG:4326)""#.to_owned(), true),
+            (r#""EPSG:3857_4326""#.to_owned(), false),
         ] {
             let file = format!(r#"{{"crs":{crs},{list}}}"#);
             let (features, end) = all(|emit| features(file.as_bytes(), &|_| Ok(()), emit));

@@ -356,7 +356,7 @@ impl FileReader<'_> {
             }
             Ok(())
         };
-        let has_format = args.formats.iter().any(|name| Kind::from_name(name).is_none());
+        let has_format = args.format_name().is_some();
         let settled = args.settled_units(kind);
         let check_frame = |frame: &[u8]| {
             // A format says on purpose how to read a file.

@@ -63,7 +63,7 @@ pub(super) struct FileInfo<'f> {
 /// The arguments do not fit the file: for example, a required field has no column.
 pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> Result<Plan> {
     let FileInfo { kind, path, columns, .. } = *file;
-    let format_name = args.formats.iter().find(|name| Kind::from_name(name).is_none());
+    let format_name = args.format_name();
     if kind == Kind::OwnTracks {
         let unused = unused_option(args, None).filter(|option| *option != "--speed-unit");
         ensure!(

@@ -34,9 +34,9 @@ pub(super) struct StatedZone<'c> {
 
 impl<'c> StatedZone<'c> {
     pub(super) fn new(kind: Kind, args: &ImportArgs, check_units: CheckFrame<'c>) -> Self {
-        let has_format = args.formats.iter().any(|name| Kind::from_name(name).is_none());
         let reads_local_times = kind == Kind::Gpx || args.zone.is_some();
-        let is_active = reads_local_times && !has_format && args.unit_of("ts").is_none();
+        let is_active =
+            reads_local_times && args.format_name().is_none() && args.unit_of("ts").is_none();
         let given = args.zone.clone();
         Self { check_units: Some(check_units), is_active, given, ..Self::default() }
     }

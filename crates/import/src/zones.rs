@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::names::{Column, normalised, words};
 use super::values::{has_offset, is_instant};
-use milepost_decode::{Local, PatternZone, Zone};
+use milepost_decode::{Local, PatternZone, Zone, is_unset};
 
 /// The check of a file whose columns state a zone.
 #[derive(Debug)]
@@ -277,11 +277,6 @@ fn is_clock_offset(value: &str) -> bool {
 /// Returns whether a flag is set.
 fn is_set(value: &str) -> bool {
     ["1", "y", "yes", "true", "t", "dst"].iter().any(|set| value.eq_ignore_ascii_case(set))
-}
-
-/// Returns whether a flag is not set.
-fn is_unset(value: &str) -> bool {
-    ["0", "n", "no", "false", "f"].iter().any(|unset| value.eq_ignore_ascii_case(unset))
 }
 
 /// Returns whether the value of a column of zones is UTC or empty.

@@ -132,9 +132,10 @@ pub(super) fn read(
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
     if !unread.is_missing() {
-        check_units(json.as_bytes(), &measured(unit))?;
+        let fields = measured(unit);
+        check_units(json.as_bytes(), &fields)?;
         if has_height {
-            let alt = measured(unit).into_iter().find(|field| field.field == "alt");
+            let alt = fields.into_iter().find(|field| field.field == "alt");
             alt.map_or(Ok(()), |alt| check_unit_of_element(json.as_bytes(), &alt))?;
         }
         check_utc_flag(json.as_bytes(), &ts)?;
