@@ -318,7 +318,8 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
     clickhouse.erase(driver_id, false).await?;
     match clickhouse.erased().await {
-        Err(error) if !clickhouse.may_succeed_later(&error) => {
+        // An error with a code is ClickHouse's: the list was not read, and says nothing of its length.
+        Err(error) if !error.may_succeed_on_retry() && error.code().is_none() => {
             clickhouse.erase(driver_id, true).await?;
             Err(full())
         }
@@ -483,6 +484,47 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+
+    /// Answers one request after the other; then counts the requests that insert.
+    fn serve(listener: std::net::TcpListener, answers: [(&str, &str); 3]) -> usize {
+        use std::io::{Read as _, Write as _};
+        let mut inserts = 0;
+        for (head, body) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut request, mut part) = (String::new(), [0; 4096]);
+            while !request.contains("erased") {
+                let read = stream.read(&mut part).unwrap();
+                assert!(read > 0, "{request}");
+                request += &String::from_utf8_lossy(&part[..read]);
+            }
+            inserts += usize::from(request.contains("INSERT"));
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+        inserts
+    }
+
+    /// The login is refused, or may no longer read the list, after the driver was written into it.
+    #[tokio::test]
+    async fn refused_query_does_not_lift_an_erasure() {
+        for (code, status) in [(516, "403 Forbidden"), (497, "500 Internal Server Error")] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let refused = format!("{status}\r\nX-ClickHouse-Exception-Code: {code}");
+            let why = format!("Code: {code}. DB::Exception: refused");
+            let server = std::thread::spawn(move || {
+                serve(listener, [("200 OK", "\t20\t2\n"), ("200 OK", ""), (&refused, &why)])
+            });
+            let config =
+                Config::parse(&format!("mqtt.client_id = 'm-0'\nclickhouse.url = '{url}'"));
+            let clickhouse = ClickHouse::new(&config.unwrap().clickhouse).unwrap();
+            write(&clickhouse, &DriverId::new("7").unwrap()).await.unwrap();
+            assert_eq!(server.join().unwrap(), 1, "{code}: the erasure stays");
+        }
+    }
 
     /// The other replica may lag, so its count would not show the rows that this one has.
     #[tokio::test]
