@@ -61,6 +61,8 @@ impl Watcher {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let mut has_moved = false;
+        // When, and on which endpoint, the tables and the list were last queried.
+        let mut tables_asked: Option<(Instant, usize)> = None;
         loop {
             tables::return_to_own_endpoint(&self.clickhouse).await;
             let asked_at = Instant::now();
@@ -68,6 +70,13 @@ impl Watcher {
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
+            let are_known = tables_asked.is_some_and(|(at, its_endpoint)| {
+                its_endpoint == endpoint && asked_at < at + CHECK_EVERY_READY
+            });
+            let only_clock = are_known && !list.has_failed && is_only_slow(&server, attention);
+            if !only_clock {
+                tables_asked = Some((asked_at, endpoint));
+            }
             // Publish the clock at once: it must not wait for the tables.
             let clock = async {
                 (server.answers, server.clock_off) = (Ok(()), self.compare_clocks().await?);
@@ -77,7 +86,12 @@ impl Watcher {
             };
             // Send both queries at once, because a start waits for the first round. If the clock's
             // query has no answer, that of the tables is ignored.
-            let tables = async { Ok(self.tables(&before, &mut list).await) };
+            let tables = async {
+                if only_clock {
+                    return Ok(Ok(Judged::from(Schema::Ready)));
+                }
+                Ok(self.tables(&before, &mut list).await)
+            };
             let Judged { schema, cause } = match tokio::try_join!(clock, tables) {
                 Ok(((), judged)) => judged?,
                 Err(Judged { schema: Schema::Unknown(why), cause }) => {
@@ -163,8 +177,10 @@ impl Watcher {
     /// Waits until the next query is due. A refusal or a clock jump makes it due at once.
     async fn wait(&mut self, asked_at: Instant, answered: Attention, list_not_read: bool) {
         loop {
-            let Attention { in_doubt, refusals, clock_jumps } = *self.attention.borrow_and_update();
+            let Attention { in_doubt, insert_is_slow, refusals, clock_jumps } =
+                *self.attention.borrow_and_update();
             let in_doubt = in_doubt
+                || insert_is_slow
                 || list_not_read
                 || self.server.borrow().answers.is_err()
                 || self.server.borrow().schema != Schema::Ready;
@@ -207,6 +223,15 @@ impl Watcher {
             )
         }))
     }
+}
+
+/// Returns whether nothing but a slow insert can make the server's state doubtful, so that its
+/// clock is all there is to ask for.
+fn is_only_slow(server: &ServerStatus, attention: Attention) -> bool {
+    server.schema == Schema::Ready
+        && server.answers.is_ok()
+        && server.refusals == attention.refusals
+        && !attention.in_doubt
 }
 
 impl LastRead {
@@ -332,6 +357,18 @@ mod tests {
             rounds += 1;
         }
         assert!(rounds <= 3, "{rounds} rounds of queries in a minute");
+    }
+
+    #[test]
+    fn tables_are_queried_for_every_doubt_but_a_slow_insert() {
+        let ready = ServerStatus::ready;
+        let slow = Attention { insert_is_slow: true, ..Attention::default() };
+        assert!(is_only_slow(&ready(), slow));
+        assert!(!is_only_slow(&ready(), Attention { in_doubt: true, ..slow }));
+        assert!(!is_only_slow(&ready(), Attention { refusals: 1, ..slow }));
+        let silent = ServerStatus { answers: Err("no answer".to_owned()), ..ready() };
+        let unknown = ServerStatus { schema: Schema::Unknown("no tables".to_owned()), ..ready() };
+        assert!(!is_only_slow(&silent, slow) && !is_only_slow(&unknown, slow));
     }
 
     #[tokio::test(start_paused = true)]

@@ -161,9 +161,12 @@ impl ServerStatus {
 /// Which queries the watcher (`src/app/schema.rs`) should send to ClickHouse, and how soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attention {
-    /// An insert is slow or failed, ClickHouse is silent, or the tables are not confirmed: query
+    /// An insert failed, ClickHouse is silent, or the tables are not confirmed: query everything
     /// every second.
     pub in_doubt: bool,
+    /// An insert is slow: query the clock every second, which shows whether ClickHouse answers.
+    /// The other queries would be load on a server that may be slow because of its load.
+    pub insert_is_slow: bool,
     /// Incremented by each permanently refused insert: check now whether the tables still match.
     pub refusals: u64,
     /// Incremented by each jump of this host's clock: compare the clocks now.

@@ -155,10 +155,9 @@ impl Server {
     /// Returns which queries the watcher should send, and how soon. Under traffic an insert is
     /// always in flight, so only a slow one makes the health doubtful.
     pub(super) fn attention(&self, now: Instant) -> Attention {
-        let is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
-        let in_doubt =
-            is_slow || self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
-        Attention { in_doubt, refusals: self.refusals, clock_jumps: 0 }
+        let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
+        let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
+        Attention { in_doubt, insert_is_slow, refusals: self.refusals, clock_jumps: 0 }
     }
 
     /// Returns how long an insert has had no answer, if that is due to be logged.
@@ -250,6 +249,20 @@ mod tests {
             server.unready_reasons(at(20_000)),
             ["clickhouse: no answer to an insert for 20 s"]
         );
+    }
+
+    #[test]
+    fn slow_insert_asks_for_the_clock_and_a_failed_one_for_the_tables_too() {
+        let (mut server, began) = server();
+        let asked = |server: &Server, millis| {
+            let attention = server.attention(began + Duration::from_millis(millis));
+            (attention.insert_is_slow, attention.in_doubt)
+        };
+        server.attempted(began);
+        assert_eq!(asked(&server, 999), (false, false));
+        assert_eq!(asked(&server, 1_000), (true, false));
+        server.failed(FailureKind::Transient, "away", 1, began);
+        assert!(asked(&server, 1_000).1);
     }
 
     #[test]
