@@ -1,8 +1,8 @@
 //! Watches ClickHouse on a connection of its own: whether it answers, whether the tables are those
 //! of this version, and whether its clock agrees with this process's.
 //!
-//! A hanging insert reports nothing until its timeout; a query shows within seconds that the server
-//! is down or back.
+//! A hanging insert reports nothing until its timeout. A query shows within seconds that the server
+//! is down, or answers again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -75,8 +75,8 @@ impl Watcher {
                 self.server.send_replace(server.clone());
                 Ok::<(), Judged>(())
             };
-            // Send both queries at once, because a start waits for the first round. If the clock's
-            // query has no answer, that of the tables is ignored.
+            // Send both queries at once, because a start waits for the first round. If the query
+            // for the clock gets no answer, ignore the answer about the tables.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let Judged { schema, cause } = match tokio::try_join!(clock, tables) {
                 Ok(((), judged)) => judged?,
@@ -87,8 +87,8 @@ impl Watcher {
                     server.answers = Err(why.clone());
                     Judged::from(Schema::Unknown(why))
                 }
-                // A refusal is an answer. An operator must fix its cause, which also stops the
-                // inserts.
+                // A refusal is an answer too. Its cause also stops the inserts, until an operator
+                // fixes it.
                 Err(refused) => {
                     server.answers = Ok(());
                     refused
@@ -104,8 +104,9 @@ impl Watcher {
                 continue;
             }
             has_moved = false;
-            // An unanswered query leaves ready tables ready: if the server is down, the inserts
-            // show it. But report a list that is too old, because every insert would be refused.
+            // If the query got no answer, tables that were ready stay ready: if the server is down,
+            // the inserts fail and show it. But if the list is too old, report that, because every
+            // insert would be refused.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
@@ -214,8 +215,9 @@ impl LastRead {
         self.has_failed && self.read_at.elapsed() >= LIST_AGE_MAX
     }
 
-    /// Returns the tables' state after the list could not be read. Without an answer it stays
-    /// `Ready` until the list is too old; a refusal counts at once.
+    /// Returns the tables' state after the list could not be read. If the server did not answer,
+    /// the state stays `Ready` until the list is too old. If the server refused, the refusal is the
+    /// state at once.
     fn after_failed_read(&mut self, refusal: Judged) -> Judged {
         let Schema::Unknown(why) = refusal.schema else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
@@ -292,7 +294,7 @@ mod tests {
     use milepost_observe::now;
     use tokio::time::sleep;
 
-    /// Plays inserts of 50 ms, ten a second, for a minute.
+    /// Simulates inserts of 50 ms, ten a second, for a minute.
     async fn healthy_traffic(config: Config, attention: watch::Sender<Attention>) {
         let mut decoded = Decoded::default();
         let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
@@ -315,13 +317,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn healthy_traffic_keeps_the_query_interval_at_half_a_minute() {
         let config = Config::defaults().unwrap();
-        let (attention, to_attend) = watch::channel(Attention::default());
+        let (attention, attention_requests) = watch::channel(Attention::default());
         let mut watcher = Watcher {
             clickhouse: Arc::new(ClickHouse::new(&config.clickhouse).unwrap()),
             server: watch::channel(ServerStatus::ready()).0,
             erased: watch::channel(ErasedSnapshot::default()).0,
             member: Arc::new(Member::new("m", "g", &[])),
-            attention: to_attend,
+            attention: attention_requests,
             clock_tolerance: Duration::from_secs(2),
         };
         let traffic = tokio::spawn(healthy_traffic(config, attention));
