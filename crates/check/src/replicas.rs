@@ -12,8 +12,8 @@ const DELAY_SECONDS_MAX: u64 = 60;
 /// Shortest time, in seconds, for which a table must remember a token: milepost may retry an insert
 /// under one token for a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
-/// Tables that people write with INSERT. They have no window, because a value may return to an
-/// earlier one; a row that is inserted twice only replaces itself.
+/// Tables that people fill with INSERT. They have no deduplication window, because people may
+/// insert an earlier value again. A row that is inserted twice only replaces itself.
 pub(super) const TABLES_WITHOUT_WINDOW: [&str; 3] = ["fences", "drivers", "trip_rules"];
 /// Smallest number of deduplication tokens that a table must remember. Each member of the group
 /// inserts one or two blocks a second.
@@ -31,8 +31,9 @@ struct Replica {
     exception: String,
 }
 
-/// Returns the value of a MergeTree setting: the table's own, else the server's default. `None` if
-/// the table has none and `defaults` lacks it: the user may not read the server's.
+/// Returns the value of a MergeTree setting: the table's own value, else the server's default.
+/// `None`: the table has no value, and `defaults` has none either, because the user may not read
+/// the server's defaults.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> Option<u64> {
     // Compare whole words: the name of one setting can be the end of another's.
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_late_or_disconnected_replicas_are_named_with_advice() {
+    fn each_fault_of_a_replica_is_reported_with_advice() {
         let report_of = |row| replica_report("replication = 'macros'", row);
         for (row, level, what, words) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),

@@ -11,11 +11,11 @@ use milepost_tls as tls;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// Correct, or not visible to the check.
+    /// The setting is correct, or the check cannot see it.
     Ok,
-    /// Works now, but may fail later.
+    /// The setup works now, but may fail later.
     Warning,
-    /// Fails, or loses data.
+    /// The setup fails or loses data now.
     Error,
 }
 

@@ -10,14 +10,15 @@ const SUBJECT: &str = "shards";
 const NEW_DATABASE_ADVICE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
 /// The Distributed table over the shards' `positions`, for inserts and reads.
 const SHARDED_POSITIONS: &str = "positions_all";
-/// Views that would show one shard if they read its tables.
+/// Views that must read all shards. A view that reads the tables of one shard misses drivers.
 const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
 
 /// A replica of the cluster, as configured on the server that answered.
 #[derive(Debug)]
 struct Host {
     shard: String,
-    /// `internal_replication` is off, so the Distributed table writes each insert to every replica.
+    /// Whether `internal_replication` is off: then the Distributed table itself writes each insert
+    /// to every replica.
     is_written_directly: bool,
 }
 

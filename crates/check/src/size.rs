@@ -17,10 +17,10 @@ const ROW_MAX: usize = 128 << 10;
 const TRIED_MIN: usize = 16 << 10;
 const ADVICE: &str = "raise the limit of that proxy to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
 
-/// A measurement that ended with an error, such as a timeout, before a size was accepted.
+/// A measurement that ended with an error, such as a timeout, before any size was accepted.
 struct Unmeasured {
     why: String,
-    /// Smallest size that was refused before, in bytes; `None` if none was.
+    /// Smallest size that was refused before the error, in bytes; `None` if no size was refused.
     refused: Option<usize>,
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn size_below_a_row_is_an_error_and_below_an_insert_a_warning() {
+    fn accepted_size_decides_between_ok_warning_or_error() {
         for (largest, level, words) in [
             (Some(INSERT_MAX), Level::Ok, "takes an insert of 8 MiB"),
             (Some(INSERT_MAX / 2), Level::Warning, "takes 4096 KiB: milepost splits"),

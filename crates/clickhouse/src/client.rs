@@ -25,9 +25,10 @@ use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::{Server, Tls};
 
-/// Time limit in seconds that the server has for a statement other than an insert.
+/// The server's time limit, in seconds, for a statement other than an insert.
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
-/// Timeout of such a statement for the client: longer, so that the server's error still arrives.
+/// The client's timeout for such a statement. It is longer than the server's limit, so that the
+/// server's error still arrives.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// The client's timeout of a query.
 pub const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -208,8 +209,8 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
-    /// Returns whether the login was refused, and its password comes from a file: each refusal reads
-    /// the file again, so a rotated password is used once the file has it.
+    /// Returns whether the login was refused although a retry may succeed: the password comes from a
+    /// file, and each refusal makes milepost read that file again.
     #[must_use]
     pub fn awaits_password(&self, error: &Error) -> bool {
         self.login.may_change_after(error.code())
@@ -226,8 +227,8 @@ impl ClickHouse {
         error.kind != FailureKind::Permanent || self.login.may_change_after(refused_code(error))
     }
 
-    /// Returns the tries of one request: each endpoint at most once, as long as `cause_to_leave`
-    /// returns a cause to leave the current one.
+    /// Returns the tries of one request. Each endpoint is tried at most once. After an error, the
+    /// next endpoint is tried only if `cause_to_leave` returns a cause for that error.
     pub(super) fn tries(&self, cause_to_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
         Tries { clickhouse: self, cause_to_leave, others: self.endpoints.count() - 1, index: 0 }
     }
@@ -342,8 +343,8 @@ impl ClickHouse {
         self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
 
-    /// Leaves the endpoint in use for the first other one that `is_usable` accepts within
-    /// `patience`. Returns whether there is one. `why`: the reason, for the log.
+    /// Moves from the endpoint in use to the first other endpoint that `is_usable` accepts within
+    /// `patience`. Returns whether there is such an endpoint. `why`: the reason, for the log.
     pub async fn leave_for_usable_endpoint(
         &self,
         cause: Cause,
@@ -361,8 +362,8 @@ impl ClickHouse {
         false
     }
 
-    /// Returns to this member's own endpoint if a query to it is due and `is_usable` accepts it
-    /// within `patience`. Returns whether it did.
+    /// Moves back to this member's own endpoint if a query to that endpoint is due and `is_usable`
+    /// accepts the endpoint within `patience`. Returns whether it moved back.
     pub async fn return_to_own_endpoint(
         &self,
         now: Instant,
@@ -377,8 +378,8 @@ impl ClickHouse {
         is_back
     }
 
-    /// Calls `is_usable` with a client of this endpoint only. Returns `false` if it takes longer
-    /// than `patience`.
+    /// Calls `is_usable` with a client of this endpoint only. Returns `false` if `is_usable` takes
+    /// longer than `patience`.
     async fn is_usable_at(
         &self,
         url: &Url,
@@ -422,8 +423,8 @@ impl Tries<'_> {
         self.clickhouse.login.log_in(self.clickhouse.client.clone().with_url(url.as_str()))
     }
 
-    /// Leaves the endpoint because of this error, if another one may succeed. Returns `false` if
-    /// the error is the result.
+    /// Moves to the next endpoint if this error is a reason to do so and an endpoint is untried.
+    /// Returns whether to try again; `false`: the request has failed with this error.
     pub(super) fn retry_elsewhere(&mut self, error: &ClientError) -> bool {
         let Some(cause) = (self.cause_to_leave)(error).filter(|_| self.others > 0) else {
             return false;

@@ -13,7 +13,7 @@ pub struct FieldComment {
     pub comment: String,
     /// Unit of the value; empty if it has none.
     pub unit: String,
-    /// Attributes that the value is computed from: the first that is not empty counts.
+    /// Attributes that the value is computed from. The first attribute that is not empty is used.
     pub from: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ const fn codec(kind: &FieldType) -> &'static str {
 }
 
 /// Returns the attributes from which the field is computed and the limits of its values, such as
-/// `[field from batt; min 0; max 100]`. `migrate` refuses to change these for an existing column.
+/// `[field from batt; min 0; max 100]`. For an existing column, `migrate` refuses to change them.
 pub(super) fn origin(field: &Field) -> String {
     let mut origin = format!("{MARK}{}", field.from.join(", "));
     for (name, limit) in [("min", field.min), ("max", field.max)] {
@@ -225,8 +225,9 @@ fn timestamp(raw: &str, and_known: &str) -> String {
     );
     // DateTime64 holds the years 1900 to 2299.
     let is_in_range = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
-    // Without its date, or in another order, the server's parser would guess a part of the time:
-    // the year of the moment at which it computes the value, or the month.
+    // Accept only texts that begin with year, month and day in this order. For any other text, the
+    // server's parser would guess: it adds the current year to a time without a date, and may take
+    // the day for the month.
     let is_dated = format!(
         "match({raw}, '^(19|2[0-2])[0-9]{{2}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\
          ($|[T ]([01][0-9]|2[0-3]):[0-5][0-9])')"

@@ -12,8 +12,8 @@ use lz4_flex::block;
 const CHECKSUM_BYTES: usize = 16;
 const HEADER_BYTES: usize = 9;
 const LZ4: u8 = 0x82;
-/// Maximum uncompressed bytes of one block. The format stores sizes as 32-bit numbers; blocks far
-/// below that limit also need less memory at once.
+/// Maximum uncompressed bytes of one block. The format stores sizes as 32-bit numbers. Smaller
+/// blocks than that also need less memory at once.
 const BLOCK_BYTES: usize = 16 * 1024 * 1024;
 
 /// Compresses the body of a request into a sequence of blocks.

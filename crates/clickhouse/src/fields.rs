@@ -20,8 +20,8 @@ use super::render::Layout;
 use super::shards;
 use milepost_config::Field;
 
-/// The tables of fixes. The table that `positions` fills comes first, so that it never lacks a
-/// column of `positions`.
+/// The tables of fixes, in the order in which columns are added. Inserts into `positions` fill
+/// `last_positions_state`, so the latter must get each new column first.
 const TABLES: [&str; 2] = ["last_positions_state", "positions"];
 /// The views of fixes: the file that creates each, and its name.
 const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
@@ -138,8 +138,8 @@ impl ExistingColumns {
         TABLES.iter().any(|table| self.fields(table).any(|column| column.name == name))
     }
 
-    /// Returns the columns of `positions` that are not in the configuration and have a name that
-    /// milepost's queries define, each with advice.
+    /// Returns advice for each column of `positions` that is not in the configuration and has a
+    /// name that milepost's queries define.
     fn disturbing(&self, fields: &[Field]) -> Vec<String> {
         let in_queries = names_in_queries();
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
@@ -211,7 +211,7 @@ impl ExistingColumns {
     }
 }
 
-/// Why a column must not have a name that milepost's queries define.
+/// The end of an error message: why a column must not have a name that milepost's queries define.
 const DISTURBS: &str = "a name that milepost's own queries define: with such a column, trips and other answers \
                         would be wrong or fail";
 
@@ -306,7 +306,8 @@ impl ClickHouse {
     }
 
     /// Checks that each of these fields has a column in some table, and that no other configured
-    /// field conflicts with the tables: a migration that will be refused must not drop a column.
+    /// field conflicts with the tables. Call it before `drop_field`: no column may be dropped if
+    /// the migration will then be refused.
     ///
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.
@@ -331,7 +332,7 @@ impl ClickHouse {
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
         let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
-        // Views first: a view fails if it reads a dropped column.
+        // Change the views before the tables: a view that reads a dropped column fails.
         let mut layout = Layout::new(&self.layout.config);
         layout.config.fields.retain(|field| field.name != name && existing.contains(&&*field.name));
         self.show_fields_of(&layout, &found).await?;
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_fit_are_left_alone() {
+    fn matching_tables_need_no_change() {
         let layout = layout("", &[BATTERY]);
         let mut existing =
             found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);

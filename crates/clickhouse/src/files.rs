@@ -9,12 +9,13 @@ pub(super) const LEDGER: &str = "schema_migrations";
 /// The table of erased drivers.
 pub(super) const ERASED: &str = "erased";
 
-/// Files that were edited after their release: their versions, each with the checksum of the
-/// released text. They create objects that later files change. A CREATE TABLE now includes these
-/// changes, because a host that joins the replicas later must create the table as Keeper has it. A
-/// CREATE VIEW now includes the later comments (sql/380), but not the later query. A host that ran
-/// the released text gets the same result from the later files, so the released and the edited text
-/// are the same migration.
+/// Files that were edited after their release: the version of each, and the checksum of the
+/// released text. These files create objects that later files change.
+///
+/// A CREATE TABLE now includes the later changes, because a host that joins the replicas later must
+/// create the table with the columns that Keeper has. A CREATE VIEW now includes the later comments
+/// (sql/380), but not the later query. A host that ran the released text gets the same result from
+/// the later files, so the edited text counts as the same migration as the released one.
 const AMENDED: [(u32, &str); 15] = [
     (1, "f47401b0820a9d76abb2cf606fbd203a"),
     (10, "e543c6cf828173e83efb31ca232dfee1"),

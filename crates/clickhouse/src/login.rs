@@ -19,8 +19,8 @@ pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
     password: RwLock<Option<String>>,
-    /// Whether a task is reading the password file. Only one such task runs at a time: on a hung
-    /// disk, more would pile up.
+    /// Whether a task is reading the password file. Only one such task runs at a time, so that
+    /// tasks do not pile up on a hung disk.
     reading: AtomicBool,
     unreadable_log: Mutex<Throttle>,
 }

@@ -19,8 +19,8 @@ use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::encode::TABLES;
 
-/// Suffix of the database of the parameterised views. They have their own database because tools
-/// that query the columns of every table fail on them.
+/// Suffix of the database of the parameterised views. These views have their own database, because
+/// tools that query the columns of every table fail on a parameterised view.
 const ASK: &str = "_ask";
 /// The materialized views that inserts fill, each with its table and the idempotent statement that
 /// fills the table from rows stored before the view existed.
@@ -45,11 +45,13 @@ const FILLS: [([&str; 2], &str); 3] = [
          WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
     ),
 ];
-/// The server's time limits, in seconds, for a statement on all hosts of a cluster: how long it
-/// waits for all hosts before it returns an error that names the missing ones, and how long it
-/// executes the statement in total. The caller retries a statement that exceeds a limit.
+/// The server's two time limits, in seconds, for a statement on all hosts of a cluster. First, how
+/// long the server waits for all hosts before it returns an error that names the missing ones.
+/// Second, how long the statement may take in total. The caller retries a statement that exceeds a
+/// limit.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
-/// The client's timeout of such a statement: longer, so that the server's error still arrives.
+/// The client's timeout for such a statement. It is longer than the server's limits, so that the
+/// server's error still arrives.
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
@@ -61,8 +63,8 @@ impl Migration {
 
 impl ClickHouse {
     /// Applies the migrations that are not recorded, in order. If a table or view of a recorded
-    /// migration is missing on some host, applies all migrations. Returns the names of those
-    /// applied. After an error, the changes made so far stay, and the next call continues.
+    /// migration is missing on some host, applies all migrations. Returns the names of the applied
+    /// migrations. After an error, the changes made so far stay, and the next call continues.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -100,8 +102,8 @@ impl ClickHouse {
             {
                 self.fill(view, fill).await?;
             }
-            // Both statements are idempotent: after a crash in between, the next run completes the
-            // migration, and another pod may do so at the same time.
+            // The migration's statements and this record are idempotent. After a crash between
+            // them, the next run completes the migration. Several pods may do so at the same time.
             self.statement(&what, &record(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
@@ -144,7 +146,7 @@ impl ClickHouse {
     }
 
     /// Fills a view from rows that were stored before the view existed. Has no timeout, because
-    /// reading them can take long.
+    /// reading those rows can take long.
     async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(&self.layout.statement(sql));
         query.execute().await.map_err(|error| {
@@ -152,9 +154,9 @@ impl ClickHouse {
         })
     }
 
-    /// Returns the tables and views of recorded migrations that are missing on some host, each with
-    /// whether it is missing on all hosts. An object is missing if it was dropped, or if a host
-    /// joined the cluster later.
+    /// Returns the tables and views of recorded migrations that are missing on some host; the flag
+    /// is true if the object is missing on all hosts. An object is missing if it was dropped, or
+    /// if a host joined the cluster later.
     async fn missing_objects(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
             |known: &&Migration| pending.iter().all(|migration| migration.version != known.version);
@@ -182,8 +184,9 @@ impl ClickHouse {
         Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
-    /// Fails if `clickhouse.shards` is set but the tables were created without it. Their views read
-    /// one shard's tables and are recorded as applied, so no migration would replace them.
+    /// Fails if `clickhouse.shards` is set but the tables were created without that setting. Then
+    /// the views read the tables of one shard only. No migration would replace the views, because
+    /// their migrations are recorded as applied.
     async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
         let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
@@ -437,8 +440,8 @@ pub fn plan(config: &config::ClickHouse) -> String {
     plan
 }
 
-/// Names up to four migrations and counts the others, for a message. An empty database lacks all of
-/// them.
+/// Names up to four migrations and counts the rest, for a message. On an empty database, all
+/// migrations are pending, too many to name.
 pub fn migration_names(migrations: &[Migration]) -> String {
     const SHOWN_MAX: usize = 4;
     let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();

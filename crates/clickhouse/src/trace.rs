@@ -75,8 +75,8 @@ impl ClickHouse {
         Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
-    /// Returns the rejects of the last hour that name the driver, grouped by reason. A reject also
-    /// counts if only a level of its topic is the driver's id.
+    /// Returns the rejects of the last hour that name the driver, grouped by reason. A reject names
+    /// the driver if its `driver_id`, or any level of its topic, is the driver's id.
     pub async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
@@ -123,8 +123,8 @@ impl ClickHouse {
     }
 }
 
-/// Returns for each time the span from `around` before it to `around` after it, and joins spans
-/// that overlap. A device's backlog of past days and its current fix remain two spans.
+/// Returns the span of `around` before and after each time, and joins spans that overlap. A
+/// device's backlog of past days and its current fix remain two spans.
 fn spans(times: &[i64], around: i64) -> Vec<[i64; 2]> {
     let mut times = times.to_vec();
     times.sort_unstable();
