@@ -2,8 +2,8 @@
 //! under any load. It covers the path from PUBLISH to the encoded insert and to the
 //! acknowledgement, without sockets and without the insert itself.
 //!
-//! Fails if a figure is more than 2 % above the one in [`EXPECTED`]: a change that costs more must
-//! raise that number as well.
+//! Fails if a figure is more than 2 % above the figure in [`EXPECTED`]. A commit that makes a
+//! message more expensive must also raise the figure there.
 
 #[expect(unreachable_pub, reason = "a benchmark's modules are private to it")]
 mod work;
@@ -17,8 +17,8 @@ use milepost_core::encode;
 /// Environment variable with the work of a run: the number of points, a space, and the name of one
 /// of the [`workloads`].
 const WORK: &str = "MILEPOST_BENCH_WORK";
-/// Number of points of the two runs. The difference of their counts excludes the cost of starting,
-/// which both runs have.
+/// Number of points of the two runs. Both runs have the same cost of starting, so the difference of
+/// their counts excludes that cost.
 const RUNS: [u64; 2] = [20_000, 60_000];
 const ARRAYS: &str = "milepost (arrays of 100, per point)";
 const POINTS_OF_AN_ARRAY: usize = 100;

@@ -86,7 +86,7 @@ keep = "*"
 
 static WIDE: LazyLock<(Decoder, Limits)> =
     LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
-/// Small enough to be reached by small inputs.
+/// Limits that are low enough for small inputs to reach.
 static TIGHT: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(200, 3, 1, 0));
 
 /// A topic of the format in `MILEPOST_FUZZ_FORMAT`, if it is set.

@@ -29,8 +29,8 @@ pub struct Manifest {
     pub messages: u64,
     /// Points sent twice on purpose.
     pub duplicates: u64,
-    /// PUBACKs 0x10: the broker dropped the message because no client was subscribed. Each message
-    /// was sent again.
+    /// Number of PUBACKs with reason 0x10: the broker dropped the message because no client was
+    /// subscribed. Each of these messages was sent again.
     pub no_subscriber: u64,
     /// Refusals of a starting broker, each followed by a retry.
     #[serde(default)]

@@ -46,16 +46,16 @@ pub struct Progress {
     pub sent: AtomicU64,
     /// Messages acknowledged.
     pub acked: AtomicU64,
-    /// While set, the fleet continues beyond its plan, up to five times the planned messages: for a
-    /// test that needs load for an unknown time.
+    /// While set, the fleet continues beyond its plan, up to five times the planned messages. For a
+    /// test that needs load and does not know for how long.
     pub endless: AtomicBool,
     /// Ends the fleet at once. Messages that were generated but not acknowledged count as
     /// unacknowledged.
     pub stopped: AtomicBool,
-    /// Ends the plan early: no further messages are generated, and those already generated are
-    /// still sent.
+    /// Ends the plan early: the fleet generates no further messages, but still sends those that it
+    /// has generated.
     pub ends_early: AtomicBool,
-    /// Generates no messages while set; those already generated are still sent.
+    /// While set, the fleet generates no messages, but still sends those that it has generated.
     pub paused: AtomicBool,
 }
 

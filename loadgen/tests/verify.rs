@@ -38,8 +38,8 @@ impl TestStore {
         Ok(Self { engine, manifest, _folder: folder })
     }
 
-    /// Inserts the fixes whose number in `numbers(10000)` satisfies `condition`, with a `ts` of
-    /// `shift_ts` seconds ago.
+    /// Inserts each fix whose number in `numbers(10000)` satisfies `condition`. The `ts` of the
+    /// fixes is `shift_ts` seconds ago.
     fn insert(&self, condition: &str, shift_ts: u32) -> Result<()> {
         self.engine.query(&format!(
             "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \

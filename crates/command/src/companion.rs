@@ -34,7 +34,7 @@ pub struct Companion {
     pub at_start: Option<AtStart>,
 }
 
-/// The arguments of a companion. `#[command(name)]` is its name on the command line.
+/// The arguments of a companion. `#[command(name)]` sets the name of the command.
 pub trait Run: Parser {
     /// Runs the command, prints its result and returns its exit code.
     ///

@@ -24,8 +24,8 @@ fn sent<'a>(field: &'a Field, attributes: &'a Attributes) -> Option<(&'a str, &'
     field.from.iter().filter_map(attribute).find(|(_, value)| !value.is_empty())
 }
 
-/// Explains why the column is NULL although the device sent a value; `None` if it is not, or the
-/// value is declared unknown.
+/// Explains why the column is NULL although the device sent a value. Returns `None` if the column is
+/// not NULL, or if the value is declared unknown.
 pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String> {
     let (name, raw) = sent(field, attributes)?;
     let number: Option<f64> = raw.parse().ok();

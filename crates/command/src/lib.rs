@@ -29,6 +29,6 @@ pub use self::companion::{AtStart, Companion, Run, Starting};
 pub use self::outcome::{Outcome, Signals};
 pub use self::shown::Shown;
 
-/// Timeout of a command's request to a member. Long, so that a busy member does not count as gone:
-/// unlike a shutdown, a command has no grace period that limits it.
+/// Timeout of a command's request to a member. It is long, so that a busy member does not count as
+/// gone. Unlike a shutdown, a command has no grace period that limits the timeout.
 pub const ASK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);

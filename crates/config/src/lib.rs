@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Guarantee: either every value is usable and every key known, or all violations are reported at
-//! once, each with the key, what is wrong and what is valid. If there are more than 100, the others
-//! are only counted. Each key and its default are in one place: in `sources.rs` for `[[sources]]`
-//! and `[formats.NAME]`, in `fields.rs` for `[fields.NAME]`, in `sections.rs` for all others.
+//! once. Each violation names the key, what is wrong and what is valid. At most 100 violations are
+//! listed; the rest are counted. Each key and its default are in one place: `sources.rs` for
+//! `[[sources]]` and `[formats.NAME]`, `fields.rs` for `[fields.NAME]`, `sections.rs` for all other
+//! keys.
 //!
 //! Refuses: to show a secret, and to start with an unknown key.
 
@@ -73,7 +74,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the file (`path`, or `./milepost.toml` if there is one), then the environment over it.
+    /// Reads the file `path`, or `./milepost.toml` if `path` is `None` and that file exists. The
+    /// environment overrides the file.
     ///
     /// # Errors
     /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for invalid
@@ -146,14 +148,14 @@ impl Config {
     }
 }
 
-/// Reads the file (`path`, or `default_file` if there is one). Variables that begin with `prefix`
-/// and two underscores override it.
+/// Reads the file `path`, or `default_file` if `path` is `None` and that file exists. Environment
+/// variables that begin with `prefix` and two underscores override the file.
 ///
 /// # Errors
 /// [`Error::Source`] for a file that is missing or not TOML.
 pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result<Settings, Error> {
-    // Read without the config library: it replaces bytes that are not UTF-8, which would corrupt a
-    // password.
+    // Do not read the file with the config library: the library replaces bytes that are not UTF-8,
+    // which would corrupt a password.
     let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(default_file)))) {
         (_, Ok(text)) => text,
         (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -200,7 +202,7 @@ impl Environment {
                     environment.empty.push(key.to_lowercase().replace("__", "."));
                 }
                 (Some(_), Ok(value)) => drop(environment.given.insert(name, value)),
-                // Checked here, because the library's error would repeat the value, which may be a
+                // Reject the value here: the library's error would repeat it, and it may be a
                 // password.
                 (Some(_), Err(_)) => environment.violations.push(format!("{name}: must be UTF-8")),
                 (None, _) if upper.starts_with(&format!("{prefix}_")) => {

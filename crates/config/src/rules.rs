@@ -101,7 +101,7 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     let is_complete =
         url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
     match url.scheme() {
-        // As the library encodes it: a request refuses a space.
+        // Return the URL as the library encodes it, because a request rejects a URL with a space.
         "https" if is_complete => Ok((url.into(), Some(true))),
         // Positions are personal data, and a token is secret: without TLS, neither may leave this
         // machine.

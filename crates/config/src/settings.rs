@@ -35,7 +35,7 @@ impl Error {
 
 #[derive(Default)]
 pub struct Settings {
-    /// Values that have not been read.
+    /// Values that no section has read yet.
     values: BTreeMap<String, Value>,
     known: Vec<String>,
     /// Keys that are given, whether or not they have been read.
@@ -43,8 +43,8 @@ pub struct Settings {
     /// Keys that are set to an empty string. An empty string counts as unset, because a template of
     /// environment variables often cannot leave one out.
     empty_keys: BTreeSet<String>,
-    /// A prefix, and the variables that begin with it but lack the second underscore:
-    /// `MILEPOST_MQTT_URL`.
+    /// A prefix, and the variables that begin with that prefix but lack the second underscore, such
+    /// as `MILEPOST_MQTT_URL`.
     pub(super) mistaken: (String, Vec<String>),
     effective: Vec<(String, String)>,
     /// One line per violation: the key, what is wrong, the valid values.
@@ -95,8 +95,8 @@ impl Settings {
         self.empty_keys.contains(key)
     }
 
-    /// Records the keys of empty variables. They do not override the file, except for a key for
-    /// which an empty string has a meaning.
+    /// Records the keys of empty variables. An empty variable does not override the file, except
+    /// for a key for which an empty string has a meaning.
     pub(super) fn record_empty(&mut self, keys: impl IntoIterator<Item = String>) {
         self.empty_keys.extend(keys);
     }
@@ -166,7 +166,7 @@ impl Settings {
     }
 
     /// Returns the TLS files of a section, if the scheme of its URL uses TLS. `with_tls`: whether
-    /// it does; `None` if the URL is invalid or not set.
+    /// the scheme uses TLS; `None` if the URL is invalid or not set.
     pub fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
         let section = files.server.section();
         match with_tls {
@@ -242,7 +242,8 @@ impl Settings {
     /// All violations, including unknown keys.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
         for (n, key) in std::mem::take(&mut self.values).into_keys().enumerate() {
-            // No suggestion for violations that are not listed: it would compare all known keys.
+            // Suggest no key for a violation that is not listed: a suggestion compares all known
+            // keys.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             let is_bare_field = key.starts_with("fields") && !nearest.starts_with("fields.");
             let problem = if is_bare_field {

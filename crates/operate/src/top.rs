@@ -56,8 +56,8 @@ struct Row {
     ready: bool,
     /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Average rate between two refreshes, like the next two fields; `None` without an earlier
-    /// answer of the same process.
+    /// Average rate between two refreshes; `None` without an earlier answer of the same process. The
+    /// next two fields are rates as well.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,
@@ -65,7 +65,7 @@ struct Row {
     insert_errors: Option<f64>,
     /// 99th percentile of the batches' lag.
     lag_p99_seconds: Option<f64>,
-    /// Median age of the fixes at receipt. The next field is the 99th percentile.
+    /// Median age of the fixes at receipt. The next field is the 99th percentile of this age.
     fix_age_p50_seconds: Option<f64>,
     fix_age_p99_seconds: Option<f64>,
     positions_in_flight: f64,
@@ -236,7 +236,8 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
 }
 
 impl Screen {
-    /// Returns the totals row: the sum of all members' counts, and the worst of their times.
+    /// Returns the row for all members together: the sum of their counts, and the worst of their
+    /// times.
     fn all(&self) -> Row {
         let rows = || self.0.iter().filter(|row| row.answers);
         let sum = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(|a, b| a + b);
