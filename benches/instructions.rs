@@ -30,9 +30,9 @@ fn main() {
     match std::env::var(WORK) {
         Ok(text) => {
             let (count, name) = text.split_once(' ').expect("a number and a name");
-            work(count.parse().expect("a number of points"), name);
+            run_workload(count.parse().expect("a number of points"), name);
         }
-        Err(_) => count(),
+        Err(_) => count_instructions(),
     }
 }
 
@@ -44,7 +44,7 @@ fn workloads() -> Vec<String> {
     EXPECTED.map(|(name, _)| name.to_owned()).into_iter().chain(formats).chain(kept).collect()
 }
 
-fn work(count: usize, name: &str) {
+fn run_workload(count: usize, name: &str) {
     let format =
         Format::ALL.into_iter().find(|format| name.starts_with(&format!("{} ", format.name())));
     let keep = if name.contains("keep") { "keep = [\"batt\"]\n" } else { "" };
@@ -56,19 +56,19 @@ fn work(count: usize, name: &str) {
         ARRAYS => (work::arrays(&messages, POINTS_OF_AN_ARRAY), count / POINTS_OF_AN_ARRAY),
         _ => (messages, count),
     };
-    let mut live = work::Live::new(decoder);
+    let mut consumer = work::LiveConsumer::new(decoder);
     for message in messages.iter().cycle().take(count) {
-        if let Some(batch) = live.publish(message) {
+        if let Some(batch) = consumer.publish(message) {
             let id = batch.id;
             assert_eq!(batch.rejects.len(), 0, "{:?}", batch.rejects.first());
             black_box(encode::encode(batch, "fleet"));
-            live.durable(id);
+            consumer.confirm_batch(id);
         }
     }
 }
 
 #[expect(clippy::print_stdout, reason = "the benchmark's result")]
-fn count() {
+fn count_instructions() {
     let instructions = |points: u64, name: &str| -> u64 {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn only_many_small_inserts_are_a_warning() {
-        for (found, level, words) in [
+        for (found, level, expected) in [
             (Some((4_800, 2_400_000)), Level::Warning, "16.0 a second of 500 rows"),
             (Some((2_430, 2_400_000)), Level::Warning, "8.1 a second of 987 rows"),
             (Some((2_400, 1_200_000)), Level::Ok, "8.0 a second of 500 rows"),
@@ -79,7 +79,7 @@ mod tests {
         ] {
             let mut report = Report::default();
             judge(&mut report, found);
-            assert!(report.finds(level, SUBJECT, words), "{found:?}: {report}");
+            assert!(report.finds(level, SUBJECT, expected), "{found:?}: {report}");
         }
     }
 }

@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn each_fault_of_a_replica_is_reported_with_advice() {
         let report_of = |row| replica_report("replication = 'macros'", row);
-        for (row, level, what, words) in [
+        for (row, level, what, expected) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
             (
                 ["0", "0", "0", "0", "2", "2", ""],
@@ -333,7 +333,7 @@ mod tests {
                 "Connection loss",
             ),
         ] {
-            assert!(report_of(row).finds(level, what, words), "{row:?}: {}", report_of(row));
+            assert!(report_of(row).finds(level, what, expected), "{row:?}: {}", report_of(row));
         }
         let lag = report_of(["0", "0", "60", "0", "3", "3", ""]);
         assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
@@ -369,9 +369,9 @@ mod tests {
                 &[row],
                 &defaults.map(|default| default.map(str::to_owned)),
             );
-            let words = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
+            let expected = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
             assert_eq!(
-                report.finds(Level::Warning, "token window", words),
+                report.finds(Level::Warning, "token window", expected),
                 is_short,
                 "{full}: {report}"
             );

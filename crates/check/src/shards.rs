@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn incomplete_configuration_of_shards_is_an_error() {
         let two = [("1", false), ("2", false)];
-        for (toml, sharded, hosts, words) in [
+        for (toml, sharded, hosts, expected) in [
             (SHARDS, None, &two[..], "another database"),
             ("", Some(SHARDED), &[], "clickhouse.shards = true"),
             ("replication = 'macros'\ncluster = 'c'", Some(SHARDED), &two, "one shard's own table"),
@@ -252,7 +252,7 @@ mod tests {
         ] {
             let report = table_report(toml, sharded, hosts);
             assert!(
-                report.finds(Level::Error, SUBJECT, words),
+                report.finds(Level::Error, SUBJECT, expected),
                 "{toml} {sharded:?} {hosts:?}: {report}"
             );
         }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn hosts_whose_macros_contradict_the_cluster_are_named() {
-        for (shards, rows, words) in [
+        for (shards, rows, expected) in [
             (["1", "2"], [["1", "a", "01"], ["2", "b", "01"]], "a (01) and b (01) are two shards"),
             (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
         ] {
@@ -283,7 +283,7 @@ mod tests {
                 &hosts_of_shards(&shards.map(|shard| (shard, false))),
                 &rows.map(row),
             );
-            assert!(report.finds(Level::Error, SUBJECT, words), "{report}");
+            assert!(report.finds(Level::Error, SUBJECT, expected), "{report}");
         }
         let mut good = Report::default();
         let hosts = hosts_of_shards(&[("1", false), ("1", false), ("2", false)]);

@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn accepted_size_decides_between_ok_warning_or_error() {
-        for (largest, level, words) in [
+        for (largest, level, expected) in [
             (Some(INSERT_MAX), Level::Ok, "takes an insert of 8 MiB"),
             (Some(INSERT_MAX / 2), Level::Warning, "takes 4096 KiB: milepost splits"),
             (Some(ROW_MAX), Level::Warning, "takes 128 KiB"),
@@ -106,13 +106,13 @@ mod tests {
         ] {
             let mut report = Report::default();
             judge(&mut report, "http://ch", Ok(largest));
-            assert!(report.finds(level, "insert size", words), "{report}");
+            assert!(report.finds(level, "insert size", expected), "{report}");
         }
     }
 
     #[tokio::test]
     async fn timeout_is_not_reported_as_a_refusal() {
-        for (refusals, level, words) in [
+        for (refusals, level, expected) in [
             (0, Level::Ok, "not measured: no answer"),
             (1, Level::Warning, "of 8 MiB (HTTP 413); below 8192 KiB: not measured: no answer"),
             (3, Level::Warning, "below 2048 KiB: not measured: no answer"),
@@ -124,7 +124,7 @@ mod tests {
             };
             let mut report = Report::default();
             judge(&mut report, "http://ch", measure(accepts).await);
-            assert!(report.finds(level, "insert size", words), "{report}");
+            assert!(report.finds(level, "insert size", expected), "{report}");
         }
     }
 }

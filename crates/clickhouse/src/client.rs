@@ -230,7 +230,7 @@ impl ClickHouse {
     /// Returns the tries of one request. Each endpoint is tried at most once. After an error, the
     /// next endpoint is tried only if `cause_to_leave` returns a cause for that error.
     pub(super) fn tries(&self, cause_to_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
-        Tries { clickhouse: self, cause_to_leave, others: self.endpoints.count() - 1, index: 0 }
+        Tries { clickhouse: self, cause_to_leave, untried: self.endpoints.count() - 1, index: 0 }
     }
 
     /// Returns the endpoints of `clickhouse.url`, for the metrics.
@@ -410,7 +410,7 @@ pub(super) struct Tries<'a> {
     clickhouse: &'a ClickHouse,
     cause_to_leave: fn(&ClientError) -> Option<Cause>,
     /// Number of endpoints that have not been tried yet.
-    others: usize,
+    untried: usize,
     /// The endpoint of the current try.
     index: usize,
 }
@@ -426,10 +426,10 @@ impl Tries<'_> {
     /// Moves to the next endpoint if this error is a reason to do so and an endpoint is untried.
     /// Returns whether to try again; `false`: the request has failed with this error.
     pub(super) fn retry_elsewhere(&mut self, error: &ClientError) -> bool {
-        let Some(cause) = (self.cause_to_leave)(error).filter(|_| self.others > 0) else {
+        let Some(cause) = (self.cause_to_leave)(error).filter(|_| self.untried > 0) else {
             return false;
         };
-        self.others -= 1;
+        self.untried -= 1;
         self.clickhouse.endpoints.leave(self.index, cause, &error_chain(error), Instant::now());
         true
     }

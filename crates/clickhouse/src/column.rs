@@ -26,14 +26,14 @@ impl FieldComment {
     #[must_use]
     pub fn parse(comment: &str) -> Option<Self> {
         let origin = origin_in(comment)?;
-        let words = comment[..comment.len() - origin.len()].trim_end();
-        let (words, unit) = match words.rsplit_once(", in ") {
-            Some((words, unit)) => (words, unit),
-            None => words.strip_prefix("in ").map_or((words, ""), |unit| ("", unit)),
+        let text = comment[..comment.len() - origin.len()].trim_end();
+        let (description, unit) = match text.rsplit_once(", in ") {
+            Some((description, unit)) => (description, unit),
+            None => text.strip_prefix("in ").map_or((text, ""), |unit| ("", unit)),
         };
         let from = origin.strip_prefix(MARK)?.strip_suffix(']')?.split("; ").next()?;
         Some(Self {
-            comment: words.to_owned(),
+            comment: description.to_owned(),
             unit: unit.to_owned(),
             from: from.split(", ").map(str::to_owned).collect(),
         })
@@ -85,9 +85,9 @@ pub(super) fn origin(field: &Field) -> String {
 /// Returns the column's comment: the configured comment, the unit, and the [`origin`].
 pub(super) fn comment(field: &Field) -> String {
     let unit = if field.unit.is_empty() { String::new() } else { format!("in {}", field.unit) };
-    let words = [field.comment.clone(), unit];
-    let words: Vec<String> = words.into_iter().filter(|words| !words.is_empty()).collect();
-    format!("{} {}", words.join(", "), origin(field)).trim_start().to_owned()
+    let parts = [field.comment.clone(), unit];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{} {}", parts.join(", "), origin(field)).trim_start().to_owned()
 }
 
 /// Returns the [`origin`] at the end of a column's comment; `None` if the column does not belong to
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn comment_is_parsed_as_it_was_written() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        for (words, unit, from) in [
+        for (description, unit, from) in [
             ("Charge, of the phone", "per cent", &["batt", "io/113"][..]),
             ("", "V", &["v"]),
             ("Mode [of the engine]", "", &["mode"]),
@@ -256,7 +256,7 @@ mod tests {
                 name: "name".to_owned(),
                 from: texts(from),
                 kind: FieldType::Float(32),
-                comment: words.to_owned(),
+                comment: description.to_owned(),
                 unit: unit.to_owned(),
                 min: Some(0.0),
                 max: None,

@@ -244,13 +244,13 @@ mod tests {
 
     #[test]
     fn advice_names_the_cause_of_an_error_code() {
-        for (code, words) in [
+        for (code, expected) in [
             (242, "Keeper"),
             (285, "insert_quorum"),
             (319, "system.replicas"),
             (344, "update ClickHouse"),
         ] {
-            assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");
+            assert!(advice(code).is_some_and(|advice| advice.contains(expected)), "{code}");
         }
     }
 }

@@ -155,7 +155,11 @@ async fn insert_sends_no_row_if_its_erased_list_became_too_old() {
     let chain = error_chain(&error);
     assert!(chain.contains("the list of erased drivers is 35 s old"), "{chain}");
     assert_eq!(server.request_count(), 1);
-    assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(0), vec![0]), "it stays in use");
+    assert_eq!(
+        state(&clickhouse, Cause::Unreachable),
+        (Some(0), vec![0]),
+        "the endpoint must stay in use"
+    );
 }
 
 async fn closed_port() -> String {

@@ -365,8 +365,9 @@ impl ClickHouse {
         let violations = found.violations(fields);
         let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
         let stale = found.stale_views(fields);
-        let exists = |file: &&&Migration| file.makes().is_some_and(|view| found.has(view));
-        let stale_views = stale.iter().filter(exists).filter_map(|file| file.makes()).collect();
+        let exists = |file: &&&Migration| file.created_object().is_some_and(|view| found.has(view));
+        let stale_views =
+            stale.iter().filter(exists).filter_map(|file| file.created_object()).collect();
         let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
         let disturbing = found.disturbing(fields);
         Ok(FieldChanges { violations, to_add, stale_views, hidden, disturbing })
@@ -547,12 +548,12 @@ mod tests {
         ]);
         let violations = existing.violations(&layout("", &[BATTERY, IGNITION]).config.fields);
         assert_eq!(violations.len(), 2, "{violations:?}");
-        for words in [
+        for expected in [
             "fields.battery: the column is Nullable(UInt16) but configured as Nullable(UInt8), \
              [field from b] but configured as [field from batt; unknown 255].",
             "`milepost migrate --drop-field battery`",
         ] {
-            assert!(violations[0].contains(words), "{violations:?}");
+            assert!(violations[0].contains(expected), "{violations:?}");
         }
         let expected = "fields.ignition: positions has a column";
         assert!(violations[1].starts_with(expected), "{violations:?}");

@@ -56,30 +56,31 @@ impl Migration {
 
     /// Returns the table that the file creates, if any.
     pub(super) fn table(&self) -> Option<&'static str> {
-        self.makes().filter(|_| self.sql.contains("{engine:"))
+        self.created_object().filter(|_| self.sql.contains("{engine:"))
     }
 
     /// Returns the table or view that the file creates in the main database, if any.
-    pub(super) fn makes(&self) -> Option<&'static str> {
+    pub(super) fn created_object(&self) -> Option<&'static str> {
         let name = self.object();
-        let made =
-            |words: &str| self.sql.contains(&format!("{words} {{database}}.{name}{{on_cluster}}"));
-        (made("IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
+        let has_statement =
+            |start: &str| self.sql.contains(&format!("{start} {{database}}.{name}{{on_cluster}}"));
+        (has_statement("IF NOT EXISTS") || has_statement("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
     /// Returns the parameterised view that the file creates in the database `…_ask`, if any.
-    pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
+    pub(super) fn created_ask_view(&self) -> Option<&'static str> {
         let name = self.object().strip_prefix("ask_")?;
-        let made = |words: &str| {
-            self.sql.contains(&format!("{words} {{database}}_ask.{name}{{on_cluster}}"))
+        let has_statement = |start: &str| {
+            self.sql.contains(&format!("{start} {{database}}_ask.{name}{{on_cluster}}"))
         };
-        (made("VIEW IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
+        (has_statement("VIEW IF NOT EXISTS") || has_statement("CREATE OR REPLACE VIEW"))
+            .then_some(name)
     }
 
     /// Returns the table that the file creates, if each shard has its own rows of that table. A
     /// Distributed table `…_all` then reads all shards.
     pub(super) fn sharded_table(&self) -> Option<&'static str> {
-        self.makes().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
+        self.created_object().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
     }
 
     fn object(&self) -> &'static str {

@@ -147,7 +147,7 @@ pub(super) fn refused_code(error: &SinkError) -> Option<u32> {
 
 pub(super) struct Inserter {
     http: legacy::Client<Connector, RowsBody>,
-    /// For requests without rows.
+    /// The client for requests without rows, which measure the accepted size.
     probes: legacy::Client<Connector, Full<Bytes>>,
     endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,

@@ -57,7 +57,7 @@ const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 impl Migration {
     /// Returns the entry of [`FILLS`] for the view that this file creates, if it has one.
     fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
-        FILLS.into_iter().find(|([view, _], _)| self.makes() == Some(view))
+        FILLS.into_iter().find(|([view, _], _)| self.created_object() == Some(view))
     }
 }
 
@@ -70,7 +70,7 @@ impl ClickHouse {
             self.create_database(&database).await?;
         }
         let pending = self.pending().await?;
-        self.ensure_made_for_shards(&pending).await?;
+        self.ensure_created_for_shards(&pending).await?;
         let is_pending =
             |known: &Migration| pending.iter().any(|migration| migration.version == known.version);
         let missing = self.missing_objects(&pending).await?;
@@ -124,8 +124,8 @@ impl ClickHouse {
             (self.ask("reading the time-to-live of the tables", &sql).await?.into_iter())
                 .map(|[name, engine]| (name, engine))
                 .collect();
-        let lacks = |table: &str, words: &str| {
-            tables.get(table).is_some_and(|engine| !engine.contains(words))
+        let lacks = |table: &str, setting: &str| {
+            tables.get(table).is_some_and(|engine| !engine.contains(setting))
         };
         if let Some(policy) = self.layout.policy() {
             let table = TABLES[0].name;
@@ -162,8 +162,10 @@ impl ClickHouse {
             |known: &&Migration| pending.iter().all(|migration| migration.version != known.version);
         let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
             let ask_view =
-                migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
-            self.made_by(migration).map(|name| format!("{}.{name}", self.database)).chain(ask_view)
+                migration.created_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
+            self.objects_created_by(migration)
+                .map(|name| format!("{}.{name}", self.database))
+                .chain(ask_view)
         });
         let names = names.collect::<Vec<_>>().join("', '");
         if names.is_empty() {
@@ -187,7 +189,7 @@ impl ClickHouse {
     /// Fails if `clickhouse.shards` is set but the tables were created without that setting. Then
     /// the views read the tables of one shard only. No migration would replace the views, because
     /// their migrations are recorded as applied.
-    async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
+    async fn ensure_created_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
         let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
         if first
@@ -200,11 +202,11 @@ impl ClickHouse {
             self.database,
             shards::distributed_name(TABLES[0].name)
         );
-        let is_made = self
+        let exists = self
             .value("asking every host for its tables", &sql)
             .await?
             .is_some_and(|flag| flag == "1");
-        if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
+        if exists { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
     }
 
     /// Returns the migrations of this binary that are not recorded in the database, in order.
@@ -325,21 +327,21 @@ impl ClickHouse {
     /// Returns the tables and views that the migrations create.
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
-        MIGRATIONS.iter().flat_map(|migration| self.made_by(migration)).collect()
+        MIGRATIONS.iter().flat_map(|migration| self.objects_created_by(migration)).collect()
     }
 
     /// Returns the table or view that a file creates and, with shards, the Distributed table over
     /// it.
-    fn made_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
+    fn objects_created_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
         let sharded = migration.sharded_table().filter(|_| self.layout.shards().is_some());
         let distributed = sharded.map(shards::distributed_name);
-        migration.makes().map(str::to_owned).into_iter().chain(distributed)
+        migration.created_object().map(str::to_owned).into_iter().chain(distributed)
     }
 
     /// Returns the parameterised views that the migrations create, and their database.
     #[must_use]
     pub fn views(&self) -> (String, Vec<&'static str>) {
-        let names = MIGRATIONS.iter().filter_map(Migration::makes_ask_view);
+        let names = MIGRATIONS.iter().filter_map(Migration::created_ask_view);
         (format!("{}{ASK}", self.database), names.collect())
     }
 
@@ -456,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_pending_migrations_are_named_and_the_rest_is_counted() {
+    fn message_names_four_migrations_and_counts_the_rest() {
         assert_eq!(migration_names(&MIGRATIONS[1..3]), "010_positions, 011_fixes");
         let all = migration_names(MIGRATIONS);
         let more = format!("021_last_positions_mv and {} more", MIGRATIONS.len() - 5);
@@ -471,11 +473,11 @@ mod tests {
     fn each_object_has_one_file_in_ascending_order() {
         assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
         assert_eq!(
-            MIGRATIONS[0].makes(),
+            MIGRATIONS[0].created_object(),
             Some(LEDGER),
             "the ledger must be created before the migrations that it records"
         );
-        // A file from 300 on may replace an object of an earlier one.
+        // A file numbered 300 or higher may replace an object of an earlier file.
         let first_files = MIGRATIONS.iter().filter(|migration| migration.version < 300);
         let mut made: Vec<_> =
             first_files.map(|migration| migration.name.split_once('_')).collect();
@@ -485,7 +487,8 @@ mod tests {
             "{made:?}"
         );
         for migration in MIGRATIONS.iter().filter(|migration| migration.sql.contains("CREATE ")) {
-            let is_named = migration.makes().is_some() || migration.makes_ask_view().is_some();
+            let is_named =
+                migration.created_object().is_some() || migration.created_ask_view().is_some();
             assert!(is_named, "{}: must be named after the object that it creates", migration.name);
         }
     }

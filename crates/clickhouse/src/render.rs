@@ -89,7 +89,7 @@ impl Layout {
         let mut statements = Vec::new();
         for statement in migration.sql.trim_end().split(";\n").map(str::trim_start) {
             if let Some(name) = statement.strip_prefix("{again:") {
-                statements.extend(self.again(name.trim_end_matches('}'), migration));
+                statements.extend(self.earlier_file(name.trim_end_matches('}'), migration));
                 continue;
             }
             match statement.strip_prefix("{shards}") {
@@ -101,7 +101,8 @@ impl Layout {
         statements
     }
 
-    fn again(&self, name: &str, migration: &Migration) -> Vec<String> {
+    /// Returns the statements of the earlier file `name`, for `{again:NAME}` in `migration`.
+    fn earlier_file(&self, name: &str, migration: &Migration) -> Vec<String> {
         let earlier = MIGRATIONS
             .iter()
             .find(|earlier| earlier.name == name && earlier.version < migration.version);

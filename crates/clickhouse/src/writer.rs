@@ -279,7 +279,10 @@ mod tests {
             client(&format!("password_file = '{}'", file.path().display())).await;
         let mut patient = writer(Retry::UntilDone);
         let mut writing = Box::pin(patient.write(&clickhouse, &insert, fresh_identity(0)));
-        assert!(timeout(Duration::from_secs(1), &mut writing).await.is_err(), "it waits");
+        assert!(
+            timeout(Duration::from_secs(1), &mut writing).await.is_err(),
+            "the write must wait for the new password"
+        );
         std::fs::write(file.path(), "new").unwrap();
         let written = timeout(Duration::from_secs(20), writing).await.unwrap().unwrap();
         assert_eq!(written, Written { rows: 1, erased: 0 });

@@ -44,7 +44,7 @@ pub enum ClientError {
     NotReached(#[from] tls::Error),
     #[error(transparent)]
     Codec(#[from] CodecError),
-    #[error("the connection broke{}", tls::explain(Server::Broker, .0).map_or(String::new(), |words| format!(": {words}")))]
+    #[error("the connection broke{}", tls::explain(Server::Broker, .0).map_or(String::new(), |explanation| format!(": {explanation}")))]
     Broken(#[from] io::Error),
     #[error("the broker closed the connection")]
     Closed,

@@ -13,7 +13,7 @@ use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// Reason for not being ready before ClickHouse was queried for the first time.
+/// The reason that is reported for not being ready until ClickHouse has been queried once.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
 pub const CHECK_EVERY_READY: Duration = Duration::from_secs(30);

@@ -57,7 +57,8 @@ impl Settings {
         flatten("", values, &mut given);
         let is_empty =
             |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
-        // An empty topic in `[[sources]]` stays: an entry without other keys would go unnoticed.
+        // Keep an empty topic in `[[sources]]`: otherwise nobody would notice an entry that has no
+        // other key.
         let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
             given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
@@ -66,12 +67,13 @@ impl Settings {
         Self { values: given, given_keys, empty_keys, ..Self::default() }
     }
 
-    /// Adds a violation: what is wrong, and the valid values.
+    /// Adds a violation of `key`. `problem`: what is wrong, and the valid values.
     pub fn add_violation(&mut self, key: &str, problem: impl fmt::Display) {
         self.violations.push(format!("{key}: {problem}"));
     }
 
-    /// Returns the value; an error becomes a violation of `key`.
+    /// Returns the value. If `value` is an error, adds it as a violation of `key`, and returns
+    /// `None`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         value.map_err(|problem| self.add_violation(key, problem)).ok()
     }
@@ -189,7 +191,8 @@ impl Settings {
         }
     }
 
-    /// Returns the value of `key` after `check`, whose error becomes the violation.
+    /// Returns the value of `key` after `check`. If `check` fails, adds its error as a violation, and
+    /// returns the type's default.
     pub fn checked<T: Setting + Clone, U: Default>(
         &mut self,
         key: &str,

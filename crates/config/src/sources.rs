@@ -421,6 +421,8 @@ impl Entry<'_> {
         Some((self.pointer("ts")?, unit?))
     }
 
+    /// Reads the keys that few formats need: units of angles and of accuracy, hemispheres, values
+    /// that stand for unknown, and messages without a position.
     fn rare_keys(&mut self, more: &mut More) {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {

@@ -40,7 +40,7 @@ pub struct Summary {
     erased: u64,
     rejected_again: BTreeMap<Reason, u64>,
     /// Rejects of which only the beginning of the payload is stored.
-    cut: u64,
+    truncated: u64,
     /// Rejects without a row of their own: above the flood limit, the row of another reject counts
     /// them.
     without_row: u64,
@@ -55,11 +55,11 @@ impl Summary {
 
 impl Shown for Summary {
     fn json(&self) -> serde_json::Value {
-        let Self { rejects, inserted, erased, rejected_again, cut, without_row } = self;
+        let Self { rejects, inserted, erased, rejected_again, truncated, without_row } = self;
         let again: BTreeMap<_, _> =
             rejected_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
-            "rejects": rejects, "positions_inserted": inserted, "erased": erased, "rejected_again": again, "truncated": cut,
+            "rejects": rejects, "positions_inserted": inserted, "erased": erased, "rejected_again": again, "truncated": truncated,
             "without_row": without_row,
         })
     }
@@ -78,7 +78,7 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "not replayable: truncated {:>10}   only their first 64 KiB were stored",
-            self.cut
+            self.truncated
         )?;
         writeln!(
             f,
@@ -104,12 +104,12 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         summary.rejects += reject.count;
         summary.without_row += reject.count.saturating_sub(1);
         if (reject.payload.len() as u64) < reject.payload_bytes {
-            summary.cut += 1;
+            summary.truncated += 1;
             continue;
         }
         decode(&decoder, &reject, now(), &mut decoded);
-        for again in &decoded.rejects {
-            *summary.rejected_again.entry(again.reason).or_default() += 1;
+        for rejected in &decoded.rejects {
+            *summary.rejected_again.entry(rejected.reason).or_default() += 1;
         }
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();

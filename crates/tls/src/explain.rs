@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn tls_error_that_other_errors_wrap_is_explained() {
         let alert = |alert| io::Error::other(io::Error::other(RustlsError::AlertReceived(alert)));
-        for (error, words) in [
+        for (error, expected) in [
             (alert(AlertDescription::CertificateRequired), "set mqtt.cert_file and mqtt.key_file"),
             (alert(AlertDescription::HandshakeFailure), "(mqtt.cert_file, mqtt.key_file)?"),
             (alert(AlertDescription::UnknownCA), "mqtt.cert_file must be valid"),
@@ -151,7 +151,7 @@ mod tests {
             ),
         ] {
             let advice = explain(Server::Broker, &error).unwrap();
-            assert!(advice.contains(words), "{words} is not in {advice}");
+            assert!(advice.contains(expected), "{expected} is not in {advice}");
         }
         assert_eq!(explain(Server::Broker, &io::Error::other("reset")), None);
         let plain = port_hint(Server::ClickHouse, false);

@@ -147,8 +147,9 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     })
 }
 
-/// Reads every spool file. Works while a process uses the directory, but then misses the files
-/// that the process inserts or writes meanwhile. Returns `None` if `spool.dir` is not set.
+/// Counts the driver's rows in every spool file. Works while a process uses the directory, but then
+/// misses files that the process inserts or writes at the same time. Returns `None` if `spool.dir`
+/// is not set.
 async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
     let Some(settings) = &config.spool else { return Ok(None) };
     let dir = settings.dir.clone();
@@ -161,7 +162,7 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
             if !matches!(file.kind, Kind::Batch | Kind::Row | Kind::Damaged) {
                 continue;
             }
-            // The file is gone: a running process has inserted it meanwhile.
+            // If the file is missing, a running process has inserted and removed it since `list`.
             let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
             let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
                 let is_driver = |id: &[u8]| id == driver_id.as_bytes();
