@@ -40,8 +40,8 @@ struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
     /// The list of erased drivers that the rows were checked against. `Member::erased` counts the
-    /// holders of each list by the strong count of its `Arc`. It reports a new list only when no
-    /// batch holds an older one: until then, rows of a newly erased driver may still be written to
+    /// holders of each list by the strong count of its `Arc`, and reports a new list only when no
+    /// batch holds an older list. Until then, rows of a newly erased driver may still be written to
     /// a file. The count stays correct even if a task panics, because dropping the batch drops the
     /// `Arc`.
     _erased: Arc<Erased>,

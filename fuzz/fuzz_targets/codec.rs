@@ -1,8 +1,8 @@
 //! The input is five bytes of parameters, and then the bytes that the broker sends. The first
-//! parameter is Maximum Packet Size. The next two are the sizes of the pieces in which the bytes are
-//! read: a small and a large piece alternate. The last two are the position and the length of a
-//! filler that is put into the bytes. Without a filler, no input would be long enough for a topic or
-//! a payload that makes the buffer grow.
+//! parameter is Maximum Packet Size. The next two are the sizes of the pieces in which the bytes
+//! are read: a small and a large piece alternate. The last two are the position and the length of a
+//! filler that is put into the bytes. Without a filler, no input would be long enough for a topic
+//! or a payload that makes the buffer grow.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! The input is one line, and then the payload: `0drivers/7/gps\n{"lat":…}`. The first byte of the
-//! line is a digit with two flags: 2 means that the payload was truncated, 4 means tight limits, and
-//! 6 means both. The rest of the line is the topic. The topic selects the format, see [`SOURCES`].
-//! If `MILEPOST_FUZZ_FORMAT` names a format, every message has that format.
+//! line is a digit with two flags: 2 means that the payload was truncated, 4 means tight limits,
+//! and 6 means both. The rest of the line is the topic. The topic selects the format, see
+//! [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names a format, every message has that format.
 
 #![no_main]
 

@@ -36,9 +36,10 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of consecutive reads before reports and channels are processed, in case the
 /// connections always have data.
 const CONSECUTIVE_READS_MAX: u32 = 16;
-/// Shortest interval between updates of `/readyz` while it is ready.
+/// Shortest interval between updates of `/readyz` while the consumer is ready.
 const HEALTH_EVERY_READY: Duration = Duration::from_millis(100);
-/// Shortest interval while it is not ready, for scripts that poll `/readyz` during a start.
+/// Shortest interval between updates while the consumer is not ready. It is short for the sake of
+/// scripts that poll `/readyz` during a start.
 const HEALTH_EVERY_UNREADY: Duration = Duration::from_millis(2);
 /// How long the shutdown waits for a running replay.
 const REPLAY_END_TIMEOUT: Duration = Duration::from_secs(2);

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn counter_publishes_and_ends_with_its_receiver() {
+    async fn member_count_is_published_until_no_receiver_is_left() {
         let (sender, mut receiver) = watch::channel(1);
         let counter = tokio::spawn(count(vec![peer("127.0.0.1", 1), peer("127.0.0.1", 2)], sender));
         assert_eq!(*receiver.wait_for(|members| *members > 1).await.unwrap(), 2);

@@ -37,7 +37,7 @@ use milepost_spool::Spool;
 /// The process's own name in `/readyz`.
 const PART: &str = "process";
 
-/// Runs the consumer. `at_start`: tasks that the companions run while it starts.
+/// Runs the consumer. `at_start`: tasks that the companions run while the consumer starts.
 ///
 /// # Errors
 /// The start failed, or a task ended unexpectedly.

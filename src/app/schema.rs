@@ -148,7 +148,7 @@ impl Watcher {
         })
     }
 
-    /// Publishes the list of erased drivers. If it has not changed, the old `Arc` is kept, because
+    /// Publishes the list of erased drivers. An unchanged list keeps its old `Arc`, because
     /// `Member::set_erased` counts the holders of each `Arc`.
     fn publish(&self, read: &ErasedSnapshot) {
         let is_same = self.erased.borrow().erased().digest() == read.erased().digest();
@@ -161,7 +161,8 @@ impl Watcher {
         });
     }
 
-    /// Waits until the next query is due. A refusal or a clock jump makes it due at once.
+    /// Waits until the next query is due. A refused insert or a clock jump makes the query due at
+    /// once.
     async fn wait(&mut self, asked_at: Instant, answered: Attention, list_not_read: bool) {
         loop {
             let Attention { in_doubt, refusals, clock_jumps } = *self.attention.borrow_and_update();

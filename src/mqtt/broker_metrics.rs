@@ -23,7 +23,7 @@ pub(super) struct BrokerMetrics {
     filter: Option<String>,
     /// Consecutive subscriptions without a SUBACK.
     unanswered: u32,
-    /// Whether the last answer granted the subscription; `None` before the first one.
+    /// Whether the last answer granted the subscription; `None` before the first answer.
     granted: Option<bool>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_that_closes_instead_of_answering_is_not_asked_again() {
+    fn counters_are_not_requested_after_three_unanswered_requests() {
         let mut metrics = BrokerMetrics::new(true);
         for _ in 0..UNANSWERED_MAX {
             assert!(metrics.should_subscribe(0));

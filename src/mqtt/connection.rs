@@ -1,5 +1,5 @@
-//! One connection: a stream, its read and write buffers, and its keep-alive. It is dropped as a
-//! whole, so no byte of it reaches the next connection.
+//! One connection: a stream, its read and write buffers, and its keep-alive. They are dropped
+//! together, so no byte of one connection reaches the next one.
 
 use std::io;
 use std::pin::Pin;
@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn read_returns_all_records_before_the_end() {
-        let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]]; // CONNACK in two records, PINGRESP
+        // CONNACK in two records, PINGRESP.
+        let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]];
         let stream = Box::new(Records(records.into()));
         let mut connection =
             Connection::new(stream, BytesMut::new(), PACKET_BYTES_MAX, Instant::now());

@@ -33,7 +33,7 @@ enum State {
         dialing: Dialing,
         waiting: AnswerWait,
     },
-    /// `waiting`: the wait for CONNACK; `None` once it has arrived.
+    /// `waiting`: the wait for CONNACK; `None` once CONNACK has arrived.
     Open {
         connection: Box<Connection>,
         waiting: Option<AnswerWait>,

@@ -161,7 +161,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     let mqtt = &config.mqtt;
     let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
     let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
-    // One batch per insert in flight, and the batch that fills meanwhile.
+    // One batch for each insert in flight, and the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
         Connections::Auto => Connections::auto(wanted.div_ceil(each).max(nodes)),

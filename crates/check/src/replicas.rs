@@ -1,5 +1,5 @@
 //! Checks of replicated tables: whether an acknowledged insert is on more than one server, and the
-//! state of the replicas as reported by the one that answers.
+//! state of the replicas, as the replica that answers reports it.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};

@@ -21,8 +21,8 @@ use milepost_core::error_chain;
 const VERSION_MIN: (u32, u32) = (24, 12);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
-/// Clock difference above which the check warns. Above both this and `decode.fix_future_max`, it
-/// reports an error.
+/// Clock difference above which the check warns. If the difference is also above
+/// `decode.fix_future_max`, the check reports an error.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(2);
 /// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_default_is_unknown_and_not_0() {
+    fn unreadable_default_setting_is_reported_as_unknown() {
         let tables = |full: &str| [["positions", "MergeTree", full].map(str::to_owned)];
         let defaults =
             ["non_replicated_deduplication_window", "fsync_after_insert", "fsync_part_directory"]

@@ -1,5 +1,5 @@
-//! Checks that tables, views, hosts and `clickhouse.shards` agree. If they do not, readers miss
-//! drivers, or one driver's fixes are on two shards, although no query fails.
+//! Checks that tables, views, hosts and `clickhouse.shards` agree. If they disagree, no query
+//! fails, but readers miss drivers, or the fixes of one driver are on two shards.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};

@@ -187,15 +187,15 @@ impl ClickHouse {
         self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
-    /// Returns the name of a table, with its database; with shards, the name of the Distributed
-    /// table, which reads all shards.
+    /// Returns the name of a table, with its database. If `clickhouse.shards` is set, returns the
+    /// name of the Distributed table, which reads all shards.
     pub fn table_on_all_shards(&self, table: &str) -> String {
         let all = if self.layout.shards().is_some() { "_all" } else { "" };
         format!("{}.{table}{all}", self.database)
     }
 
-    /// Turns an error of the client library into one with advice. Reads the password file again if
-    /// the server refused the login. `what`: the failed step, such as `counting parts`.
+    /// Adds advice to an error of the client library. Reads the password file again if the server
+    /// refused the login. `what`: the failed step, such as `counting parts`.
     pub fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
         let advice = match code(&error) {
             Some(code) => {
@@ -209,8 +209,8 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
-    /// Returns whether the login was refused although a retry may succeed: the password comes from a
-    /// file, and each refusal makes milepost read that file again.
+    /// Returns whether the login was refused although a retry may succeed: the password comes from
+    /// a file, and each refusal makes milepost read that file again.
     #[must_use]
     pub fn awaits_password(&self, error: &Error) -> bool {
         self.login.may_change_after(error.code())

@@ -1,4 +1,4 @@
-//! The addresses of `clickhouse.url`: one is in use at a time.
+//! The endpoints of `clickhouse.url`, of which one is in use at a time.
 //!
 //! Guarantee: when an endpoint fails, a member moves to the next one in the list at once. The
 //! member returns to its own endpoint (its home) when the home answers again. Members have
@@ -99,7 +99,7 @@ impl Endpoints {
     /// Creates the endpoints. `home`: the index of this member's own endpoint, modulo their number.
     ///
     /// # Panics
-    /// There is no URL, or one cannot be parsed: the configuration has checked them.
+    /// There is no URL, or a URL cannot be parsed. The configuration rejects both cases earlier.
     pub(super) fn new(urls: &[String], home: usize) -> Self {
         let urls: Vec<Url> = urls
             .iter()
@@ -231,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn members_spread_over_endpoints() {
+    fn members_start_at_different_endpoints() {
         assert_eq!([0, 1, 2, 3].map(|home| three_endpoints(home).current().0), [0, 1, 2, 0]);
     }
 
     #[test]
-    fn failed_endpoint_is_left_once_per_failure() {
+    fn failed_endpoint_is_left_only_once() {
         let (endpoints, now) = (three_endpoints(1), Instant::now());
         endpoints.leave(1, Cause::ReadOnly, "it is read-only", now);
         endpoints.leave(1, Cause::ReadOnly, "a second insert failed there, too", now);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint_is_left_for_the_given_one_only_once() {
+    fn leave_for_moves_to_the_given_endpoint_only_once() {
         let (endpoints, now) = (three_endpoints(1), Instant::now());
         let others: Vec<_> = endpoints.others(1).map(|(index, _)| index).collect();
         assert_eq!(others, [2, 0]);

@@ -71,7 +71,7 @@ pub struct Traces {
 pub enum Hosts {
     /// Only one server exists.
     OnlyServer,
-    /// Other servers may exist, but this one knows no cluster to reach them.
+    /// Other servers may exist, but the server in use knows no cluster with which to reach them.
     OthersUnknown,
     /// All servers of this cluster.
     Cluster(String),
@@ -176,7 +176,8 @@ impl ClickHouse {
         let tables: Vec<TableOfDrivers> =
             self.ask(what, &sql).await?.into_iter().map(table).collect();
         // system.columns leaves out tables that this login may not see. Compare the answer with the
-        // files that create a column `driver_id`, directly or through `{stored}` or `{stored_plain}`.
+        // files that create a column `driver_id`, directly or through `{stored}` or
+        // `{stored_plain}`.
         let files_of_drivers = MIGRATIONS.iter().filter(|migration| {
             ["\n    driver_id ", "\n{stored"].iter().any(|column| migration.sql.contains(column))
         });
@@ -325,8 +326,8 @@ impl ClickHouse {
         Ok(tables.iter().map(traces).collect())
     }
 
-    /// Counts the views that are being refreshed: they may have read rows that were hidden after
-    /// the refresh began.
+    /// Counts the views that are being refreshed. Such a view may have read rows that were hidden
+    /// after its refresh began.
     pub async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
         let sql = format!(
             "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",

@@ -1,4 +1,4 @@
-//! Classifies ClickHouse's errors by what to do about them, and names the setting to change.
+//! Classifies ClickHouse's errors by how to retry, and names the setting to change.
 
 use std::error::Error as StdError;
 

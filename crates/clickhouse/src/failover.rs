@@ -220,7 +220,7 @@ async fn too_long_answer_does_not_leave_the_endpoint() {
 
 /// A proxy may answer a query with an empty 200 while ClickHouse is down.
 #[tokio::test]
-async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
+async fn empty_answer_does_not_mean_that_no_migration_is_recorded() {
     let home = ScriptedServer::start(Some((200, ""))).await;
     let error = client_for(&[&home.url]).pending().await.unwrap_err();
     assert!(error.to_string().contains("reading the recorded migrations"), "{error}");
@@ -236,7 +236,7 @@ async fn endpoint_that_does_not_speak_http_is_left_as_not_clickhouse() {
 }
 
 #[tokio::test]
-async fn insert_leaves_an_endpoint_for_its_true_cause() {
+async fn insert_leaves_a_failing_endpoint_and_records_the_cause() {
     let (silent, ssh) =
         (ScriptedServer::start(None).await.url, raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await);
     for (home, cause) in [(silent, Cause::Unreachable), (ssh, Cause::NotClickHouse)] {

@@ -1,6 +1,6 @@
-//! Columns of `[fields.NAME]`: ClickHouse computes each from `attributes` when it inserts a row. For
-//! rows that were stored before the column existed, it computes the value when it reads or merges
-//! them.
+//! Columns of `[fields.NAME]`. ClickHouse computes the value from `attributes` when a row is
+//! inserted. For a row that was stored before the column existed, ClickHouse computes the value
+//! when the row is read or merged.
 //!
 //! The tables are the only record of the existing fields. The comment of a field's column ends with
 //! the field's origin, such as `[field from batt; min 0; max 100]`.
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn added_columns_follow_the_fixed_ones_by_name() {
+    fn field_columns_follow_the_fixed_columns_in_name_order() {
         let layout = layout("", &[BATTERY, IGNITION]);
         let existing = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
         let changes = existing.table_changes(&layout);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_of_a_column_changes_in_place() {
+    fn changed_comment_alters_the_existing_column() {
         let existing =
             found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
         let changes = existing.table_changes(&layout("", &[BATTERY]));

@@ -278,9 +278,10 @@ impl Inserter {
             return match written {
                 _ if !body.is_empty() => Err(InsertError::WithBody(excerpt(&body))),
                 None => Err(InsertError::WithoutSummary),
-                // A Distributed table forwards the rows, and it is untested how it counts them: a
-                // count of 1 is enough. To settle this, insert 5,000 rows into a cluster with two
-                // shards and `distributed_foreground_insert = 1`, and read the summary.
+                // A Distributed table forwards the rows. A count of 1 is enough there, because it
+                // is untested how such a table counts. To find out, insert 5,000 rows into a
+                // cluster with two shards and `distributed_foreground_insert = 1`, and read the
+                // summary.
                 Some(written)
                     if written
                         < if self.topology == Topology::Sharded { sent.min(1) } else { sent } =>

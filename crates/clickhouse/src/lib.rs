@@ -1,4 +1,4 @@
-//! ClickHouse: inserts, migrations and queries. Each failure is classified by what to do about it.
+//! ClickHouse: inserts, migrations and queries. Each failure is classified by how to retry.
 //!
 //! ```text
 //! Insert ─▶ insert (HTTP over hyper) ─▶ committed | transient | ambiguous | permanent | too large

@@ -60,8 +60,8 @@ impl Login {
             .collect()
     }
 
-    /// Returns whether a retry may succeed after an answer with this code: the login failed, and the
-    /// password comes from a file, which [`Self::reread_if_login_failed`] reads again.
+    /// Returns whether a retry may succeed after an answer with this code: the login failed, and
+    /// the password comes from a file, which [`Self::reread_if_login_failed`] reads again.
     pub(super) fn may_change_after(&self, code: Option<u32>) -> bool {
         code == Some(AUTHENTICATION_FAILED) && matches!(self.secret, Some(Secret::File(_)))
     }

@@ -90,8 +90,8 @@ impl ClickHouse {
             for sql in self.layout.migration(migration) {
                 self.statement(&what, &sql).await?;
             }
-            // Fill a table only if this run created it or its view. An object that is missing on
-            // only some hosts was filled when it was first created.
+            // Fill a table only if this run created the table or its view. A table that is missing
+            // on only some hosts was filled when it was first created.
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
                 is_pending(migration)

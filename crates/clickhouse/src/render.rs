@@ -1,5 +1,5 @@
-//! Fills the templates of `sql/`: the same files create the tables of one server, of replicas and of
-//! shards.
+//! Fills the templates of `sql/`: the same files create the tables of one server, of replicas and
+//! of shards.
 //!
 //! | placeholder | one server | replicas and shards |
 //! |---|---|---|
@@ -222,8 +222,8 @@ impl Layout {
         }
     }
 
-    /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column from
-    /// which a row's age is counted.
+    /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column
+    /// from which a row's age is counted.
     fn render_ttl(&self, what: &str) -> String {
         let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention {

@@ -1,5 +1,5 @@
-//! The body of an insert, which checks the age of the list of erased drivers just before it is
-//! sent.
+//! The body of an insert. Just before the body is sent, it checks the age of the list of erased
+//! drivers.
 //!
 //! After its rows were checked against the list, an insert is compressed, and may wait for a
 //! connection. Before its first byte is sent, the process may be paused (SIGSTOP), or its machine

@@ -35,7 +35,7 @@ pub enum Retry {
     /// Retry until the insert succeeds. A refused login is retried too if the password comes from a
     /// file. Each reason is logged at most once a minute.
     UntilDone,
-    /// Do not retry: the caller retries at its own interval, and reports why it waits.
+    /// Do not retry: the caller retries at an interval of its own, and reports the reason.
     Never,
 }
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rotated_password_is_awaited_until_the_file_has_it() {
+    async fn write_waits_until_the_password_file_is_updated() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "old").unwrap();
         let (clickhouse, insert) =

@@ -33,9 +33,9 @@ pub const RETAINED_TIMEOUT: Duration = Duration::from_millis(500);
 const BUSY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Pause between two attempts while the broker is busy.
 const BUSY_RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// CONNACK reasons that are temporary (MQTT 5, 3.2.2.2): server unavailable, server busy, connection
-/// rate exceeded. EMQX answers 0x89 if it has not yet cleaned up an earlier connection of the same
-/// client id.
+/// CONNACK reasons that are temporary (MQTT 5, 3.2.2.2): server unavailable, server busy,
+/// connection rate exceeded. EMQX answers 0x89 if it has not yet cleaned up an earlier connection
+/// of the same client id.
 pub const BUSY: [u8; 3] = [0x88, 0x89, 0x9F];
 
 #[derive(Debug, thiserror::Error)]

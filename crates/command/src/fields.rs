@@ -27,8 +27,8 @@ fn source_attribute<'a>(
     field.from.iter().filter_map(attribute).find(|(_, value)| !value.is_empty())
 }
 
-/// Explains why the column is NULL although the device sent a value. Returns `None` if the column is
-/// not NULL, or if the value is declared unknown.
+/// Explains why the column is NULL although the device sent a value. Returns `None` if the column
+/// is not NULL, or if the value is declared unknown.
 pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String> {
     let (name, raw) = source_attribute(field, attributes)?;
     let number: Option<f64> = raw.parse().ok();

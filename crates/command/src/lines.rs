@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Read as _};
 
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
-/// Maximum bytes that are kept of a line. The decoder rejects a longer payload, and needs no more of
-/// it for that.
+/// Maximum bytes that are kept of a line. The decoder rejects a longer payload, and needs no more
+/// bytes to do so.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads the next line into `line`, at most [`LINE_BYTES_MAX`] bytes of it, without the whitespace,

@@ -47,8 +47,8 @@ impl Mqtt {
             // At QoS 0 the broker forgets a message once it is sent, so milepost could lose it.
             qos: s.constant("qos", Qos::AtLeastOnce),
             connections: s.value("mqtt.connections", Connections::Auto),
-            // The broker's own limit may be lower. Above 32,767, packet ids of a resumed session can
-            // collide in EMQX.
+            // The broker's own limit may be lower. Above 32,767, packet ids of a resumed session
+            // can collide in EMQX.
             receive_maximum: s.constant("receive_maximum", 32_000),
             // A broker needs more than 5 s to resume a large session.
             connect_timeout: s.constant("connect_timeout", Duration::from_secs(30)),
@@ -89,8 +89,8 @@ pub(super) fn decode_limits(s: &mut Settings, packet_bytes_max: u32) -> decode::
     decode::Limits {
         payload_bytes_max: s.constant("payload_bytes_max", payload_bytes_max),
         points_max: s.constant("points_max", POINTS_MAX),
-        // The maximum keeps fixes within the table's TTL, and keeps the number of monthly partitions
-        // of one insert below ClickHouse's limit.
+        // The maximum keeps fixes within the table's TTL, and keeps the number of monthly
+        // partitions of one insert below ClickHouse's limit.
         fix_age_max: s.duration("decode.fix_age_max", "30d", "1s", "390d"),
         fix_future_max: s.duration("decode.fix_future_max", "5m", "0s", "30d"),
     }

@@ -191,8 +191,8 @@ impl Settings {
         }
     }
 
-    /// Returns the value of `key` after `check`. If `check` fails, adds its error as a violation, and
-    /// returns the type's default.
+    /// Returns the value of `key` after `check`. If `check` fails, adds its error as a violation,
+    /// and returns the type's default.
     pub fn checked<T: Setting + Clone, U: Default>(
         &mut self,
         key: &str,
@@ -305,14 +305,16 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
         let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
         if let ValueKind::Table(mut table) = value.kind {
             if table.is_empty() && prefix == "fields" {
-                // Keep an empty section, so that it is reported. An empty string would count as unset.
+                // Keep an empty section, so that it is reported. An empty string would count as
+                // unset.
                 table.insert("from".to_owned(), Value::new(None, ValueKind::Array(Vec::new())));
             }
             flatten(&key, table, into);
         } else if let Some(sections) = sections(&value) {
             for (n, mut table) in sections.into_iter().enumerate() {
                 if table.is_empty() {
-                    table.insert("topic".to_owned(), "".into()); // keep an empty entry, so that it is reported
+                    // Keep an empty entry, so that it is reported.
+                    table.insert("topic".to_owned(), "".into());
                 }
                 flatten(&format!("{key}[{}]", n + 1), table, into);
             }

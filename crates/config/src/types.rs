@@ -33,8 +33,8 @@ pub struct Mqtt {
     pub connections: Connections,
     /// Receive Maximum of each session. A constant: no key sets it.
     pub receive_maximum: u16,
-    /// Timeout of TCP, TLS and CONNACK together; SUBACK then has the same timeout again. A constant:
-    /// no key sets it.
+    /// Timeout of TCP, TLS and CONNACK together; SUBACK then has the same timeout again. A
+    /// constant: no key sets it.
     pub connect_timeout: Duration,
     /// How long the broker keeps a session without a connection.
     pub session_expiry: Duration,

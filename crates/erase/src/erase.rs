@@ -20,8 +20,8 @@ use milepost_spool as spool;
 use milepost_spool::erase::{EraseCounts, count};
 use milepost_spool::{Kind, OpenError, Spool};
 
-/// Longest time until every running member has read the list of erased drivers. A member reads it
-/// twice a minute.
+/// Longest time until every running member has read the list of erased drivers. A member reads the
+/// list twice a minute.
 const LIST_READ_TIME_MAX: Duration = Duration::from_secs(40);
 /// Interval between scans at first. It grows by half with each scan, up to [`SCAN_INTERVAL_MAX`].
 const SCAN_INTERVAL_MIN: Duration = Duration::from_millis(500);
@@ -301,8 +301,8 @@ fn next_interval(interval: Duration) -> Duration {
     SCAN_INTERVAL_MAX.min(interval.mul_f64(1.5))
 }
 
-/// Returns whether the error may pass: the server is busy or cannot be reached, or the password file
-/// does not have a rotated password yet.
+/// Returns whether the error may pass: the server is busy or cannot be reached, or the password
+/// file does not have a rotated password yet.
 fn may_succeed_later(clickhouse: &ClickHouse, error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(|error| clickhouse.may_succeed_later(error))
 }

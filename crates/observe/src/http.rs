@@ -100,7 +100,8 @@ pub async fn serve(
             Ok((stream, _)) => stream,
             Err(error) => {
                 debug!(%error, "accept failed");
-                tokio::time::sleep(Duration::from_millis(100)).await; // out of file descriptors: do not spin
+                // Out of file descriptors: do not spin.
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };

@@ -56,8 +56,8 @@ struct Row {
     ready: bool,
     /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Average rate between two refreshes; `None` without an earlier answer of the same process. The
-    /// next two fields are rates as well.
+    /// Average rate between two refreshes; `None` without an earlier answer of the same process.
+    /// The next two fields are rates as well.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,

@@ -88,7 +88,8 @@ impl Spool {
         for listed in list(&self.dir)? {
             match listed.kind {
                 Kind::Damaged => found.unreadable += 1,
-                Kind::Batch if listed.file.is_none() => found.unreadable += 1, // not milepost's name
+                // The file's name is not milepost's.
+                Kind::Batch if listed.file.is_none() => found.unreadable += 1,
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();

@@ -215,7 +215,8 @@ impl Spool {
     /// See [`LoadError`].
     pub fn load(&self, file: &File) -> Result<Vec<Insert>, LoadError> {
         let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
-            // If the lock file is missing too, the volume may be unmounted, and mounted again later.
+            // If the lock file is missing too, the volume may be unmounted, and mounted again
+            // later.
             let only_file_is_missing =
                 error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
             if only_file_is_missing { LoadError::Gone } else { LoadError::Io(error) }

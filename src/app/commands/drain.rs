@@ -1,10 +1,10 @@
 //! `milepost drain`: stores the messages that the broker holds for a member that is gone for good,
 //! and ends its sessions.
 //!
-//! Guarantee: nothing is acknowledged before it is durable. A session is ended only when it is
-//! empty. It is unsubscribed first, so that new messages go to the other members of the group. If
-//! no other member is known, new messages would be lost. Then the command refuses, unless `--leave`
-//! is given.
+//! Guarantee: no message is acknowledged before it is durable. A session is first unsubscribed, so
+//! that new messages go to the other members of the group, and ended only when it is empty. If no
+//! other member is known to be subscribed, new messages would be lost. Then the command refuses,
+//! unless `--leave` is given.
 
 use std::fmt;
 use std::time::Duration;

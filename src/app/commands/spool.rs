@@ -119,9 +119,9 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
     Ok(format::read(&fs::read(dir.join(&file.name))?.into())?)
 }
 
-/// `milepost spool export`: writes each insert as a statement and its data, for
-/// `clickhouse-client` or curl. Returns the text to print, and [`Outcome::DataLeft`] if a damaged or
-/// unreadable file is left out; the text names it. Unfinished files are skipped.
+/// `milepost spool export`: writes each insert as a statement and its data, for `clickhouse-client`
+/// or curl. Returns the text to print, and [`Outcome::DataLeft`] if a damaged or unreadable file is
+/// left out; the text names it. Unfinished files are skipped.
 ///
 /// # Errors
 /// The target cannot be written. Files that are already written stay.
@@ -176,7 +176,8 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?; // an existing file may have other permissions
+    // An existing file may have other permissions.
+    file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(bytes)
 }
 

@@ -36,8 +36,8 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 struct Waiting {
     fix: Position,
     waits_since: Instant,
-    /// Whether the payload had no time. Then each process that receives the fix gives it the time of
-    /// receipt, so the stored `ts` may differ from this one.
+    /// Whether the payload had no time. Then each process that receives the fix gives it the time
+    /// of receipt, so the stored `ts` may differ from this one.
     is_undated: bool,
 }
 
@@ -128,8 +128,8 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
     bail!("no node of the broker can be used: {}", last.unwrap_or_default())
 }
 
-/// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or `None`
-/// if the message has neither for this driver.
+/// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
+/// `None` if the message has neither for this driver.
 fn decode_for(
     packet: Packet<'_>,
     decoder: &Decoder,
