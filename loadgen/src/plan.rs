@@ -19,7 +19,7 @@ pub struct Plan {
     pub drivers: u32,
     /// Number of connections that publish for the drivers.
     pub connections: u32,
-    /// 0 or 1.
+    /// QoS of the messages: 0 or 1.
     pub qos: u8,
     /// Messages a second, over all connections.
     pub rate: f64,
@@ -42,12 +42,12 @@ pub struct Plan {
 /// Counts of a running fleet, and flags with which another thread controls it.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Messages written.
+    /// Number of messages written to the connections' buffers.
     pub sent: AtomicU64,
-    /// Messages acknowledged.
+    /// Number of messages that the broker has acknowledged.
     pub acked: AtomicU64,
-    /// While set, the fleet continues beyond its plan, up to five times the planned messages. For a
-    /// test that needs load and does not know for how long.
+    /// While set, the fleet continues beyond its plan, up to five times the planned messages. This
+    /// is for tests that need load for a time that is not known in advance.
     pub endless: AtomicBool,
     /// Ends the fleet at once. Messages that were generated but not acknowledged count as
     /// unacknowledged.

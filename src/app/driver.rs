@@ -212,7 +212,7 @@ impl Driver {
         self.state.consumer.handle_report(report, now);
     }
 
-    /// Advances the consumer and executes its commands until there are no more.
+    /// Advances the consumer, and executes its commands until none is left.
     async fn advance(&mut self) {
         loop {
             let now = Instant::now();

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_closed_if_the_broker_reads_nothing() {
+    fn write_buffer_is_bounded_if_the_broker_reads_nothing() {
         let began = Instant::now();
         let (mut connection, _broker) = open(100, began);
         for packet_id in 1..=u16::MAX {

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepted_size_decides_between_ok_warning_or_error() {
+    fn accepted_size_decides_the_level_of_the_finding() {
         for (largest, level, expected) in [
             (Some(INSERT_MAX), Level::Ok, "takes an insert of 8 MiB"),
             (Some(INSERT_MAX / 2), Level::Warning, "takes 4096 KiB: milepost splits"),

@@ -8,9 +8,9 @@ use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 /// bytes to do so.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Reads the next line into `line`, at most [`LINE_BYTES_MAX`] bytes of it, without the whitespace,
-/// NUL and Ctrl-Z bytes at its end. Returns the length of the line without those bytes, even if
-/// only its beginning was kept. Returns `None` at the end of the input.
+/// Reads the next line into `line`. Keeps at most [`LINE_BYTES_MAX`] bytes, and removes whitespace,
+/// NUL and Ctrl-Z bytes at the end. Returns the length of the whole line without the removed bytes,
+/// even if only the beginning was kept. Returns `None` at the end of the input.
 pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
     line.clear();
     let mut length = input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)?;

@@ -53,8 +53,9 @@ pub fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyh
         .block_on(ended_by_signals(command))
 }
 
-/// Runs a command that has no signal handlers of its own, and ends it at SIGTERM or SIGINT. The
-/// kernel does that for most processes, but not for the first process of a container.
+/// Runs a command that has no signal handlers of its own, and ends it at SIGTERM or SIGINT. Handles
+/// the signals only in the first process of a container (PID 1); the kernel ends any other process
+/// itself.
 async fn ended_by_signals<T>(
     command: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
