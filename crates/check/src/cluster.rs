@@ -42,12 +42,12 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
     }
 }
 
-/// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `which` names
-/// the nodes in use, and `reached` is their number.
-fn missing_nodes(report: &mut Report, names: &[String], (which, reached): (&str, usize)) {
+/// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `count`: the number
+/// of nodes in use. `subject`: the words before that number in the message, such as `mqtt.url has`.
+fn missing_nodes(report: &mut Report, names: &[String], (subject, count): (&str, usize)) {
     report.warning(
         "cluster",
-        format!("{} nodes, of which {which} {reached}: {}", names.len(), names.join(" ")),
+        format!("{} nodes, of which {subject} {count}: {}", names.len(), names.join(" ")),
         "set mqtt.url to a URL for each node, or to a host name that has all their addresses",
     );
 }

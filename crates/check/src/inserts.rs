@@ -79,7 +79,7 @@ mod tests {
         ] {
             let mut report = Report::default();
             judge(&mut report, found);
-            assert!(report.finds(level, SUBJECT, expected), "{found:?}: {report}");
+            assert!(report.has_finding(level, SUBJECT, expected), "{found:?}: {report}");
         }
     }
 }

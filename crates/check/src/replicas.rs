@@ -145,12 +145,12 @@ fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
 }
 
 fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
-    let with = |test: &dyn Fn(&Replica) -> bool| {
+    let tables_where = |test: &dyn Fn(&Replica) -> bool| {
         let names =
             replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let keeper = with(&|replica| replica.expired || !replica.exception.is_empty());
+    let keeper = tables_where(&|replica| replica.expired || !replica.exception.is_empty());
     if !keeper.is_empty() {
         let exception = replicas
             .iter()
@@ -162,7 +162,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
             "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's configuration); until then nothing can be inserted",
         );
     }
-    let readonly = with(&|replica| replica.readonly);
+    let readonly = tables_where(&|replica| replica.readonly);
     if !readonly.is_empty() {
         report.error(
             "read-only replica",
@@ -267,28 +267,31 @@ mod tests {
             [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
         let report = engine_report("", &both);
         assert!(
-            report.finds(Level::Error, "insert quorum", "clickhouse.replication = "),
+            report.has_finding(Level::Error, "insert quorum", "clickhouse.replication = "),
             "{report}"
         );
         let report = engine_report("replication = 'macros'\ninsert_quorum = 0", &both);
         assert!(
-            report.finds(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
+            report.has_finding(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
             "{report}"
         );
         assert!(!engine_report("replication = 'macros'", &both).has_errors());
         assert!(!engine_report("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
         let report = engine_report("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
         assert!(
-            report.finds(Level::Error, "replication", "rejects: on one server alone"),
+            report.has_finding(Level::Error, "replication", "rejects: on one server alone"),
             "{report}"
         );
         let report =
             engine_report("replication = 'macros'", &[["positions", "ReplacingMergeTree"]]);
-        assert!(report.finds(Level::Error, "replication", "a quorum has no effect"), "{report}");
+        assert!(
+            report.has_finding(Level::Error, "replication", "a quorum has no effect"),
+            "{report}"
+        );
         assert!(engine_report("", &[["positions", "ReplacingMergeTree"]]).findings().is_empty());
         let report =
             engine_report("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
-        assert!(report.finds(Level::Ok, "insert quorum", "none is needed"), "{report}");
+        assert!(report.has_finding(Level::Ok, "insert quorum", "none is needed"), "{report}");
     }
 
     fn replica_report(toml: &str, [a, b, c, d, e, f, g]: [&str; 7]) -> Report {
@@ -301,7 +304,7 @@ mod tests {
     #[test]
     fn each_fault_of_a_replica_is_reported_with_advice() {
         let report_of = |row| replica_report("replication = 'macros'", row);
-        for (row, level, what, expected) in [
+        for (row, level, subject, expected) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
             (
                 ["0", "0", "0", "0", "2", "2", ""],
@@ -333,7 +336,11 @@ mod tests {
                 "Connection loss",
             ),
         ] {
-            assert!(report_of(row).finds(level, what, expected), "{row:?}: {}", report_of(row));
+            assert!(
+                report_of(row).has_finding(level, subject, expected),
+                "{row:?}: {}",
+                report_of(row)
+            );
         }
         let lag = report_of(["0", "0", "60", "0", "3", "3", ""]);
         assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
@@ -341,10 +348,10 @@ mod tests {
             "replication = 'macros'\ninsert_quorum = 4",
             ["0", "0", "0", "0", "3", "3", ""],
         );
-        assert!(four.finds(Level::Error, "replicas", "fewer than the 4"), "{four}");
+        assert!(four.has_finding(Level::Error, "replicas", "fewer than the 4"), "{four}");
         let mut none = Report::default();
         health(&mut none, &config("replication = 'macros'"), &[]);
-        assert!(none.finds(Level::Warning, "replicas", "shows none"), "{none}");
+        assert!(none.has_finding(Level::Warning, "replicas", "shows none"), "{none}");
     }
 
     #[test]
@@ -371,7 +378,7 @@ mod tests {
             );
             let expected = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
             assert_eq!(
-                report.finds(Level::Warning, "token window", expected),
+                report.has_finding(Level::Warning, "token window", expected),
                 is_short,
                 "{full}: {report}"
             );

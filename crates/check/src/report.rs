@@ -158,7 +158,7 @@ impl Report {
 #[cfg(test)]
 impl Report {
     /// Returns whether a finding has this level and subject, and `expected` in its text or advice.
-    pub(super) fn finds(&self, level: Level, subject: &str, expected: &str) -> bool {
+    pub(super) fn has_finding(&self, level: Level, subject: &str, expected: &str) -> bool {
         self.findings.iter().any(|finding| {
             let text =
                 format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());

@@ -252,15 +252,15 @@ mod tests {
         ] {
             let report = table_report(toml, sharded, hosts);
             assert!(
-                report.finds(Level::Error, SUBJECT, expected),
+                report.has_finding(Level::Error, SUBJECT, expected),
                 "{toml} {sharded:?} {hosts:?}: {report}"
             );
         }
         let good = table_report(SHARDS, Some(SHARDED), &[("1", false), ("1", false), ("2", false)]);
-        assert!(good.finds(Level::Ok, SUBJECT, "2, and inserts reach all"), "{good}");
+        assert!(good.has_finding(Level::Ok, SUBJECT, "2, and inserts reach all"), "{good}");
         let alone = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
         assert!(
-            alone.finds(Level::Ok, SUBJECT, "2, and"),
+            alone.has_finding(Level::Ok, SUBJECT, "2, and"),
             "with one replica each, internal_replication does not matter: {alone}"
         );
         for one in [
@@ -283,13 +283,16 @@ mod tests {
                 &hosts_of_shards(&shards.map(|shard| (shard, false))),
                 &rows.map(row),
             );
-            assert!(report.finds(Level::Error, SUBJECT, expected), "{report}");
+            assert!(report.has_finding(Level::Error, SUBJECT, expected), "{report}");
         }
         let mut good = Report::default();
         let hosts = hosts_of_shards(&[("1", false), ("1", false), ("2", false)]);
         macros(&mut good, &hosts, &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row));
         assert!(good.findings().is_empty(), "{good}");
         views(&mut good, &["fixes".to_owned()]);
-        assert!(good.finds(Level::Error, SUBJECT, "fixes: reads one shard's table"), "{good}");
+        assert!(
+            good.has_finding(Level::Error, SUBJECT, "fixes: reads one shard's table"),
+            "{good}"
+        );
     }
 }

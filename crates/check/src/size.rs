@@ -106,7 +106,7 @@ mod tests {
         ] {
             let mut report = Report::default();
             judge(&mut report, "http://ch", Ok(largest));
-            assert!(report.finds(level, "insert size", expected), "{report}");
+            assert!(report.has_finding(level, "insert size", expected), "{report}");
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
             };
             let mut report = Report::default();
             judge(&mut report, "http://ch", measure(accepts).await);
-            assert!(report.finds(level, "insert size", expected), "{report}");
+            assert!(report.has_finding(level, "insert size", expected), "{report}");
         }
     }
 }

@@ -10,7 +10,8 @@
 //! inserts positions before [`tables`] has confirmed that the tables are those of this binary.
 //! `fences import` and `erase`, which insert no positions, only check that no migration is pending.
 //!
-//! Refuses: to depend on any command. ARCHITECTURE.md says what to delete with a [`Companion`].
+//! This crate depends on no command. ARCHITECTURE.md lists what to delete together with a
+//! [`Companion`].
 
 pub mod arguments;
 pub mod client;

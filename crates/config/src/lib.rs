@@ -11,7 +11,7 @@
 //! `[[sources]]` and `[formats.NAME]`, `fields.rs` for `[fields.NAME]`, `sections.rs` for all other
 //! keys.
 //!
-//! Refuses: to show a secret, and to start with an unknown key.
+//! A secret is never shown. milepost does not start with an unknown key.
 
 mod field;
 mod fields;
@@ -282,12 +282,12 @@ mod tests {
     use super::setting::Setting as _;
     use super::*;
 
-    fn with(toml: &str) -> Result<Config, Error> {
+    fn parse(toml: &str) -> Result<Config, Error> {
         Config::parse(toml)
     }
 
     fn violations(toml: &str) -> Vec<String> {
-        match with(toml) {
+        match parse(toml) {
             Err(Error::Violations(violations)) => violations,
             other => panic!("expected violations, got {other:?}"),
         }
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn printed_defaults_parse_to_the_defaults() {
         let defaults = Config::defaults().unwrap();
-        let parsed = with(&defaults.to_string()).unwrap();
+        let parsed = parse(&defaults.to_string()).unwrap();
         assert_eq!(defaults.effective(), parsed.effective());
         assert_eq!(defaults.batch.rows_max, 5_000);
         assert_eq!(defaults.mqtt.nodes[0].to_string(), "localhost:1883");
@@ -350,15 +350,15 @@ mod tests {
         let defaults = Config::defaults().unwrap();
         for (key, _) in defaults.effective() {
             let config =
-                with(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
+                parse(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
             if key == "events.topic" {
                 assert_eq!(config.events.topic, None, "an empty topic turns MQTT off");
             } else {
                 assert_eq!(config.effective(), defaults.effective(), "{key}");
             }
         }
-        assert!(with("source.topic = ''").is_ok());
-        assert!(with("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
+        assert!(parse("source.topic = ''").is_ok());
+        assert!(parse("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
     }
 
     /// Checks that there is exactly one violation, and that it begins with `start`.
@@ -468,7 +468,7 @@ mod tests {
             "log.filter = 'milepost=debug,info'",
             "log.filter = 'milepost=debug, warn'",
         ] {
-            assert!(with(toml).is_ok(), "{toml}");
+            assert!(parse(toml).is_ok(), "{toml}");
         }
     }
 
@@ -497,7 +497,7 @@ mod tests {
             assert_eq!(violations(toml), [lines]);
         }
         assert_eq!(
-            with("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(),
+            parse("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(),
             1
         );
     }
@@ -524,14 +524,14 @@ mod tests {
     fn printed_string_parses_to_itself() {
         for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
             let shown = name.to_owned().show();
-            let parsed = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
+            let parsed = parse(&format!("[mqtt]\nusername = {shown}")).unwrap();
             assert_eq!(parsed.mqtt.username.as_deref(), Some(name), "{shown}");
         }
     }
 
     #[test]
     fn shutdown_asks_peers_unless_leave_is_configured() {
-        let shutdown = |toml: &str| with(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
+        let shutdown = |toml: &str| parse(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
         assert_eq!(shutdown("").leave, LeaveGroup::Auto);
         assert_eq!(shutdown("leave = true").leave, LeaveGroup::Always);
         assert_eq!(
@@ -546,7 +546,7 @@ mod tests {
 
     #[test]
     fn replicated_tables_may_have_a_cluster_and_a_quorum() {
-        let read = |toml: &str| with(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
+        let read = |toml: &str| parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
         let single_server = read("insert_quorum = 0");
         assert_eq!(
             (single_server.replication, single_server.insert_quorum),
@@ -561,7 +561,7 @@ mod tests {
 
     #[test]
     fn secrets_are_not_printed() {
-        let config = with(
+        let config = parse(
             "[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'",
         )
         .unwrap();
@@ -584,7 +584,7 @@ mod tests {
             let lines = violations(toml).join("\n");
             assert!(!lines.contains("hunter"), "{lines}");
         }
-        let config = with("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
+        let config = parse("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
         assert!(config.to_string().contains("url = \"https://h/***\""), "{config}");
         assert!(!format!("{config:?}").contains("hunter"), "{config:?}");
         assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");

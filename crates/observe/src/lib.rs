@@ -11,7 +11,7 @@
 //! Guarantee: all totals in a scrape belong to one moment. A client that stops reading its answer
 //! blocks nothing else. A process that stops reading stderr blocks nothing either.
 //!
-//! Refuses: more than 64 connections, and request bodies.
+//! At most 64 connections are open: a further one replaces the oldest. Request bodies are ignored.
 
 pub mod ask;
 pub mod build;

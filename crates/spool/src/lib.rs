@@ -19,7 +19,8 @@
 //! Every function blocks for as long as the disk takes: never call one on a thread that serves
 //! requests.
 //!
-//! Refuses: a directory that another process holds, and a batch that would exceed `bytes_max`.
+//! [`Spool::open`] refuses a directory that another process holds. [`Spool::store`] refuses a batch
+//! that would exceed `bytes_max`.
 
 pub mod erase;
 pub mod format;

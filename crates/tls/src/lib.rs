@@ -11,7 +11,7 @@
 //! restart. If a file cannot be used, milepost logs that and keeps the last good ones. Uses rustls
 //! with ring, which needs no C library.
 //!
-//! Refuses: to connect to a server whose certificate cannot be verified.
+//! milepost never connects over TLS to a server whose certificate cannot be verified.
 
 mod address;
 mod explain;

@@ -139,8 +139,8 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     Ok(Trace {
         driver_id,
         last: clickhouse.last_fix(&driver_id).await?,
-        fixes: clickhouse.fixes_lately(&driver_id).await?,
-        rejects: clickhouse.rejects_lately(&driver_id).await?,
+        fixes: clickhouse.recent_fix_counts(&driver_id).await?,
+        rejects: clickhouse.recent_rejects(&driver_id).await?,
         erased_s: erased.map(|since| since.as_secs()),
         spool: in_spool(config, driver_id).await?,
         members,
