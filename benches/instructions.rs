@@ -36,8 +36,9 @@ fn main() {
     }
 }
 
-/// Returns the names of the workloads: milepost's own format with one point per message and with
-/// arrays, each format as the devices of a fleet write it, and one format with a kept field.
+/// Returns the names of the workloads. The first two are milepost's own format, with one point per
+/// message and with arrays. Then follows each format as the devices of a fleet write it, and at
+/// last one format with a kept field.
 fn workloads() -> Vec<String> {
     let formats = Format::ALL.iter().map(|format| format!("{} (fleet)", format.name()));
     let kept = ["owntracks (fleet, keep = [\"batt\"])".to_owned()];

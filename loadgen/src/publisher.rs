@@ -126,9 +126,9 @@ impl Publisher {
         })
     }
 
-    /// Runs until everything is sent and, at QoS 1, acknowledged, until [`Plan::drain`] has passed
-    /// after the last message, or until the fleet is stopped. Returns itself even after a failure:
-    /// the manifest records the messages that were sent until then.
+    /// Runs until all messages are sent and, at QoS 1, acknowledged. Stops earlier if
+    /// [`Plan::drain`] has passed since the last message, or if the fleet is stopped. Returns
+    /// `self` even after a failure, because the manifest records the messages that were sent.
     pub(crate) async fn run(mut self) -> (Self, Result<()>) {
         let outcome = self.publish_all().await;
         (self, outcome)

@@ -40,10 +40,13 @@ impl ReadDelay {
         Self { delay: DELAY_MIN, qos }
     }
 
-    /// Returns the next delay. `bytes`: received since the last delay, on all connections;
-    /// `connections`: how many received anything; `window`: unacknowledged messages that the broker
-    /// allows on the connection with the smallest window; `is_replaying`: true while spool files
-    /// are replayed.
+    /// Returns the next delay.
+    ///
+    /// - `bytes`: number of bytes received since the last delay, on all connections
+    /// - `connections`: number of connections that received any bytes
+    /// - `window`: unacknowledged messages that the broker allows on the connection with the
+    ///   smallest window
+    /// - `is_replaying`: true while spool files are replayed
     pub(super) fn next(
         &mut self,
         bytes: usize,

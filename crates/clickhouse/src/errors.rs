@@ -43,10 +43,12 @@ const NOT_SUPPORTED: u32 = 344;
 /// token. This also holds on another replica, and if part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
-/// Returns why another replica may accept what this one refused with `code`: unknown table or
-/// database (not migrated there), wrong login or grant (each replica may have its own users), a
-/// read-only table or profile (164), full disk (243 NOT_ENOUGH_SPACE), no Keeper (999
-/// KEEPER_EXCEPTION). `None`: the refusal is not about the replica.
+/// Returns why another replica may accept a request that this one refused with `code`; `None` if
+/// the refusal is not about the replica.
+///
+/// The reasons are: an unknown table or database (this replica is not migrated), a wrong login or a
+/// missing grant (each replica may have its own users), a read-only table or profile (164), a full
+/// disk (243 NOT_ENOUGH_SPACE), no Keeper (999 KEEPER_EXCEPTION).
 pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     Some(match code {
         UNKNOWN_TABLE | UNKNOWN_DATABASE => Cause::NoTables,

@@ -58,8 +58,9 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
     Ok((urls, with_tls.flatten()))
 }
 
-/// Parses `scheme://host:port`. `schemes`: the scheme without TLS, then the scheme with TLS. Returns
-/// the URL, and whether it uses TLS. No error repeats the URL, which may contain a password.
+/// Parses `scheme://host:port`. `schemes`: the scheme without TLS, then the scheme with TLS.
+/// Returns the URL, and whether it uses TLS. No error repeats the URL, which may contain a
+/// password.
 fn server_url(
     text: &str,
     schemes: [&str; 2],
@@ -86,7 +87,8 @@ fn server_url(
 }
 
 /// Checks a webhook's URL. The URL may have any path, but no login, which would be printed with the
-/// URL. Returns also whether the URL uses TLS; `None` if the string is empty, which counts as unset.
+/// URL. Returns also whether the URL uses TLS; `None` if the string is empty, which counts as
+/// unset.
 pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String> {
     if text.is_empty() {
         return Ok((text, None));

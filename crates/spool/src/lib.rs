@@ -171,8 +171,8 @@ impl Spool {
         self.write(std::slice::from_ref(row), 1, ROW)
     }
 
-    /// Writes a file so that a power cut leaves either the whole file or none under its final name:
-    /// write and fsync under another name, rename, fsync the directory.
+    /// Writes and fsyncs a file under another name, renames it, and fsyncs the directory. So a
+    /// power cut leaves either the whole file under its final name, or no file of that name.
     fn write(
         &self,
         inserts: &[Insert],
