@@ -2,8 +2,8 @@
 //! under any load. It covers the path from PUBLISH to the encoded insert and to the
 //! acknowledgement, without sockets and without the insert itself.
 //!
-//! Fails if a figure is more than 2 % above the one in [`EXPECTED`]: a change that costs more must
-//! raise that number as well.
+//! Fails if a figure is more than 2 % above the figure in [`EXPECTED`]. A commit that makes a
+//! message more expensive must also raise the figure there.
 
 #[expect(unreachable_pub, reason = "a benchmark's modules are private to it")]
 mod work;
@@ -17,8 +17,8 @@ use milepost_core::encode;
 /// Environment variable with the work of a run: the number of points, a space, and the name of one
 /// of the [`workloads`].
 const WORK: &str = "MILEPOST_BENCH_WORK";
-/// Number of points of the two runs. The difference of their counts excludes the cost of starting,
-/// which both runs have.
+/// Number of points of the two runs. Both runs have the same cost of starting, so the difference of
+/// their counts excludes that cost.
 const RUNS: [u64; 2] = [20_000, 60_000];
 const ARRAYS: &str = "milepost (arrays of 100, per point)";
 const POINTS_OF_AN_ARRAY: usize = 100;
@@ -30,21 +30,22 @@ fn main() {
     match std::env::var(WORK) {
         Ok(text) => {
             let (count, name) = text.split_once(' ').expect("a number and a name");
-            work(count.parse().expect("a number of points"), name);
+            run_workload(count.parse().expect("a number of points"), name);
         }
-        Err(_) => count(),
+        Err(_) => count_instructions(),
     }
 }
 
-/// Returns the names of the workloads: milepost's own format with one point per message and with
-/// arrays, each format as the devices of a fleet write it, and one format with a kept field.
+/// Returns the names of the workloads. The first two are milepost's own format, with one point per
+/// message and with arrays. Then follows each format as the devices of a fleet write it, and at
+/// last one format with a kept field.
 fn workloads() -> Vec<String> {
     let formats = Format::ALL.iter().map(|format| format!("{} (fleet)", format.name()));
     let kept = ["owntracks (fleet, keep = [\"batt\"])".to_owned()];
     EXPECTED.map(|(name, _)| name.to_owned()).into_iter().chain(formats).chain(kept).collect()
 }
 
-fn work(count: usize, name: &str) {
+fn run_workload(count: usize, name: &str) {
     let format =
         Format::ALL.into_iter().find(|format| name.starts_with(&format!("{} ", format.name())));
     let keep = if name.contains("keep") { "keep = [\"batt\"]\n" } else { "" };
@@ -56,19 +57,19 @@ fn work(count: usize, name: &str) {
         ARRAYS => (work::arrays(&messages, POINTS_OF_AN_ARRAY), count / POINTS_OF_AN_ARRAY),
         _ => (messages, count),
     };
-    let mut live = work::Live::new(decoder);
+    let mut consumer = work::LiveConsumer::new(decoder);
     for message in messages.iter().cycle().take(count) {
-        if let Some(batch) = live.publish(message) {
+        if let Some(batch) = consumer.publish(message) {
             let id = batch.id;
             assert_eq!(batch.rejects.len(), 0, "{:?}", batch.rejects.first());
             black_box(encode::encode(batch, "fleet"));
-            live.durable(id);
+            consumer.confirm_batch(id);
         }
     }
 }
 
 #[expect(clippy::print_stdout, reason = "the benchmark's result")]
-fn count() {
+fn count_instructions() {
     let instructions = |points: u64, name: &str| -> u64 {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -22,8 +22,8 @@ use milepost_spool::Spool;
 const ROWS: usize = 5_000;
 
 fn batch() -> Batch {
-    let mut live = work::Live::new(work::decoder());
-    let batch = work::messages(ROWS + 1).iter().find_map(|message| live.publish(message));
+    let mut consumer = work::LiveConsumer::new(work::decoder());
+    let batch = work::messages(ROWS + 1).iter().find_map(|message| consumer.publish(message));
     batch.expect("a batch closes at 5,000 rows")
 }
 
@@ -70,11 +70,11 @@ fn consumer(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("consumer");
     group.throughput(Throughput::Elements(ROWS as u64));
     group.bench_function("5,000 messages: decoded, batched, durable, acknowledged", |bencher| {
-        let mut live = work::Live::new(work::decoder());
+        let mut consumer = work::LiveConsumer::new(work::decoder());
         bencher.iter(|| {
             for message in &messages {
-                if let Some(batch) = live.publish(message) {
-                    black_box(live.durable(batch.id));
+                if let Some(batch) = consumer.publish(message) {
+                    black_box(consumer.confirm_batch(batch.id));
                 }
             }
         });

@@ -1,8 +1,8 @@
 //! Executes delivery's commands: encodes batches, sends inserts, writes and reads spool files, and
 //! reports each outcome.
 //!
-//! The executor never blocks: every attempt and every disk operation is a task of its own. It
-//! decides nothing: delivery's policy decides the next step of a batch, and
+//! The executor never blocks: every attempt and every disk operation is a task of its own. The
+//! executor makes no decisions. Delivery's policy decides the next step of a batch;
 //! [`prepare`](milepost_core::delivery::prepare) decides which rows an attempt sends, by the newest
 //! list of erased drivers.
 
@@ -39,10 +39,11 @@ pub struct Executor<S> {
 struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
-    /// The list that its rows were checked against. `Member::erased` counts the holders of each
-    /// list by the `Arc`'s strong count, and reports a new list only when no batch holds an older
-    /// one: until then rows of a driver that was erased since may still go to a file. The count is
-    /// correct however a batch or a task ends, even by a panic.
+    /// The list of erased drivers that the rows were checked against. `Member::erased` counts the
+    /// holders of each list by the strong count of its `Arc`, and reports a new list only when no
+    /// batch holds an older list. Until then, rows of a newly erased driver may still be written to
+    /// a file. The count stays correct even if a task panics, because dropping the batch drops the
+    /// `Arc`.
     _erased: Arc<Erased>,
     attempt: Option<AbortHandle>,
 }
@@ -73,7 +74,8 @@ struct State<S> {
 enum Done {
     /// The task has reported to the driver.
     Reported,
-    /// The task has read a file. Its inserts must be kept before the report is sent.
+    /// The task has read a file. The file's inserts are added to `batches` before the report is
+    /// sent, because the next command may need them.
     Loaded(BatchId, Result<Vec<Insert>, LoadError>),
 }
 
@@ -169,9 +171,8 @@ impl<S: Sink> State<S> {
         if let Some(batch_state) = self.batches.get_mut(&batch) {
             batch_state.attempt = Some(running.abort_handle());
         }
-        // The attempt is a task of its own, so that `Abort` can cancel it, and this future can
-        // still report how it ended. Dropping a `JoinHandle` detaches its task; the wrapper cancels
-        // it.
+        // The attempt is a task of its own, so that `Abort` can cancel the attempt while this
+        // future still reports the outcome.
         let mut running = AbortOnDrop(running);
         self.report_when_done(batch, async move {
             match (&mut running.0).await {
@@ -284,21 +285,22 @@ mod tests {
     use milepost_decode::position::Timestamp;
     use milepost_decode::{Decoded, Decoder};
 
-    struct Nowhere;
+    /// A sink that accepts every insert and stores nothing.
+    struct NullSink;
 
-    impl Sink for Nowhere {
+    impl Sink for NullSink {
         async fn insert(&self, _: &Screened, _: &Attempt) -> Result<(), SinkError> {
             Ok(())
         }
     }
 
     /// The test's ends of the executor's channels.
-    struct Ends {
+    struct ChannelEnds {
         reports: mpsc::Receiver<Report>,
         list: watch::Sender<ErasedSnapshot>,
     }
 
-    fn read(erased: &[&str]) -> ErasedSnapshot {
+    fn snapshot(erased: &[&str]) -> ErasedSnapshot {
         let erased = Erased::new(erased.iter().map(|id| (*id).to_owned()));
         ErasedSnapshot::new(Arc::new(erased), Instant::now())
     }
@@ -315,18 +317,20 @@ mod tests {
         Batch { positions: decoded.positions, ..Batch::default() }
     }
 
-    fn new_state() -> (State<Nowhere>, Ends) {
-        let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(read(&[])));
-        let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
+    fn new_state() -> (State<NullSink>, ChannelEnds) {
+        let ((to_report, reports), (list, erased)) =
+            (mpsc::channel(1), watch::channel(snapshot(&[])));
+        let (sink, database) = (Arc::new(NullSink), "fleet".to_owned());
         let executor = Executor { sink, spool: None, database, erased, reports: to_report };
-        (State { executor, batches: HashMap::new(), tasks: JoinSet::new() }, Ends { reports, list })
+        let state = State { executor, batches: HashMap::new(), tasks: JoinSet::new() };
+        (state, ChannelEnds { reports, list })
     }
 
     #[tokio::test]
     async fn insert_of_only_erased_drivers_is_not_sent() {
-        let (mut state, Ends { mut reports, list }) = new_state();
+        let (mut state, ChannelEnds { mut reports, list }) = new_state();
         state.execute(DeliveryCommand::Encode(batch_of_d1()));
-        list.send_replace(read(&["d1"]));
+        list.send_replace(snapshot(&["d1"]));
         let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
         state.execute(DeliveryCommand::Attempt {
             batch: 0,
@@ -341,10 +345,10 @@ mod tests {
     /// file.
     #[tokio::test]
     async fn batch_holds_its_erased_list_until_it_is_forgotten() {
-        let (mut state, Ends { reports: _reports, list }) = new_state();
+        let (mut state, ChannelEnds { reports: _reports, list }) = new_state();
         let old_list = Arc::downgrade(list.borrow().erased());
         let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };
-        list.send_replace(read(&["d1"]));
+        list.send_replace(snapshot(&["d1"]));
         state.execute(DeliveryCommand::Encode(batch));
         assert!(old_list.upgrade().is_some(), "a waiting batch may still have rows of d1");
         state.execute(DeliveryCommand::Forget(0));

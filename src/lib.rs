@@ -10,8 +10,8 @@
 //! This crate is the consumer: [`app`] wires the crates of `crates/` together, [`mqtt`] drives the
 //! connections, [`executor`] executes the core's commands.
 //!
-//! Guarantee: any task that ends outside a shutdown ends the process. Refuses: to decide what
-//! happens to a batch or a session; `milepost_core` decides it.
+//! Guarantee: if any task ends outside a shutdown, the process ends. This crate does not decide
+//! what happens to a batch or a session: `milepost_core` does.
 
 pub mod app;
 pub mod cli;

@@ -79,13 +79,13 @@ pub fn decoder_for(format: Format, keep: &str) -> Decoder {
 }
 
 /// A consumer with one subscribed session, while ClickHouse is ready.
-pub struct Live {
+pub struct LiveConsumer {
     pub consumer: Consumer,
     now: Now,
     packet_id: u16,
 }
 
-impl Live {
+impl LiveConsumer {
     pub fn new(decoder: Decoder) -> Self {
         let config = Config::defaults().expect("the host has a name");
         let seed = 1;
@@ -142,7 +142,7 @@ impl Live {
 
     /// Reports the batch as inserted, marks every due acknowledgement as sent, and returns their
     /// number.
-    pub fn durable(&mut self, batch: u64) -> usize {
+    pub fn confirm_batch(&mut self, batch: u64) -> usize {
         let outcome = Outcome::Inserted { took: Duration::from_millis(1), erased: 0 };
         self.consumer.handle_report(Report { batch, outcome }, self.now.instant);
         self.consumer.handle_timeout(self.now.instant);

@@ -1,4 +1,4 @@
-//! Embeds `sql/NNN_name.sql` in order, so that a new migration is one new file.
+//! Embeds the files `sql/NNN_name.sql` in order. Adding a migration means adding one file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

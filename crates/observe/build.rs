@@ -3,9 +3,10 @@
 use std::env;
 use std::process::Command;
 
-/// Commit and date are empty if unknown. A release and an image set `MILEPOST_COMMIT` and
-/// `SOURCE_DATE_EPOCH`; any other optimised build asks git. A debug build does not: it would be
-/// rebuilt at every commit.
+/// Sets version, commit and date as environment variables for the compiler. Commit and date are
+/// empty if unknown. The builds of a release and of an image set `MILEPOST_COMMIT` and
+/// `SOURCE_DATE_EPOCH`; any other optimised build asks git. A debug build does not ask git, because
+/// it would then be rebuilt at every commit.
 fn main() {
     println!("cargo:rerun-if-env-changed=MILEPOST_COMMIT");
     println!("cargo:rerun-if-env-changed=SOURCE_DATE_EPOCH");

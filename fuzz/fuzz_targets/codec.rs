@@ -1,7 +1,8 @@
-//! The input is five bytes of parameters, and then the bytes that the broker sends. The parameters
-//! are Maximum Packet Size, two sizes of pieces, which are read alternately, and the position and
-//! the length of a filler. Without filler, no input would be long enough for a topic or a payload
-//! that makes the buffer grow.
+//! The input is five bytes of parameters, and then the bytes that the broker sends. The first
+//! parameter is Maximum Packet Size. The next two are the sizes of the pieces in which the bytes
+//! are read: a small and a large piece alternate. The last two are the position and the length of a
+//! filler that is put into the bytes. Without a filler, no input would be long enough for a topic
+//! or a payload that makes the buffer grow.
 
 #![no_main]
 
@@ -20,7 +21,7 @@ enum Received {
         redelivered: bool,
     },
     Other(String),
-    /// Ends the connection, so nothing follows.
+    /// An error ends the connection, so no packet follows.
     Error(String),
 }
 
@@ -38,15 +39,15 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(
         received,
         receive(&sent, [usize::MAX; 2], packet_bytes_max),
-        "the pieces make a difference"
+        "the result must not depend on the sizes of the pieces"
     );
     assert!(received.len() <= sent.len() + 1);
 });
 
 fn receive(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Received> {
-    // The guarantee of `Input`: its buffer holds at most the larger of Maximum Packet Size and a
-    // PUBLISH's head, and one read. `space` never makes the buffer larger, and panics if that is
-    // not enough, so this target checks both bounds.
+    // `Input` guarantees a bound of its buffer: the larger of Maximum Packet Size and the head of a
+    // PUBLISH, plus one read. `space` never makes the buffer larger than that, and panics if a
+    // packet does not fit. So this target checks that the bound is kept, and that it is sufficient.
     let bytes_max = packet_bytes_max.max(5 + 2 + 65_535 + 2 + 4) + 16 * 1_024;
     let mut input = Input::new(packet_bytes_max);
     let mut received = Vec::new();

@@ -44,9 +44,9 @@ fn load(toml: &[u8]) -> Result<Config, Error> {
     Config::load(Some(&FILE))
 }
 
-/// Returns whether [`SECRET`] occurs, and only as a password or as the password in a URL. Elsewhere
-/// it is not secret (`group = "hunter2"`). A configuration with multi-line strings does not count,
-/// because a line of a string can look like a setting.
+/// Returns whether [`SECRET`] occurs only as a password or as the password in a URL, at least once.
+/// In any other place it is not secret (`group = "hunter2"`). Returns `false` for a configuration
+/// with multi-line strings, because a line of such a string can look like a setting.
 fn must_be_hidden(text: &str) -> bool {
     let is_password = |line: &str| {
         let line = line.trim_start();

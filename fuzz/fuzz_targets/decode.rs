@@ -1,7 +1,7 @@
-//! The input is a line with flags and topic, and then the payload: `0drivers/7/gps\n{"lat":…}`. The
-//! flags are bits of the first byte, so they can be written as a digit: 2, the payload was
-//! truncated; 4, tight limits. The topic selects the format, see [`SOURCES`]; if
-//! `MILEPOST_FUZZ_FORMAT` names a format, every message has that format.
+//! The input is one line, and then the payload: `0drivers/7/gps\n{"lat":…}`. The first byte of the
+//! line is a digit with two flags: 2 means that the payload was truncated, 4 means tight limits,
+//! and 6 means both. The rest of the line is the topic. The topic selects the format, see
+//! [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names a format, every message has that format.
 
 #![no_main]
 
@@ -86,7 +86,7 @@ keep = "*"
 
 static WIDE: LazyLock<(Decoder, Limits)> =
     LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
-/// Small enough to be reached by small inputs.
+/// Limits that are low enough for small inputs to reach.
 static TIGHT: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(200, 3, 1, 0));
 
 /// A topic of the format in `MILEPOST_FUZZ_FORMAT`, if it is set.

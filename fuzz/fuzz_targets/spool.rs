@@ -1,5 +1,6 @@
-//! The input is parsed twice: as a spool file, and as the content of one, with the right checksum
-//! appended. Mutation does not find a valid checksum, without which the parser does not start.
+//! The input is parsed twice: as a whole spool file, and as the content of a spool file, to which
+//! the target appends the right checksum. Mutation does not find a valid checksum, and without one
+//! the parser rejects the file at once.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! `make demo` runs the real programs on free ports, a fleet and the verifier, and prints a table
-//! and draws a picture. It leaves nothing running, even after an interrupt.
+//! `make demo` runs the real programs, a fleet and the verifier on free ports. It prints a table
+//! and draws a picture, and leaves nothing running, even after an interrupt.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

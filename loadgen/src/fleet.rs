@@ -1,5 +1,5 @@
-//! Drivers that move plausibly: they choose a target, turn, accelerate and stop, and their
-//! receivers are noisy.
+//! Simulated drivers that move like real ones: they choose a target, turn, accelerate and stop, and
+//! their receivers are noisy.
 //!
 //! The state of a driver takes 48 bytes, so ten million drivers fit into half a GiB. The same seed
 //! gives the same tracks if the fixes are requested at the same times and in the same order.
@@ -53,7 +53,7 @@ pub struct Fix {
     pub acc_m: f32,
     /// Milliseconds since the epoch.
     pub ts_ms: i64,
-    /// Number of the fix among those of its driver: 1, 2, 3, …
+    /// Sequence number of the fix within its driver: 1, 2, 3, …
     pub seq: u32,
 }
 
@@ -178,7 +178,7 @@ mod tests {
         for n in 0..3 {
             let mut last = fleet.fix(n, 1_000, LIVE_ACC_M);
             for step in 2..600 {
-                // Two fixes at the same time, as in a burst: `ts_ms` must rise nevertheless.
+                // Request two fixes at the same time, as in a burst: `ts_ms` must still rise.
                 let fix = fleet.fix(n, 1_000 * (step / 2), LIVE_ACC_M);
                 assert!(fix.ts_ms > last.ts_ms && fix.seq == last.seq + 1);
                 let metres = (fix.lat - last.lat).hypot(fix.lng - last.lng) * METRES_PER_DEGREE;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
 
-/// Record of one run. A driver's fixes are numbered 1, 2, 3, …, so a set of fixes is a count and
-/// its exceptions.
+/// Record of one run. A driver's fixes are numbered 1, 2, 3, …, so the manifest stores only the
+/// highest number of each driver, and the fixes that were never acknowledged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// Drivers are `sim-{run}-{n}`.
@@ -19,7 +19,7 @@ pub struct Manifest {
     /// Format of the payloads.
     #[serde(default)]
     pub format: Format,
-    /// 0 or 1.
+    /// QoS of the messages: 0 or 1.
     pub qos: u8,
     /// Per driver, the highest `seq` sent.
     pub last_seq: Vec<u32>,
@@ -29,8 +29,8 @@ pub struct Manifest {
     pub messages: u64,
     /// Points sent twice on purpose.
     pub duplicates: u64,
-    /// PUBACKs 0x10: the broker dropped the message because no client was subscribed. Each message
-    /// was sent again.
+    /// Number of PUBACKs with reason 0x10: the broker dropped the message because no client was
+    /// subscribed. Each of these messages was sent again.
     pub no_subscriber: u64,
     /// Refusals of a starting broker, each followed by a retry.
     #[serde(default)]

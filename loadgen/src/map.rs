@@ -19,7 +19,7 @@ const PAST_MS: i64 = 3_600_000;
 const PAST_STEP_MS: i64 = 15_000;
 /// Drivers per insert of history.
 const DRIVERS_AT_ONCE: u32 = 250;
-/// Duration of the fleet in seconds: in practice, until Ctrl-C.
+/// Duration of the fleet in seconds: 30 days, so in practice until Ctrl-C.
 const SECONDS: u64 = 30 * 86_400;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 fn run_in(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let map = std::fs::canonicalize(&arguments.map)
         .with_context(|| format!("no binary at {}", arguments.map.display()))?;
-    // With a spool, nothing is lost when the user kills the engine.
+    // With a spool, nothing is lost when the user kills ClickHouse.
     let with_spool = |settings: Settings| settings.with("SPOOL__DIR", "spool");
     let Servers { broker, clickhouse, milepost: _milepost } =
         Servers::start(&arguments.milepost, folder, with_spool)?;
@@ -93,8 +93,8 @@ fn toggle_on_enter(clickhouse: ClickHouse) -> Result<bool> {
     }
 }
 
-/// Inserts fixes of the last hour into ClickHouse: an hour of each driver's track, reversed in
-/// time. The fleet has the same seed, so it starts where this history ends.
+/// Inserts fixes of the last hour into ClickHouse: the first hour of each driver's track, played
+/// backwards. The fleet has the same seed, so its tracks start where this history ends.
 fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;

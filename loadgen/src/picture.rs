@@ -59,7 +59,7 @@ fn svg(tracks: &[Track]) -> Result<String> {
             .fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)))
     };
     let ((west, east), (south, north)) = (bounds(|point| point.0), bounds(|point| point.1));
-    // A degree of longitude is as long as one of latitude, times the cosine of the latitude.
+    // A degree of longitude is shorter than a degree of latitude, by the cosine of the latitude.
     let shrink = ((south + north) / 2.0).to_radians().cos();
     let degrees = (north - south).max((east - west) * shrink).max(1e-6);
     let scale = (SIZE - 2.0 * MARGIN) / degrees;

@@ -19,7 +19,7 @@ pub struct Plan {
     pub drivers: u32,
     /// Number of connections that publish for the drivers.
     pub connections: u32,
-    /// 0 or 1.
+    /// QoS of the messages: 0 or 1.
     pub qos: u8,
     /// Messages a second, over all connections.
     pub rate: f64,
@@ -42,20 +42,20 @@ pub struct Plan {
 /// Counts of a running fleet, and flags with which another thread controls it.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Messages written.
+    /// Number of messages written to the connections' buffers.
     pub sent: AtomicU64,
-    /// Messages acknowledged.
+    /// Number of messages that the broker has acknowledged.
     pub acked: AtomicU64,
-    /// While set, the fleet continues beyond its plan, up to five times the planned messages: for a
-    /// test that needs load for an unknown time.
+    /// While set, the fleet continues beyond its plan, up to five times the planned messages. This
+    /// is for tests that need load for a time that is not known in advance.
     pub endless: AtomicBool,
     /// Ends the fleet at once. Messages that were generated but not acknowledged count as
     /// unacknowledged.
     pub stopped: AtomicBool,
-    /// Ends the plan early: no further messages are generated, and those already generated are
-    /// still sent.
+    /// Ends the plan early: the fleet generates no further messages, but still sends those that it
+    /// has generated.
     pub ends_early: AtomicBool,
-    /// Generates no messages while set; those already generated are still sent.
+    /// While set, the fleet generates no messages, but still sends those that it has generated.
     pub paused: AtomicBool,
 }
 

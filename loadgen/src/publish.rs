@@ -3,8 +3,8 @@
 //!
 //! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects
 //! and after PUBACK 0x10 (no subscriber). The result lists the fixes that were never acknowledged,
-//! and the rate that was held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88, 0x89, PUBACK
-//! 0x87) are retried for a limited time, and counted.
+//! and the rate that was reached. If a starting broker refuses a packet (EMQX: CONNACK 0x87, 0x88,
+//! 0x89, PUBACK 0x87), the packet is sent again for a limited time, and the refusal is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use crate::manifest::Manifest;
 pub use crate::plan::{Plan, Progress};
 use crate::publisher::Publisher;
 
-/// The fleet ended before it had sent the whole plan: the broker refused it or was unreachable, or
-/// the operator stopped it.
+/// The fleet ended before it had sent the whole plan: the broker refused the fleet or was
+/// unreachable, or the operator stopped the fleet.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause:#}")]
 pub struct EndedEarly {
@@ -43,7 +43,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         let publisher = Publisher::new(index, connections, plan, &progress)?;
         tasks.spawn(publisher.run());
         if index % 100 == 99 {
-            // Brokers queue only few connections that they have not accepted.
+            // Open the connections slowly: a broker queues only few that it has not accepted yet.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

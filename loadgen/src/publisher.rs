@@ -20,8 +20,8 @@ use crate::plan::{Plan, Progress};
 const TICK: Duration = Duration::from_millis(2);
 /// Maximum number of messages that wait to be written; further ones are generated at a later check.
 const READY_MAX: u64 = 20_000;
-/// Maximum number of bytes that wait for the socket. A broker that does not read thus slows the
-/// fleet down, and the rate that was held shows it.
+/// Maximum number of bytes that wait for the socket. So a broker that reads slowly slows the fleet
+/// down, and the rate in the manifest shows it.
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// Reason code of PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
@@ -29,7 +29,8 @@ const NOT_AUTHORIZED: u8 = 0x87;
 const SERVER_UNAVAILABLE: u8 = 0x88;
 /// Reason code of CONNACK (3.2.2.2).
 const SERVER_BUSY: u8 = 0x89;
-/// A broker that has refused everything for this long is not starting: its access rules forbid it.
+/// Longest time for which a starting broker refuses everything. A broker that refuses for longer is
+/// not starting: its access rules forbid the messages.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
 /// Longest refusal by a broker that has accepted messages of this connection before. EMQX refuses
 /// for about 20 s around a graceful stop, and again while it boots.
@@ -38,7 +39,7 @@ const RESTARTING_PATIENCE: Duration = Duration::from_secs(60);
 const NO_SUBSCRIBER: u8 = 0x10;
 /// Delay before a message that the broker dropped or refused is sent again.
 const RETRY_DROPPED: Duration = Duration::from_secs(1);
-/// Maximum number of messages that a connection holds back as late ones.
+/// Maximum number of messages that a connection holds back, to send them late.
 const LATE_MAX: usize = 1_000;
 /// An [endless](Progress::endless) fleet sends at most this many times the messages of its plan.
 const BEYOND_PLAN: u64 = 5;
@@ -125,9 +126,9 @@ impl Publisher {
         })
     }
 
-    /// Runs until everything is sent and, at QoS 1, acknowledged, until [`Plan::drain`] has passed
-    /// after the last message, or until the fleet is stopped. Returns itself even after a failure:
-    /// the manifest records the messages that were sent until then.
+    /// Runs until all messages are sent and, at QoS 1, acknowledged. Stops earlier if
+    /// [`Plan::drain`] has passed since the last message, or if the fleet is stopped. Returns
+    /// `self` even after a failure, because the manifest records the messages that were sent.
     pub(crate) async fn run(mut self) -> (Self, Result<()>) {
         let outcome = self.publish_all().await;
         (self, outcome)
@@ -214,8 +215,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns the delay until the next check. It lasts until the next message is due, so that
-    /// thousands of slow connections do not wake up needlessly.
+    /// Returns the delay until the next check. The check happens when the next message is due, so
+    /// that thousands of slow connections do not wake up needlessly.
     fn next_check(&self, began: Instant) -> Duration {
         if !self.ready.is_empty() || self.generated >= self.target() {
             return TICK;
@@ -226,7 +227,8 @@ impl Publisher {
 
     async fn connect(&mut self) -> Result<TcpStream> {
         let began = Instant::now();
-        // The limit for refusals starts with the first one: an unreachable broker does not refuse.
+        // Measure the time of refusals from the first refusal, because an unreachable broker does
+        // not refuse.
         let mut refused_since = None;
         loop {
             ensure!(!self.is_stopped(), "stopped while connecting to {}", self.plan.broker);
@@ -480,8 +482,8 @@ struct Denied(Duration);
 struct Refused(u8);
 
 impl Refused {
-    /// Returns whether retries are pointless. EMQX answers 0x87, 0x88 or 0x89 while it starts; it
-    /// also answers 0x87 to a wrong password, but for ever.
+    /// Returns whether retries are pointless. EMQX answers 0x87, 0x88 or 0x89 for a while when it
+    /// starts. To a wrong password it answers 0x87 for ever.
     fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
         let may_be_starting = [NOT_AUTHORIZED, SERVER_UNAVAILABLE, SERVER_BUSY].contains(&self.0);
         !may_be_starting || refused_for > patience

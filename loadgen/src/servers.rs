@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Broker, ClickHouse, Milepost, Settings};
 
-/// Free disk space that a demo needs, in bytes. The parts of the engine take more space than the
-/// rows.
+/// Free disk space that a demo needs, in bytes. ClickHouse's data parts take more space than the
+/// rows in them.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
 /// A broker, the ClickHouse engine, and a milepost between them.

@@ -1,10 +1,10 @@
 //! Compares the fixes sent with the fixes stored, as sets of (driver, seq), never by row counts
 //! alone.
 //!
-//! The fixes of a driver are numbered 1, 2, 3, …. The stored set of a driver is therefore exact if
-//! it has as many different numbers as were sent, the smallest is 1, and the largest is the last
-//! one sent. All other drivers are compared number by number. In a format without numbers, only the
-//! counts of different fixes (time and place) are compared for each driver.
+//! The fixes of a driver are numbered 1, 2, 3, …. Therefore a driver's stored fixes are complete if
+//! three things hold: as many different numbers are stored as were sent, the smallest is 1, and the
+//! largest is the last number sent. All other drivers are compared number by number. In a format
+//! without numbers, only the counts of different fixes (time and place) are compared.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -35,9 +35,9 @@ pub struct Verdict {
     pub lost: u64,
     /// Fixes stored that were never sent.
     pub never_sent: u64,
-    /// Rows of `positions` beyond one per fix: a merge has not collapsed them yet.
+    /// Duplicate rows of `positions` that a merge has not collapsed yet.
     pub duplicates_raw: u64,
-    /// Rows of `fixes` beyond one per fix.
+    /// Duplicate rows in the view `fixes`.
     pub duplicates_in_fixes: u64,
     /// Rejected points and messages of this run, from the table `rejects`.
     pub rejects: u64,
@@ -103,8 +103,8 @@ struct Stored {
     largest: u32,
 }
 
-/// Waits until as many different fixes are stored as were sent, or until no new one has been stored
-/// for `within`; then compares.
+/// Waits until as many different fixes are stored as were sent, or until no new fix has been stored
+/// for `within`. Then compares the fixes sent with the fixes stored.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
     let (mut most, mut last_growth) = (0, Instant::now());
     loop {

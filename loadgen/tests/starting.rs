@@ -99,14 +99,14 @@ async fn fleet_waits_for_a_broker_that_is_starting() {
 
 #[tokio::test]
 async fn final_refusal_ends_the_fleet() {
-    for (code, words) in [
+    for (code, expected) in [
         (ConnectReturnCode::BadUserNamePassword, "bad user name or password"),
         (ConnectReturnCode::Banned, "0x8a"),
     ] {
         let script = Script { connects: vec![code], publishes: vec![PubAckReason::Success] };
         let refused = tokio::time::timeout(Duration::from_secs(120), fleet(script)).await;
         let (manifest, _) = refused.unwrap_or_else(|_| panic!("still waiting after {code:?}"));
-        assert!(format!("{:#}", manifest.unwrap_err()).contains(words));
+        assert!(format!("{:#}", manifest.unwrap_err()).contains(expected));
     }
 }
 

@@ -29,7 +29,7 @@ impl TestStore {
         let engine = ClickHouse::start(folder.path())?;
         engine.create_tables("fleet")?;
         let manifest = Manifest {
-            run: "court".to_owned(),
+            run: "verify".to_owned(),
             qos: 1,
             last_seq: vec![500; 20],
             messages: 10_000,
@@ -38,12 +38,12 @@ impl TestStore {
         Ok(Self { engine, manifest, _folder: folder })
     }
 
-    /// Inserts the fixes whose number in `numbers(10000)` satisfies `condition`, with a `ts` of
-    /// `shift_ts` seconds ago.
+    /// Inserts each fix whose number in `numbers(10000)` satisfies `condition`. The `ts` of the
+    /// fixes is `shift_ts` seconds ago.
     fn insert(&self, condition: &str, shift_ts: u32) -> Result<()> {
         self.engine.query(&format!(
             "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
-             SELECT 'sim-court-' || toString(intDiv(number, 500)), now64(3) - INTERVAL {shift_ts} SECOND, number % 500 + 1, \
+             SELECT 'sim-verify-' || toString(intDiv(number, 500)), now64(3) - INTERVAL {shift_ts} SECOND, number % 500 + 1, \
              1, 1, 1, 1, 1, 50, now64(3) FROM numbers(10000) AS n WHERE {condition}"
         ))?;
         Ok(())

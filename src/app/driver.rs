@@ -31,20 +31,21 @@ use milepost_observe::metrics::Metrics;
 use milepost_tls::Address;
 use milepost_tls::nodes;
 
-/// Longest wait between two rounds, so that `/livez` gets a heartbeat.
+/// Longest wait between two rounds. Each round sends a heartbeat to `/livez`.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of consecutive reads before reports and channels are processed, in case the
 /// connections always have data.
 const CONSECUTIVE_READS_MAX: u32 = 16;
-/// Shortest interval between updates of `/readyz` while it is ready.
+/// Shortest interval between updates of `/readyz` while the consumer is ready.
 const HEALTH_EVERY_READY: Duration = Duration::from_millis(100);
-/// Shortest interval while it is not ready, for scripts that poll `/readyz` during a start.
+/// Shortest interval between updates while the consumer is not ready. It is short for the sake of
+/// scripts that poll `/readyz` during a start.
 const HEALTH_EVERY_UNREADY: Duration = Duration::from_millis(2);
 /// How long the shutdown waits for a running replay.
 const REPLAY_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first connection waits for ClickHouse's first answers. After that, the consumer
-/// connects anyway. Until it has compared the clocks, it defers the messages that it could
-/// misjudge.
+/// connects anyway. Until the clocks have been compared, the consumer defers messages that a wrong
+/// clock could make it reject.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The consumer's name in `/readyz` and `/livez`.
 pub(crate) const PART: &str = "consumer";
@@ -72,7 +73,8 @@ pub(crate) struct Wiring {
     pub health: Arc<Health>,
 }
 
-/// Starts the driver's thread. The receiver gets its last totals, or an error if the thread died.
+/// Starts the driver's thread. The receiver gets the consumer's last totals, or an error if the
+/// thread died.
 pub(crate) fn spawn(
     wiring: Wiring,
     consumer: Consumer,
@@ -80,7 +82,8 @@ pub(crate) fn spawn(
     let (send_totals, totals) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("driver".to_owned()).spawn(move || {
-        // Unconstrained: tokio's cooperative budget would make a full socket look empty.
+        // Without `unconstrained`, tokio's cooperative budget could report that a socket has no
+        // data although it has some.
         let last =
             runtime.block_on(tokio::task::unconstrained(Driver::new(wiring, consumer).run()));
         let _ = send_totals.send(last);
@@ -137,11 +140,11 @@ impl Driver {
             reads = if read { reads + 1 } else { 0 };
             // Read on while a socket has data, so that a batch gets the rows of many reads.
             if read && reads < CONSECUTIVE_READS_MAX {
-                self.turn().await;
+                self.advance().await;
                 continue;
             }
             self.drain_channels();
-            self.turn().await;
+            self.advance().await;
             self.report_progress();
             if self.may_stop() {
                 break;
@@ -159,7 +162,7 @@ impl Driver {
     }
 
     /// Resolves the nodes' names and waits for ClickHouse's first answers, at the same time.
-    /// Returns early if the process leaves.
+    /// Returns early if the process shuts down.
     async fn prepare(&mut self) {
         let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
         let names = async {
@@ -209,8 +212,8 @@ impl Driver {
         self.state.consumer.handle_report(report, now);
     }
 
-    /// Advances the consumer and executes its commands until there are no more.
-    async fn turn(&mut self) {
+    /// Advances the consumer, and executes its commands until none is left.
+    async fn advance(&mut self) {
         loop {
             let now = Instant::now();
             self.state.consumer.handle_timeout(now);
@@ -364,7 +367,7 @@ fn take_change<T: Clone>(receiver: &mut watch::Receiver<T>) -> Option<T> {
     receiver.has_changed().unwrap_or(false).then(|| receiver.borrow_and_update().clone())
 }
 
-/// Waits for a new value, without marking it as seen.
+/// Waits for a new value, without marking that value as seen.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     match receiver.changed().await {
         Ok(()) => receiver.mark_changed(),

@@ -12,12 +12,12 @@ use milepost_core::peers::standing::MemberStatus;
 use milepost_core::session::events::Leave;
 use milepost_observe::ask::ask;
 
-/// Divides the grace period: a third of it is the timeout for asking the peers. Half of the grace
-/// period is for flushing to ClickHouse, the rest for the spool.
+/// The timeout for asking the peers is the grace period divided by this number. Flushing to
+/// ClickHouse then gets half of the grace period, and the spool the last sixth.
 const ASK_TIMEOUT_DIVISOR: u32 = 3;
 
-/// Logs at start if `shutdown.leave = "auto"` cannot work: without peers, or if the peers cannot
-/// reach this member.
+/// Logs at start if `shutdown.leave = "auto"` cannot work: no peers are configured, or the peers
+/// cannot reach this member.
 pub(super) fn log_if_auto_cannot_work(config: &Config) {
     let Shutdown { leave, peers, .. } = &config.shutdown;
     match leave {
@@ -47,11 +47,11 @@ fn is_elsewhere(peer: &Peer) -> bool {
 /// [`set_leaving`](milepost_core::peers::standing::Member::set_leaving), so that no peer counts on
 /// this member.
 ///
-/// The second value is true if the sessions are kept without certainty: no peer is known to stay,
-/// but one did not answer, or is not subscribed yet. The messages that the broker then queues are
-/// lost if no process resumes the sessions. Unsubscribing could lose more. If all members
-/// unsubscribed, the broker would drop every message; a kept session queues its share, which a
-/// process or `milepost drain` can still consume.
+/// The second value is true if the decision to keep the sessions is uncertain. That is so if no
+/// peer is known to stay, but a peer did not answer or is not subscribed yet. If no process resumes
+/// the sessions, the messages that they queue are lost. Unsubscribing could lose more: if all
+/// members unsubscribed, the broker would drop every message. A kept session queues its share of
+/// the messages, and a process or `milepost drain` can still consume them.
 pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {

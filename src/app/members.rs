@@ -1,8 +1,8 @@
 //! Counts the members of the group, for `batch.members_age_max`.
 //!
-//! A member resolves `shutdown.peers` and counts their addresses; it asks no peer. So the cost
-//! grows with the number of members, not with its square. An address without a process counts too:
-//! then a batch waits longer than necessary, but at most `batch.members_age_max`.
+//! A member resolves `shutdown.peers` and counts their addresses; it contacts no peer. So the cost
+//! grows with the number of members, not with its square. An address at which no process runs
+//! counts too. It makes a batch wait longer than necessary, but at most `batch.members_age_max`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn equal_addresses_count_once_and_unresolved_names_keep_theirs() {
+    async fn duplicate_addresses_count_once_but_unresolved_ones_still_count() {
         let peers = [peer("127.0.0.1", 1), peer("127.0.0.1", 1), peer("127.0.0.1", 2)];
         let peers: Vec<_> = peers.into_iter().chain([peer("no-such-host.invalid", 3)]).collect();
         let mut known = vec![BTreeSet::new(); peers.len()];
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn counter_publishes_and_ends_with_its_receiver() {
+    async fn member_count_is_published_until_no_receiver_is_left() {
         let (sender, mut receiver) = watch::channel(1);
         let counter = tokio::spawn(count(vec![peer("127.0.0.1", 1), peer("127.0.0.1", 2)], sender));
         assert_eq!(*receiver.wait_for(|members| *members > 1).await.unwrap(), 2);

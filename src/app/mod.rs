@@ -1,7 +1,8 @@
-//! Wiring and supervision: the only module that uses every other one.
+//! Wiring and supervision: the only module that uses all other modules.
 //!
-//! Guarantee: this module owns every task and thread. If one ends outside a shutdown, the process
-//! ends with an error. A shutdown flushes within `shutdown.grace`, or logs that it could not.
+//! Guarantee: this module owns every task and thread. If any of them ends outside a shutdown, the
+//! process ends with an error. A shutdown flushes within `shutdown.grace`, or logs what it could
+//! not flush.
 
 pub mod commands;
 mod driver;

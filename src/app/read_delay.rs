@@ -1,32 +1,32 @@
 //! Computes how long the driver's thread sleeps between two rounds of reads.
 //!
-//! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for
-//! every message. A wake-up costs as much as fifty messages, mostly because caches have gone cold.
-//! So a round should read a few hundred messages.
+//! Brokers write each PUBLISH as a small segment. A reader that never waits pays a wake-up and a
+//! recv for every message. A wake-up costs as much as fifty messages, mostly because caches have
+//! gone cold. So a round should read a few hundred messages.
 
 use std::time::Duration;
 
 use milepost_core::Qos;
 use milepost_core::session::window::SILENCE_MIN;
 
-/// Target of bytes received between two rounds: a few hundred messages, and a quarter of a socket
-/// buffer.
+/// Number of bytes that should arrive between two rounds: a few hundred messages, and a quarter of
+/// a socket buffer.
 const TARGET_BYTES: usize = 32 * 1024;
 /// Bytes added to the target for each further connection: a round costs one system call per
 /// connection with data.
 const TARGET_BYTES_PER_FURTHER: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
-/// The delay must not look like a silence of the broker.
+// The delay must be too short to be mistaken for a silence of the broker.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
-/// Longest delay of one connection at QoS 0: without acknowledgements, only the socket's buffer and
-/// the broker's queue hold a burst, and messages that overflow them are lost. Each further
-/// connection adds as much, up to [`DELAY_MAX`].
+/// Longest delay of one connection at QoS 0. Only the socket's buffer and the broker's queue hold a
+/// burst at QoS 0; messages that overflow them are lost. Each further connection adds as much to
+/// the longest delay, up to [`DELAY_MAX`].
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
 /// Longest delay during a replay, which advances by one step per round.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
-/// Below this window, in messages, the delay is the shortest: the broker soon stops sending, and
-/// would only wait during a long delay.
+/// Window, in messages, below which the delay is [`DELAY_MIN`]: the broker fills a small window
+/// soon, and then waits for PUBACKs until the delay ends.
 const WINDOW_MIN: usize = 1_024;
 
 #[derive(Debug)]
@@ -40,10 +40,13 @@ impl ReadDelay {
         Self { delay: DELAY_MIN, qos }
     }
 
-    /// Returns the next delay. `bytes`: received since the last delay, on all connections;
-    /// `connections`: how many received anything; `window`: unacknowledged messages that the broker
-    /// allows on the connection with the smallest window; `is_replaying`: true while spool files
-    /// are replayed.
+    /// Returns the next delay.
+    ///
+    /// - `bytes`: number of bytes received since the last delay, on all connections
+    /// - `connections`: number of connections that received any bytes
+    /// - `window`: unacknowledged messages that the broker allows on the connection with the
+    ///   smallest window
+    /// - `is_replaying`: true while spool files are replayed
     pub(super) fn next(
         &mut self,
         bytes: usize,
@@ -73,9 +76,10 @@ impl ReadDelay {
 mod tests {
     use super::*;
 
-    const ROOMY: usize = 32_000;
+    const LARGE_WINDOW: usize = 32_000;
 
-    /// Returns the average bytes of a round, and the last delay, at this rate.
+    /// Receives at this rate for 1,000 rounds. Returns the average bytes of a round, and the last
+    /// delay.
     fn settled(bytes_per_second: f64, window: usize) -> (f64, Duration) {
         let (mut delay, mut wait) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
         let (mut bytes, rounds) = (0.0, 1_000);
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn each_round_reads_about_the_target() {
         for bytes_per_second in [2e6, 5e6, 2e7] {
-            let (bytes, _) = settled(bytes_per_second, ROOMY);
+            let (bytes, _) = settled(bytes_per_second, LARGE_WINDOW);
             assert!(
                 (0.6..=1.1).contains(&(bytes / TARGET_BYTES as f64)),
                 "{bytes} at {bytes_per_second}"
@@ -104,18 +108,18 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_bounded_both_ways() {
-        assert_eq!(settled(100.0, ROOMY).1, DELAY_MAX);
-        assert_eq!(settled(1e9, ROOMY).1, DELAY_MIN);
+    fn delay_stays_between_its_minimum_and_maximum() {
+        assert_eq!(settled(100.0, LARGE_WINDOW).1, DELAY_MAX);
+        assert_eq!(settled(1e9, LARGE_WINDOW).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtMostOnce);
-        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY, false)).max();
+        let longest = (0..100).map(|_| delay.next(0, 1, LARGE_WINDOW, false)).max();
         assert_eq!(longest, Some(DELAY_MAX_UNACKNOWLEDGED));
     }
 
     #[test]
     fn replay_shortens_the_read_delay() {
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
-        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY, true)).max();
+        let longest = (0..100).map(|_| delay.next(0, 1, LARGE_WINDOW, true)).max();
         assert_eq!(longest, Some(DELAY_MAX_REPLAYING));
     }
 
@@ -134,7 +138,7 @@ mod tests {
                         reason = "small"
                     )]
                     let received = (4e6 * wait.as_secs_f64()) as usize;
-                    wait = delay.next(received, connections, ROOMY, false);
+                    wait = delay.next(received, connections, LARGE_WINDOW, false);
                 }
                 let ratio = wait.as_secs_f64() / expected.as_secs_f64();
                 assert!((0.9..1.1).contains(&ratio), "{qos:?}, {connections}: {wait:?}");
@@ -146,14 +150,14 @@ mod tests {
     fn small_window_has_the_shortest_read_delay() {
         assert_eq!(settled(100.0, 32).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
-        while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
+        while delay.next(0, 1, LARGE_WINDOW, false) < DELAY_MAX {}
         assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "the delay must shrink at once");
     }
 
     #[test]
     fn burst_resets_a_long_read_delay() {
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
-        while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
-        assert_eq!(delay.next(1 << 21, 1, ROOMY, false), DELAY_MIN);
+        while delay.next(0, 1, LARGE_WINDOW, false) < DELAY_MAX {}
+        assert_eq!(delay.next(1 << 21, 1, LARGE_WINDOW, false), DELAY_MIN);
     }
 }

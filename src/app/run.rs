@@ -37,7 +37,7 @@ use milepost_spool::Spool;
 /// The process's own name in `/readyz`.
 const PART: &str = "process";
 
-/// Runs the consumer. `at_start`: tasks that the companions run while it starts.
+/// Runs the consumer. `at_start`: tasks that the companions run while the consumer starts.
 ///
 /// # Errors
 /// The start failed, or a task ended unexpectedly.
@@ -46,7 +46,8 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     let Shared { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
     metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
-    // The consumer is not ready until it reports: a probe may ask before the driver's thread runs.
+    // Report the consumer as not ready from the start: a probe may arrive before the driver's
+    // thread runs.
     health.set(driver::PART, vec!["consumer: starting".to_owned()]);
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
@@ -100,7 +101,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
 }
 
 /// Decides whether the sessions are kept, while the driver still runs. Then stops the driver, and
-/// returns its last totals. The second value: see [`leaving::decide`].
+/// returns its last totals, and whether the decision is uncertain (see [`leaving::decide`]).
 async fn leave_group(
     config: &Config,
     shared: &Shared,
@@ -152,8 +153,8 @@ pub(super) fn start(
     let capacity = Delivery::commands_max(config.clickhouse.inserts_in_flight);
     let (commands, to_execute) = mpsc::channel(capacity);
     let (to_report, reports) = mpsc::channel(capacity);
-    let (server, to_watch) = watch::channel(schema::unknown());
-    let (attention, to_attend) = watch::channel(Attention::default());
+    let (server, server_status) = watch::channel(schema::unknown());
+    let (attention, attention_requests) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
     let (erased, erased_list) = watch::channel(ErasedSnapshot::default());
     member.set_initial_erased(erased_list.borrow().erased());
@@ -174,7 +175,7 @@ pub(super) fn start(
         mqtt: config.mqtt.clone(),
         commands,
         reports,
-        server: to_watch.clone(),
+        server: server_status.clone(),
         attention,
         leave: leaving,
         members: member_count,
@@ -190,11 +191,11 @@ pub(super) fn start(
         server,
         erased,
         member: Arc::clone(member),
-        attention: to_attend,
+        attention: attention_requests,
         clock_tolerance: clock_tolerance(config),
     };
     watch.spawn(watcher.run());
-    Ok(Started { watch, driver, leave, server: to_watch })
+    Ok(Started { watch, driver, leave, server: server_status })
 }
 
 /// Converts the status of one endpoint to the form of the metrics.
@@ -214,13 +215,14 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     Ok((Some(Arc::new(spool)), inventory))
 }
 
-/// Returns the tolerated difference of the clocks: `decode.fix_future_max`, so that no fix with the
-/// right time is rejected as too new because this host's clock is behind; but at least two seconds.
+/// Returns the tolerated difference between the clocks: `decode.fix_future_max`, and at least two
+/// seconds. A host whose clock is behind by less than `decode.fix_future_max` does not reject a fix
+/// with the right time as too new.
 fn clock_tolerance(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
 
-/// Returns the number of rows of the batches in flight and of the open one, if all are full.
+/// Returns the number of rows that the batches in flight and the open batch hold when all are full.
 fn full_batches(config: &Config) -> usize {
     (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max
 }
@@ -263,7 +265,8 @@ pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
     }
 }
 
-/// Logs the ledger: what became of every position that was received, or in the spool at the start.
+/// Logs the ledger: how many positions were received, or in the spool at the start, and what
+/// happened to them.
 fn log_ledger(totals: &ConsumerTotals) {
     let ConsumerTotals { intake, delivery, .. } = totals;
     info!(

@@ -1,8 +1,8 @@
 //! Watches ClickHouse on a connection of its own: whether it answers, whether the tables are those
 //! of this version, and whether its clock agrees with this process's.
 //!
-//! A hanging insert reports nothing until its timeout; a query shows within seconds that the server
-//! is down or back.
+//! A hanging insert reports nothing until its timeout. A query shows within seconds that the server
+//! is down, or answers again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ impl Watcher {
                 self.server.send_replace(server.clone());
                 Ok::<(), Judged>(())
             };
-            // Send both queries at once, because a start waits for the first round. If the clock's
-            // query has no answer, that of the tables is ignored.
+            // Send both queries at once, because a start waits for the first round. If the query
+            // for the clock gets no answer, ignore the answer about the tables.
             let tables = async {
                 if only_clock {
                     return Ok(Ok(Judged::from(Schema::Ready)));
@@ -101,8 +101,8 @@ impl Watcher {
                     server.answers = Err(why.clone());
                     Judged::from(Schema::Unknown(why))
                 }
-                // A refusal is an answer. An operator must fix its cause, which also stops the
-                // inserts.
+                // A refusal is an answer too. Its cause also stops the inserts, until an operator
+                // fixes it.
                 Err(refused) => {
                     server.answers = Ok(());
                     refused
@@ -118,8 +118,9 @@ impl Watcher {
                 continue;
             }
             has_moved = false;
-            // An unanswered query leaves ready tables ready: if the server is down, the inserts
-            // show it. But report a list that is too old, because every insert would be refused.
+            // If the query got no answer, tables that were ready stay ready: if the server is down,
+            // the inserts fail and show it. But if the list is too old, report that, because every
+            // insert would be refused.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
@@ -161,7 +162,7 @@ impl Watcher {
         })
     }
 
-    /// Publishes the list of erased drivers. If it has not changed, the old `Arc` is kept, because
+    /// Publishes the list of erased drivers. An unchanged list keeps its old `Arc`, because
     /// `Member::set_erased` counts the holders of each `Arc`.
     fn publish(&self, read: &ErasedSnapshot) {
         let is_same = self.erased.borrow().erased().digest() == read.erased().digest();
@@ -174,7 +175,8 @@ impl Watcher {
         });
     }
 
-    /// Waits until the next query is due. A refusal or a clock jump makes it due at once.
+    /// Waits until the next query is due. A refused insert or a clock jump makes the query due at
+    /// once.
     async fn wait(&mut self, asked_at: Instant, answered: Attention, list_not_read: bool) {
         loop {
             let Attention { in_doubt, insert_is_slow, refusals, clock_jumps } =
@@ -239,8 +241,9 @@ impl LastRead {
         self.has_failed && self.read_at.elapsed() >= LIST_AGE_MAX
     }
 
-    /// Returns the tables' state after the list could not be read. Without an answer it stays
-    /// `Ready` until the list is too old; a refusal counts at once.
+    /// Returns the tables' state after the list could not be read. If the server did not answer,
+    /// the state stays `Ready` until the list is too old. If the server refused, the refusal is the
+    /// state at once.
     fn after_failed_read(&mut self, refusal: Judged) -> Judged {
         let Schema::Unknown(why) = refusal.schema else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
@@ -317,7 +320,7 @@ mod tests {
     use milepost_observe::now;
     use tokio::time::sleep;
 
-    /// Plays inserts of 50 ms, ten a second, for a minute.
+    /// Simulates inserts of 50 ms, ten a second, for a minute.
     async fn healthy_traffic(config: Config, attention: watch::Sender<Attention>) {
         let mut decoded = Decoded::default();
         let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
@@ -340,13 +343,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn healthy_traffic_keeps_the_query_interval_at_half_a_minute() {
         let config = Config::defaults().unwrap();
-        let (attention, to_attend) = watch::channel(Attention::default());
+        let (attention, attention_requests) = watch::channel(Attention::default());
         let mut watcher = Watcher {
             clickhouse: Arc::new(ClickHouse::new(&config.clickhouse).unwrap()),
             server: watch::channel(ServerStatus::ready()).0,
             erased: watch::channel(ErasedSnapshot::default()).0,
             member: Arc::new(Member::new("m", "g", &[])),
-            attention: to_attend,
+            attention: attention_requests,
             clock_tolerance: Duration::from_secs(2),
         };
         let traffic = tokio::spawn(healthy_traffic(config, attention));

@@ -13,7 +13,8 @@ use milepost_mqtt::Grant;
 
 /// The session that subscribes to the counters. Every session would receive the same reports.
 const COUNTER_SESSION: SessionIndex = 0;
-/// After this many connections that end without SUBACK, the subscription counts as their cause.
+/// After this many consecutive connections that ended without a SUBACK, milepost assumes that the
+/// subscription to the counters ended them.
 const UNANSWERED_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct BrokerMetrics {
     filter: Option<String>,
     /// Consecutive subscriptions without a SUBACK.
     unanswered: u32,
-    /// Whether the last answer granted the subscription; `None` before the first one.
+    /// Whether the last answer granted the subscription; `None` before the first answer.
     granted: Option<bool>,
 }
 
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn answering_broker_is_subscribed_on_every_connection() {
+    fn counters_are_requested_on_every_connection_while_broker_answers() {
         let mut metrics = BrokerMetrics::new(true);
         for grant in [Grant::NotAuthorized, Grant::Granted(Qos::AtMostOnce)].iter().cycle().take(20)
         {
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_that_closes_instead_of_answering_is_not_asked_again() {
+    fn counters_are_not_requested_after_three_unanswered_requests() {
         let mut metrics = BrokerMetrics::new(true);
         for _ in 0..UNANSWERED_MAX {
             assert!(metrics.should_subscribe(0));

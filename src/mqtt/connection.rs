@@ -1,5 +1,5 @@
-//! One connection: a stream, its read and write buffers, and its keep-alive. It is dropped as a
-//! whole, so no byte of it reaches the next connection.
+//! One connection: a stream, its read and write buffers, and its keep-alive. They are dropped
+//! together, so no byte of one connection reaches the next one.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use milepost_tls::{Server, Stream};
 /// Maximum bytes in the write buffer. Further acknowledgements wait in the session.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// The packet type that results if a TLS alert (0x15) is read as an MQTT fixed header.
+/// The packet type that a reader finds if it takes a TLS alert (0x15) for an MQTT fixed header.
 const TLS_ALERT: u8 = 0x15 >> 4;
 
 /// Why a connection ended.
@@ -26,9 +26,9 @@ const TLS_ALERT: u8 = 0x15 >> 4;
 pub(super) enum ConnectionError {
     #[error(transparent)]
     NotReached(#[from] tls::Error),
-    #[error("the connection broke: {words}")]
+    #[error("the connection broke: {explanation}")]
     Tls {
-        words: String,
+        explanation: String,
         #[source]
         source: io::Error,
     },
@@ -67,7 +67,7 @@ impl ConnectionError {
 /// after the handshake, so reads and writes can return TLS errors too.
 fn broken(source: io::Error) -> ConnectionError {
     match tls::explain(Server::Broker, &source) {
-        Some(words) => ConnectionError::Tls { words, source },
+        Some(explanation) => ConnectionError::Tls { explanation, source },
         // The broker closed the socket without a close_notify of TLS.
         None if source.kind() == io::ErrorKind::UnexpectedEof => ConnectionError::Closed,
         None => ConnectionError::Broken(source),
@@ -115,8 +115,8 @@ impl Connection {
     /// packets have been taken.
     ///
     /// Several reads may be needed: TLS returns one record at a time, and brokers write a record
-    /// for each message. The last one costs no system call if the socket returned fewer bytes than
-    /// requested before.
+    /// for each message. The last read costs no system call if the read before it returned fewer
+    /// bytes than it requested.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let mut buffer = ReadBuf::new(self.input.space());
         let mut end = self.end.take();
@@ -176,9 +176,9 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Refuses messages at QoS 2. A message whose refusal is dropped would occupy a slot of the
-    /// broker's window for ever, so without space the connection ends: the broker sends these
-    /// messages again on the next one.
+    /// Refuses messages at QoS 2. A message that is never refused occupies a slot of the broker's
+    /// window for ever. So if the write buffer has no space for the refusals, the connection ends,
+    /// and the broker sends the messages again on the next connection.
     pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
         if !refusals.is_empty() {
             if !self.takes_more() {
@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn read_returns_all_records_before_the_end() {
-        let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]]; // CONNACK in two records, PINGRESP
+        // CONNACK in two records, PINGRESP.
+        let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]];
         let stream = Box::new(Records(records.into()));
         let mut connection =
             Connection::new(stream, BytesMut::new(), PACKET_BYTES_MAX, Instant::now());
@@ -305,8 +306,8 @@ mod tests {
         connection.poll_write(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Advances time as the driver does. Returns the seconds at which a ping was sent, and the
-    /// error that ended the connection.
+    /// Advances time as the driver does, for this many seconds. Returns the seconds at which a ping
+    /// was sent, and the error that ended the connection.
     fn run_for(
         connection: &mut Connection,
         began: Instant,
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_that_reads_nothing_is_closed_at_a_bounded_cost() {
+    fn write_buffer_is_bounded_if_the_broker_reads_nothing() {
         let began = Instant::now();
         let (mut connection, _broker) = open(100, began);
         for packet_id in 1..=u16::MAX {
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn disconnect_is_sent_after_everything_before_it() {
+    fn disconnect_is_sent_after_all_queued_packets() {
         let began = Instant::now();
         let (mut connection, mut broker) = open(4, began);
         codec::put_ack(7, connection.output(began));

@@ -52,8 +52,8 @@ impl Dialer {
         }
     }
 
-    /// Connects a session. `ends_session`: ask the broker to discard it. `within`: timeout of
-    /// the TCP connect only.
+    /// Connects a session. `ends_session`: ask the broker to discard the session. `within`: timeout
+    /// of the TCP connect only.
     pub(super) fn dial(
         &self,
         index: SessionIndex,
@@ -71,8 +71,8 @@ impl Dialer {
     }
 
     /// Returns whether the node answers a client without a session within [`NODE_ANSWER_TIMEOUT`].
-    /// A node that resumes a large session answers the client of that session late, and this one at
-    /// once.
+    /// While a node resumes a large session, it answers the client of that session late, but a
+    /// client without a session at once.
     pub(super) fn probe(
         &self,
         index: SessionIndex,
@@ -91,7 +91,7 @@ impl Dialer {
             let read = stream.read(&mut [0; 64]).await.map_err(ConnectionError::Broken)?;
             connect.clear();
             codec::put_disconnect(true, &mut connect);
-            let _ = stream.write_all(&connect).await; // the node has answered, so this may fail
+            let _ = stream.write_all(&connect).await; // the node has answered: ignore a failure
             Ok::<_, ConnectionError>(read > 0)
         };
         async move {

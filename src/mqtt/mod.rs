@@ -1,7 +1,7 @@
-//! Connections to the broker: they pass its packets to the [consumer](milepost_core::consumer), and
-//! the consumer's acknowledgements to the broker.
+//! Connections to the broker. They pass the broker's packets to the
+//! [consumer](milepost_core::consumer), and the consumer's acknowledgements to the broker.
 //!
-//! Guarantee: a connection's read and write buffers are dropped with it.
+//! Guarantee: the read and write buffers of a connection are dropped with the connection.
 
 mod broker_metrics;
 mod connection;

@@ -16,7 +16,7 @@ use milepost_core::throttle::Throttle;
 use milepost_mqtt::Grant;
 use milepost_tls::Address;
 
-/// Returns the consumer's names of the nodes.
+/// Returns the names by which the consumer knows the nodes, such as `10.0.0.1:1883`.
 pub(crate) fn names(addresses: &[Address]) -> Vec<Node> {
     addresses.iter().map(|address| address.to_string().into()).collect()
 }
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     addresses: Vec<Address>,
     /// Nodes that have answered a CONNECT.
     pub(super) answered: BTreeSet<Node>,
-    /// `$share/GROUP/TOPIC` of each source.
+    /// The topic filter of each source: `$share/GROUP/TOPIC`.
     pub(super) filters: Vec<String>,
     pub(super) metrics: BrokerMetrics,
     expiry_log: Throttle,
@@ -55,13 +55,14 @@ impl Shared {
         names(addresses)
     }
 
-    /// Returns the address of a node. The consumer names only nodes of this list.
+    /// Returns the address of a node. The consumer knows only nodes of this list.
     pub(super) fn address(&self, node: &Node) -> Address {
         let named = self.addresses.iter().find(|address| address.to_string() == **node);
         named.unwrap_or(&self.addresses[0]).clone()
     }
 
-    /// Logs a granted expiry that is shorter than requested; once for all sessions.
+    /// Logs, once for all sessions, that the broker granted a shorter session expiry than
+    /// requested.
     pub(super) fn compare_expiry(&mut self, connack: ConnAck, now: Instant) {
         let requested = self.mqtt.session_expiry.as_secs();
         if let Some(granted) =

@@ -1,9 +1,9 @@
 //! The connection of one session: down, dialing, or open. Carries packets between the socket and
 //! the consumer.
 //!
-//! The session has a connection state of its own ([`ConnectionState`]), which is the desired one.
-//! The state here is that of the socket, which can end at any time. [`Transport::sync_connection`]
-//! follows the desired state, and events report the actual one.
+//! The session's [`ConnectionState`] is the desired state. The state in this module is the actual
+//! state of the socket, which can close at any time. [`Transport::sync_connection`] opens or closes
+//! the socket to match the desired state; events report the actual state to the session.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ enum State {
         dialing: Dialing,
         waiting: AnswerWait,
     },
-    /// `waiting`: the wait for CONNACK; `None` once it has arrived.
+    /// `waiting`: the wait for CONNACK; `None` once CONNACK has arrived.
     Open {
         connection: Box<Connection>,
         waiting: Option<AnswerWait>,
@@ -42,8 +42,8 @@ enum State {
 
 /// The wait for a node's answer to CONNECT, TCP and TLS included.
 struct AnswerWait {
-    /// If another node is available, the time at which this one is probed, or at which the attempt
-    /// fails if CONNECT has not been sent; otherwise `latest`.
+    /// Time at which the node is probed because it has not answered CONNECT. If CONNECT has not
+    /// been sent by then, the attempt fails instead. Equal to `latest` if there is no other node.
     probe_at: Instant,
     /// Time at which the wait ends in any case.
     latest: Instant,
@@ -77,7 +77,7 @@ impl AnswerWait {
         }
     }
 
-    /// Returns when to poll the wait again, unless the probe wakes the task earlier.
+    /// Returns when to poll the wait again. A running probe wakes the task when it has its result.
     fn deadline(&self) -> Instant {
         if self.probing.is_some() { self.latest } else { self.probe_at }
     }
@@ -194,8 +194,8 @@ impl Transport {
         Poll::Ready(())
     }
 
-    /// Passes the packets that were read to the consumer. All share one `now`: they arrived within
-    /// one read delay.
+    /// Passes the packets that were read to the consumer. All packets share one `now`, because they
+    /// arrived within one read delay.
     fn dispatch_packets(
         &mut self,
         consumer: &mut Consumer,
@@ -223,7 +223,7 @@ impl Transport {
                         SessionEvent::Subscribed { refusals },
                         now.instant,
                     );
-                    // The session is live only with a granted subscription, and before UNSUBSCRIBE.
+                    // The session is live from the granted subscription until UNSUBSCRIBE.
                     let is_live = consumer.session(index).connection().live_since().is_some();
                     asks_for_metrics = is_live && shared.metrics.should_subscribe(index);
                 }
@@ -324,7 +324,7 @@ impl Transport {
         }
     }
 
-    /// Closes the socket, and reports to the session why it ended.
+    /// Closes the socket, and reports to the session why the connection ended.
     fn connection_ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
         let before_connack = match &self.state {
             State::Dialing { .. } | State::Open { waiting: Some(_), .. } => true,

@@ -35,7 +35,7 @@ pub(crate) fn spool_at_start(config: &Config) -> Report {
 }
 
 /// Looks for nodes of the broker that `mqtt.url` lacks. Does not report connection errors, because
-/// the sessions do.
+/// the sessions report them.
 pub(crate) async fn broker_at_start(config: &Config) -> Report {
     let mut report = Report::default();
     let _ = timeout(NODE_SEARCH_TIMEOUT, cluster::at_start(&mut report, &config.mqtt)).await;

@@ -28,8 +28,8 @@ const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
 const NOT_AUTHORIZED: u8 = 0x87;
 const ERROR_REASON_MIN: u8 = 0x80;
 
-/// Checks whether each node answers, and checks the first that does in detail, up to the first step
-/// that fails.
+/// Checks whether each node answers. Checks the first node that answers in detail, until a step
+/// fails.
 pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
     let mqtt = &config.mqtt;
     let login = match client::login(mqtt) {
@@ -82,7 +82,8 @@ fn report_connect_error(
         ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
         }
-        // The probe has already repeated its CONNECT for as long as a broker may stay busy.
+        // A starting broker may refuse as busy, but the client has already repeated its CONNECT for
+        // as long as that may take.
         ClientError::Codec(CodecError::Refused { reason, .. }) if client::BUSY.contains(reason) => {
             report.error("broker", why, "see the broker's log for why it accepts no clients");
         }
@@ -160,7 +161,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     let mqtt = &config.mqtt;
     let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
     let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
-    // One batch per insert in flight, and the batch that fills meanwhile.
+    // One batch for each insert in flight, and the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
         Connections::Auto => Connections::auto(wanted.div_ceil(each).max(nodes)),

@@ -42,12 +42,12 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
     }
 }
 
-/// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `which` names
-/// the nodes in use, and `reached` is their number.
-fn missing_nodes(report: &mut Report, names: &[String], (which, reached): (&str, usize)) {
+/// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `count`: the number
+/// of nodes in use. `subject`: the words before that number in the message, such as `mqtt.url has`.
+fn missing_nodes(report: &mut Report, names: &[String], (subject, count): (&str, usize)) {
     report.warning(
         "cluster",
-        format!("{} nodes, of which {which} {reached}: {}", names.len(), names.join(" ")),
+        format!("{} nodes, of which {subject} {count}: {}", names.len(), names.join(" ")),
         "set mqtt.url to a URL for each node, or to a host name that has all their addresses",
     );
 }
@@ -74,7 +74,7 @@ pub(super) async fn check(
         None => report.ok("cluster", "one node; whether the broker has more is not visible here"),
     }
     if is_untestable {
-        // The strategy cannot be read over MQTT, and only members on two nodes show it.
+        // The strategy cannot be read over MQTT. Only a test with members on two nodes shows it.
         report.ok("strategy", "not tested: the test needs two nodes in mqtt.url; in EMQX, run emqx ctl conf show mqtt: shared_subscription_strategy must be local");
     }
     let [here, there, ..] = targets else { return Ok(()) };
@@ -95,7 +95,8 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Returns the nodes that the broker names; `None` if it names none, or hides them from this user.
+/// Returns the names of the broker's nodes; `None` if the broker does not publish them, or hides
+/// them from this user.
 async fn node_names(target: BrokerTarget<'_>) -> Result<Option<Vec<String>>, ClientError> {
     let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
     let retained = async {

@@ -66,7 +66,7 @@ fn at_start(starting: Starting) -> Pin<Box<dyn Future<Output = ()> + Send>> {
 
 async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
     let spool_config = config.clone();
-    // On its own thread, so that a hung disk does not delay the other checks.
+    // Check the spool on a thread of its own, so that a hung disk does not delay the other checks.
     let spool_check = async {
         if let Ok(report) = spawn_blocking(move || all::spool_at_start(&spool_config)).await {
             log_findings(&report);

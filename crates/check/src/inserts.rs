@@ -6,13 +6,14 @@ use milepost_clickhouse::{ClickHouse, Error};
 use crate::report::Report;
 
 const SUBJECT: &str = "inserts";
-/// Period in seconds in which new parts are counted. The server keeps listing a part for 8 minutes
-/// after it was merged, so the count misses none of this period.
+/// Period in seconds in which new parts are counted. The server lists a part for another 8 minutes
+/// after merging it, so the count misses no part of this period.
 const PERIOD_SECONDS: u64 = 300;
 /// Parts a second that ClickHouse can merge without falling behind. The alert
 /// `MilepostSmallInserts` has the same limits.
 const PARTS_A_SECOND_MAX: u64 = 8;
-/// Inserts with fewer rows than this are small. Larger ones hardly make a row cheaper.
+/// Inserts with fewer rows than this are small. Above this number, larger inserts hardly reduce the
+/// cost of a row.
 const ROWS_MIN: u64 = 1_000;
 
 pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
@@ -66,8 +67,8 @@ mod tests {
     use crate::report::Level;
 
     #[test]
-    fn many_small_inserts_are_a_warning_and_many_large_ones_are_not() {
-        for (found, level, words) in [
+    fn only_many_small_inserts_are_a_warning() {
+        for (found, level, expected) in [
             (Some((4_800, 2_400_000)), Level::Warning, "16.0 a second of 500 rows"),
             (Some((2_430, 2_400_000)), Level::Warning, "8.1 a second of 987 rows"),
             (Some((2_400, 1_200_000)), Level::Ok, "8.0 a second of 500 rows"),
@@ -78,7 +79,7 @@ mod tests {
         ] {
             let mut report = Report::default();
             judge(&mut report, found);
-            assert!(report.finds(level, SUBJECT, words), "{found:?}: {report}");
+            assert!(report.has_finding(level, SUBJECT, expected), "{found:?}: {report}");
         }
     }
 }

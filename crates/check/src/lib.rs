@@ -7,11 +7,9 @@
 //! the spool's directory ───────────┘
 //! ```
 //!
-//! Guarantee: it changes nothing and does not disturb the members of the group: its sessions have
-//! their own client id and share group, and end with it. A setting that it cannot read is reported
-//! as not visible.
-//!
-//! Refuses: to guess. A check that gets no answer reports that as its finding.
+//! Guarantee: the command changes nothing and does not disturb the members of the group. Its
+//! sessions have their own client id and share group, and end with the command. A setting that it
+//! cannot read is reported as not visible. A check that gets no answer reports this as its finding.
 
 mod all;
 mod broker;

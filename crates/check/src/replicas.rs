@@ -1,5 +1,5 @@
 //! Checks of replicated tables: whether an acknowledged insert is on more than one server, and the
-//! state of the replicas as reported by the one that answers.
+//! state of the replicas, as the replica that answers reports it.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -12,8 +12,8 @@ const DELAY_SECONDS_MAX: u64 = 60;
 /// Shortest time, in seconds, for which a table must remember a token: milepost may retry an insert
 /// under one token for a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
-/// Tables that people write with INSERT. They have no window, because a value may return to an
-/// earlier one; a row that is inserted twice only replaces itself.
+/// Tables that people fill with INSERT. They have no deduplication window, because people may
+/// insert an earlier value again. A row that is inserted twice only replaces itself.
 pub(super) const TABLES_WITHOUT_WINDOW: [&str; 3] = ["fences", "drivers", "trip_rules"];
 /// Smallest number of deduplication tokens that a table must remember. Each member of the group
 /// inserts one or two blocks a second.
@@ -31,8 +31,9 @@ struct Replica {
     exception: String,
 }
 
-/// Returns the value of a MergeTree setting: the table's own, else the server's default. `None` if
-/// the table has none and `defaults` lacks it: the user may not read the server's.
+/// Returns the value of a MergeTree setting: the table's own value, else the server's default.
+/// `None`: the table has no value, and `defaults` has none either, because the user may not read
+/// the server's defaults.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> Option<u64> {
     // Compare whole words: the name of one setting can be the end of another's.
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
@@ -144,12 +145,12 @@ fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
 }
 
 fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
-    let with = |test: &dyn Fn(&Replica) -> bool| {
+    let tables_where = |test: &dyn Fn(&Replica) -> bool| {
         let names =
             replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let keeper = with(&|replica| replica.expired || !replica.exception.is_empty());
+    let keeper = tables_where(&|replica| replica.expired || !replica.exception.is_empty());
     if !keeper.is_empty() {
         let exception = replicas
             .iter()
@@ -161,7 +162,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
             "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's configuration); until then nothing can be inserted",
         );
     }
-    let readonly = with(&|replica| replica.readonly);
+    let readonly = tables_where(&|replica| replica.readonly);
     if !readonly.is_empty() {
         report.error(
             "read-only replica",
@@ -266,28 +267,31 @@ mod tests {
             [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
         let report = engine_report("", &both);
         assert!(
-            report.finds(Level::Error, "insert quorum", "clickhouse.replication = "),
+            report.has_finding(Level::Error, "insert quorum", "clickhouse.replication = "),
             "{report}"
         );
         let report = engine_report("replication = 'macros'\ninsert_quorum = 0", &both);
         assert!(
-            report.finds(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
+            report.has_finding(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
             "{report}"
         );
         assert!(!engine_report("replication = 'macros'", &both).has_errors());
         assert!(!engine_report("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
         let report = engine_report("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
         assert!(
-            report.finds(Level::Error, "replication", "rejects: on one server alone"),
+            report.has_finding(Level::Error, "replication", "rejects: on one server alone"),
             "{report}"
         );
         let report =
             engine_report("replication = 'macros'", &[["positions", "ReplacingMergeTree"]]);
-        assert!(report.finds(Level::Error, "replication", "a quorum has no effect"), "{report}");
+        assert!(
+            report.has_finding(Level::Error, "replication", "a quorum has no effect"),
+            "{report}"
+        );
         assert!(engine_report("", &[["positions", "ReplacingMergeTree"]]).findings().is_empty());
         let report =
             engine_report("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
-        assert!(report.finds(Level::Ok, "insert quorum", "none is needed"), "{report}");
+        assert!(report.has_finding(Level::Ok, "insert quorum", "none is needed"), "{report}");
     }
 
     fn replica_report(toml: &str, [a, b, c, d, e, f, g]: [&str; 7]) -> Report {
@@ -298,9 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn missing_late_or_disconnected_replicas_are_named_with_advice() {
+    fn each_fault_of_a_replica_is_reported_with_advice() {
         let report_of = |row| replica_report("replication = 'macros'", row);
-        for (row, level, what, words) in [
+        for (row, level, subject, expected) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
             (
                 ["0", "0", "0", "0", "2", "2", ""],
@@ -332,7 +336,11 @@ mod tests {
                 "Connection loss",
             ),
         ] {
-            assert!(report_of(row).finds(level, what, words), "{row:?}: {}", report_of(row));
+            assert!(
+                report_of(row).has_finding(level, subject, expected),
+                "{row:?}: {}",
+                report_of(row)
+            );
         }
         let lag = report_of(["0", "0", "60", "0", "3", "3", ""]);
         assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
@@ -340,10 +348,10 @@ mod tests {
             "replication = 'macros'\ninsert_quorum = 4",
             ["0", "0", "0", "0", "3", "3", ""],
         );
-        assert!(four.finds(Level::Error, "replicas", "fewer than the 4"), "{four}");
+        assert!(four.has_finding(Level::Error, "replicas", "fewer than the 4"), "{four}");
         let mut none = Report::default();
         health(&mut none, &config("replication = 'macros'"), &[]);
-        assert!(none.finds(Level::Warning, "replicas", "shows none"), "{none}");
+        assert!(none.has_finding(Level::Warning, "replicas", "shows none"), "{none}");
     }
 
     #[test]
@@ -368,9 +376,9 @@ mod tests {
                 &[row],
                 &defaults.map(|default| default.map(str::to_owned)),
             );
-            let words = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
+            let expected = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
             assert_eq!(
-                report.finds(Level::Warning, "token window", words),
+                report.has_finding(Level::Warning, "token window", expected),
                 is_short,
                 "{full}: {report}"
             );

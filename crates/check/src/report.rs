@@ -11,11 +11,11 @@ use milepost_tls as tls;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// Correct, or not visible to the check.
+    /// The setting is correct, or the check cannot see it.
     Ok,
-    /// Works now, but may fail later.
+    /// The setup works now, but may fail later.
     Warning,
-    /// Fails, or loses data.
+    /// The setup fails or loses data now.
     Error,
 }
 
@@ -157,12 +157,12 @@ impl Report {
 
 #[cfg(test)]
 impl Report {
-    /// Returns whether a finding has this level and subject, and `words` in its text or advice.
-    pub(super) fn finds(&self, level: Level, subject: &str, words: &str) -> bool {
+    /// Returns whether a finding has this level and subject, and `expected` in its text or advice.
+    pub(super) fn has_finding(&self, level: Level, subject: &str, expected: &str) -> bool {
         self.findings.iter().any(|finding| {
             let text =
                 format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());
-            finding.level == level && finding.subject == subject && text.contains(words)
+            finding.level == level && finding.subject == subject && text.contains(expected)
         })
     }
 }

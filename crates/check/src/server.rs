@@ -15,13 +15,14 @@ use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
 
-/// Oldest version that supports everything that milepost's tables and inserts use. Earlier versions
-/// may not know `merge_selector_base` (`sql/307_merges.sql`), so `milepost migrate` fails there.
+/// Oldest version that supports everything that milepost's tables and inserts use. On earlier
+/// versions, `milepost migrate` fails: they may not know `merge_selector_base`
+/// (`sql/307_merges.sql`).
 const VERSION_MIN: (u32, u32) = (24, 12);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
-/// Clock difference above which the check warns. Above both this and `decode.fix_future_max`, it
-/// reports an error.
+/// Clock difference above which the check warns. If the difference is also above
+/// `decode.fix_future_max`, the check reports an error.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(2);
 /// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
@@ -56,8 +57,8 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
     report.ok("clickhouse", format!("{url} answers as {}", config.clickhouse.user));
     transport(report, config, url);
     version(report, &server_version);
-    // The server read its clock between `before` and `after`, so a time in that range counts as
-    // equal, however long the answer took.
+    // The server read its clock between `before` and `after`. So a time in that range counts as no
+    // difference, however long the answer took.
     clocks(report, config, server_ms.parse::<i64>().ok().map(|ms| ms - ms.max(before).min(after)));
     let checks = async {
         grants(report, config, &clickhouse).await?;
@@ -261,8 +262,8 @@ async fn tables(
         let unseen = if sees_all { "" } else { "; this user cannot see the views" };
         report.ok("tables", format!("all exist, with every column that milepost inserts{unseen}"));
     }
-    // Reading this table may require a grant. Without it, a setting that a table does not have
-    // itself is reported as unknown.
+    // Reading the server's defaults may require a grant. Without it, a setting that a table leaves
+    // to the server is reported as unknown.
     let sql = "SELECT name, value FROM system.merge_tree_settings";
     let defaults = clickhouse.ask_if_allowed("reading system.merge_tree_settings", sql).await?;
     let defaults = defaults.unwrap_or_default();
@@ -465,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_default_is_unknown_and_not_0() {
+    fn unreadable_default_setting_is_reported_as_unknown() {
         let tables = |full: &str| [["positions", "MergeTree", full].map(str::to_owned)];
         let defaults =
             ["non_replicated_deduplication_window", "fsync_after_insert", "fsync_part_directory"]

@@ -1,5 +1,5 @@
-//! Checks that tables, views, hosts and `clickhouse.shards` agree. If they do not, readers miss
-//! drivers, or one driver's fixes are on two shards, although no query fails.
+//! Checks that tables, views, hosts and `clickhouse.shards` agree. If they disagree, no query
+//! fails, but readers miss drivers, or the fixes of one driver are on two shards.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -10,14 +10,15 @@ const SUBJECT: &str = "shards";
 const NEW_DATABASE_ADVICE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
 /// The Distributed table over the shards' `positions`, for inserts and reads.
 const SHARDED_POSITIONS: &str = "positions_all";
-/// Views that would show one shard if they read its tables.
+/// Views that must read all shards. A view that reads the tables of one shard misses drivers.
 const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
 
 /// A replica of the cluster, as configured on the server that answered.
 #[derive(Debug)]
 struct Host {
     shard: String,
-    /// `internal_replication` is off, so the Distributed table writes each insert to every replica.
+    /// Whether `internal_replication` is off: then the Distributed table itself writes each insert
+    /// to every replica.
     is_written_directly: bool,
 }
 
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn incomplete_configuration_of_shards_is_an_error() {
         let two = [("1", false), ("2", false)];
-        for (toml, sharded, hosts, words) in [
+        for (toml, sharded, hosts, expected) in [
             (SHARDS, None, &two[..], "another database"),
             ("", Some(SHARDED), &[], "clickhouse.shards = true"),
             ("replication = 'macros'\ncluster = 'c'", Some(SHARDED), &two, "one shard's own table"),
@@ -251,15 +252,15 @@ mod tests {
         ] {
             let report = table_report(toml, sharded, hosts);
             assert!(
-                report.finds(Level::Error, SUBJECT, words),
+                report.has_finding(Level::Error, SUBJECT, expected),
                 "{toml} {sharded:?} {hosts:?}: {report}"
             );
         }
         let good = table_report(SHARDS, Some(SHARDED), &[("1", false), ("1", false), ("2", false)]);
-        assert!(good.finds(Level::Ok, SUBJECT, "2, and inserts reach all"), "{good}");
+        assert!(good.has_finding(Level::Ok, SUBJECT, "2, and inserts reach all"), "{good}");
         let alone = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
         assert!(
-            alone.finds(Level::Ok, SUBJECT, "2, and"),
+            alone.has_finding(Level::Ok, SUBJECT, "2, and"),
             "with one replica each, internal_replication does not matter: {alone}"
         );
         for one in [
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn hosts_whose_macros_contradict_the_cluster_are_named() {
-        for (shards, rows, words) in [
+        for (shards, rows, expected) in [
             (["1", "2"], [["1", "a", "01"], ["2", "b", "01"]], "a (01) and b (01) are two shards"),
             (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
         ] {
@@ -282,13 +283,16 @@ mod tests {
                 &hosts_of_shards(&shards.map(|shard| (shard, false))),
                 &rows.map(row),
             );
-            assert!(report.finds(Level::Error, SUBJECT, words), "{report}");
+            assert!(report.has_finding(Level::Error, SUBJECT, expected), "{report}");
         }
         let mut good = Report::default();
         let hosts = hosts_of_shards(&[("1", false), ("1", false), ("2", false)]);
         macros(&mut good, &hosts, &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row));
         assert!(good.findings().is_empty(), "{good}");
         views(&mut good, &["fixes".to_owned()]);
-        assert!(good.finds(Level::Error, SUBJECT, "fixes: reads one shard's table"), "{good}");
+        assert!(
+            good.has_finding(Level::Error, SUBJECT, "fixes: reads one shard's table"),
+            "{good}"
+        );
     }
 }

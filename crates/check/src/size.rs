@@ -17,10 +17,10 @@ const ROW_MAX: usize = 128 << 10;
 const TRIED_MIN: usize = 16 << 10;
 const ADVICE: &str = "raise the limit of that proxy to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
 
-/// A measurement that ended with an error, such as a timeout, before a size was accepted.
+/// A measurement that ended with an error, such as a timeout, before any size was accepted.
 struct Unmeasured {
     why: String,
-    /// Smallest size that was refused before, in bytes; `None` if none was.
+    /// Smallest size that was refused before the error, in bytes; `None` if no size was refused.
     refused: Option<usize>,
 }
 
@@ -96,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn size_below_a_row_is_an_error_and_below_an_insert_a_warning() {
-        for (largest, level, words) in [
+    fn accepted_size_decides_the_level_of_the_finding() {
+        for (largest, level, expected) in [
             (Some(INSERT_MAX), Level::Ok, "takes an insert of 8 MiB"),
             (Some(INSERT_MAX / 2), Level::Warning, "takes 4096 KiB: milepost splits"),
             (Some(ROW_MAX), Level::Warning, "takes 128 KiB"),
@@ -106,13 +106,13 @@ mod tests {
         ] {
             let mut report = Report::default();
             judge(&mut report, "http://ch", Ok(largest));
-            assert!(report.finds(level, "insert size", words), "{report}");
+            assert!(report.has_finding(level, "insert size", expected), "{report}");
         }
     }
 
     #[tokio::test]
     async fn timeout_is_not_reported_as_a_refusal() {
-        for (refusals, level, words) in [
+        for (refusals, level, expected) in [
             (0, Level::Ok, "not measured: no answer"),
             (1, Level::Warning, "of 8 MiB (HTTP 413); below 8192 KiB: not measured: no answer"),
             (3, Level::Warning, "below 2048 KiB: not measured: no answer"),
@@ -124,7 +124,7 @@ mod tests {
             };
             let mut report = Report::default();
             judge(&mut report, "http://ch", measure(accepts).await);
-            assert!(report.finds(level, "insert size", words), "{report}");
+            assert!(report.has_finding(level, "insert size", expected), "{report}");
         }
     }
 }

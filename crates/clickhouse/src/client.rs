@@ -25,9 +25,10 @@ use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::{Server, Tls};
 
-/// Time limit in seconds that the server has for a statement other than an insert.
+/// The server's time limit, in seconds, for a statement other than an insert.
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
-/// Timeout of such a statement for the client: longer, so that the server's error still arrives.
+/// The client's timeout for such a statement. It is longer than the server's limit, so that the
+/// server's error still arrives.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// The client's timeout of a query.
 pub const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -186,15 +187,15 @@ impl ClickHouse {
         self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
-    /// Returns the name of a table, with its database; with shards, the name of the Distributed
-    /// table, which reads all shards.
+    /// Returns the name of a table, with its database. If `clickhouse.shards` is set, returns the
+    /// name of the Distributed table, which reads all shards.
     pub fn table_on_all_shards(&self, table: &str) -> String {
         let all = if self.layout.shards().is_some() { "_all" } else { "" };
         format!("{}.{table}{all}", self.database)
     }
 
-    /// Turns an error of the client library into one with advice. Reads the password file again if
-    /// the server refused the login. `what`: the failed step, such as `counting parts`.
+    /// Adds advice to an error of the client library. Reads the password file again if the server
+    /// refused the login. `what`: the failed step, such as `counting parts`.
     pub fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
         let advice = match code(&error) {
             Some(code) => {
@@ -208,8 +209,8 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
-    /// Returns whether the login was refused, and its password comes from a file: each refusal reads
-    /// the file again, so a rotated password is used once the file has it.
+    /// Returns whether the login was refused although a retry may succeed: the password comes from
+    /// a file, and each refusal makes milepost read that file again.
     #[must_use]
     pub fn awaits_password(&self, error: &Error) -> bool {
         self.login.may_change_after(error.code())
@@ -226,10 +227,10 @@ impl ClickHouse {
         error.kind != FailureKind::Permanent || self.login.may_change_after(refused_code(error))
     }
 
-    /// Returns the tries of one request: each endpoint at most once, as long as `cause_to_leave`
-    /// returns a cause to leave the current one.
+    /// Returns the tries of one request. Each endpoint is tried at most once. After an error, the
+    /// next endpoint is tried only if `cause_to_leave` returns a cause for that error.
     pub(super) fn tries(&self, cause_to_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
-        Tries { clickhouse: self, cause_to_leave, others: self.endpoints.count() - 1, index: 0 }
+        Tries { clickhouse: self, cause_to_leave, untried: self.endpoints.count() - 1, index: 0 }
     }
 
     /// Returns the endpoints of `clickhouse.url`, for the metrics.
@@ -342,8 +343,8 @@ impl ClickHouse {
         self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
 
-    /// Leaves the endpoint in use for the first other one that `is_usable` accepts within
-    /// `patience`. Returns whether there is one. `why`: the reason, for the log.
+    /// Moves from the endpoint in use to the first other endpoint that `is_usable` accepts within
+    /// `patience`. Returns whether there is such an endpoint. `why`: the reason, for the log.
     pub async fn leave_for_usable_endpoint(
         &self,
         cause: Cause,
@@ -361,8 +362,8 @@ impl ClickHouse {
         false
     }
 
-    /// Returns to this member's own endpoint if a query to it is due and `is_usable` accepts it
-    /// within `patience`. Returns whether it did.
+    /// Moves back to this member's own endpoint if a query to that endpoint is due and `is_usable`
+    /// accepts the endpoint within `patience`. Returns whether it moved back.
     pub async fn return_to_own_endpoint(
         &self,
         now: Instant,
@@ -377,8 +378,8 @@ impl ClickHouse {
         is_back
     }
 
-    /// Calls `is_usable` with a client of this endpoint only. Returns `false` if it takes longer
-    /// than `patience`.
+    /// Calls `is_usable` with a client of this endpoint only. Returns `false` if `is_usable` takes
+    /// longer than `patience`.
     async fn is_usable_at(
         &self,
         url: &Url,
@@ -409,7 +410,7 @@ pub(super) struct Tries<'a> {
     clickhouse: &'a ClickHouse,
     cause_to_leave: fn(&ClientError) -> Option<Cause>,
     /// Number of endpoints that have not been tried yet.
-    others: usize,
+    untried: usize,
     /// The endpoint of the current try.
     index: usize,
 }
@@ -422,13 +423,13 @@ impl Tries<'_> {
         self.clickhouse.login.log_in(self.clickhouse.client.clone().with_url(url.as_str()))
     }
 
-    /// Leaves the endpoint because of this error, if another one may succeed. Returns `false` if
-    /// the error is the result.
+    /// Moves to the next endpoint if this error is a reason to do so and an endpoint is untried.
+    /// Returns whether to try again; `false`: the request has failed with this error.
     pub(super) fn retry_elsewhere(&mut self, error: &ClientError) -> bool {
-        let Some(cause) = (self.cause_to_leave)(error).filter(|_| self.others > 0) else {
+        let Some(cause) = (self.cause_to_leave)(error).filter(|_| self.untried > 0) else {
             return false;
         };
-        self.others -= 1;
+        self.untried -= 1;
         self.clickhouse.endpoints.leave(self.index, cause, &error_chain(error), Instant::now());
         true
     }

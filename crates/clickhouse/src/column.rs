@@ -13,7 +13,7 @@ pub struct FieldComment {
     pub comment: String,
     /// Unit of the value; empty if it has none.
     pub unit: String,
-    /// Attributes that the value is computed from: the first that is not empty counts.
+    /// Attributes that the value is computed from. The first attribute that is not empty is used.
     pub from: Vec<String>,
 }
 
@@ -26,14 +26,14 @@ impl FieldComment {
     #[must_use]
     pub fn parse(comment: &str) -> Option<Self> {
         let origin = origin_in(comment)?;
-        let words = comment[..comment.len() - origin.len()].trim_end();
-        let (words, unit) = match words.rsplit_once(", in ") {
-            Some((words, unit)) => (words, unit),
-            None => words.strip_prefix("in ").map_or((words, ""), |unit| ("", unit)),
+        let text = comment[..comment.len() - origin.len()].trim_end();
+        let (description, unit) = match text.rsplit_once(", in ") {
+            Some((description, unit)) => (description, unit),
+            None => text.strip_prefix("in ").map_or((text, ""), |unit| ("", unit)),
         };
         let from = origin.strip_prefix(MARK)?.strip_suffix(']')?.split("; ").next()?;
         Some(Self {
-            comment: words.to_owned(),
+            comment: description.to_owned(),
             unit: unit.to_owned(),
             from: from.split(", ").map(str::to_owned).collect(),
         })
@@ -68,7 +68,7 @@ const fn codec(kind: &FieldType) -> &'static str {
 }
 
 /// Returns the attributes from which the field is computed and the limits of its values, such as
-/// `[field from batt; min 0; max 100]`. `migrate` refuses to change these for an existing column.
+/// `[field from batt; min 0; max 100]`. For an existing column, `migrate` refuses to change them.
 pub(super) fn origin(field: &Field) -> String {
     let mut origin = format!("{MARK}{}", field.from.join(", "));
     for (name, limit) in [("min", field.min), ("max", field.max)] {
@@ -85,9 +85,9 @@ pub(super) fn origin(field: &Field) -> String {
 /// Returns the column's comment: the configured comment, the unit, and the [`origin`].
 pub(super) fn comment(field: &Field) -> String {
     let unit = if field.unit.is_empty() { String::new() } else { format!("in {}", field.unit) };
-    let words = [field.comment.clone(), unit];
-    let words: Vec<String> = words.into_iter().filter(|words| !words.is_empty()).collect();
-    format!("{} {}", words.join(", "), origin(field)).trim_start().to_owned()
+    let parts = [field.comment.clone(), unit];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{} {}", parts.join(", "), origin(field)).trim_start().to_owned()
 }
 
 /// Returns the [`origin`] at the end of a column's comment; `None` if the column does not belong to
@@ -225,8 +225,9 @@ fn timestamp(raw: &str, and_known: &str) -> String {
     );
     // DateTime64 holds the years 1900 to 2299.
     let is_in_range = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
-    // Without its date, or in another order, the server's parser would guess a part of the time:
-    // the year of the moment at which it computes the value, or the month.
+    // Accept only texts that begin with year, month and day in this order. For any other text, the
+    // server's parser would guess: it adds the current year to a time without a date, and may take
+    // the day for the month.
     let is_dated = format!(
         "match({raw}, '^(19|2[0-2])[0-9]{{2}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\
          ($|[T ]([01][0-9]|2[0-3]):[0-5][0-9])')"
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn comment_is_parsed_as_it_was_written() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        for (words, unit, from) in [
+        for (description, unit, from) in [
             ("Charge, of the phone", "per cent", &["batt", "io/113"][..]),
             ("", "V", &["v"]),
             ("Mode [of the engine]", "", &["mode"]),
@@ -255,7 +256,7 @@ mod tests {
                 name: "name".to_owned(),
                 from: texts(from),
                 kind: FieldType::Float(32),
-                comment: words.to_owned(),
+                comment: description.to_owned(),
                 unit: unit.to_owned(),
                 min: Some(0.0),
                 max: None,

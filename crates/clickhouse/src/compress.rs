@@ -1,10 +1,16 @@
 //! ClickHouse's own framing of a compressed body (`decompress=1`): a checksum, a header, an LZ4
 //! block.
 //!
-//! <https://clickhouse.com/docs/native-protocol/compression>: a checksum of 16 bytes (CityHash128
-//! 1.0.2 of the header and the data), then the header: 1 byte for the method, 4 bytes for the
-//! compressed size including this header, 4 bytes for the uncompressed size. Numbers are
-//! little-endian. The server refuses a block whose checksum does not match.
+//! | bytes | content |
+//! |---|---|
+//! | 16 | checksum: CityHash128 1.0.2 of the header and the data |
+//! | 1 | header: compression method |
+//! | 4 | header: compressed size, including the 9 bytes of the header |
+//! | 4 | header: uncompressed size |
+//! | the rest | compressed data |
+//!
+//! Numbers are little-endian. The server refuses a block whose checksum does not match. See
+//! <https://clickhouse.com/docs/native-protocol/compression>.
 
 use bytes::{BufMut as _, Bytes};
 use lz4_flex::block;
@@ -12,8 +18,8 @@ use lz4_flex::block;
 const CHECKSUM_BYTES: usize = 16;
 const HEADER_BYTES: usize = 9;
 const LZ4: u8 = 0x82;
-/// Maximum uncompressed bytes of one block. The format stores sizes as 32-bit numbers; blocks far
-/// below that limit also need less memory at once.
+/// Maximum uncompressed bytes of one block. The format stores sizes as 32-bit numbers. Smaller
+/// blocks than that also need less memory at once.
 const BLOCK_BYTES: usize = 16 * 1024 * 1024;
 
 /// Compresses the body of a request into a sequence of blocks.

@@ -17,8 +17,8 @@ use tower_service::Service;
 
 use milepost_tls::{Stream, Tls};
 
-/// Timeout for connecting over TCP, and again for the TLS handshake. The system's default is
-/// minutes.
+/// Timeout for connecting over TCP, and the same timeout again for the TLS handshake. The operating
+/// system's default is minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle time after which TCP keep-alive probes begin. They detect that the server's machine died:
 /// a dead machine does not close its connections.
@@ -87,8 +87,8 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A stream that limits the length of each answer: reading more returns an error. A write resets
-/// the count of bytes read, because it belongs to a new request.
+/// A stream that limits the length of each answer: reading beyond the limit returns an error. A
+/// write belongs to a new request, so it resets the number of bytes that may be read.
 pub struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,

@@ -1,8 +1,8 @@
-//! The addresses of `clickhouse.url`: one is in use at a time.
+//! The endpoints of `clickhouse.url`, of which one is in use at a time.
 //!
-//! Guarantee: when an endpoint fails, a member moves to the next one in the list at once. It
-//! returns to its own endpoint (its home) when the home answers again. Members have different
-//! homes, so a group spreads over the list.
+//! Guarantee: when an endpoint fails, a member moves to the next one in the list at once. The
+//! member returns to its own endpoint (its home) when the home answers again. Members have
+//! different homes, so a group spreads over the list.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use url::Url;
 
 use milepost_core::throttle::Throttle;
 
-/// Time after which a home endpoint that failed is queried again. Doubles each time that the home
-/// fails soon after the return, up to [`HOME_AGAIN_AFTER_MAX`].
+/// Time after which a home endpoint that failed is queried again. The time doubles whenever the
+/// home fails soon after the member's return, up to [`HOME_AGAIN_AFTER_MAX`].
 const HOME_AGAIN_AFTER: Duration = Duration::from_secs(30);
 const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
-/// Interval between log lines about failing endpoints: if all fail, milepost changes the endpoint
-/// every second.
+/// Interval between log lines about failing endpoints. Without it, milepost would log every second
+/// while all endpoints fail.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 /// Why an endpoint was left; the label of a metric.
@@ -99,7 +99,7 @@ impl Endpoints {
     /// Creates the endpoints. `home`: the index of this member's own endpoint, modulo their number.
     ///
     /// # Panics
-    /// There is no URL, or one cannot be parsed: the configuration has checked them.
+    /// There is no URL, or a URL cannot be parsed. The configuration rejects both cases earlier.
     pub(super) fn new(urls: &[String], home: usize) -> Self {
         let urls: Vec<Url> = urls
             .iter()
@@ -180,7 +180,7 @@ impl Endpoints {
         }
         state.current = next;
         if state.current == self.home {
-            state.home_due = None; // all others failed, so the home is in use again
+            state.home_due = None; // the home is in use again, because all other endpoints failed
         }
         if state.log.allow(now) {
             let (failed, next) = (self.urls[index].as_str(), self.urls[state.current].as_str());
@@ -188,8 +188,8 @@ impl Endpoints {
         }
     }
 
-    /// Returns the home endpoint if another one is in use and a query to the home is due. Then also
-    /// schedules the next query.
+    /// Returns the home endpoint if another endpoint is in use and a query to the home is due. If
+    /// so, schedules the next query to the home.
     pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);
@@ -231,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn members_spread_over_endpoints() {
+    fn members_start_at_different_endpoints() {
         assert_eq!([0, 1, 2, 3].map(|home| three_endpoints(home).current().0), [0, 1, 2, 0]);
     }
 
     #[test]
-    fn failed_endpoint_is_left_once_per_failure() {
+    fn failed_endpoint_is_left_only_once() {
         let (endpoints, now) = (three_endpoints(1), Instant::now());
         endpoints.leave(1, Cause::ReadOnly, "it is read-only", now);
         endpoints.leave(1, Cause::ReadOnly, "a second insert failed there, too", now);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint_is_left_for_the_given_one_only_once() {
+    fn leave_for_moves_to_the_given_endpoint_only_once() {
         let (endpoints, now) = (three_endpoints(1), Instant::now());
         let others: Vec<_> = endpoints.others(1).map(|(index, _)| index).collect();
         assert_eq!(others, [2, 0]);

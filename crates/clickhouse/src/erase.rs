@@ -2,9 +2,10 @@
 //! milepost process reads.
 //!
 //! A lightweight DELETE hides rows from all queries at once. APPLY DELETED MASK then rewrites the
-//! parts without them; a plain ALTER TABLE … DELETE would not, because it skips parts in which it
-//! sees no such row. The former parts stay on the disk for `old_parts_lifetime`, eight minutes. A
-//! part that a mutation has not processed has a `data_version` below the mutation's number.
+//! parts without the hidden rows. A plain ALTER TABLE … DELETE would not: it cannot see hidden
+//! rows, so it skips their parts. The old parts stay on the disk for `old_parts_lifetime`, eight
+//! minutes. A part that a mutation has not processed has a `data_version` below the mutation's
+//! number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -55,8 +56,8 @@ pub struct Traces {
     pub mutations: u64,
     /// Failure of one of these mutations; empty if none fails.
     pub failure: String,
-    /// Whether rows were hidden after the last removal of hidden rows. A merge may have removed
-    /// them already; then they are in old parts that `old_parts` does not count yet.
+    /// Whether rows were hidden after the last removal of hidden rows. If a merge has removed them
+    /// already, they are in old parts that `old_parts` does not count yet.
     pub is_masked: bool,
     /// Number of inactive parts that are still on the disk and that the last erasure, of any
     /// driver, has not processed.
@@ -70,7 +71,7 @@ pub struct Traces {
 pub enum Hosts {
     /// Only one server exists.
     OnlyServer,
-    /// Other servers may exist, but this one knows no cluster to reach them.
+    /// Other servers may exist, but the server in use knows no cluster with which to reach them.
     OthersUnknown,
     /// All servers of this cluster.
     Cluster(String),
@@ -102,7 +103,7 @@ impl ClickHouse {
             self.database,
             ERASED_MAX + 2
         );
-        // The list is as old as the query: the answer may take until its timeout.
+        // The list is as old as the start of the query, because the answer may take a while.
         let read_at = now_with_suspends();
         let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
         if rows.len() > ERASED_MAX + 1 {
@@ -175,7 +176,8 @@ impl ClickHouse {
         let tables: Vec<TableOfDrivers> =
             self.ask(what, &sql).await?.into_iter().map(table).collect();
         // system.columns leaves out tables that this login may not see. Compare the answer with the
-        // files that create a column `driver_id`, directly or through `{stored}` or `{stored_plain}`.
+        // files that create a column `driver_id`, directly or through `{stored}` or
+        // `{stored_plain}`.
         let files_of_drivers = MIGRATIONS.iter().filter(|migration| {
             ["\n    driver_id ", "\n{stored"].iter().any(|column| migration.sql.contains(column))
         });
@@ -193,9 +195,9 @@ impl ClickHouse {
         Err(Error::unusable_answer(what, FailureKind::Permanent, why))
     }
 
-    /// Returns the tables with rows of the driver that `erase` cannot remove, each with its number of
-    /// rows: tables of the operator with an engine that knows no DELETE, or with the driver's id in
-    /// a column with another spelling.
+    /// Returns the tables with rows of the driver that `erase` cannot remove, each with its number
+    /// of rows. These are tables of the operator whose engine does not support DELETE, or whose
+    /// column with the driver's id has another name, such as `driverId`.
     pub async fn rows_out_of_reach(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
         let sql = format!(
             "SELECT c.table, c.name, t.engine FROM system.columns AS c INNER JOIN system.tables AS t \
@@ -287,7 +289,8 @@ impl ClickHouse {
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
              AND part.data_version < mutation.number GROUP BY part.table"
         );
-        // Each answer has a row for every table, so that a missing row never reads as no data.
+        // Each answer has a row for every table. So a row that is missing from the answer never
+        // counts as "no data".
         let answers = async |what: &str, select: &str, settings: &str| {
             let sql = format!(
                 "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
@@ -323,8 +326,8 @@ impl ClickHouse {
         Ok(tables.iter().map(traces).collect())
     }
 
-    /// Counts the views that are being refreshed: they may have read rows that were hidden after
-    /// the refresh began.
+    /// Counts the views that are being refreshed. Such a view may have read rows that were hidden
+    /// after its refresh began.
     pub async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
         let sql = format!(
             "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",
@@ -359,8 +362,8 @@ impl ClickHouse {
         self.statement(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
     }
 
-    /// Starts the mutation that rewrites the parts without hidden rows. The rows are gone from the
-    /// disk once the old parts are.
+    /// Starts the mutation that rewrites the parts without hidden rows. The rows leave the disk
+    /// when ClickHouse removes the old parts.
     pub async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
         let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
         let what = format!("removing hidden rows of {}", table.name);

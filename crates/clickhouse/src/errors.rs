@@ -1,4 +1,4 @@
-//! Classifies ClickHouse's errors by what to do about them, and names the setting to change.
+//! Classifies ClickHouse's errors by how to retry, and names the setting to change.
 
 use std::error::Error as StdError;
 
@@ -13,8 +13,8 @@ use milepost_core::delivery::sink::FailureKind;
 /// (478), a read-only or constrained profile, a setting that the server's version does not allow
 /// here, no grant, failed login.
 ///
-/// CANNOT_READ_ALL_DATA (33) is not in the list: milepost sends whole bodies, so a proxy must have
-/// truncated this one, and a retry may succeed.
+/// CANNOT_READ_ALL_DATA (33) is not in the list. milepost sends whole bodies, so if the server
+/// received only part of one, a proxy truncated it, and a retry may succeed.
 const PERMANENT: [u32; 19] =
     [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
 /// Error codes of a server that does not know whether it committed the rows:
@@ -37,16 +37,18 @@ const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// The code SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
 
-/// Error codes of an insert into replicated tables that a server returns before it writes: too many
+/// Error codes that a server returns before it writes an insert into replicated tables: too many
 /// queries, a read-only replica, too many parts, too few live replicas, an earlier insert that has
 /// not reached its quorum, overload. With a quorum, a retry after such an error may use the same
-/// token, even on another replica, and even if a part of the insert was written before.
+/// token. This also holds on another replica, and if part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
-/// Returns why another replica may accept what this one refused with `code`: unknown table or
-/// database (not migrated there), wrong login or grant (each replica may have its own users), a
-/// read-only table or profile (164), full disk (243 NOT_ENOUGH_SPACE), no Keeper (999
-/// KEEPER_EXCEPTION). `None`: the refusal is not about the replica.
+/// Returns why another replica may accept a request that this one refused with `code`; `None` if
+/// the refusal is not about the replica.
+///
+/// The reasons are: an unknown table or database (this replica is not migrated), a wrong login or a
+/// missing grant (each replica may have its own users), a read-only table or profile (164), a full
+/// disk (243 NOT_ENOUGH_SPACE), no Keeper (999 KEEPER_EXCEPTION).
 pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     Some(match code {
         UNKNOWN_TABLE | UNKNOWN_DATABASE => Cause::NoTables,
@@ -58,8 +60,8 @@ pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     })
 }
 
-/// Returns why the endpoint did not answer a query, which another endpoint may then answer; `None`
-/// if it answered.
+/// Returns why the endpoint did not answer a query, so that another endpoint may be tried; `None`
+/// if the endpoint answered.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the crate's enum is non-exhaustive; its other errors are not about the endpoint"
@@ -91,8 +93,8 @@ pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
     if is_not_http { Cause::NotClickHouse } else { Cause::Unreachable }
 }
 
-/// Returns why another endpoint may execute a statement that this one certainly did not execute: it
-/// was not reached, or it is read-only.
+/// Returns the cause if this endpoint certainly did not execute the statement and another one may:
+/// the endpoint was not reached, or is read-only.
 pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
     if is_unconnected(error) {
         return Some(Cause::Unreachable);
@@ -117,11 +119,12 @@ pub(super) enum Topology {
     Sharded,
 }
 
-/// Classifies an error code of ClickHouse. A single server that answers knows whether it committed,
-/// unless the code says otherwise. With replicas, an error after the write can leave the rows on
-/// one replica only. The next attempt may reach another replica, which refuses the same token while
-/// the first one is unreachable. Therefore such an error is ambiguous, and the next attempt gets
-/// another token.
+/// Classifies an error code of ClickHouse. A single server that answers knows whether it committed
+/// the rows, except with the codes in [`AMBIGUOUS`].
+///
+/// With replicas, an error after the write can leave the rows on one replica only. The next attempt
+/// may reach another replica, which refuses the same token while the first one is unreachable.
+/// Therefore such an error is ambiguous, and the next attempt gets another token.
 pub(super) fn kind_of_code(code: u32, topology: Topology) -> FailureKind {
     if PERMANENT.contains(&code) {
         return FailureKind::Permanent;
@@ -243,13 +246,13 @@ mod tests {
 
     #[test]
     fn advice_names_the_cause_of_an_error_code() {
-        for (code, words) in [
+        for (code, expected) in [
             (242, "Keeper"),
             (285, "insert_quorum"),
             (319, "system.replicas"),
             (344, "update ClickHouse"),
         ] {
-            assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");
+            assert!(advice(code).is_some_and(|advice| advice.contains(expected)), "{code}");
         }
     }
 }

@@ -140,9 +140,9 @@ fn one_row_at(now: Instant) -> Screened {
     ErasedSnapshot::new(Arc::default(), now).screen(insert, now).unwrap()
 }
 
-/// The process is paused between the check of the rows and their first byte.
+/// Simulates a process that was paused after its rows were checked and before they were sent.
 #[tokio::test]
-async fn insert_with_a_list_that_became_too_old_sends_no_row() {
+async fn insert_sends_no_row_if_its_erased_list_became_too_old() {
     let server = ScriptedServer::start(Some((200, ""))).await;
     *server.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"1\"}\r\n";
     let clickhouse = client_for(&[&server.url]);
@@ -155,7 +155,11 @@ async fn insert_with_a_list_that_became_too_old_sends_no_row() {
     let chain = error_chain(&error);
     assert!(chain.contains("the list of erased drivers is 35 s old"), "{chain}");
     assert_eq!(server.request_count(), 1);
-    assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(0), vec![0]), "it stays in use");
+    assert_eq!(
+        state(&clickhouse, Cause::Unreachable),
+        (Some(0), vec![0]),
+        "the endpoint must stay in use"
+    );
 }
 
 async fn closed_port() -> String {
@@ -201,8 +205,8 @@ async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
     }
 }
 
-/// The answer would be too long at every endpoint. If it counted as a failure of the endpoint,
-/// milepost would leave each in turn, and log a cause that applies to none.
+/// The answer would be too long at every endpoint. If its length counted as a failure of the
+/// endpoint, milepost would leave one endpoint after the other, and log a wrong cause for each.
 #[tokio::test]
 async fn too_long_answer_does_not_leave_the_endpoint() {
     let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
@@ -216,7 +220,7 @@ async fn too_long_answer_does_not_leave_the_endpoint() {
 
 /// A proxy may answer a query with an empty 200 while ClickHouse is down.
 #[tokio::test]
-async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
+async fn empty_answer_does_not_mean_that_no_migration_is_recorded() {
     let home = ScriptedServer::start(Some((200, ""))).await;
     let error = client_for(&[&home.url]).pending().await.unwrap_err();
     assert!(error.to_string().contains("reading the recorded migrations"), "{error}");
@@ -232,7 +236,7 @@ async fn endpoint_that_does_not_speak_http_is_left_as_not_clickhouse() {
 }
 
 #[tokio::test]
-async fn insert_leaves_an_endpoint_for_its_true_cause() {
+async fn insert_leaves_a_failing_endpoint_and_records_the_cause() {
     let (silent, ssh) =
         (ScriptedServer::start(None).await.url, raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await);
     for (home, cause) in [(silent, Cause::Unreachable), (ssh, Cause::NotClickHouse)] {
@@ -244,9 +248,10 @@ async fn insert_leaves_an_endpoint_for_its_true_cause() {
     }
 }
 
-/// Several queries run at once: one of them may have left the endpoint already.
+/// Several queries run at once. The failure of one may be reported after another has already moved
+/// to the next endpoint.
 #[tokio::test]
-async fn endpoint_that_another_query_moved_to_is_not_left() {
+async fn stale_failure_does_not_leave_the_new_endpoint() {
     let (unreachable, other) = (closed_port().await, ScriptedServer::start(ONE).await);
     let clickhouse = client_for(&[&unreachable, &other.url]);
     let index = clickhouse.endpoint_in_use();
@@ -299,7 +304,7 @@ async fn statement_moves_to_the_next_endpoint_if_the_first_is_read_only() {
     }
 }
 
-/// A statement without an answer may have been executed, so it is not repeated elsewhere.
+/// The first endpoint may have executed the statement without answering.
 #[tokio::test]
 async fn statement_without_an_answer_is_not_repeated_elsewhere() {
     let (home, other) = (ScriptedServer::start(None).await, ScriptedServer::start(ONE).await);

@@ -1,6 +1,6 @@
-//! Columns of `[fields.NAME]`: ClickHouse computes each from `attributes` when it inserts a row. For
-//! rows that were stored before the column existed, it computes the value when it reads or merges
-//! them.
+//! Columns of `[fields.NAME]`. ClickHouse computes the value from `attributes` when a row is
+//! inserted. For a row that was stored before the column existed, ClickHouse computes the value
+//! when the row is read or merged.
 //!
 //! The tables are the only record of the existing fields. The comment of a field's column ends with
 //! the field's origin, such as `[field from batt; min 0; max 100]`.
@@ -20,8 +20,8 @@ use super::render::Layout;
 use super::shards;
 use milepost_config::Field;
 
-/// The tables of fixes. The table that `positions` fills comes first, so that it never lacks a
-/// column of `positions`.
+/// The tables of fixes, in the order in which columns are added. Inserts into `positions` fill
+/// `last_positions_state`, so the latter must get each new column first.
 const TABLES: [&str; 2] = ["last_positions_state", "positions"];
 /// The views of fixes: the file that creates each, and its name.
 const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
@@ -138,8 +138,8 @@ impl ExistingColumns {
         TABLES.iter().any(|table| self.fields(table).any(|column| column.name == name))
     }
 
-    /// Returns the columns of `positions` that are not in the configuration and have a name that
-    /// milepost's queries define, each with advice.
+    /// Returns advice for each column of `positions` that is not in the configuration and has a
+    /// name that milepost's queries define.
     fn disturbing(&self, fields: &[Field]) -> Vec<String> {
         let in_queries = names_in_queries();
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
@@ -211,7 +211,7 @@ impl ExistingColumns {
     }
 }
 
-/// Why a column must not have a name that milepost's queries define.
+/// The end of an error message: why a column must not have a name that milepost's queries define.
 const DISTURBS: &str = "a name that milepost's own queries define: with such a column, trips and other answers \
                         would be wrong or fail";
 
@@ -306,7 +306,8 @@ impl ClickHouse {
     }
 
     /// Checks that each of these fields has a column in some table, and that no other configured
-    /// field conflicts with the tables: a migration that will be refused must not drop a column.
+    /// field conflicts with the tables. Call it before `drop_field`: no column may be dropped if
+    /// the migration will then be refused.
     ///
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.
@@ -331,7 +332,7 @@ impl ClickHouse {
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
         let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
-        // Views first: a view fails if it reads a dropped column.
+        // Change the views before the tables: a view that reads a dropped column fails.
         let mut layout = Layout::new(&self.layout.config);
         layout.config.fields.retain(|field| field.name != name && existing.contains(&&*field.name));
         self.show_fields_of(&layout, &found).await?;
@@ -364,8 +365,9 @@ impl ClickHouse {
         let violations = found.violations(fields);
         let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
         let stale = found.stale_views(fields);
-        let exists = |file: &&&Migration| file.makes().is_some_and(|view| found.has(view));
-        let stale_views = stale.iter().filter(exists).filter_map(|file| file.makes()).collect();
+        let exists = |file: &&&Migration| file.created_object().is_some_and(|view| found.has(view));
+        let stale_views =
+            stale.iter().filter(exists).filter_map(|file| file.created_object()).collect();
         let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
         let disturbing = found.disturbing(fields);
         Ok(FieldChanges { violations, to_add, stale_views, hidden, disturbing })
@@ -440,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn added_columns_follow_the_fixed_ones_by_name() {
+    fn field_columns_follow_the_fixed_columns_in_name_order() {
         let layout = layout("", &[BATTERY, IGNITION]);
         let existing = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
         let changes = existing.table_changes(&layout);
@@ -473,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_fit_are_left_alone() {
+    fn matching_tables_need_no_change() {
         let layout = layout("", &[BATTERY]);
         let mut existing =
             found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
@@ -489,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_of_a_column_changes_in_place() {
+    fn changed_comment_alters_the_existing_column() {
         let existing =
             found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
         let changes = existing.table_changes(&layout("", &[BATTERY]));
@@ -546,12 +548,12 @@ mod tests {
         ]);
         let violations = existing.violations(&layout("", &[BATTERY, IGNITION]).config.fields);
         assert_eq!(violations.len(), 2, "{violations:?}");
-        for words in [
+        for expected in [
             "fields.battery: the column is Nullable(UInt16) but configured as Nullable(UInt8), \
              [field from b] but configured as [field from batt; unknown 255].",
             "`milepost migrate --drop-field battery`",
         ] {
-            assert!(violations[0].contains(words), "{violations:?}");
+            assert!(violations[0].contains(expected), "{violations:?}");
         }
         let expected = "fields.ignition: positions has a column";
         assert!(violations[1].starts_with(expected), "{violations:?}");

@@ -9,12 +9,13 @@ pub(super) const LEDGER: &str = "schema_migrations";
 /// The table of erased drivers.
 pub(super) const ERASED: &str = "erased";
 
-/// Files that were edited after their release: their versions, each with the checksum of the
-/// released text. They create objects that later files change. A CREATE TABLE now includes these
-/// changes, because a host that joins the replicas later must create the table as Keeper has it. A
-/// CREATE VIEW now includes the later comments (sql/380), but not the later query. A host that ran
-/// the released text gets the same result from the later files, so the released and the edited text
-/// are the same migration.
+/// Files that were edited after their release: the version of each, and the checksum of the
+/// released text. These files create objects that later files change.
+///
+/// A CREATE TABLE now includes the later changes, because a host that joins the replicas later must
+/// create the table with the columns that Keeper has. A CREATE VIEW now includes the later comments
+/// (sql/380), but not the later query. A host that ran the released text gets the same result from
+/// the later files, so the edited text counts as the same migration as the released one.
 const AMENDED: [(u32, &str); 15] = [
     (1, "f47401b0820a9d76abb2cf606fbd203a"),
     (10, "e543c6cf828173e83efb31ca232dfee1"),
@@ -55,30 +56,31 @@ impl Migration {
 
     /// Returns the table that the file creates, if any.
     pub(super) fn table(&self) -> Option<&'static str> {
-        self.makes().filter(|_| self.sql.contains("{engine:"))
+        self.created_object().filter(|_| self.sql.contains("{engine:"))
     }
 
     /// Returns the table or view that the file creates in the main database, if any.
-    pub(super) fn makes(&self) -> Option<&'static str> {
+    pub(super) fn created_object(&self) -> Option<&'static str> {
         let name = self.object();
-        let made =
-            |words: &str| self.sql.contains(&format!("{words} {{database}}.{name}{{on_cluster}}"));
-        (made("IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
+        let has_statement =
+            |start: &str| self.sql.contains(&format!("{start} {{database}}.{name}{{on_cluster}}"));
+        (has_statement("IF NOT EXISTS") || has_statement("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
     /// Returns the parameterised view that the file creates in the database `…_ask`, if any.
-    pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
+    pub(super) fn created_ask_view(&self) -> Option<&'static str> {
         let name = self.object().strip_prefix("ask_")?;
-        let made = |words: &str| {
-            self.sql.contains(&format!("{words} {{database}}_ask.{name}{{on_cluster}}"))
+        let has_statement = |start: &str| {
+            self.sql.contains(&format!("{start} {{database}}_ask.{name}{{on_cluster}}"))
         };
-        (made("VIEW IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
+        (has_statement("VIEW IF NOT EXISTS") || has_statement("CREATE OR REPLACE VIEW"))
+            .then_some(name)
     }
 
     /// Returns the table that the file creates, if each shard has its own rows of that table. A
     /// Distributed table `…_all` then reads all shards.
     pub(super) fn sharded_table(&self) -> Option<&'static str> {
-        self.makes().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
+        self.created_object().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
     }
 
     fn object(&self) -> &'static str {

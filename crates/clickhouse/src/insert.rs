@@ -1,17 +1,17 @@
 //! One attempt to insert, over HTTP. It does not use the client library, which accepts any 200 as a
 //! success and collects the whole body of an error.
 //!
-//! Guarantee: `Ok` means that ClickHouse itself confirmed the commit of all rows: with fsync, as
-//! the tables require, and, if they are replicated, on as many replicas as [`Quorum`] requires. The
-//! response was a 200 with an empty body and a summary that counts at least the number of rows
-//! sent; views add their own rows to that count. With shards, a count of 1 is enough: how a
-//! Distributed table counts the rows that it forwards is untested.
+//! Guarantee: `Ok` means that ClickHouse itself confirmed the commit of all rows. They are fsynced,
+//! as the tables require. If the tables are replicated, the rows are on as many replicas as
+//! [`Quorum`] requires. A confirmation is a 200 with an empty body and a summary that counts at
+//! least as many rows as were sent. (Views add their own rows to that count.) With shards, a count
+//! of 1 is enough, because it is untested how a Distributed table counts the rows that it forwards.
 //!
-//! If an insert is repeated with the same token, the server that stored its rows counts them all
-//! again; another replica counts none of them. A count below the number of rows sent, including 0,
-//! is an ambiguous failure, and the next attempt has another token. Every other response is a
-//! failure too: [`FailureKind`] says whether the rows may have been committed. At most 8 KiB of a
-//! response body are read.
+//! If an insert is repeated with the same token, the server that stored its rows counts all of them
+//! again; another replica counts none of them. If the count is below the number of rows sent, the
+//! failure is ambiguous, and the next attempt has another token. Every other response is a failure
+//! too: [`FailureKind`] says whether the rows may have been committed. At most 8 KiB of a response
+//! body are read.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -147,7 +147,7 @@ pub(super) fn refused_code(error: &SinkError) -> Option<u32> {
 
 pub(super) struct Inserter {
     http: legacy::Client<Connector, RowsBody>,
-    /// For requests without rows.
+    /// The client for requests without rows, which measure the accepted size.
     probes: legacy::Client<Connector, Full<Bytes>>,
     endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,
@@ -187,14 +187,16 @@ impl Inserter {
             // Delay the answer until the insert has ended: an earlier 200 may precede a failure.
             .append_pair("wait_end_of_query", "1")
             .append_pair("send_progress_in_http_headers", "0")
-            // A profile may enable this; then the answer would not count the rows written.
+            // A profile may enable async inserts; then the answer would not count the rows written.
             .append_pair("async_insert", "0")
-            // Merging an insert's rows by their key costs as much as storing them, if they have
-            // attributes. Queries with FINAL do it anyway, and last_positions_mv for its table.
+            // Do not merge an insert's rows by their key: for rows with attributes, that costs as
+            // much as storing them. Queries with FINAL merge them anyway, and last_positions_mv
+            // merges the rows for its own table.
             .append_pair("optimize_on_insert", "0")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
         if self.topology == Topology::Sharded {
-            // Otherwise the server answers when it has only queued the rows for their shards.
+            // Without this setting, the server would answer as soon as the rows are queued, before
+            // they reach their shards.
             url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
         }
         let statement = match self.topology {
@@ -276,9 +278,10 @@ impl Inserter {
             return match written {
                 _ if !body.is_empty() => Err(InsertError::WithBody(excerpt(&body))),
                 None => Err(InsertError::WithoutSummary),
-                // A Distributed table forwards the rows, and it is untested how it counts them: a
-                // count of 1 is enough. To settle this, insert 5,000 rows into a cluster with two
-                // shards and `distributed_foreground_insert = 1`, and read the summary.
+                // A Distributed table forwards the rows. A count of 1 is enough there, because it
+                // is untested how such a table counts. To find out, insert 5,000 rows into a
+                // cluster with two shards and `distributed_foreground_insert = 1`, and read the
+                // summary.
                 Some(written)
                     if written
                         < if self.topology == Topology::Sharded { sent.min(1) } else { sent } =>
@@ -293,7 +296,8 @@ impl Inserter {
         let text = excerpt(&body);
         match exception.or_else(|| code_in(&text)) {
             Some(code) => Err(self.refused(code, text)),
-            // Splitting helps, unless this is one small row: then the proxy's limit is wrong.
+            // A smaller insert may pass. But if the proxy refuses even one small row, its limit is
+            // misconfigured, and splitting does not help.
             None if status == StatusCode::PAYLOAD_TOO_LARGE
                 && (insert.rows > 1 || insert.body.len() > SMALL_ROW_BYTES_MAX) =>
             {
@@ -347,7 +351,7 @@ impl Sink for Inserter {
     }
 }
 
-/// Returns why [`RowsBody`] sent no row, if that ended the request.
+/// Returns why [`RowsBody`] refused to send the rows, if its refusal ended the request.
 fn not_screened(error: &(dyn StdError + 'static)) -> Option<NotScreened> {
     let mut sources = std::iter::successors(Some(error), |&error| error.source());
     sources.find_map(|error| error.downcast_ref::<NotScreened>().copied())

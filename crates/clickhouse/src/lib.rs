@@ -1,4 +1,4 @@
-//! ClickHouse: inserts, migrations and queries. Each failure is classified by what to do about it.
+//! ClickHouse: inserts, migrations and queries. Each failure is classified by how to retry.
 //!
 //! ```text
 //! Insert ─▶ insert (HTTP over hyper) ─▶ committed | transient | ambiguous | permanent | too large
@@ -10,7 +10,7 @@
 //! At most 8 KiB of an insert's answer are read, and 4 MiB of a query's; only queries that read
 //! whole tables, with [`ClickHouse::unbounded`], have no limit.
 //!
-//! Refuses: to accept a proxy's HTTP 200 as ClickHouse's confirmation.
+//! An HTTP 200 from a proxy is not accepted as ClickHouse's confirmation.
 
 mod client;
 mod column;

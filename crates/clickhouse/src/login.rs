@@ -19,8 +19,8 @@ pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
     password: RwLock<Option<String>>,
-    /// Whether a task is reading the password file. Only one such task runs at a time: on a hung
-    /// disk, more would pile up.
+    /// Whether a task is reading the password file. Only one such task runs at a time, so that
+    /// tasks do not pile up on a hung disk.
     reading: AtomicBool,
     unreadable_log: Mutex<Throttle>,
 }
@@ -60,8 +60,8 @@ impl Login {
             .collect()
     }
 
-    /// Returns whether a retry may succeed after an answer with this code: the login failed, and the
-    /// password comes from a file, which [`Self::reread_if_login_failed`] reads again.
+    /// Returns whether a retry may succeed after an answer with this code: the login failed, and
+    /// the password comes from a file, which [`Self::reread_if_login_failed`] reads again.
     pub(super) fn may_change_after(&self, code: Option<u32>) -> bool {
         code == Some(AUTHENTICATION_FAILED) && matches!(self.secret, Some(Secret::File(_)))
     }

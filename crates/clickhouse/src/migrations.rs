@@ -19,8 +19,8 @@ use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::encode::TABLES;
 
-/// Suffix of the database of the parameterised views. They have their own database because tools
-/// that query the columns of every table fail on them.
+/// Suffix of the database of the parameterised views. These views have their own database, because
+/// tools that query the columns of every table fail on a parameterised view.
 const ASK: &str = "_ask";
 /// The materialized views that inserts fill, each with its table and the idempotent statement that
 /// fills the table from rows stored before the view existed.
@@ -45,30 +45,32 @@ const FILLS: [([&str; 2], &str); 3] = [
          WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
     ),
 ];
-/// The server's time limits, in seconds, for a statement on all hosts of a cluster: how long it
-/// waits for all hosts before it returns an error that names the missing ones, and how long it
-/// executes the statement in total. The caller retries a statement that exceeds a limit.
+/// The server's two time limits, in seconds, for a statement on all hosts of a cluster. First, how
+/// long the server waits for all hosts before it returns an error that names the missing ones.
+/// Second, how long the statement may take in total. The caller retries a statement that exceeds a
+/// limit.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
-/// The client's timeout of such a statement: longer, so that the server's error still arrives.
+/// The client's timeout for such a statement. It is longer than the server's limits, so that the
+/// server's error still arrives.
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
     /// Returns the entry of [`FILLS`] for the view that this file creates, if it has one.
     fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
-        FILLS.into_iter().find(|([view, _], _)| self.makes() == Some(view))
+        FILLS.into_iter().find(|([view, _], _)| self.created_object() == Some(view))
     }
 }
 
 impl ClickHouse {
     /// Applies the migrations that are not recorded, in order. If a table or view of a recorded
-    /// migration is missing on some host, applies all migrations. Returns the names of those
-    /// applied. After an error, the changes made so far stay, and the next call continues.
+    /// migration is missing on some host, applies all migrations. Returns the names of the applied
+    /// migrations. After an error, the changes made so far stay, and the next call continues.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
         }
         let pending = self.pending().await?;
-        self.ensure_made_for_shards(&pending).await?;
+        self.ensure_created_for_shards(&pending).await?;
         let is_pending =
             |known: &Migration| pending.iter().any(|migration| migration.version == known.version);
         let missing = self.missing_objects(&pending).await?;
@@ -88,8 +90,8 @@ impl ClickHouse {
             for sql in self.layout.migration(migration) {
                 self.statement(&what, &sql).await?;
             }
-            // Fill a table only if this run created it or its view. An object that is missing on
-            // only some hosts was filled when it was first created.
+            // Fill a table only if this run created the table or its view. A table that is missing
+            // on only some hosts was filled when it was first created.
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
                 is_pending(migration)
@@ -100,8 +102,8 @@ impl ClickHouse {
             {
                 self.fill(view, fill).await?;
             }
-            // Both statements are idempotent: after a crash in between, the next run completes the
-            // migration, and another pod may do so at the same time.
+            // The migration's statements and this record are idempotent. After a crash between
+            // them, the next run completes the migration. Several pods may do so at the same time.
             self.statement(&what, &record(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
@@ -122,8 +124,8 @@ impl ClickHouse {
             (self.ask("reading the time-to-live of the tables", &sql).await?.into_iter())
                 .map(|[name, engine]| (name, engine))
                 .collect();
-        let lacks = |table: &str, words: &str| {
-            tables.get(table).is_some_and(|engine| !engine.contains(words))
+        let lacks = |table: &str, setting: &str| {
+            tables.get(table).is_some_and(|engine| !engine.contains(setting))
         };
         if let Some(policy) = self.layout.policy() {
             let table = TABLES[0].name;
@@ -144,7 +146,7 @@ impl ClickHouse {
     }
 
     /// Fills a view from rows that were stored before the view existed. Has no timeout, because
-    /// reading them can take long.
+    /// reading those rows can take long.
     async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(&self.layout.statement(sql));
         query.execute().await.map_err(|error| {
@@ -152,16 +154,18 @@ impl ClickHouse {
         })
     }
 
-    /// Returns the tables and views of recorded migrations that are missing on some host, each with
-    /// whether it is missing on all hosts. An object is missing if it was dropped, or if a host
-    /// joined the cluster later.
+    /// Returns the tables and views of recorded migrations that are missing on some host; the flag
+    /// is true if the object is missing on all hosts. An object is missing if it was dropped, or
+    /// if a host joined the cluster later.
     async fn missing_objects(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
             |known: &&Migration| pending.iter().all(|migration| migration.version != known.version);
         let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
             let ask_view =
-                migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
-            self.made_by(migration).map(|name| format!("{}.{name}", self.database)).chain(ask_view)
+                migration.created_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
+            self.objects_created_by(migration)
+                .map(|name| format!("{}.{name}", self.database))
+                .chain(ask_view)
         });
         let names = names.collect::<Vec<_>>().join("', '");
         if names.is_empty() {
@@ -182,9 +186,10 @@ impl ClickHouse {
         Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
-    /// Fails if `clickhouse.shards` is set but the tables were created without it. Their views read
-    /// one shard's tables and are recorded as applied, so no migration would replace them.
-    async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
+    /// Fails if `clickhouse.shards` is set but the tables were created without that setting. Then
+    /// the views read the tables of one shard only. No migration would replace the views, because
+    /// their migrations are recorded as applied.
+    async fn ensure_created_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
         let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
         if first
@@ -197,11 +202,11 @@ impl ClickHouse {
             self.database,
             shards::distributed_name(TABLES[0].name)
         );
-        let is_made = self
+        let exists = self
             .value("asking every host for its tables", &sql)
             .await?
             .is_some_and(|flag| flag == "1");
-        if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
+        if exists { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
     }
 
     /// Returns the migrations of this binary that are not recorded in the database, in order.
@@ -322,21 +327,21 @@ impl ClickHouse {
     /// Returns the tables and views that the migrations create.
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
-        MIGRATIONS.iter().flat_map(|migration| self.made_by(migration)).collect()
+        MIGRATIONS.iter().flat_map(|migration| self.objects_created_by(migration)).collect()
     }
 
     /// Returns the table or view that a file creates and, with shards, the Distributed table over
     /// it.
-    fn made_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
+    fn objects_created_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
         let sharded = migration.sharded_table().filter(|_| self.layout.shards().is_some());
         let distributed = sharded.map(shards::distributed_name);
-        migration.makes().map(str::to_owned).into_iter().chain(distributed)
+        migration.created_object().map(str::to_owned).into_iter().chain(distributed)
     }
 
     /// Returns the parameterised views that the migrations create, and their database.
     #[must_use]
     pub fn views(&self) -> (String, Vec<&'static str>) {
-        let names = MIGRATIONS.iter().filter_map(Migration::makes_ask_view);
+        let names = MIGRATIONS.iter().filter_map(Migration::created_ask_view);
         (format!("{}{ASK}", self.database), names.collect())
     }
 
@@ -437,8 +442,8 @@ pub fn plan(config: &config::ClickHouse) -> String {
     plan
 }
 
-/// Names up to four migrations and counts the others, for a message. An empty database lacks all of
-/// them.
+/// Names up to four migrations and counts the rest, for a message. On an empty database, all
+/// migrations are pending, too many to name.
 pub fn migration_names(migrations: &[Migration]) -> String {
     const SHOWN_MAX: usize = 4;
     let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();
@@ -453,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_pending_migrations_are_named_and_the_rest_is_counted() {
+    fn message_names_four_migrations_and_counts_the_rest() {
         assert_eq!(migration_names(&MIGRATIONS[1..3]), "010_positions, 011_fixes");
         let all = migration_names(MIGRATIONS);
         let more = format!("021_last_positions_mv and {} more", MIGRATIONS.len() - 5);
@@ -468,11 +473,11 @@ mod tests {
     fn each_object_has_one_file_in_ascending_order() {
         assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
         assert_eq!(
-            MIGRATIONS[0].makes(),
+            MIGRATIONS[0].created_object(),
             Some(LEDGER),
             "the ledger must be created before the migrations that it records"
         );
-        // A file from 300 on may replace an object of an earlier one.
+        // A file numbered 300 or higher may replace an object of an earlier file.
         let first_files = MIGRATIONS.iter().filter(|migration| migration.version < 300);
         let mut made: Vec<_> =
             first_files.map(|migration| migration.name.split_once('_')).collect();
@@ -482,7 +487,8 @@ mod tests {
             "{made:?}"
         );
         for migration in MIGRATIONS.iter().filter(|migration| migration.sql.contains("CREATE ")) {
-            let is_named = migration.makes().is_some() || migration.makes_ask_view().is_some();
+            let is_named =
+                migration.created_object().is_some() || migration.created_ask_view().is_some();
             assert!(is_named, "{}: must be named after the object that it creates", migration.name);
         }
     }

@@ -1,8 +1,8 @@
 //! The names that milepost's own queries define in their WITH clauses.
 //!
-//! ClickHouse resolves a name to a column of the table that is read before it looks for such a
+//! ClickHouse first resolves a name to a column of the table that is read, and only then to a
 //! definition in an outer query. So a column of `positions` with one of these names would change
-//! the results of milepost's views, or make them fail.
+//! the results of milepost's views, or make the views fail.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ fn words(sql: &str) -> Vec<&str> {
     let lines = sql.lines().map(|line| line.split("--").next().unwrap_or_default());
     let mut found = Vec::new();
     for line in lines {
-        // Every second piece between quotes is a string.
+        // After splitting at the quotes, every second piece is a string. Skip the strings.
         for code in line.split('\'').step_by(2) {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let mut rest = code;

@@ -1,9 +1,9 @@
 //! The number of replicas that must have an insert before the server confirms it.
 //!
-//! Without a quorum, a replica answers once it has the rows itself. If it then dies, the other
-//! replicas may find the token in Keeper but not have the rows: they answer a retry with a success
-//! and store nothing. With a quorum of two or more, they answer "unknown status" until they have
-//! the rows.
+//! Without a quorum, a replica answers once it has the rows itself. If that replica then dies, the
+//! other replicas may find the insert's token in Keeper but not have its rows. They answer a retry
+//! with a success, and store nothing. With a quorum of two or more, they answer a retry with
+//! "unknown status" until they have the rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,8 +58,8 @@ impl Quorum {
     }
 
     /// Returns the value of the server's setting `insert_quorum`; `None` if no quorum is required.
-    /// With `clickhouse.insert_quorum = "auto"` and at most three replicas, the value is 2: the
-    /// server's own `auto` would be satisfied with one replica if there is only one.
+    /// With `clickhouse.insert_quorum = "auto"` and at most three replicas, the value is 2. The
+    /// server's own `auto` would accept a single replica if there is only one.
     fn quorum(&self) -> Option<String> {
         match self.configured? {
             InsertQuorum::Replicas(0) => None,

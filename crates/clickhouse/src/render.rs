@@ -1,5 +1,5 @@
-//! Fills the templates of `sql/`: the same files create the tables of one server, of replicas and of
-//! shards.
+//! Fills the templates of `sql/`: the same files create the tables of one server, of replicas and
+//! of shards.
 //!
 //! | placeholder | one server | replicas and shards |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | `{on_cluster}` | nothing | ` ON CLUSTER '…'`, if `clickhouse.cluster` is set |
 //! | `{engine:ReplacingMergeTree}` | `ReplacingMergeTree` | its replicated form, with its path in Keeper |
 //! | `{tokens}` | the setting for how many insert tokens the table remembers | the settings of a replicated table for their number and age |
-//! | `{no_tokens}` | the setting with which the table remembers no insert tokens | the same of a replicated table |
+//! | `{no_tokens}` | the setting with which the table remembers no insert tokens | that setting of a replicated table |
 //! | `{retention:positions, toDateTime(ts)}` | when rows expire, by `clickhouse.retention` | the same |
 //! | `{policy}` | the storage policy of `clickhouse.retention`, and a comma, if one is configured | the same |
 //! | `{shards}` before a statement | leaves the statement out | keeps it where `clickhouse.shards` is true |
@@ -40,7 +40,7 @@ const TOKENS: &str = "non_replicated_deduplication_window = 10000";
 /// than milepost retries a batch with one token.
 const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
-/// Settings of tables that people write with INSERT: the same text may be inserted again.
+/// Setting of tables that people fill with INSERT: they may insert the same values again.
 const NO_TOKENS: &str = "non_replicated_deduplication_window = 0";
 const REPLICATED_NO_TOKENS: &str = "replicated_deduplication_window = 0";
 const RETENTION: &str = "{retention:";
@@ -61,7 +61,7 @@ impl Layout {
         self.config.cluster.as_deref()
     }
 
-    /// Returns the cluster, if its shards have different rows.
+    /// Returns the cluster if its shards have different rows (`clickhouse.shards`).
     pub(super) fn shards(&self) -> Option<&str> {
         self.cluster().filter(|_| self.config.shards)
     }
@@ -89,7 +89,7 @@ impl Layout {
         let mut statements = Vec::new();
         for statement in migration.sql.trim_end().split(";\n").map(str::trim_start) {
             if let Some(name) = statement.strip_prefix("{again:") {
-                statements.extend(self.again(name.trim_end_matches('}'), migration));
+                statements.extend(self.earlier_file(name.trim_end_matches('}'), migration));
                 continue;
             }
             match statement.strip_prefix("{shards}") {
@@ -101,7 +101,8 @@ impl Layout {
         statements
     }
 
-    fn again(&self, name: &str, migration: &Migration) -> Vec<String> {
+    /// Returns the statements of the earlier file `name`, for `{again:NAME}` in `migration`.
+    fn earlier_file(&self, name: &str, migration: &Migration) -> Vec<String> {
         let earlier = MIGRATIONS
             .iter()
             .find(|earlier| earlier.name == name && earlier.version < migration.version);
@@ -221,8 +222,8 @@ impl Layout {
         }
     }
 
-    /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column from
-    /// which a row's age is counted.
+    /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column
+    /// from which a row's age is counted.
     fn render_ttl(&self, what: &str) -> String {
         let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention {
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn sharded_tables_get_a_distributed_one_and_others_are_replicated() {
+    fn only_sharded_tables_get_a_distributed_table() {
         let positions = rendered(SHARDS, "010_positions");
         assert_eq!(
             positions[1],

@@ -1,8 +1,9 @@
-//! The body of an insert, which checks the age of the list of erased drivers just before it is
-//! sent.
+//! The body of an insert. Just before the body is sent, it checks the age of the list of erased
+//! drivers.
 //!
-//! Between the check of the rows and their first byte, the insert is compressed, and it may wait
-//! for a connection. Meanwhile the process may be paused (SIGSTOP), or its machine suspended.
+//! After its rows were checked against the list, an insert is compressed, and may wait for a
+//! connection. Before its first byte is sent, the process may be paused (SIGSTOP), or its machine
+//! suspended. Then the list may have become too old.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -2,9 +2,9 @@
 //! drivers. For each such table, a Distributed table named `…_all` reads all shards and sends each
 //! inserted row to its shard.
 //!
-//! All rows of a driver are on one shard. Therefore FINAL shows each fix once, although each shard
-//! applies it to its own rows only; a subquery of IN may read the shard's own table; and each shard
-//! computes the roll-ups of its own drivers.
+//! All rows of a driver are on one shard. This has three consequences. FINAL shows each fix once,
+//! although each shard applies FINAL to its own rows only. A subquery of IN may read the shard's
+//! own table. Each shard computes the roll-ups of its own drivers.
 
 use milepost_core::encode::TABLES;
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
     use crate::files::{MIGRATIONS, Migration};
 
-    /// Small tables of which every host has all rows, so that each shard can join its own fixes
+    /// Small tables that every host stores completely, so that each shard can join its own fixes
     /// with them.
     const ON_EVERY_HOST: [&str; 9] = [
         "schema_migrations",
@@ -40,8 +40,8 @@ mod tests {
         "alerts_seen",
         "trip_rules",
     ];
-    /// The file of the only view that may read a table of one shard, in a subquery of IN; and that
-    /// table.
+    /// The only view that may read a table of one shard, which it does in a subquery of IN: the
+    /// view's file, and the table.
     const IN_SUBQUERY: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 
     #[test]

@@ -63,7 +63,7 @@ impl ClickHouse {
     }
 
     /// Returns the number of fixes whose `ts` is in the last hour, and in the last day.
-    pub async fn fixes_lately(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
+    pub async fn recent_fix_counts(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
         let sql = format!(
             "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes WHERE driver_id = '{}' AND \
              ts > now64(3) - INTERVAL 1 DAY AND ts <= now64(3)",
@@ -75,9 +75,9 @@ impl ClickHouse {
         Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
-    /// Returns the rejects of the last hour that name the driver, grouped by reason. A reject also
-    /// counts if only a level of its topic is the driver's id.
-    pub async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
+    /// Returns the rejects of the last hour that name the driver, grouped by reason. A reject names
+    /// the driver if its `driver_id`, or any level of its topic, is the driver's id.
+    pub async fn recent_rejects(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
              FROM {} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
@@ -94,17 +94,17 @@ impl ClickHouse {
             .collect())
     }
 
-    /// Returns the driver's fixes within `around` of any of these times. `times`: Unix
-    /// milliseconds.
+    /// Returns the driver's fixes whose `ts` is at most `margin` before or after one of the times.
+    /// `times`: Unix milliseconds.
     pub async fn stored_fixes(
         &self,
         driver_id: &DriverId,
         times: &[i64],
-        around: Duration,
+        margin: Duration,
     ) -> Result<Vec<StoredFix>, Error> {
-        let around = i64::try_from(around.as_millis()).unwrap_or(i64::MAX);
+        let margin = i64::try_from(margin.as_millis()).unwrap_or(i64::MAX);
         let timestamp = |ms: i64| format!("fromUnixTimestamp64Milli({ms}, 'UTC')");
-        let spans = spans(times, around).into_iter().map(|[from, to]| {
+        let spans = spans(times, margin).into_iter().map(|[from, to]| {
             let (from, to) = (timestamp(from), timestamp(to));
             format!("(toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) AND ts >= {from} AND ts <= {to})")
         });
@@ -123,14 +123,14 @@ impl ClickHouse {
     }
 }
 
-/// Returns for each time the span from `around` before it to `around` after it, and joins spans
-/// that overlap. A device's backlog of past days and its current fix remain two spans.
-fn spans(times: &[i64], around: i64) -> Vec<[i64; 2]> {
+/// Returns the span of `margin` before and after each time, and joins spans that overlap. A
+/// device's backlog of past days and its current fix remain two spans.
+fn spans(times: &[i64], margin: i64) -> Vec<[i64; 2]> {
     let mut times = times.to_vec();
     times.sort_unstable();
     let mut spans: Vec<[i64; 2]> = Vec::new();
     for time in times {
-        let [from, to] = [time.saturating_sub(around), time.saturating_add(around)];
+        let [from, to] = [time.saturating_sub(margin), time.saturating_add(margin)];
         match spans.last_mut() {
             Some(last) if last[1] >= from => last[1] = to,
             _ => spans.push([from, to]),

@@ -1,11 +1,13 @@
 //! Writes the rows of all commands but `run` and `spool replay`: import, rejects replay, fences,
 //! events.
 //!
-//! Guarantee: each piece of an insert is [screened](milepost_core::screened) by a list of erased
-//! drivers that is read again while the insert is retried. An insert that a proxy refuses as too
-//! large (HTTP 413) is halved until it passes; later inserts of a refused size are halved before
-//! they are sent. A retry has the token that [`Attempts`] gives it. `run` and `spool replay` use
-//! the same parts through the executor, with delivery's policy instead of this loop.
+//! Guarantee: each piece of an insert is [screened](milepost_core::screened) by the list of erased
+//! drivers, which is read again while the insert is retried. If a proxy refuses an insert as too
+//! large (HTTP 413), the insert is halved until it passes. Later inserts of a refused size are
+//! halved before they are sent. [`Attempts`] decides the token of each retry.
+//!
+//! `run` and `spool replay` do not use this loop. They insert through the executor, and delivery's
+//! policy decides when to retry.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -30,10 +32,10 @@ const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
 /// Whether to retry after a failure that is not permanent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Retry until it succeeds, also while the login is refused and the password comes from a file.
-    /// Each reason is logged, at most once a minute.
+    /// Retry until the insert succeeds. A refused login is retried too if the password comes from a
+    /// file. Each reason is logged at most once a minute.
     UntilDone,
-    /// Do not retry: the caller retries at its own interval, and reports why it waits.
+    /// Do not retry: the caller retries at an interval of its own, and reports the reason.
     Never,
 }
 
@@ -270,14 +272,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rotated_password_is_awaited_until_the_file_has_it() {
+    async fn write_waits_until_the_password_file_is_updated() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "old").unwrap();
         let (clickhouse, insert) =
             client(&format!("password_file = '{}'", file.path().display())).await;
         let mut patient = writer(Retry::UntilDone);
         let mut writing = Box::pin(patient.write(&clickhouse, &insert, fresh_identity(0)));
-        assert!(timeout(Duration::from_secs(1), &mut writing).await.is_err(), "it waits");
+        assert!(
+            timeout(Duration::from_secs(1), &mut writing).await.is_err(),
+            "the write must wait for the new password"
+        );
         std::fs::write(file.path(), "new").unwrap();
         let written = timeout(Duration::from_secs(20), writing).await.unwrap().unwrap();
         assert_eq!(written, Written { rows: 1, erased: 0 });

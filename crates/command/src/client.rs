@@ -1,4 +1,5 @@
-//! A small MQTT client for commands: it sends, and waits for one answer at a time.
+//! A small MQTT client for commands. It sends a packet and waits for the answer before it sends the
+//! next one.
 //!
 //! Guarantee: every answer has a deadline, by default [`ANSWER_TIMEOUT`]. Only a CONNECT that a
 //! busy broker refuses is repeated.
@@ -22,19 +23,19 @@ use milepost_tls::{Address, Server, Stream, Tls};
 /// Timeout for connecting, and for each answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_SECONDS: u16 = 60;
-/// An idle client pings the broker after this long without a packet.
+/// Time without a packet after which an idle client pings the broker.
 const PING_AFTER: Duration = Duration::from_secs(20);
-/// How long to wait for retained messages after a subscription: a broker delivers them within this
-/// time.
+/// How long to wait for retained messages after a subscription. A broker delivers retained messages
+/// sooner than that.
 pub const RETAINED_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long a CONNECT is repeated while the broker is busy.
 const BUSY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Pause between two attempts while the broker is busy.
 const BUSY_RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// CONNACK reasons that pass by themselves (MQTT 5, 3.2.2.2): server unavailable, server busy,
-/// connection rate exceeded. EMQX answers 0x89 to a client id whose former process is not cleaned
-/// up yet.
+/// CONNACK reasons that are temporary (MQTT 5, 3.2.2.2): server unavailable, server busy,
+/// connection rate exceeded. EMQX answers 0x89 if it has not yet cleaned up an earlier connection
+/// of the same client id.
 pub const BUSY: [u8; 3] = [0x88, 0x89, 0x9F];
 
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +44,7 @@ pub enum ClientError {
     NotReached(#[from] tls::Error),
     #[error(transparent)]
     Codec(#[from] CodecError),
-    #[error("the connection broke{}", tls::explain(Server::Broker, .0).map_or(String::new(), |words| format!(": {words}")))]
+    #[error("the connection broke{}", tls::explain(Server::Broker, .0).map_or(String::new(), |explanation| format!(": {explanation}")))]
     Broken(#[from] io::Error),
     #[error("the broker closed the connection")]
     Closed,
@@ -52,13 +53,13 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns whether the broker refused the connection for a reason that passes by itself.
+    /// Returns whether the broker refused the connection for a temporary reason.
     fn is_busy(&self) -> bool {
         matches!(self, Self::Codec(CodecError::Refused { reason, .. }) if BUSY.contains(reason))
     }
 
-    /// Returns whether the broker accepted the connection and then closed it or stopped answering.
-    /// Some brokers do so after a subscription that their access rules forbid.
+    /// Returns whether the broker accepted the connection, and then closed it or stopped answering.
+    /// Some brokers react like this to a subscription that their access rules forbid.
     pub fn is_hang_up(&self) -> bool {
         matches!(
             self,
@@ -85,8 +86,8 @@ pub fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
 }
 
-/// Returns a topic filter with a share group for this run only: another check in the same group
-/// would receive some of this check's messages.
+/// Returns a topic filter with a share group for this run only. If two checks used the same group,
+/// each would receive some of the other's messages.
 pub fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
@@ -97,8 +98,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with a clean start, under a client id that no other client has: EMQX refuses an id
-    /// for a moment after its former connection ended. `expiry`: the session expiry interval.
+    /// Connects with a clean start, under a random client id. A fixed id would not do: EMQX refuses
+    /// an id for a moment after its last connection ended. `expiry`: the session expiry interval.
     pub async fn open(
         target: BrokerTarget<'_>,
         expiry: Duration,
@@ -108,7 +109,7 @@ impl Client {
     }
 
     /// Connects with a clean start under `client_id`. Repeats a CONNECT that the broker refuses for
-    /// the moment.
+    /// a temporary reason.
     pub async fn open_as(
         client_id: String,
         target: BrokerTarget<'_>,

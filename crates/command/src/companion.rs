@@ -20,13 +20,13 @@ pub struct Starting {
     pub metrics: Arc<Metrics>,
 }
 
-/// A task that a companion runs while the consumer starts. It ends by itself.
+/// A task that a companion runs while the consumer starts. The task ends by itself.
 pub type AtStart = fn(Starting) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A command as `src/cli.rs` lists it.
 #[derive(Clone, Copy)]
 pub struct Companion {
-    /// Returns the definition of its command line.
+    /// Returns the definition of the command line.
     pub command: fn() -> Command,
     /// Runs the command with the parsed arguments.
     pub run: fn(&ArgMatches, Config) -> anyhow::Result<ExitCode>,
@@ -34,7 +34,7 @@ pub struct Companion {
     pub at_start: Option<AtStart>,
 }
 
-/// The arguments of a companion. `#[command(name)]` is its name on the command line.
+/// The arguments of a companion. `#[command(name)]` sets the name of the command.
 pub trait Run: Parser {
     /// Runs the command, prints its result and returns its exit code.
     ///

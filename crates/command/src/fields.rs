@@ -14,20 +14,23 @@ const DATETIME64_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_4
 
 /// Returns the column's value; null if the attribute is missing, invalid or declared unknown.
 pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
-    let attribute = sent(field, attributes);
+    let attribute = source_attribute(field, attributes);
     attribute.and_then(|(_, raw)| value(field, raw)).unwrap_or(Value::Null)
 }
 
 /// Returns the name and the value of the attribute from which the column is computed.
-fn sent<'a>(field: &'a Field, attributes: &'a Attributes) -> Option<(&'a str, &'a str)> {
+fn source_attribute<'a>(
+    field: &'a Field,
+    attributes: &'a Attributes,
+) -> Option<(&'a str, &'a str)> {
     let attribute = |path: &'a String| attributes.iter().find(|(name, _)| name == path);
     field.from.iter().filter_map(attribute).find(|(_, value)| !value.is_empty())
 }
 
-/// Explains why the column is NULL although the device sent a value; `None` if it is not, or the
-/// value is declared unknown.
+/// Explains why the column is NULL although the device sent a value. Returns `None` if the column
+/// is not NULL, or if the value is declared unknown.
 pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String> {
-    let (name, raw) = sent(field, attributes)?;
+    let (name, raw) = source_attribute(field, attributes)?;
     let number: Option<f64> = raw.parse().ok();
     let is_unknown =
         |known: &String| known == raw || number.is_some() && known.parse().ok() == number;

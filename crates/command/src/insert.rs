@@ -18,9 +18,9 @@ pub fn patient(config: &Config) -> Writer {
     Writer::new(config.clickhouse.insert_timeout, Retry::UntilDone)
 }
 
-/// Inserts a batch without the rows of erased drivers. Returns how many positions were inserted
-/// and how many were left out. `stored`: the files of the batch, each with the number of its fixes
-/// that are stored once the batch is.
+/// Inserts a batch without the rows of erased drivers. Returns how many positions were inserted and
+/// how many were left out. `stored`: the files that the batch was read from. The number of a file
+/// is how many of its fixes are stored once this batch is stored.
 pub async fn insert(
     config: &Config,
     clickhouse: &ClickHouse,

@@ -10,7 +10,8 @@
 //! inserts positions before [`tables`] has confirmed that the tables are those of this binary.
 //! `fences import` and `erase`, which insert no positions, only check that no migration is pending.
 //!
-//! Refuses: to depend on any command. ARCHITECTURE.md says what to delete with a [`Companion`].
+//! This crate depends on no command. ARCHITECTURE.md lists what to delete together with a
+//! [`Companion`].
 
 pub mod arguments;
 pub mod client;
@@ -29,6 +30,6 @@ pub use self::companion::{AtStart, Companion, Run, Starting};
 pub use self::outcome::{Outcome, Signals};
 pub use self::shown::Shown;
 
-/// Timeout of a command's request to a member. Long, so that a busy member does not count as gone:
-/// unlike a shutdown, a command has no grace period that limits it.
+/// Timeout of a command's request to a member. It is long, so that a busy member does not count as
+/// gone. Unlike a shutdown, a command has no grace period that limits the timeout.
 pub const ASK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);

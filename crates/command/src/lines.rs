@@ -4,12 +4,13 @@ use std::io::{self, BufRead, Read as _};
 
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
-/// Maximum bytes that are kept of a line; the decoder needs no more of a payload that is too long.
+/// Maximum bytes that are kept of a line. The decoder rejects a longer payload, and needs no more
+/// bytes to do so.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Reads the next line into `line`, at most [`LINE_BYTES_MAX`] bytes of it, without the whitespace,
-/// NUL and Ctrl-Z bytes at its end. Returns the length of the line without those bytes, even if
-/// only its beginning was kept. Returns `None` at the end of the input.
+/// Reads the next line into `line`. Keeps at most [`LINE_BYTES_MAX`] bytes, and removes whitespace,
+/// NUL and Ctrl-Z bytes at the end. Returns the length of the whole line without the removed bytes,
+/// even if only the beginning was kept. Returns `None` at the end of the input.
 pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
     line.clear();
     let mut length = input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)?;
@@ -19,7 +20,8 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
     if line.len() == LINE_BYTES_MAX && !line.ends_with(b"\n") {
         length += input.skip_until(b'\n')?;
     }
-    // Writers with buffers of a fixed size pad a text with NUL; DOS ends it with Ctrl-Z (0x1a).
+    // A writer with a buffer of fixed size pads its text with NUL. DOS ends a text file with Ctrl-Z
+    // (0x1a).
     let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x1a);
     let end = line.iter().rposition(|byte| !is_end(byte)).map_or(0, |last| last + 1);
     length -= line.len().min(length) - end;

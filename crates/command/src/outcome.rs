@@ -8,8 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub enum Outcome {
     /// Everything received is durable and acknowledged.
     Clean,
-    /// Shut down with data left in the spool, or in the broker, which keeps it until the session
-    /// expires.
+    /// Data is left in the spool, or in the broker, which keeps the data until the session expires.
     DataLeft,
 }
 

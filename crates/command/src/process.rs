@@ -53,8 +53,9 @@ pub fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyh
         .block_on(ended_by_signals(command))
 }
 
-/// Runs a command without signal handlers of its own, and ends it at SIGTERM or SIGINT. For most
-/// processes the kernel does that, but not for a container's first process.
+/// Runs a command that has no signal handlers of its own, and ends it at SIGTERM or SIGINT. Handles
+/// the signals only in the first process of a container (PID 1); the kernel ends any other process
+/// itself.
 async fn ended_by_signals<T>(
     command: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
@@ -116,8 +117,8 @@ pub fn with_logs_and_runtime(
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     logging::start(&config.log);
-    // One thread besides the one that polls the connections: encoding, inserting and serving
-    // metrics need a small share of one core.
+    // One thread is enough, besides the one that polls the connections: encoding, inserting and
+    // serving metrics need a small share of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(config));
@@ -125,7 +126,7 @@ pub fn with_logs_and_runtime(
         outcome
     });
     let outcome = match outcome {
-        // If `log.filter` drops error lines, `main` reports the failure: nothing fails in silence.
+        // Log the failure. If `log.filter` drops error lines, `main` prints it instead.
         Err(failure) if tracing::enabled!(tracing::Level::ERROR) => {
             error!("{failure:#}");
             Ok(FAILED.into())

@@ -38,14 +38,14 @@ pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
         put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
     }
     for field in typed_fields {
-        let whys =
+        let hints =
             decoded.positions.iter().filter_map(|fix| fields::unusable(field, &fix.attributes));
-        let mut whys = whys.peekable();
-        if let Some(hint) = whys.peek().cloned() {
+        let mut hints = hints.peekable();
+        if let Some(hint) = hints.peek().cloned() {
             let field = &field.name;
             put(
                 &mut lines,
-                &json!({"unusable": {"field": field, "times": whys.count(), "hint": hint}}),
+                &json!({"unusable": {"field": field, "times": hints.count(), "hint": hint}}),
             );
         }
     }

@@ -1,5 +1,5 @@
-//! Checks that ClickHouse has the tables of this binary. Every command that inserts positions does
-//! so before its first row.
+//! Checks that ClickHouse has the tables of this binary. Every command that inserts positions makes
+//! this check before its first row.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// Reason for not being ready before ClickHouse was queried for the first time.
+/// The reason that is reported for not being ready until ClickHouse has been queried once.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
 pub const CHECK_EVERY_READY: Duration = Duration::from_secs(30);
@@ -31,8 +31,7 @@ pub fn not_asked() -> Schema {
     Schema::Unknown(NOT_ASKED.to_owned())
 }
 
-/// Waits until the tables exist and match this binary. Passes the reason to `report` while they do
-/// not.
+/// Waits until the tables exist and match this binary. Passes the reason for waiting to `report`.
 ///
 /// # Errors
 /// A migration was edited after it was applied.
@@ -74,15 +73,16 @@ pub async fn ready(config: &Config) -> Result<ClickHouse> {
     bail!(why)
 }
 
-/// Leaves the endpoint in use for another one that has the tables of this binary, and whose list of
-/// erased drivers can be read. Returns `false` if there is none: then the endpoint stays in use, so
-/// that its reason is reported.
+/// Moves to another endpoint that has the tables of this binary, and whose list of erased drivers
+/// can be read. Returns `false` if there is no such endpoint. Then the current endpoint stays in
+/// use, and the caller reports what is wrong with it.
 pub async fn leave_for_usable_endpoint(clickhouse: &ClickHouse, cause: Cause, why: &str) -> bool {
     clickhouse.leave_for_usable_endpoint(cause, why, ENDPOINT_TIMEOUT, is_usable).await
 }
 
-/// Returns to this member's own endpoint if a query to it is due, it has the tables of this binary,
-/// and its list of erased drivers can be read. Returns whether it did.
+/// Moves back to this member's own endpoint if a query to that endpoint is due, the endpoint has
+/// the tables of this binary, and its list of erased drivers can be read. Returns whether it moved
+/// back.
 pub async fn return_to_own_endpoint(clickhouse: &ClickHouse) -> bool {
     let now = Instant::now().into_std();
     clickhouse.return_to_own_endpoint(now, ENDPOINT_TIMEOUT, is_usable).await
@@ -136,14 +136,14 @@ impl Judged {
     }
 }
 
-/// Compares the tables with this binary. Necessary before any insert: rows inserted before a
-/// materialized view exists never reach it, and the server would misread values for columns of
-/// another type. `before`: the last known state of the tables.
+/// Compares the tables with this binary. This is necessary before any insert: rows that are
+/// inserted before a materialized view exists never reach the view, and the server would misread
+/// values for columns of another type. `before`: the last known state of the tables.
 ///
 /// # Errors
 /// A migration was edited after it was applied, and `before` is not [`Schema::Ready`].
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
-    // Inserts do not depend on a fresh count of replicas, so do not wait for a slow query.
+    // Inserts can use an older count of replicas, so do not wait for a slow query.
     let replicas = timeout(REPLICAS_TIMEOUT, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {

@@ -9,7 +9,7 @@ const ENUM_VALUES_MAX: usize = 128;
 pub struct Field {
     /// Name of the column.
     pub name: String,
-    /// Paths, written as in `keep`. The first one with a value is used.
+    /// Paths in the payload, written as in `keep`. The first path that has a value is used.
     pub from: Vec<String>,
     pub kind: FieldType,
     /// Description in the column's comment; empty if none.
@@ -48,7 +48,7 @@ impl FieldType {
     /// Parses a type.
     ///
     /// # Errors
-    /// The type is not valid. The error lists the valid ones.
+    /// The type is not valid. The error lists the valid types.
     pub fn parse(text: &str) -> Result<Self, String> {
         let plain: String = text.split_whitespace().collect();
         Ok(match &*plain {

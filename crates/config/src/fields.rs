@@ -15,7 +15,8 @@ use super::field::{Field, FieldType};
 use super::settings::Settings;
 use milepost_decode::{Keep, Pointer};
 
-/// Maximum number of fields: each column costs time in every insert and space in every row.
+/// Maximum number of fields. It is limited because each column costs time in every insert and space
+/// in every row.
 const FIELDS_MAX: usize = 32;
 /// Maximum number of paths that are tried in turn for a field.
 const FROM_MAX: usize = 8;
@@ -86,7 +87,7 @@ impl Reader<'_> {
     fn from(&mut self) -> Vec<String> {
         let key = self.key("from");
         let given: Option<Vec<String>> = self.s.read(&key);
-        // A value of another type is already reported.
+        // If a value is given but was not read, its type is wrong, which is already reported.
         let is_reported = given.is_none() && self.s.is_given(&key);
         let mut given = given.unwrap_or_default();
         given.retain(|from| !from.is_empty());
@@ -190,7 +191,7 @@ impl Reader<'_> {
         // A device may send the name of an enumeration's value, or its number.
         if let Some(FieldType::Enum8(known)) = kind {
             let is_unknown = |text: &String| values.contains(text);
-            // If a name equals the number of another value, it is that name.
+            // If a text is both a name and the number of another value, it counts as the name.
             let is_name = |text: &String| known.iter().any(|(name, _)| name == text);
             let numbers = known.iter().map(|(name, number)| (name, number.to_string()));
             let pairs = numbers.filter(|(_, number)| !is_name(number));
@@ -221,7 +222,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the path, as in `keep`, for a key, a path such as `io/239`, or a JSON pointer.
+/// Converts a key, a path such as `io/239`, or a JSON pointer to a path as `keep` writes it.
 fn path(from: &str) -> Result<String, String> {
     let Some(steps) = from.strip_prefix('/') else { return Ok(from.to_owned()) };
     Pointer::new(from)?;
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn three_lines_define_a_field() {
+    fn field_is_read_and_printed() {
         let config = Config::parse(
             "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\ncomment = 'Charge of the phone, per cent'",
         )
@@ -289,7 +290,7 @@ mod tests {
         for (unknown, expected) in [
             ("['none', 'n/a']", &["none", "n/a", "2"][..]),
             ("[2]", &["2", "none"]),
-            // The text `0` is a name.
+            // The text `0` is the name of value 3, not the number of `off`.
             ("['off']", &["off"]),
             ("['0']", &["0", "3"]),
         ] {
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_fields_is_limited_alone_and_with_keep() {
+    fn fields_and_kept_names_are_limited_together() {
         let field = |n: usize| format!("[fields.f{n}]\nfrom = 'k{n}'\ntype = 'UInt8'\n");
         let many: String = (0..33).map(field).collect();
         assert!(violations(&many)[0].starts_with("fields: at most 32 fields; there are 33"));

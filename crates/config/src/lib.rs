@@ -6,11 +6,12 @@
 //! ```
 //!
 //! Guarantee: either every value is usable and every key known, or all violations are reported at
-//! once, each with the key, what is wrong and what is valid. If there are more than 100, the others
-//! are only counted. Each key and its default are in one place: in `sources.rs` for `[[sources]]`
-//! and `[formats.NAME]`, in `fields.rs` for `[fields.NAME]`, in `sections.rs` for all others.
+//! once. Each violation names the key, what is wrong and what is valid. At most 100 violations are
+//! listed; the rest are counted. Each key and its default are in one place: `sources.rs` for
+//! `[[sources]]` and `[formats.NAME]`, `fields.rs` for `[fields.NAME]`, `sections.rs` for all other
+//! keys.
 //!
-//! Refuses: to show a secret, and to start with an unknown key.
+//! A secret is never shown. milepost does not start with an unknown key.
 
 mod field;
 mod fields;
@@ -73,7 +74,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the file (`path`, or `./milepost.toml` if there is one), then the environment over it.
+    /// Reads the file `path`, or `./milepost.toml` if `path` is `None` and that file exists. The
+    /// environment overrides the file.
     ///
     /// # Errors
     /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for invalid
@@ -146,14 +148,14 @@ impl Config {
     }
 }
 
-/// Reads the file (`path`, or `default_file` if there is one). Variables that begin with `prefix`
-/// and two underscores override it.
+/// Reads the file `path`, or `default_file` if `path` is `None` and that file exists. Environment
+/// variables that begin with `prefix` and two underscores override the file.
 ///
 /// # Errors
 /// [`Error::Source`] for a file that is missing or not TOML.
 pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result<Settings, Error> {
-    // Read without the config library: it replaces bytes that are not UTF-8, which would corrupt a
-    // password.
+    // Do not read the file with the config library: the library replaces bytes that are not UTF-8,
+    // which would corrupt a password.
     let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(default_file)))) {
         (_, Ok(text)) => text,
         (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -200,7 +202,7 @@ impl Environment {
                     environment.empty.push(key.to_lowercase().replace("__", "."));
                 }
                 (Some(_), Ok(value)) => drop(environment.given.insert(name, value)),
-                // Checked here, because the library's error would repeat the value, which may be a
+                // Reject the value here: the library's error would repeat it, and it may be a
                 // password.
                 (Some(_), Err(_)) => environment.violations.push(format!("{name}: must be UTF-8")),
                 (None, _) if upper.starts_with(&format!("{prefix}_")) => {
@@ -280,12 +282,12 @@ mod tests {
     use super::setting::Setting as _;
     use super::*;
 
-    fn with(toml: &str) -> Result<Config, Error> {
+    fn parse(toml: &str) -> Result<Config, Error> {
         Config::parse(toml)
     }
 
     fn violations(toml: &str) -> Vec<String> {
-        match with(toml) {
+        match parse(toml) {
             Err(Error::Violations(violations)) => violations,
             other => panic!("expected violations, got {other:?}"),
         }
@@ -294,7 +296,7 @@ mod tests {
     #[test]
     fn printed_defaults_parse_to_the_defaults() {
         let defaults = Config::defaults().unwrap();
-        let parsed = with(&defaults.to_string()).unwrap();
+        let parsed = parse(&defaults.to_string()).unwrap();
         assert_eq!(defaults.effective(), parsed.effective());
         assert_eq!(defaults.batch.rows_max, 5_000);
         assert_eq!(defaults.mqtt.nodes[0].to_string(), "localhost:1883");
@@ -348,15 +350,15 @@ mod tests {
         let defaults = Config::defaults().unwrap();
         for (key, _) in defaults.effective() {
             let config =
-                with(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
+                parse(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
             if key == "events.topic" {
                 assert_eq!(config.events.topic, None, "an empty topic turns MQTT off");
             } else {
                 assert_eq!(config.effective(), defaults.effective(), "{key}");
             }
         }
-        assert!(with("source.topic = ''").is_ok());
-        assert!(with("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
+        assert!(parse("source.topic = ''").is_ok());
+        assert!(parse("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
     }
 
     /// Checks that there is exactly one violation, and that it begins with `start`.
@@ -466,7 +468,7 @@ mod tests {
             "log.filter = 'milepost=debug,info'",
             "log.filter = 'milepost=debug, warn'",
         ] {
-            assert!(with(toml).is_ok(), "{toml}");
+            assert!(parse(toml).is_ok(), "{toml}");
         }
     }
 
@@ -495,7 +497,7 @@ mod tests {
             assert_eq!(violations(toml), [lines]);
         }
         assert_eq!(
-            with("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(),
+            parse("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(),
             1
         );
     }
@@ -522,14 +524,14 @@ mod tests {
     fn printed_string_parses_to_itself() {
         for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
             let shown = name.to_owned().show();
-            let parsed = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
+            let parsed = parse(&format!("[mqtt]\nusername = {shown}")).unwrap();
             assert_eq!(parsed.mqtt.username.as_deref(), Some(name), "{shown}");
         }
     }
 
     #[test]
     fn shutdown_asks_peers_unless_leave_is_configured() {
-        let shutdown = |toml: &str| with(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
+        let shutdown = |toml: &str| parse(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
         assert_eq!(shutdown("").leave, LeaveGroup::Auto);
         assert_eq!(shutdown("leave = true").leave, LeaveGroup::Always);
         assert_eq!(
@@ -544,7 +546,7 @@ mod tests {
 
     #[test]
     fn replicated_tables_may_have_a_cluster_and_a_quorum() {
-        let read = |toml: &str| with(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
+        let read = |toml: &str| parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
         let single_server = read("insert_quorum = 0");
         assert_eq!(
             (single_server.replication, single_server.insert_quorum),
@@ -559,7 +561,7 @@ mod tests {
 
     #[test]
     fn secrets_are_not_printed() {
-        let config = with(
+        let config = parse(
             "[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'",
         )
         .unwrap();
@@ -582,7 +584,7 @@ mod tests {
             let lines = violations(toml).join("\n");
             assert!(!lines.contains("hunter"), "{lines}");
         }
-        let config = with("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
+        let config = parse("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
         assert!(config.to_string().contains("url = \"https://h/***\""), "{config}");
         assert!(!format!("{config:?}").contains("hunter"), "{config:?}");
         assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");

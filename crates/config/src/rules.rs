@@ -7,8 +7,8 @@ use milepost_core::peers::Peer;
 use milepost_tls as tls;
 use milepost_tls::Address;
 
-/// Parses the addresses of the broker's nodes. The second value is `Some(true)` if they use TLS; it
-/// is never `None`.
+/// Parses the addresses of the broker's nodes. Returns also whether they use TLS: `Some(true)` or
+/// `Some(false)`. It is an `Option` because `Settings::checked` replaces an error by `None`.
 pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
     let (mut addresses, mut with_tls) = (Vec::new(), None);
     for text in texts {
@@ -32,15 +32,14 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
     Ok((addresses, with_tls))
 }
 
-/// Checks a URL of ClickHouse. The second value is `Some(true)` if it uses TLS; it is never `None`.
+/// Checks a URL of ClickHouse. Returns also whether it uses TLS, as [`broker_addresses`] does.
 pub(super) fn http_url(text: String) -> Result<(String, Option<bool>), String> {
     let (_, tls) =
         server_url(&text, ["http", "https"], "clickhouse.user and clickhouse.password_file")?;
     Ok((text, Some(tls)))
 }
 
-/// Checks ClickHouse's endpoints. The second value is `Some(true)` if they use TLS; it is never
-/// `None`.
+/// Checks ClickHouse's endpoints. Returns also whether they use TLS, as [`broker_addresses`] does.
 pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>), String> {
     let (mut urls, mut with_tls) = (Vec::new(), None);
     for text in texts {
@@ -59,8 +58,9 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
     Ok((urls, with_tls.flatten()))
 }
 
-/// Parses `scheme://host:port`; the second of `schemes` is the one with TLS. The second value is
-/// true if the URL uses TLS. No error repeats the URL, which may contain a password.
+/// Parses `scheme://host:port`. `schemes`: the scheme without TLS, then the scheme with TLS.
+/// Returns the URL, and whether it uses TLS. No error repeats the URL, which may contain a
+/// password.
 fn server_url(
     text: &str,
     schemes: [&str; 2],
@@ -86,8 +86,8 @@ fn server_url(
     Ok((url, with_tls))
 }
 
-/// Checks a webhook's URL. It may have any path, but no login, which would be printed with the URL.
-/// The second value is true if the URL uses TLS, and `None` if the string is empty, which counts as
+/// Checks a webhook's URL. The URL may have any path, but no login, which would be printed with the
+/// URL. Returns also whether the URL uses TLS; `None` if the string is empty, which counts as
 /// unset.
 pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String> {
     if text.is_empty() {
@@ -101,9 +101,9 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     let is_complete =
         url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
     match url.scheme() {
-        // As the library encodes it: a request refuses a space.
+        // Return the URL as the library encodes it, because a request rejects a URL with a space.
         "https" if is_complete => Ok((url.into(), Some(true))),
-        // Positions are personal data, and a token is secret: without TLS, neither may leave this
+        // Positions are personal data, and a token is secret. Without TLS, they must not leave this
         // machine.
         "http" if is_complete && tls::is_this_machine(url.host_str().unwrap_or_default()) => {
             Ok((url.into(), Some(false)))

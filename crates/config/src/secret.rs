@@ -17,8 +17,8 @@ impl Secret {
     /// takes.
     ///
     /// # Errors
-    /// The file cannot be read, is empty, or has more than one line, which no HTTP header
-    /// could carry.
+    /// The file cannot be read, is empty, or has more than one line. An HTTP header could not
+    /// carry several lines.
     pub fn read(&self) -> io::Result<String> {
         let secret = match self {
             Self::Inline(secret) => secret.clone(),

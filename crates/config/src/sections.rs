@@ -47,8 +47,8 @@ impl Mqtt {
             // At QoS 0 the broker forgets a message once it is sent, so milepost could lose it.
             qos: s.constant("qos", Qos::AtLeastOnce),
             connections: s.value("mqtt.connections", Connections::Auto),
-            // The broker's own limit may be lower. Above 32,767, packet ids of a resumed session can
-            // collide in EMQX.
+            // The broker's own limit may be lower. Above 32,767, packet ids of a resumed session
+            // can collide in EMQX.
             receive_maximum: s.constant("receive_maximum", 32_000),
             // A broker needs more than 5 s to resume a large session.
             connect_timeout: s.constant("connect_timeout", Duration::from_secs(30)),
@@ -79,18 +79,18 @@ impl Mqtt {
     }
 }
 
-/// Maximum number of points per message; a packet of the default size holds hardly more.
+/// Maximum number of points per message. A packet of the default size has space for hardly more.
 const POINTS_MAX: usize = 10_000;
 
-/// Reads `[decode]`. `packet_bytes_max`: the broker sends no larger packets, so no payload is
-/// longer.
+/// Reads `[decode]`. `packet_bytes_max`: size of the largest packet that the broker may send, which
+/// also limits the payload.
 pub(super) fn decode_limits(s: &mut Settings, packet_bytes_max: u32) -> decode::Limits {
     let payload_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
     decode::Limits {
         payload_bytes_max: s.constant("payload_bytes_max", payload_bytes_max),
         points_max: s.constant("points_max", POINTS_MAX),
-        // An older fix would be past the table's TTL, and one insert would touch more partitions
-        // than ClickHouse allows.
+        // The maximum keeps fixes within the table's TTL, and keeps the number of monthly
+        // partitions of one insert below ClickHouse's limit.
         fix_age_max: s.duration("decode.fix_age_max", "30d", "1s", "390d"),
         fix_future_max: s.duration("decode.fix_future_max", "5m", "0s", "30d"),
     }
@@ -319,8 +319,8 @@ impl Events {
         let silent_gaps = s.in_range("events.silent_gaps", 2.5, 0.0..=1_000.0);
         let faster_than = s.in_range("events.faster_than", 0.0, 0.0..=1_000.0);
         let fence_margin = s.in_range("events.fence_margin", 30.0, 0.0..=1_000.0);
-        // For this key, an empty string does not count as unset: it turns MQTT off. So does an
-        // empty environment variable, even if the file sets a topic.
+        // For this key, an empty string does not count as unset: it turns MQTT off. An empty
+        // environment variable turns MQTT off too, even if the file sets a topic.
         let is_empty = s.is_empty("events.topic");
         if is_empty {
             s.forget(|key| key == "events.topic");

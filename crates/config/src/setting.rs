@@ -36,7 +36,7 @@ impl Setting for String {
 
 impl Setting for bool {
     fn parse(value: Value) -> Result<Self, String> {
-        // Parsed without the library, which also accepts numbers and "yes".
+        // Do not parse with the library, which also accepts numbers and "yes".
         let given = if let ValueKind::Boolean(given) = &value.kind { Some(*given) } else { None };
         let parsed = || text(&value)?.to_lowercase().parse().ok();
         given.or_else(parsed).ok_or_else(|| "must be true or false".to_owned())

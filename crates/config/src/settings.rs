@@ -35,7 +35,7 @@ impl Error {
 
 #[derive(Default)]
 pub struct Settings {
-    /// Values that have not been read.
+    /// Values that no section has read yet.
     values: BTreeMap<String, Value>,
     known: Vec<String>,
     /// Keys that are given, whether or not they have been read.
@@ -43,8 +43,8 @@ pub struct Settings {
     /// Keys that are set to an empty string. An empty string counts as unset, because a template of
     /// environment variables often cannot leave one out.
     empty_keys: BTreeSet<String>,
-    /// A prefix, and the variables that begin with it but lack the second underscore:
-    /// `MILEPOST_MQTT_URL`.
+    /// A prefix, and the variables that begin with that prefix but lack the second underscore, such
+    /// as `MILEPOST_MQTT_URL`.
     pub(super) mistaken: (String, Vec<String>),
     effective: Vec<(String, String)>,
     /// One line per violation: the key, what is wrong, the valid values.
@@ -57,7 +57,8 @@ impl Settings {
         flatten("", values, &mut given);
         let is_empty =
             |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
-        // An empty topic in `[[sources]]` stays: an entry without other keys would go unnoticed.
+        // Keep an empty topic in `[[sources]]`: otherwise nobody would notice an entry that has no
+        // other key.
         let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
             given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
@@ -66,12 +67,13 @@ impl Settings {
         Self { values: given, given_keys, empty_keys, ..Self::default() }
     }
 
-    /// Adds a violation: what is wrong, and the valid values.
+    /// Adds a violation of `key`. `problem`: what is wrong, and the valid values.
     pub fn add_violation(&mut self, key: &str, problem: impl fmt::Display) {
         self.violations.push(format!("{key}: {problem}"));
     }
 
-    /// Returns the value; an error becomes a violation of `key`.
+    /// Returns the value. If `value` is an error, adds it as a violation of `key`, and returns
+    /// `None`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         value.map_err(|problem| self.add_violation(key, problem)).ok()
     }
@@ -95,8 +97,8 @@ impl Settings {
         self.empty_keys.contains(key)
     }
 
-    /// Records the keys of empty variables. They do not override the file, except for a key for
-    /// which an empty string has a meaning.
+    /// Records the keys of empty variables. An empty variable does not override the file, except
+    /// for a key for which an empty string has a meaning.
     pub(super) fn record_empty(&mut self, keys: impl IntoIterator<Item = String>) {
         self.empty_keys.extend(keys);
     }
@@ -166,7 +168,7 @@ impl Settings {
     }
 
     /// Returns the TLS files of a section, if the scheme of its URL uses TLS. `with_tls`: whether
-    /// it does; `None` if the URL is invalid or not set.
+    /// the scheme uses TLS; `None` if the URL is invalid or not set.
     pub fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
         let section = files.server.section();
         match with_tls {
@@ -189,7 +191,8 @@ impl Settings {
         }
     }
 
-    /// Returns the value of `key` after `check`, whose error becomes the violation.
+    /// Returns the value of `key` after `check`. If `check` fails, adds its error as a violation,
+    /// and returns the type's default.
     pub fn checked<T: Setting + Clone, U: Default>(
         &mut self,
         key: &str,
@@ -242,7 +245,8 @@ impl Settings {
     /// All violations, including unknown keys.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
         for (n, key) in std::mem::take(&mut self.values).into_keys().enumerate() {
-            // No suggestion for violations that are not listed: it would compare all known keys.
+            // Suggest no key for a violation that is not listed: a suggestion compares all known
+            // keys.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             let is_bare_field = key.starts_with("fields") && !nearest.starts_with("fields.");
             let problem = if is_bare_field {
@@ -301,14 +305,16 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
         let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
         if let ValueKind::Table(mut table) = value.kind {
             if table.is_empty() && prefix == "fields" {
-                // Keep an empty section, so that it is reported. An empty string would count as unset.
+                // Keep an empty section, so that it is reported. An empty string would count as
+                // unset.
                 table.insert("from".to_owned(), Value::new(None, ValueKind::Array(Vec::new())));
             }
             flatten(&key, table, into);
         } else if let Some(sections) = sections(&value) {
             for (n, mut table) in sections.into_iter().enumerate() {
                 if table.is_empty() {
-                    table.insert("topic".to_owned(), "".into()); // keep an empty entry, so that it is reported
+                    // Keep an empty entry, so that it is reported.
+                    table.insert("topic".to_owned(), "".into());
                 }
                 flatten(&format!("{key}[{}]", n + 1), table, into);
             }

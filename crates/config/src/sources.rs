@@ -22,7 +22,8 @@ pub(super) fn are_given(s: &Settings) -> bool {
     ["sources", "source."].iter().any(|prefix| s.is_any_given(prefix))
 }
 
-/// Reads the sources. `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
+/// Reads the sources and the mappings of `[formats.NAME]`. `topics`: the topics of `mqtt.topics`;
+/// empty if `[[sources]]` are given.
 pub(super) fn read(
     s: &mut Settings,
     topics: &[String],
@@ -84,14 +85,14 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         "a source was dropped without a violation"
     );
     if sources.len() == expected {
-        report_unused(s, mappings); // otherwise an invalid source may be the one that uses a format
+        report_unused(s, mappings); // an invalid source could be the only one that uses a format
     }
     report_overlaps(s, "sources", &sources);
     sources
 }
 
-/// Reports each source that overlaps earlier ones, and names only the first of these: a list of all
-/// pairs would grow with the square of the number of sources.
+/// Reports each source that overlaps an earlier one. Names only the first source that it overlaps,
+/// because a list of all pairs would grow with the square of the number of sources.
 fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
@@ -420,6 +421,8 @@ impl Entry<'_> {
         Some((self.pointer("ts")?, unit?))
     }
 
+    /// Reads the keys that few formats need: units of angles and of accuracy, hemispheres, values
+    /// that stand for unknown, and messages without a position.
     fn rare_keys(&mut self, more: &mut More) {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {

@@ -33,7 +33,8 @@ pub struct Mqtt {
     pub connections: Connections,
     /// Receive Maximum of each session. A constant: no key sets it.
     pub receive_maximum: u16,
-    /// Timeout of TCP, TLS and CONNACK together, and then of SUBACK. A constant: no key sets it.
+    /// Timeout of TCP, TLS and CONNACK together; SUBACK then has the same timeout again. A
+    /// constant: no key sets it.
     pub connect_timeout: Duration,
     /// How long the broker keeps a session without a connection.
     pub session_expiry: Duration,
@@ -67,14 +68,15 @@ pub struct ClickHouse {
     pub database: String,
     pub user: String,
     pub password: Option<Secret>,
-    /// Maximum number of concurrent inserts of fresh batches; while all are in flight, the open
-    /// batch grows. A constant: no key sets it.
+    /// Maximum number of concurrent inserts of fresh batches. While that many inserts are in
+    /// flight, the open batch grows. A constant: no key sets it.
     pub inserts_in_flight: usize,
-    /// Timeout of the first attempt; doubles with every timeout. A constant: no key sets it.
+    /// Timeout of the first attempt to insert a batch. It doubles after every timeout. A constant:
+    /// no key sets it.
     pub insert_timeout: Duration,
     pub replication: Replication,
-    /// The cluster of `ON CLUSTER`, only with [`Replication::Macros`]. `None` if statements run on
-    /// one host, or in a managed database.
+    /// The cluster for `ON CLUSTER`; set only with [`Replication::Macros`]. `None`: statements run
+    /// on one host, or in a managed database.
     pub cluster: Option<String>,
     /// Whether the shards of the cluster hold different drivers.
     pub shards: bool,
@@ -193,12 +195,12 @@ pub enum LogFormat {
 pub struct Events {
     /// The topic levels before `/DRIVER/…`; `None` if events are not published over MQTT.
     pub topic: Option<String>,
-    /// Time without a fix after which a driver is silent; `None`: only the rules of fences count.
+    /// Time without a fix after which a driver is silent; `None`: only fences set such a time.
     pub silent_for: Option<Duration>,
     /// Minimum time without a fix before a driver is silent, as a multiple of the driver's usual
     /// gap between fixes.
     pub silent_gaps: f64,
-    /// Speed in m/s above which a driver is fast; `None`: only the limits of fences count.
+    /// Speed in m/s above which a driver is fast; `None`: only fences set such a limit.
     pub faster_than: Option<f64>,
     /// Distance in metres beyond the border at which a driver has left a fence.
     pub fence_margin: f64,

@@ -1,4 +1,4 @@
-//! The steps of an erasure, and the data that is left after each.
+//! The steps of an erasure. A scan after each step counts the remaining data.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use milepost_spool as spool;
 use milepost_spool::erase::{EraseCounts, count};
 use milepost_spool::{Kind, OpenError, Spool};
 
-/// Longest time until every running member has read the list of erased drivers. A member reads it
-/// twice a minute.
+/// Longest time until every running member has read the list of erased drivers. A member reads the
+/// list twice a minute.
 const LIST_READ_TIME_MAX: Duration = Duration::from_secs(40);
 /// Interval between scans at first. It grows by half with each scan, up to [`SCAN_INTERVAL_MAX`].
 const SCAN_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const SCAN_INTERVAL_MAX: Duration = Duration::from_secs(10);
-/// Consecutive clean scans required: a view's refresh in flight may have read rows before they were
-/// hidden.
+/// Number of consecutive clean scans required. One is not enough: a view that is being refreshed
+/// may have read rows before they were hidden, and may still store them.
 const CLEAN_SCANS_REQUIRED: u32 = 2;
 
 /// Arguments of an erasure.
@@ -51,15 +51,15 @@ pub(crate) struct EraseReport {
     hosts: Hosts,
     /// Number of views that ClickHouse is refreshing.
     refreshes: u64,
-    /// Inserts in flight that began before every member had read the list.
+    /// Number of inserts in flight that began before every member had read the list.
     inserts: u64,
     members: Members,
-    /// Description of the spool. The second value is true if it holds nothing of the driver.
+    /// Description of the spool, and whether it holds no data of the driver.
     spool: (String, bool),
     /// Tables with rows of the driver that this command cannot remove.
     out_of_reach: Vec<String>,
-    /// [`CLEAN_SCANS_REQUIRED`] consecutive scans were clean. A scan counts only once every member
-    /// must have read the list.
+    /// Whether the last [`CLEAN_SCANS_REQUIRED`] scans were clean. Only scans after
+    /// [`LIST_READ_TIME_MAX`] count, because by then every member has read the list.
     is_sure: bool,
 }
 
@@ -231,8 +231,8 @@ pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String>
 /// The tables do not exist, or the server refuses.
 pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseReport> {
     let driver_id = args.driver_id;
-    // Without a cluster only one host is counted. Its counts prove nothing if another host answers
-    // some of the queries.
+    // Without a cluster, only one host's rows are counted. Pin that host: the counts would prove
+    // nothing if other hosts answered some of the queries.
     let mut pinned = config.clone();
     if config.clickhouse.cluster.is_none() {
         pinned.clickhouse = config.clickhouse.pinned();
@@ -246,7 +246,8 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
         written_at = Some(Instant::now());
         info!("added to the list of erased drivers: every member that reads it skips this driver");
     }
-    // If this run wrote the row, its own clock counts too: the server's may have been set forward.
+    // If this run added the driver to the list, also measure the time with this host's clock: the
+    // server's clock may have been set forward.
     let is_fresh = || written_at.is_some_and(|at| at.elapsed() < LIST_READ_TIME_MAX);
     let (mut clean_scans, mut interval) = (0, SCAN_INTERVAL_MIN);
     loop {
@@ -300,15 +301,15 @@ fn next_interval(interval: Duration) -> Duration {
     SCAN_INTERVAL_MAX.min(interval.mul_f64(1.5))
 }
 
-/// Returns whether the error may pass: the server is busy or cannot be reached, or the password file
-/// does not have a rotated password yet.
+/// Returns whether the error may pass: the server is busy or cannot be reached, or the password
+/// file does not have a rotated password yet.
 fn may_succeed_later(clickhouse: &ClickHouse, error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(|error| clickhouse.may_succeed_later(error))
 }
 
 /// Adds the driver to the list of erased drivers. A list longer than [`ERASED_MAX`] would stop the
-/// inserts of all members, so the entries are counted before and, because other runs may write too,
-/// afterwards.
+/// inserts of all members. So the entries are counted before the change, and again after it,
+/// because another run may have added a driver at the same time.
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || {
         anyhow!(
@@ -318,7 +319,8 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
     clickhouse.erase(driver_id, false).await?;
     match clickhouse.erased().await {
-        // An error with a code is ClickHouse's: the list was not read, and says nothing of its length.
+        // An error with a code comes from ClickHouse: the list was not read, so its length is not
+        // known to be too large.
         Err(error) if !error.may_succeed_on_retry() && error.code().is_none() => {
             clickhouse.erase(driver_id, true).await?;
             Err(full())
@@ -343,8 +345,8 @@ async fn is_too_early(clickhouse: &ClickHouse, report: &EraseReport) -> Result<b
 /// Scans the members first and the tables last, so that the tables are counted after every member
 /// has answered.
 ///
-/// `age`: how long ago this run added the driver to the list. The server's clock may disagree; the
-/// shorter time counts.
+/// `age`: how long ago this run added the driver to the list, by this host's clock. The server's
+/// clock may give another time; the shorter one is used.
 async fn scan(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -353,13 +355,15 @@ async fn scan(
     age: Duration,
 ) -> Result<EraseReport> {
     let erased = Arc::clone(clickhouse.erased().await?.erased());
-    // A replica without the new row has the same digest as a member that has not read the row.
+    // If this replica has not received the new row yet, its digest equals that of a member that has
+    // not read the row. An empty digest matches no member.
     let digest = if yes && !erased.contains(&driver_id) { String::new() } else { erased.digest() };
     let members = members(config, &digest).await;
     let spool = in_spool(config, driver_id, yes).await?;
     let hosts = clickhouse.hosts().await?;
     let refreshes = clickhouse.refreshes(&hosts).await?;
-    // Ask for inserts before the tables: rows that such an insert commits meanwhile are counted.
+    // Query the running inserts before the tables, so that rows which such an insert commits in
+    // between are counted.
     let erased_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
     let inserts = if yes {
         clickhouse.inserts_older_than(&hosts, erased_for.saturating_sub(LIST_READ_TIME_MAX)).await?
@@ -426,9 +430,9 @@ async fn members(config: &Config, digest: &str) -> Members {
     members
 }
 
-/// Counts the driver's rows in this machine's spool or, with `remove`, removes them. From a spool
-/// that a running member uses, it removes nothing and counts only files. Returns a description. The
-/// second value is true if nothing of the driver is left.
+/// Counts the driver's rows in this machine's spool or, with `remove`, removes them. If a running
+/// member uses the spool, removes nothing and counts only files. Returns a description, and whether
+/// no data of the driver is left.
 async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<(String, bool)> {
     let Some(settings) = config.spool.clone() else {
         return Ok(("spool.dir is not set here".to_owned(), true));
@@ -485,7 +489,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one request after the other; then counts the requests that insert.
+    /// Answers one request after the other. Returns the number of requests that were inserts.
     fn serve(listener: std::net::TcpListener, answers: [(&str, &str); 3]) -> usize {
         use std::io::{Read as _, Write as _};
         let mut inserts = 0;
@@ -507,7 +511,8 @@ mod tests {
         inserts
     }
 
-    /// The login is refused, or may no longer read the list, after the driver was written into it.
+    /// After the driver was added to the list, the server refuses the login (516) or the grant to
+    /// read the list (497).
     #[tokio::test]
     async fn refused_query_does_not_lift_an_erasure() {
         for (code, status) in [(516, "403 Forbidden"), (497, "500 Internal Server Error")] {
@@ -526,7 +531,7 @@ mod tests {
         }
     }
 
-    /// The other replica may lag, so its count would not show the rows that this one has.
+    /// The other replica may lag. Then its count would miss rows that the first replica has.
     #[tokio::test]
     async fn erase_without_a_cluster_asks_one_replica_only() {
         let unused_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

@@ -5,11 +5,10 @@
 //! the list of erased drivers ─▶ every member skips the driver ─▶ delete the rows ─▶ count twice
 //! ```
 //!
-//! Guarantee: data is reported as gone after two counts that found none, both taken after every
-//! member that answers had confirmed that it skips the driver. The command keeps no state: after a
-//! kill, run it again and it continues with the data that is left.
-//!
-//! Refuses: to remove anything without `--yes`; it prints what it would remove.
+//! Guarantee: data is reported as removed only after two scans that found none. Both scans are made
+//! after every member that answers has confirmed that it skips the driver. The command keeps no
+//! state: if it was killed, run it again, and it continues with the remaining data. Without `--yes`
+//! it removes nothing, and prints what it would remove.
 
 mod command;
 mod erase;

@@ -23,12 +23,13 @@ use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
 pub const PATH: &str = "/member";
-/// Time after which another request starts while the first one still waits: a connection may hang
-/// although its peer is healthy.
+/// Time after which another request to the same address starts while the first one still waits. A
+/// connection may hang although its peer is healthy.
 const HEDGE_AFTER: Duration = Duration::from_secs(2);
 /// Pause before a request to a peer without an answer is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Interval at which the number of concurrent requests doubles: it reaches 256 within two seconds.
+/// Interval at which the number of concurrent requests doubles. The number reaches 256 within two
+/// seconds.
 const WIDEN_EVERY: Duration = Duration::from_millis(250);
 /// Maximum number of addresses to which requests are sent. A group is smaller.
 const ADDRESSES_MAX: usize = 256;
@@ -38,15 +39,15 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How to handle a host name that does not resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnresolved {
-    /// Look it up again until the time is over.
+    /// Look the name up again until the time is over.
     Retry,
-    /// Do not look it up again; report it at the end.
+    /// Do not look the name up again; report it at the end.
     Report,
 }
 
 /// The result of one lookup or request.
 enum Reply {
-    /// The addresses of a peer, which the number identifies by its index.
+    /// The index of a peer, and the addresses of its host name.
     Addresses(usize, Result<Vec<SocketAddr>, String>),
     Answer(SocketAddr, Result<MemberStatus, String>),
 }
@@ -112,7 +113,7 @@ pub async fn query_peers(
             }
         };
         match reply.expect("a request does not panic") {
-            // Reported at the end: a later lookup may still find addresses.
+            // Do not report the failure yet: a later lookup may still find addresses.
             Reply::Addresses(index, Err(why)) => {
                 unresolved.insert(index, why);
                 if on_unresolved == OnUnresolved::Retry {
@@ -155,8 +156,8 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Sends a request to `address`, and another one after each [`HEDGE_AFTER`]. Returns the first
-/// answer. A refused connection is final if no other request is open: no process listens there. Has
-/// no timeout.
+/// answer. If the last open request fails, returns its error: a refused connection means that no
+/// process listens there. Has no timeout.
 async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
     let mut requests = JoinSet::new();
     loop {

@@ -8,7 +8,7 @@ use milepost_decode::position::Timestamp;
 #[must_use]
 #[expect(
     clippy::disallowed_methods,
-    reason = "the only place that reads it; the core receives the time"
+    reason = "the only place that reads the wall clock; the core receives the time"
 )]
 pub fn now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

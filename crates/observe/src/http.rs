@@ -30,11 +30,11 @@ pub use super::read_in_time::ReadInTime;
 use crate::ask::PATH;
 use milepost_core::peers::standing::Member;
 
-/// Maximum number of connections; a further connection ends the oldest. None is reserved for
-/// probes, because only the request shows whether a connection belongs to a probe.
+/// Maximum number of connections; a further connection ends the oldest. No connection is reserved
+/// for probes, because only its request shows whether it belongs to a probe.
 const CONNECTIONS_MAX: usize = 64;
-/// Minimum age at which a connection is ended for a new one: a younger connection may belong to a
-/// probe whose request is not read yet.
+/// Minimum age of a connection that is ended to make room for a new one. A younger connection may
+/// belong to a probe whose request has not been read yet.
 const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
 /// Time limit for a client to send the head of a request, and then to read the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -100,7 +100,8 @@ pub async fn serve(
             Ok((stream, _)) => stream,
             Err(error) => {
                 debug!(%error, "accept failed");
-                tokio::time::sleep(Duration::from_millis(100)).await; // out of file descriptors: do not spin
+                // Out of file descriptors: do not spin.
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
@@ -112,8 +113,8 @@ pub async fn serve(
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                // One answer per connection: many requests for metrics on one connection would occupy
-                // the thread that inserts.
+                // Give one answer per connection. Otherwise many requests for metrics on one
+                // connection could occupy the thread that also runs the inserts.
                 .keep_alive(false)
                 .header_read_timeout(CLIENT_TIMEOUT)
                 .serve_connection(TokioIo::new(ReadInTime::new(stream, CLIENT_TIMEOUT)), answer);

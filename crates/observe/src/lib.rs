@@ -8,10 +8,10 @@
 //! log lines ─▶ logging (a bounded queue, a thread of its own) ─▶ stderr
 //! ```
 //!
-//! Guarantee: all totals in a scrape belong to one moment. A client that stops reading blocks
-//! nothing else, and neither does a process that stops reading stderr.
+//! Guarantee: all totals in a scrape belong to one moment. A client that stops reading its answer
+//! blocks nothing else. A process that stops reading stderr blocks nothing either.
 //!
-//! Refuses: more than 64 connections, and request bodies.
+//! At most 64 connections are open: a further one replaces the oldest. Request bodies are ignored.
 
 pub mod ask;
 pub mod build;

@@ -25,7 +25,7 @@ static LINES: LazyLock<Lines> = LazyLock::new(Lines::default);
 /// Starts logging for the rest of the process.
 ///
 /// # Panics
-/// If it was called before, or with a filter that the configuration has not checked.
+/// If `start` was called before, or if the configuration has not checked the filter.
 pub fn start(log: &Log) {
     LINES.lock().bytes_max = log.queue_bytes_max;
     let filter: Targets = log.filter.parse().expect("the configuration has checked it");
@@ -40,7 +40,8 @@ pub fn start(log: &Log) {
         .name("log".to_owned())
         .spawn(write)
         .expect("a thread can be started");
-    // The default hook writes to stderr itself, and never returns if stderr is not read.
+    // Replace the default hook: it writes to stderr itself, and never returns if nobody reads
+    // stderr.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
         let thread = std::thread::current();
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn logging_never_blocks_and_dropped_lines_are_counted() {
+    fn lines_are_dropped_without_blocking_while_nobody_reads() {
         let (lines, over) = (Lines::default(), AtomicBool::new(false));
         lines.lock().bytes_max = 100;
         let (sender, reader) = mpsc::sync_channel(0);

@@ -2,7 +2,7 @@
 //! function that reads the value from [`ConsumerTotals`].
 //!
 //! Guarantee: all totals in a scrape belong to one moment. The consumer publishes its
-//! [`ConsumerTotals`] as a whole, and a scrape reads those that were published last.
+//! [`ConsumerTotals`] as a whole, and a scrape reads the last published ones.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -329,7 +329,8 @@ impl Default for Metrics {
             endpoints,
             registry,
         };
-        // Every series exists from the start, at 0: otherwise a rate would miss the first event.
+        // Create every series at the start, with the value 0: otherwise Prometheus' `rate` would
+        // miss the first event of a series.
         for kind in [
             FailureKind::Transient,
             FailureKind::Ambiguous,
@@ -404,7 +405,10 @@ impl Metrics {
     }
 }
 
-/// Registers a metric. Its name is a constant of the program.
+/// Registers a metric.
+///
+/// # Panics
+/// If the name is malformed or already used. Names are constants, so only a bug can cause this.
 pub fn registered<M: Collector + Clone + 'static>(
     registry: &Registry,
     metric: prometheus::Result<M>,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream with a time limit for the peer to read: from the first write that has to wait to the
-/// flush of everything written.
+/// A stream with a time limit for the peer to read. The time starts when a write has to wait, and
+/// ends when everything written has been flushed.
 #[derive(Debug)]
 pub struct ReadInTime<S> {
     stream: S,
@@ -23,7 +23,8 @@ impl<S> ReadInTime<S> {
         Self { stream, within, deadline: Box::pin(sleep(within)), is_armed: false }
     }
 
-    /// Returns the result of a write or a flush, or an error once it has waited past the deadline.
+    /// Returns `polled`, the result of a write or a flush; or an error if the write or flush still
+    /// waits at the deadline.
     fn bounded<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
@@ -98,7 +99,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn stalled_or_dripping_reader_is_disconnected() {
+    async fn peer_that_reads_nothing_or_too_slowly_is_disconnected() {
         let (ours, _theirs) = duplex(10);
         let mut stalled = ReadInTime::new(ours, TIMEOUT);
         let began = Instant::now();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_connection_and_one_that_is_read_stay_open() {
+    async fn connection_stays_open_while_idle_or_read_in_time() {
         let (ours, mut theirs) = duplex(10);
         let mut stream = ReadInTime::new(ours, TIMEOUT);
         for _ in 0..5 {

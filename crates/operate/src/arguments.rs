@@ -8,7 +8,7 @@ use milepost_decode::position::Timestamp;
 use milepost_decode::reject::Reason;
 use milepost_observe::now;
 
-/// Parses a refresh interval of at least 100 ms: members could not keep up with a shorter one.
+/// Parses a refresh interval. The minimum is 100 ms, because members could not answer more often.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let interval = span(text)?;
     if interval >= Duration::from_millis(100) {

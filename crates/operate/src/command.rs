@@ -73,7 +73,7 @@ fn decode_lines(
     let mut is_printed = true;
     let put = |text: &str| put_some(text).inspect_err(|_| is_printed = false);
     let decoded = decode::decode_lines(config, origin, open(file)?, clock, put);
-    // An error is bad usage, except one of printing.
+    // An error of printing is a failure; any other error is bad usage.
     if is_printed { usage(decoded) } else { decoded }.map(good)
 }
 

@@ -27,8 +27,7 @@ pub struct Origin {
     pub received_at: Timestamp,
 }
 
-/// Decodes a payload. Returns its rows as JSON lines. The second value is true if nothing was
-/// rejected.
+/// Decodes a payload. Returns its rows as JSON lines, and whether nothing was rejected.
 ///
 /// # Errors
 /// The source is ambiguous or unknown, or the topic does not match it.

@@ -11,7 +11,7 @@
 //! Guarantee: no command changes a member of the group or its sessions. Only `rejects replay`
 //! writes rows, and it may be repeated.
 //!
-//! Refuses: to have a decoder of its own; all commands use the consumer's.
+//! All commands decode with the consumer's decoder, so their results are the consumer's.
 
 mod arguments;
 mod command;

@@ -1,9 +1,10 @@
 //! `milepost rejects replay`: decodes stored payloads again, after a bug fix or a change of the
 //! format.
 //!
-//! Guarantee: the replay is idempotent. A fix is the same row however often it is replayed: it
-//! keeps the time at which its message was received, which is also its `ts` if the payload had no
-//! time. Its age is checked against the current time. The rows of `rejects` stay.
+//! Guarantee: the replay is idempotent. A fix is the same row however often it is replayed, because
+//! it keeps the time at which its message was received. If the payload had no time, the time of
+//! receipt is also the `ts` of the fix. The age of a fix is checked against the current time. The
+//! rows of `rejects` stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +25,8 @@ use milepost_decode::reject::Reason;
 use milepost_decode::{Decoded, Decoder};
 use milepost_observe::now;
 
-/// The server ends the query if it is restarted, or if an insert waits for minutes.
+/// Advice after a query that broke off: the server ends the query if it is restarted, or if an
+/// insert waits for minutes.
 const INTERRUPTED: &str =
     "the replay was interrupted before the last reject: run it again, which stores no fix twice";
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
@@ -38,8 +40,9 @@ pub struct Summary {
     erased: u64,
     rejected_again: BTreeMap<Reason, u64>,
     /// Rejects of which only the beginning of the payload is stored.
-    cut: u64,
-    /// Rejects without a row of their own: the flood limit counted them in the row of another one.
+    truncated: u64,
+    /// Rejects without a row of their own: above the flood limit, the row of another reject counts
+    /// them.
     without_row: u64,
 }
 
@@ -52,11 +55,11 @@ impl Summary {
 
 impl Shown for Summary {
     fn json(&self) -> serde_json::Value {
-        let Self { rejects, inserted, erased, rejected_again, cut, without_row } = self;
+        let Self { rejects, inserted, erased, rejected_again, truncated, without_row } = self;
         let again: BTreeMap<_, _> =
             rejected_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
-            "rejects": rejects, "positions_inserted": inserted, "erased": erased, "rejected_again": again, "truncated": cut,
+            "rejects": rejects, "positions_inserted": inserted, "erased": erased, "rejected_again": again, "truncated": truncated,
             "without_row": without_row,
         })
     }
@@ -75,7 +78,7 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "not replayable: truncated {:>10}   only their first 64 KiB were stored",
-            self.cut
+            self.truncated
         )?;
         writeln!(
             f,
@@ -101,12 +104,12 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         summary.rejects += reject.count;
         summary.without_row += reject.count.saturating_sub(1);
         if (reject.payload.len() as u64) < reject.payload_bytes {
-            summary.cut += 1;
+            summary.truncated += 1;
             continue;
         }
         decode(&decoder, &reject, now(), &mut decoded);
-        for again in &decoded.rejects {
-            *summary.rejected_again.entry(again.reason).or_default() += 1;
+        for rejected in &decoded.rejects {
+            *summary.rejected_again.entry(rejected.reason).or_default() += 1;
         }
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
@@ -129,7 +132,8 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
 /// Decodes a stored payload as if it had arrived `now`. Its positions keep the original time of
 /// receipt.
 fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
-    // A rejected point of an array was stored without the object around it, which may have the id.
+    // A rejected point of an array was stored without the object around the array. The driver's id
+    // may have been in that object.
     let driver_id = DriverId::new(&reject.driver_id).ok();
     let mut decode_at = |received_at| {
         decoded.clear();

@@ -56,8 +56,8 @@ struct Row {
     ready: bool,
     /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Average rate between two refreshes, like the next two fields; `None` without an earlier
-    /// answer of the same process.
+    /// Average rate between two refreshes; `None` without an earlier answer of the same process.
+    /// The next two fields are rates as well.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,
@@ -65,7 +65,7 @@ struct Row {
     insert_errors: Option<f64>,
     /// 99th percentile of the batches' lag.
     lag_p99_seconds: Option<f64>,
-    /// Median age of the fixes at receipt. The next field is the 99th percentile.
+    /// Median age of the fixes at receipt. The next field is the 99th percentile of this age.
     fix_age_p50_seconds: Option<f64>,
     fix_age_p99_seconds: Option<f64>,
     positions_in_flight: f64,
@@ -78,8 +78,8 @@ struct Row {
 #[derive(Debug)]
 pub struct Screen(Vec<Row>);
 
-/// Asks all members once per `every`, and passes each screen to `print` until that returns `false`.
-/// Skips the first screen, because it has no rates.
+/// Asks all members once per `every`, and passes each screen to `print` until `print` returns
+/// `false`. Skips the first screen, because rates need two answers.
 ///
 /// # Errors
 /// No member answers, or the screen cannot be printed.
@@ -130,7 +130,7 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
             Err(why) => rows.push(unanswered(address.to_string(), why)),
         }
     }
-    // A host name may resolve to an IPv4 and an IPv6 address of one member.
+    // A host name may resolve to an IPv4 and an IPv6 address of one member. Show that member once.
     rows.sort_by(|a, b| (&a.name, !a.answers, &a.address).cmp(&(&b.name, !b.answers, &b.address)));
     rows.dedup_by(|next, row| next.answers && row.answers && next.name == row.name);
     (Screen(rows), now)
@@ -185,9 +185,9 @@ impl Answer {
         self.values.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns the upper bound of the bucket that holds the quantile of the values observed since
-    /// `before`, or the largest finite bound if that bucket has none. Returns `None` if no value
-    /// was observed.
+    /// Returns the quantile `q` of the values observed since `before`: the upper bound of its
+    /// bucket. If that bound is infinite, returns the largest finite bound. Returns `None` if no
+    /// value was observed.
     fn quantile(&self, before: &Self, name: &str, q: f64) -> Option<f64> {
         let (now, then) = (self.buckets.get(name)?, before.buckets.get(name)?);
         let counts: Vec<(f64, f64)> =
@@ -201,7 +201,7 @@ impl Answer {
 }
 
 fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
-    // A counter that decreased belongs to a new process.
+    // If the counter decreased, the process was restarted, so the earlier answer is of no use.
     let before = before.filter(|before| {
         before.name == now.name
             && before.value("messages_received_total") <= now.value("messages_received_total")
@@ -236,12 +236,13 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
 }
 
 impl Screen {
-    /// Returns the totals row: the sum of all members' counts, and the worst of their times.
-    fn all(&self) -> Row {
+    /// Returns the row for all members together: the sum of their counts, and the worst of their
+    /// times.
+    fn totals(&self) -> Row {
         let rows = || self.0.iter().filter(|row| row.answers);
         let sum = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(|a, b| a + b);
         let max = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(f64::max);
-        // sum() of no values is -0.0.
+        // Do not use `sum()`: for no values it returns -0.0.
         let total = |value: fn(&Row) -> f64| rows().map(value).fold(0.0, |sum, value| sum + value);
         Row {
             name: "all".to_owned(),
@@ -271,9 +272,9 @@ impl Shown for Screen {
 impl fmt::Display for Screen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{HEAD}")?;
-        let all = (self.0.len() > 1).then(|| self.all());
-        for row in self.0.iter().chain(&all) {
-            let name = cut(&row.name, 18);
+        let totals = (self.0.len() > 1).then(|| self.totals());
+        for row in self.0.iter().chain(&totals) {
+            let name = truncated(&row.name, 18);
             if !row.answers {
                 writeln!(f, "{name:<18} -")?;
                 continue;
@@ -301,14 +302,14 @@ impl fmt::Display for Screen {
         }
         for row in &self.0 {
             for reason in &row.reasons {
-                writeln!(f, "{}", cut(&format!("{}: {reason}", row.name), WIDTH))?;
+                writeln!(f, "{}", truncated(&format!("{}: {reason}", row.name), WIDTH))?;
             }
         }
         Ok(())
     }
 }
 
-fn cut(text: &str, chars_max: usize) -> String {
+fn truncated(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
@@ -386,7 +387,7 @@ mod tests {
             printed.lines().any(|line| line.starts_with("all ")) && !printed.contains("-0"),
             "{printed}"
         );
-        // There are no rates without an earlier answer, nor after a restart.
+        // A row has no rates without an earlier answer, and none after a restart.
         assert_eq!(super::row(address, &after, None).messages_per_second, None);
         assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
     }

@@ -1,9 +1,9 @@
 //! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
 //! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash
-//! in between leaves both: the duplicates of the other rows collapse in ClickHouse, and the next
-//! erasure removes the old file. After a successful erasure, a power cut does not bring an erased
-//! row back.
+//! between these two steps leaves both files. Then the rows that are in both files become
+//! duplicates, which collapse in ClickHouse, and the next erasure removes the old file. After a
+//! successful erasure, a power cut does not bring an erased row back.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ pub struct EraseCounts {
     pub unreadable: u64,
 }
 
-/// Why an erasure failed. Files that it had already rewritten or removed stay so.
+/// Why an erasure failed. Files that were already rewritten or removed are not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum EraseError {
     #[error("a file of the spool cannot be read or removed")]
@@ -88,7 +88,8 @@ impl Spool {
         for listed in list(&self.dir)? {
             match listed.kind {
                 Kind::Damaged => found.unreadable += 1,
-                Kind::Batch if listed.file.is_none() => found.unreadable += 1, // not a name that milepost gives
+                // The file's name is not milepost's.
+                Kind::Batch if listed.file.is_none() => found.unreadable += 1,
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
@@ -116,7 +117,7 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseC
     let mut found = EraseCounts::default();
     for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
         let bytes = match fs::read(dir.join(&listed.name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue, // replayed meanwhile
+            Err(error) if error.kind() == ErrorKind::NotFound => continue, // replayed since `list`
             bytes => Bytes::from(bytes?),
         };
         let inserts = format::read(&bytes).ok().filter(|_| listed.kind != Kind::Damaged);

@@ -7,11 +7,11 @@
 //! | 8 | `MILEPOST` |
 //! | 4 | format version, 1 |
 //! | 4 | number of inserts, 1 or 2 |
-//! | each: 8, 4, 8 | rows, length of the statement, length of the body |
-//! | … | statement (UTF-8), then body |
-//! | 16 | XXH3-128 of everything before |
+//! | 8, 4, 8 for each insert | number of rows, length of the statement, length of the body |
+//! | the two lengths | statement (UTF-8), then body |
+//! | 16 | XXH3-128 of all bytes before it |
 //!
-//! A reader verifies the checksum first: a file that was truncated, altered or extended anywhere is
+//! A reader verifies the checksum first. A file that was truncated, altered or extended is
 //! [`Damaged`], and no part of it is used.
 
 use std::io::{self, Write};
@@ -71,7 +71,7 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     to.write_all(&checksum.to_le_bytes())
 }
 
-/// Parses a file. The bodies are slices of it.
+/// Parses a file. The bodies of the inserts are slices of `file`.
 ///
 /// # Errors
 /// See [`Damaged`].

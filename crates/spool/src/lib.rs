@@ -19,7 +19,8 @@
 //! Every function blocks for as long as the disk takes: never call one on a thread that serves
 //! requests.
 //!
-//! Refuses: a directory that another process holds, and a batch that would exceed `bytes_max`.
+//! [`Spool::open`] refuses a directory that another process holds. [`Spool::store`] refuses a batch
+//! that would exceed `bytes_max`.
 
 pub mod erase;
 pub mod format;
@@ -78,7 +79,7 @@ pub enum LoadError {
     /// The file is missing: another program removed it.
     #[error("a spooled batch is missing")]
     Gone,
-    /// Written by a newer milepost. The file stays until such a version runs.
+    /// Written by a newer milepost. The file stays until a newer milepost replays it.
     #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
     Newer(u32),
     /// The disk failed; milepost retries.
@@ -170,8 +171,8 @@ impl Spool {
         self.write(std::slice::from_ref(row), 1, ROW)
     }
 
-    /// Writes a file so that a power cut leaves either the whole file or none under its final name:
-    /// write and fsync under another name, rename, fsync the directory.
+    /// Writes and fsyncs a file under another name, renames it, and fsyncs the directory. So a
+    /// power cut leaves either the whole file under its final name, or no file of that name.
     fn write(
         &self,
         inserts: &[Insert],
@@ -196,8 +197,8 @@ impl Spool {
         Ok(file)
     }
 
-    /// Reserves disk space and a sequence number before the write, so that concurrent writes
-    /// together stay below the bound.
+    /// Reserves a sequence number, and bytes of `bytes_max`, before the write. So concurrent writes
+    /// together stay within `bytes_max`.
     fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
         let mut state = self.state();
         if state.bytes + bytes > self.bytes_max {
@@ -215,7 +216,8 @@ impl Spool {
     /// See [`LoadError`].
     pub fn load(&self, file: &File) -> Result<Vec<Insert>, LoadError> {
         let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
-            // If the directory is missing too, its file system may be mounted again later.
+            // If the lock file is missing too, the volume may be unmounted, and mounted again
+            // later.
             let only_file_is_missing =
                 error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
             if only_file_is_missing { LoadError::Gone } else { LoadError::Io(error) }
@@ -306,7 +308,8 @@ pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
         };
         let bytes = match file.metadata() {
             Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // its owner has just removed it
+            // The process that owns the directory has just removed the file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
         files.push(Listed { file: File::from_stem(stem, bytes), name, kind, bytes });
@@ -323,14 +326,15 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
     file.get_ref().sync_all()
 }
 
-/// Creates the directory and its missing parents. A new directory is durable after an fsync of its
-/// parent.
+/// Creates the directory and its missing parents, and fsyncs the parent of each new directory,
+/// because only then is the new directory durable.
 fn create_durably(dir: &Path) -> io::Result<()> {
     let parent =
         dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
-        // Another process may have created the directory and been killed before the fsync. If
-        // milepost lacks the permission to fsync the parent, it cannot have created the directory.
+        // An earlier milepost process may have created the directory and been killed before the
+        // fsync. If this process may not fsync the parent, an earlier one was not allowed to create
+        // a directory in it either, so the error is harmless.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
         let is_harmless = |error: &io::Error| {
             matches!(

@@ -177,8 +177,8 @@ fn merged_directories_keep_every_file() {
             spool.store(&inserts(), 3).unwrap();
         }
         stored += 5;
-        // In an earlier version's names, the last number counted attempts. The names differ, so
-        // `mv -n` moves both files.
+        // Earlier versions ended a file name with a number of attempts instead of a random tag. The
+        // two directories use different numbers here, so `mv -n` moves every file.
         let attempts = if folder.path() == target.path() { 0 } else { 1 };
         let old = folder.path().join(format!("00000000000000000000-3-{attempts}.batch"));
         fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old).unwrap();
@@ -211,7 +211,7 @@ fn second_process_is_refused() {
 }
 
 #[test]
-fn size_limit_holds_and_a_refused_store_leaves_nothing() {
+fn store_above_the_size_limit_is_refused_and_leaves_no_file() {
     let folder = TempDir::new().unwrap();
     let file_bytes = format::length(&inserts());
     let (spool, _) = Spool::open(folder.path(), 2 * file_bytes).unwrap();
@@ -224,7 +224,7 @@ fn size_limit_holds_and_a_refused_store_leaves_nothing() {
 }
 
 #[test]
-fn failed_write_leaves_nothing_and_is_retried() {
+fn failed_write_releases_its_reserved_bytes() {
     let folder = TempDir::new().unwrap();
     let dir = folder.path().join("spool");
     let (spool, _) = Spool::open(&dir, format::length(&inserts())).unwrap();
@@ -241,7 +241,7 @@ fn failed_write_leaves_nothing_and_is_retried() {
 }
 
 #[test]
-fn quarantined_file_is_kept_counted_and_not_replayed() {
+fn quarantined_file_is_counted_but_not_replayed() {
     let folder = TempDir::new().unwrap();
     let (spool, _) = open(&folder);
     let file = spool.store(&inserts(), 3).unwrap();

@@ -35,9 +35,11 @@ impl fmt::Display for Address {
 
 impl Address {
     /// Returns every address of the host name, or the name itself if it has one address. `None`:
-    /// the name did not resolve. A host with both IPv4 and IPv6 addresses is one server, so only
-    /// addresses of one family are returned: that of the first address. The resolver lists the
-    /// family first that this machine can reach.
+    /// the name did not resolve.
+    ///
+    /// A host with both IPv4 and IPv6 addresses is one server. So only addresses of the same family
+    /// as the first address are returned. The resolver lists the family first that this machine can
+    /// reach.
     pub async fn all(&self) -> Option<Vec<Self>> {
         let found =
             timeout(TCP_TIMEOUT, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
@@ -51,8 +53,8 @@ impl Address {
     }
 
     /// Connects to the first address that answers. Each address gets an equal share of the time, so
-    /// that a dead address does not use up all of it. `within`: time limit; at most, and by
-    /// default, [`TCP_TIMEOUT`].
+    /// that a dead address does not use up all the time. `within`: time limit. The default and the
+    /// maximum is [`TCP_TIMEOUT`].
     pub(super) async fn reach(&self, within: Option<Duration>) -> io::Result<TcpStream> {
         let within = within.map_or(TCP_TIMEOUT, |within| within.min(TCP_TIMEOUT));
         let reached = timeout(within, self.reach_any(within)).await;

@@ -35,7 +35,7 @@ pub fn port_hint(server: Server, with_tls: bool) -> String {
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub fn explain(server: Server, error: &io::Error) -> Option<String> {
     let error = rustls_error(error)?;
-    let words = match error {
+    let explanation = match error {
         RustlsError::InvalidCertificate(certificate) => explain_certificate(server.section(), certificate),
         RustlsError::InvalidMessage(_) => not_a_tls_port(server),
         RustlsError::AlertReceived(alert) => explain_alert(server.section(), *alert),
@@ -44,7 +44,7 @@ pub fn explain(server: Server, error: &io::Error) -> Option<String> {
         }
         _ => "TLS failed".to_owned(),
     };
-    Some(words)
+    Some(explanation)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
@@ -96,8 +96,8 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
     }
 }
 
-/// Removes the time of the attempt from the error. Otherwise each attempt would look like a new
-/// reason and be logged.
+/// Removes the time of the attempt from the error. With the time, the error of each attempt would
+/// count as a new reason and be logged.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub(super) fn without_time(error: io::Error) -> io::Error {
     let Some(RustlsError::InvalidCertificate(certificate)) = rustls_error(&error) else {
@@ -111,7 +111,7 @@ pub(super) fn without_time(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), RustlsError::InvalidCertificate(timeless))
 }
 
-/// Returns the error of rustls, which other errors may wrap; `None` if there is none.
+/// Returns the error of rustls in this error or in an error that it wraps; `None` if there is none.
 fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))
@@ -138,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn tls_error_below_other_errors_is_explained() {
+    fn tls_error_that_other_errors_wrap_is_explained() {
         let alert = |alert| io::Error::other(io::Error::other(RustlsError::AlertReceived(alert)));
-        for (error, words) in [
+        for (error, expected) in [
             (alert(AlertDescription::CertificateRequired), "set mqtt.cert_file and mqtt.key_file"),
             (alert(AlertDescription::HandshakeFailure), "(mqtt.cert_file, mqtt.key_file)?"),
             (alert(AlertDescription::UnknownCA), "mqtt.cert_file must be valid"),
@@ -151,7 +151,7 @@ mod tests {
             ),
         ] {
             let advice = explain(Server::Broker, &error).unwrap();
-            assert!(advice.contains(words), "{words} is not in {advice}");
+            assert!(advice.contains(expected), "{expected} is not in {advice}");
         }
         assert_eq!(explain(Server::Broker, &io::Error::other("reset")), None);
         let plain = port_hint(Server::ClickHouse, false);

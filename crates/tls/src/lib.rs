@@ -1,9 +1,9 @@
 //! TCP and TLS connections to the broker and to ClickHouse: certificates and keys from files, the
-//! handshake, and the cause of a failed one.
+//! handshake, and the cause of a failed handshake.
 //!
 //! ```text
-//! address ─▶ TCP ─▶ TLS (certificates as the files have them now) ─▶ Stream
-//!                    └─▶ an error that says what to change
+//! address ─▶ TCP ─▶ TLS (certificate files are read for each connection) ─▶ Stream
+//!                    └─▶ an error that names the setting to change
 //! ```
 //!
 //! Guarantee: the server's certificate and name are always verified; no setting disables it. The
@@ -11,7 +11,7 @@
 //! restart. If a file cannot be used, milepost logs that and keeps the last good ones. Uses rustls
 //! with ring, which needs no C library.
 //!
-//! Refuses: to connect to a server whose certificate cannot be verified.
+//! milepost never connects over TLS to a server whose certificate cannot be verified.
 
 mod address;
 mod explain;
@@ -44,7 +44,7 @@ use self::explain::{not_a_tls_port, without_time};
 pub use self::one_reader::OneReader;
 pub use self::server::{Server, is_this_machine};
 
-/// Maximum age of the system's list of public CAs: a connection reads an older list again.
+/// Maximum age of the system's list of public CAs. A new connection reads an older list again.
 const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
 /// Interval between log lines about an unusable file.
 const UNUSABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -64,10 +64,10 @@ pub enum Error {
     /// A configured file cannot be used.
     #[error("{0}")]
     File(String),
-    #[error("no TLS: {words}")]
+    #[error("no TLS: {explanation}")]
     Handshake {
         /// The cause and the setting to change.
-        words: String,
+        explanation: String,
         #[source]
         source: io::Error,
     },
@@ -155,7 +155,7 @@ impl Files {
         } else {
             builder.with_no_client_auth()
         };
-        // A resumed session does not verify the certificate again.
+        // Do not resume TLS sessions: a resumed session does not verify the certificate again.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -256,7 +256,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Creates the TLS settings of a server. Reads no file: each connection does.
+    /// Creates the TLS settings of a server. Reads no file: each connection reads the files.
     #[must_use]
     pub fn new(files: Files) -> Self {
         let last = (None, Throttle::every(UNUSABLE_LOGGED_EVERY));
@@ -275,9 +275,9 @@ impl Tls {
         let config = self.reader.read(move || this.config()).await?;
         let failed = |source: io::Error| {
             let source = without_time(source);
-            let words =
+            let explanation =
                 explain(self.files.server, &source).unwrap_or_else(|| self.explain_io(&source));
-            Error::Handshake { words, source }
+            Error::Handshake { explanation, source }
         };
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| failed(io::Error::other(error)))?;

@@ -32,8 +32,8 @@ pub async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>, JoinH
     (receiver, resolver)
 }
 
-/// Resolves the names of the nodes. A name that does not resolve keeps the addresses that it has in
-/// `last`; if it has none there, the name itself is returned. An address that two names share is
+/// Resolves the names of the nodes. If a name does not resolve, returns the addresses that it has
+/// in `last`, or the name itself if it has none in `last`. An address that two names share is
 /// returned once.
 pub async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
     // Resolve all names at once: if the resolver does not answer, its timeout passes only once.

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn hung_disk_blocks_one_thread_although_callers_give_up() {
+    async fn hung_disk_blocks_only_one_thread() {
         let (reader, (disk, answer)) = (OneReader::default(), mpsc::sync_channel::<u8>(1));
         let mut answer = Some(answer);
         for _ in 0..20 {

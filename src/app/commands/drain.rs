@@ -1,9 +1,10 @@
 //! `milepost drain`: stores the messages that the broker holds for a member that is gone for good,
 //! and ends its sessions.
 //!
-//! Guarantee: nothing is acknowledged before it is durable. A session is ended only when it is
-//! empty. It is unsubscribed first, so that new messages go to the other members of the group. If
-//! no other member is known, they would be lost, so the command refuses unless `--leave` is given.
+//! Guarantee: no message is acknowledged before it is durable. A session is first unsubscribed, so
+//! that new messages go to the other members of the group, and ended only when it is empty. If no
+//! other member is known to be subscribed, new messages would be lost. Then the command refuses,
+//! unless `--leave` is given.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,9 +25,9 @@ use milepost_core::session::events::Leave;
 use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_observe::metrics::Metrics;
 
-/// Timeout for the totals of a driver thread that is ending.
+/// How long `drain` waits for the last totals of the driver's thread while that thread ends.
 const TOTALS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval between two checks of the totals.
+/// Interval at which [`contested`] checks the totals.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub struct DrainArgs {
     pub client_id: String,
     /// Unsubscribe even if no other member is known to stay.
     pub leave: bool,
-    /// Time after which the drain stops, even if a session is left.
+    /// Time after which the drain stops, even if sessions remain.
     pub within: Duration,
 }
 
@@ -42,7 +43,7 @@ pub struct DrainArgs {
 #[derive(Debug)]
 pub struct Drained {
     totals: ConsumerTotals,
-    /// Every session that may exist was visited.
+    /// Whether every session that may exist was visited.
     visited_all: bool,
 }
 
@@ -149,8 +150,8 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     Ok(Drained { totals, visited_all: false })
 }
 
-/// Waits until another process takes a session over. That process consumes these sessions, so the
-/// drain must not take more messages from them.
+/// Waits until another process takes over one of the sessions. That process consumes the sessions
+/// itself, so the drain must stop receiving messages from them.
 async fn contested(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {
         sleep(POLL_INTERVAL).await;

@@ -26,13 +26,13 @@ pub fn plan(config: &Config) -> String {
 /// # Errors
 /// The server refuses, a migration was edited, or fields conflict with the tables.
 pub async fn migrate(config: &Config, drop_fields: &[String]) -> Result<()> {
-    let own = &config.clickhouse;
-    // Pin the endpoint: a migration of one host must not run on another because this one is down.
-    let own = if own.changes_all_hosts() { own.clone() } else { own.pinned() };
-    let clickhouse = ClickHouse::new(&own)?;
+    let settings = &config.clickhouse;
+    // Pin the endpoint: if this host is down, its migration must not run on another host.
+    let settings = if settings.changes_all_hosts() { settings.clone() } else { settings.pinned() };
+    let clickhouse = ClickHouse::new(&settings)?;
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
-    // Do not repeat a step that succeeded. If the answer to a drop is lost, the field no longer
-    // exists at the next attempt, which must not fail for that reason.
+    // Do not repeat a step that succeeded. `check_drop` rejects a field that does not exist, so it
+    // must not run again after a drop: a drop may have succeeded although its answer was lost.
     let (mut is_checked, mut to_drop) = (drop_fields.is_empty(), drop_fields);
     let applied = loop {
         let migrated = async {
@@ -40,9 +40,9 @@ pub async fn migrate(config: &Config, drop_fields: &[String]) -> Result<()> {
                 clickhouse.check_drop(drop_fields).await?;
                 is_checked = true;
             }
-            while let [field, others @ ..] = to_drop {
+            while let [field, rest @ ..] = to_drop {
                 clickhouse.drop_field(field).await?;
-                to_drop = others;
+                to_drop = rest;
             }
             clickhouse.migrate().await
         };

@@ -82,7 +82,8 @@ impl fmt::Display for Listing {
     }
 }
 
-/// `milepost spool list`. Works while a process uses the directory.
+/// Lists and verifies the files, for `milepost spool list`. Works while another process uses the
+/// directory.
 ///
 /// # Errors
 /// `spool.dir` is not set, or cannot be read.
@@ -118,9 +119,9 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
     Ok(format::read(&fs::read(dir.join(&file.name))?.into())?)
 }
 
-/// `milepost spool export`: writes each insert as a statement and its data, for
-/// `clickhouse-client` or curl. Returns the text to print, and [`Outcome::DataLeft`] if a damaged or
-/// unreadable file is left out; the text names it. Unfinished files are skipped.
+/// `milepost spool export`: writes each insert as a statement and its data, for `clickhouse-client`
+/// or curl. Returns the text to print, and [`Outcome::DataLeft`] if a damaged or unreadable file is
+/// left out; the text names it. Unfinished files are skipped.
 ///
 /// # Errors
 /// The target cannot be written. Files that are already written stay.
@@ -175,15 +176,17 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?; // an existing file may have other permissions
+    // An existing file may have other permissions.
+    file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(bytes)
 }
 
-/// `milepost spool replay`: inserts all batches, until none is left or a signal arrives.
+/// `milepost spool replay`: inserts all batches, until none is left or a signal arrives. Waits
+/// while the tables do not match this binary.
 ///
 /// # Errors
 /// There is no spool, or it is in use; a migration was edited after it was applied; or the list of
-/// erased drivers cannot be read. If the tables are not those of this binary, it waits.
+/// erased drivers cannot be read.
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
@@ -196,7 +199,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
         ready = tables::until_ready(&clickhouse, |_| {}) => ready?,
-        // The tables are not confirmed as this binary's, so nothing is inserted.
+        // Nothing has been inserted: the tables were not yet known to match this binary.
         () = signals.next() => {
             let is_empty = totals.spool_batches == 0;
             return Ok(if is_empty { Outcome::Clean } else { data_left(settings, totals.spool_batches) });
@@ -204,9 +207,9 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let (list, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
-    // A driver may be erased during a long replay, so read the list again. An unanswered query is
-    // repeated until the list is `LIST_AGE_MAX` old; so is one whose login was refused while the
-    // password file may change. Every other refusal ends the replay.
+    // A driver may be erased during a long replay, so read the list again at intervals. If the
+    // query gets no answer, retry until the list is `LIST_AGE_MAX` old. If the login was refused,
+    // retry for as long as the password file may change. Any other refusal ends the replay.
     let list_error = async move {
         let (mut read_at, mut pause) = (Instant::now(), tables::CHECK_EVERY_READY);
         loop {
@@ -223,7 +226,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
                         || error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX =>
                 {
                     if server.awaits_password(&error) {
-                        read_at = Instant::now(); // the server answers, so its silence begins later
+                        read_at = Instant::now(); // a refusal is an answer: restart the limit
                     }
                     if is_first_failure {
                         warn!(
@@ -284,7 +287,8 @@ async fn replay_all(
     let (mut reported_at, mut refused) = (Instant::now(), 0);
     while policy.has_more_to_replay() {
         let now = Instant::now();
-        // No watcher runs here. After a refusal, check the tables before the next insert.
+        // This command has no watcher of ClickHouse. After a refused insert, check the tables here
+        // before the next one.
         let refusals = policy.attention(now).refusals;
         if refusals > refused {
             tables::until_ready(clickhouse, |_| {}).await?;

@@ -1,8 +1,8 @@
 //! `milepost trace --live`: prints a driver's messages as they arrive, decoded, and when each fix
 //! is stored. One JSON object per line.
 //!
-//! It uses its own subscription and its own queries to ClickHouse, so it costs the consumers
-//! nothing.
+//! The command uses its own subscription and its own queries to ClickHouse, so it costs the
+//! consumers nothing.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 struct Waiting {
     fix: Position,
     waits_since: Instant,
-    /// The payload had no time, so each process that receives the fix gives it another one.
+    /// Whether the payload had no time. Then each process that receives the fix gives it the time
+    /// of receipt, so the stored `ts` may differ from this one.
     is_undated: bool,
 }
 
@@ -86,7 +87,7 @@ pub async fn follow(
             ping_at = now + PING_EVERY;
         }
         if !waiting.is_empty() && (now >= query_at || now >= until) {
-            // The message's own lines must not wait for the server's answer, or be lost with it.
+            // Print the lines of the message before the query: the query may take long or fail.
             if !print(&std::mem::take(&mut lines))? {
                 probe.leave().await;
                 return Ok(());
@@ -128,7 +129,7 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
 }
 
 /// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
-/// `None` if it has neither.
+/// `None` if the message has neither for this driver.
 fn decode_for(
     packet: Packet<'_>,
     decoder: &Decoder,

@@ -139,16 +139,17 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     Ok(Trace {
         driver_id,
         last: clickhouse.last_fix(&driver_id).await?,
-        fixes: clickhouse.fixes_lately(&driver_id).await?,
-        rejects: clickhouse.rejects_lately(&driver_id).await?,
+        fixes: clickhouse.recent_fix_counts(&driver_id).await?,
+        rejects: clickhouse.recent_rejects(&driver_id).await?,
         erased_s: erased.map(|since| since.as_secs()),
         spool: in_spool(config, driver_id).await?,
         members,
     })
 }
 
-/// Reads every spool file. Works while a process uses the directory, but then misses the files
-/// that the process inserts or writes meanwhile. Returns `None` if `spool.dir` is not set.
+/// Counts the driver's rows in every spool file. Works while a process uses the directory, but then
+/// misses files that the process inserts or writes at the same time. Returns `None` if `spool.dir`
+/// is not set.
 async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
     let Some(settings) = &config.spool else { return Ok(None) };
     let dir = settings.dir.clone();
@@ -161,7 +162,7 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
             if !matches!(file.kind, Kind::Batch | Kind::Row | Kind::Damaged) {
                 continue;
             }
-            // The file is gone: a running process has inserted it meanwhile.
+            // If the file is missing, a running process has inserted and removed it since `list`.
             let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
             let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
                 let is_driver = |id: &[u8]| id == driver_id.as_bytes();
