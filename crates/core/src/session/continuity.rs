@@ -13,7 +13,7 @@ pub(super) struct Ended {
     pub(super) accepted: usize,
     /// Messages that the broker had sent and milepost had deferred.
     pub(super) deferred: usize,
-    /// No more messages could be in flight, so others may have waited in the broker's queue.
+    /// The in-flight window was full, so more messages may have waited in the broker's queue.
     pub(super) window_full: bool,
     pub(super) at: Instant,
 }
@@ -41,7 +41,7 @@ pub(super) struct Continuity {
     pub(super) lost_at_risk: u64,
     /// The end of the last connection that was accepted; `None` before it.
     last: Option<Ended>,
-    /// An attempt to connect has failed since: the broker, or its node, was away.
+    /// A connection attempt has failed after `last`, so the broker or its node was down.
     attempt_failed: bool,
     /// Messages that were unacknowledged when the last connection ended, and were not redelivered
     /// yet.
@@ -59,8 +59,8 @@ impl Continuity {
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
-        // A connection that received nothing does not show which earlier messages the broker still
-        // owes, so the count of the connection before it stays.
+        // A connection that received nothing proves nothing about messages that the broker owed
+        // before, so keep the earlier count.
         let owed = ended.accepted + ended.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -133,9 +133,10 @@ impl Continuity {
         }
     }
 
-    /// Processes a message. A broker that kept the session redelivers unacknowledged messages
-    /// before it sends new ones (MQTT 5, 4.4 and 4.6), so a new one that arrives earlier proves
-    /// that the session was emptied. Returns a warning in that case.
+    /// Processes a message. Returns a warning if the message proves that the session was emptied.
+    ///
+    /// A broker that kept the session redelivers unacknowledged messages before it sends new ones
+    /// (MQTT 5, 4.4 and 4.6). A new message before all redeliveries is the proof.
     pub(super) fn handle_message(&mut self, redelivered: bool) -> Option<SessionNotice> {
         if redelivered {
             self.owed = self.owed.saturating_sub(1);
