@@ -5,7 +5,8 @@
 //! decrease, across restarts and summed over all nodes of a cluster. Drops before the first report
 //! of a node are not counted.
 //!
-//! A report is recognised by its topic. It is not decoded, and no other count includes it.
+//! A report is recognised by its topic. It is not decoded as a position, and it counts as no
+//! received message.
 
 use std::collections::BTreeMap;
 
