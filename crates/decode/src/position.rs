@@ -206,7 +206,7 @@ impl Longitude {
 }
 
 impl Heading {
-    /// The value for no heading or one out of range.
+    /// The value of a heading that is missing or out of range.
     pub const UNKNOWN: Self = Self(u16::MAX);
 
     /// # Errors
