@@ -9,11 +9,12 @@ pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
 /// Bytes of the two length prefixes of a name and its value.
 const LENGTHS_BYTES: usize = 4;
 
-/// Bytes of encoded pairs that need no allocation: `batt` and `80` take eight, with their lengths.
+/// Maximum bytes of encoded pairs that are stored without an allocation. For example, `batt` and
+/// `80` take eight bytes, with their lengths.
 const SHORT_BYTES: usize = 21;
 
-/// Names with their values, each name once, in the order sent. A few short pairs, as most points
-/// have, need no allocation.
+/// Names with their values, each name once, in the order sent. Most points have a few short pairs,
+/// which need no allocation.
 #[derive(Debug, Clone)]
 pub struct Attributes(Pairs);
 

@@ -183,8 +183,8 @@ impl Decoder {
     /// known.
     ///
     /// # Errors
-    /// A unit is another than the one in which a source reads the numbers. The error states the
-    /// remedy.
+    /// A stated unit differs from the unit in which a source reads the numbers. The error states
+    /// the remedy.
     pub fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), String> {
         let mut sources = self.sources.iter();
         sources.try_for_each(|source| {

@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn south_and_west_are_read_in_the_forms_people_write() {
+    fn usual_words_and_signs_mean_south_or_west() {
         let negative = Some(Side::Negative);
         for south in ["S", " s ", "S.", "South", "Southern", "south latitude", "(S)", "Süd", "83"]
         {

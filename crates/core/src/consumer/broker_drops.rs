@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_a_bounded_number_of_nodes_are_added() {
+    fn drops_are_summed_over_at_most_64_nodes() {
         let mut drops = BrokerDrops::default();
         for count in ["1", "2"] {
             for node in 0..2 * NODES_MAX {

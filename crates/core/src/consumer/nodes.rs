@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn node_gets_less_time_the_longer_its_session_is_disconnected() {
+    fn connect_timeout_shrinks_while_the_session_is_disconnected() {
         let (mut nodes, began) = (Nodes::new(&named(&["a", "b"])), Instant::now());
         nodes.add_session(false);
         assert_eq!(nodes.dial(0, began), (Node::from("a"), Some(PATIENCE)));

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded_and_harmless() {
+    fn unread_names_are_bounded_and_escaped() {
         let mut unread = unread();
         for n in 0..50_000 {
             record(&mut unread, &fix(&format!(r#","n{n}":1"#)));

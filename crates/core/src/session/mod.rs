@@ -628,7 +628,7 @@ mod tests {
     /// A broker can send a copy before it receives our PUBACK, and then a new message with the same
     /// packet id.
     #[test]
-    fn ack_of_a_copy_never_acks_the_next_message_with_its_id() {
+    fn ack_of_a_copy_does_not_ack_a_new_message_with_the_same_id() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         session.admit(at_least_once(5), Ok(()), now);

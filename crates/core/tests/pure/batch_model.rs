@@ -124,7 +124,7 @@ fn batch_is_at_least_once_if_one_of_its_messages_is() {
 }
 
 #[test]
-fn counted_bytes_are_one_to_two_times_the_memory_and_the_body() {
+fn counted_bytes_are_at_most_twice_the_real_bytes() {
     let limits = Limits { rows_max: 10_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     for are_rejects in [false, true] {
         let mut batcher = Batcher::new(limits.clone());

@@ -1,13 +1,20 @@
-//! Tests a whole group with random schedules: members that are killed, hang while a successor
-//! starts, leave, get fewer sessions and are drained; peers that lie; a broker of two nodes; ClickHouse as
-//! one server, or as two replicas that lose the connection to each other, after which one loses its
-//! disk; a disk for each process. Members, intake, delivery and the decision to leave are the real
-//! ones. The number of a schedule is its seed.
+//! Tests a whole group with random schedules. The number of a schedule is its seed. Members,
+//! intake, delivery and the decision to leave are the real ones. The faults are:
 //!
-//! Invariants of every schedule: some member is always subscribed. After recovery, every message
-//! that the broker accepted is stored, unless it was lost with a node that died, and no session is
-//! left over. No row of an erased driver is stored once every process has the list. A fix that was
-//! delivered twice has one identity (`model/server.rs`), so ClickHouse shows it once.
+//! - Members are killed, hang while a successor starts, leave, get fewer sessions, and are drained.
+//! - Peers give wrong answers.
+//! - One of the broker's two nodes dies.
+//! - ClickHouse is one server, or two replicas that lose the connection to each other. After that,
+//!   one replica may lose its disk. Each process has a disk of its own.
+//!
+//! Invariants of every schedule:
+//!
+//! - Some member is always subscribed.
+//! - After recovery, every message that the broker accepted is stored, unless it was lost with a
+//!   node that died. No session is left over.
+//! - No row of an erased driver is stored once every process has the list of erased drivers.
+//! - A fix that was delivered twice has one identity (`model/server.rs`), so ClickHouse shows the
+//!   fix once.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -41,8 +48,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// `shared_subscription_strategy = round_robin`: the sessions of a dead node get their share of
-    /// the messages.
+    /// `shared_subscription_strategy = round_robin`: the sessions of a dead node still get their
+    /// share of the messages.
     RoundRobin,
     /// Sessions beyond `mqtt.connections` are left to expire.
     FormerUnvisited,
@@ -116,8 +123,8 @@ struct Group {
     owed: BTreeSet<u32>,
     /// Messages that were lost with a node that died.
     lost_with_node: BTreeSet<u32>,
-    /// Subset of `lost_with_node` that no process received and lived to insert. Their loss is
-    /// excused.
+    /// The messages of `lost_with_node` that no process could insert: none received them, or the
+    /// process that did has died. Their loss is excused.
     excused: BTreeSet<u32>,
     /// Messages of the driver that is erased in this schedule.
     erasable: BTreeSet<u32>,
@@ -697,7 +704,7 @@ fn seeds(count: u32) -> Range<u64> {
 }
 
 #[test]
-fn group_loses_nothing_stays_subscribed_and_leaves_no_session() {
+fn group_survives_random_faults_without_losing_messages() {
     // 1246851: a zombie took over a successor's session, which had expired when the successor
     // looked for it. 820097748: a batch with one row in quarantine continued its inserts although
     // its slot was taken.

@@ -62,7 +62,7 @@ fn suback_counts_as_reaching_the_node() {
 }
 
 #[test]
-fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
+fn dead_node_loses_its_sessions_and_gets_one_when_it_returns() {
     let mut world = world(Connections::Fixed(4), 2);
     for dead in [false, true] {
         let (members, takeovers) = (world.consumer.sessions(), world.broker.takeovers);
@@ -84,10 +84,10 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
     }
 }
 
-/// The node accepts TCP connections but sends no CONNACK. It may be resuming a large session, until
-/// a second client, which has no session, gets no CONNACK either.
+/// The node accepts TCP connections but sends no CONNACK. It may be resuming a large session. So a
+/// second client, which has no session, connects: if it gets no CONNACK either, the node hangs.
 #[test]
-fn hung_node_is_left_after_one_attempt_at_start_and_later() {
+fn session_leaves_a_hung_node_after_one_attempt() {
     let left_within = 2 * NODE_ANSWER_TIMEOUT + Duration::from_secs(1);
     let mut setup = Setup {
         consumer: consumer_settings(1),
@@ -172,7 +172,7 @@ fn session_refused_by_every_node_backs_off() {
 }
 
 #[test]
-fn no_session_is_added_if_there_are_fewer_than_nodes() {
+fn fewer_sessions_than_nodes_add_no_session() {
     let mut world = world(Connections::Fixed(1), 2);
     world.node_away(0, true);
     world.wait(Duration::from_secs(1));
@@ -229,7 +229,7 @@ fn leaving_unsubscribes_a_session_whose_node_came_back() {
 }
 
 #[test]
-fn node_gone_from_dns_is_left_and_a_new_node_gets_a_session() {
+fn dns_change_moves_sessions_to_the_listed_nodes() {
     let mut world = world(Connections::Fixed(2), 2);
     let [_, second, third] = nodes(3).try_into().unwrap();
     world.consumer.set_nodes(&[second, third]);

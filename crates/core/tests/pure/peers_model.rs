@@ -170,7 +170,7 @@ impl World {
 }
 
 #[test]
-fn standing_waits_for_replaced_erased_lists_but_not_the_current_one() {
+fn member_document_names_no_list_while_an_old_one_is_held() {
     let (one, other) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
     let member = Member::new("milepost-0", "milepost", &[]);
     member.set_initial_erased(&one);

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_batch_probes_an_away_server_every_five_seconds() {
+    fn fresh_batch_probes_a_failing_server_every_five_seconds() {
         let (mut server, began) = server();
         let at = |seconds| began + Duration::from_secs(seconds);
         assert!(!server.is_away(began));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_insert_is_logged_once_then_makes_unready() {
+    fn unanswered_insert_is_logged_once_and_makes_the_process_unready() {
         let (mut server, began) = server();
         let at = |millis| began + Duration::from_millis(millis);
         server.attempted(began);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_failures_or_silence_make_unready() {
+    fn lasting_failures_or_silence_make_the_process_unready() {
         use FailureKind::{Permanent, Transient};
         let cases = [
             (Transient, 2, 19, false),
