@@ -1,4 +1,4 @@
-//! Stores the other fields of a point that its source keeps: names and values as strings.
+//! Stores the further fields of a point that its source keeps: names and values as strings.
 
 use super::row_binary::{count_at, put_text};
 
@@ -120,7 +120,7 @@ impl Attributes {
         }
     }
 
-    /// Replaces an earlier value. This is rare: the payload repeats a key.
+    /// Replaces an earlier value. This is rare: it happens only if the payload repeats a key.
     #[cold]
     fn replace(&mut self, name: &str, value: &[u8]) {
         let mut replaced = Self::default();
@@ -149,7 +149,7 @@ impl Attributes {
         }
     }
 
-    /// Returns the pairs in RowBinary, without the count in front.
+    /// Returns the pairs in RowBinary, without the number of pairs that precedes them.
     pub(super) fn encoded(&self) -> &[u8] {
         match &self.0 {
             Pairs::Short { length, encoded, .. } => &encoded[..usize::from(*length)],

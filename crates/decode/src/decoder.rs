@@ -118,8 +118,8 @@ impl Decoder {
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
-    /// Unpacks and decodes the payload. `payload` holds the bytes as sent, and afterwards the
-    /// unpacked text.
+    /// Unpacks and decodes the payload. `payload` holds the bytes as sent. If the payload had to be
+    /// unpacked or repaired, `payload` holds the result afterwards.
     fn decode_message(
         &self,
         message: Message<'_>,

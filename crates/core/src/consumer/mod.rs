@@ -247,8 +247,8 @@ impl Consumer {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            // A session that still waits for its node was never subscribed: it has nothing to
-            // empty.
+            // A session that still waits for its node was never subscribed, so the broker holds no
+            // messages for it.
             let is_unused = self.nodes.is_waiting(index) && !session.has_connected();
             let leave = if is_unused { Leave::KeepSession } else { leave };
             session.handle_event(SessionEvent::Leave(leave), now);

@@ -190,7 +190,7 @@ impl Nodes {
         moved
     }
 
-    /// Returns when the session moves to another node; `None`: it keeps its own.
+    /// Returns when the session moves to another node; `None` if it stays on its own node.
     fn leaves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
         let placement = &self.placements[session];
         let other = self.other(placement)?;
@@ -252,8 +252,8 @@ impl Nodes {
         Arc::clone(&known.node)
     }
 
-    /// Ranks reachable nodes first, then those whose failure is longest ago; among equals the node
-    /// with the fewest sessions.
+    /// Returns the rank of a node; the lowest is best. Nodes without a failure are best, then the
+    /// node whose failure is longest ago. If two are equal, the node with fewer sessions is better.
     fn rank(&self, known: &NodeState) -> (Option<Instant>, usize) {
         (
             known.failed_at,

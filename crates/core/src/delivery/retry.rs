@@ -16,7 +16,7 @@ pub fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
     doubled.min(DELAY_MAX).mul_f64(0.5 + jitter.f64() / 2.0)
 }
 
-/// Identifies a batch among those of all processes.
+/// Identifies a batch across all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// A random number of this process.

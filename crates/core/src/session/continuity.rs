@@ -22,7 +22,7 @@ pub(super) struct Ended {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     /// Receive Maximum in our CONNECT.
-    pub(super) asked: u16,
+    pub(super) requested: u16,
     /// CONNECT had a clean start.
     pub(super) clean: bool,
     /// Time for which the broker keeps a session without a connection.
@@ -51,8 +51,8 @@ pub(super) struct Continuity {
 }
 
 impl Continuity {
-    /// Forgets the connections so far: the next one may belong to another session, so it counts
-    /// neither as a reconnect nor as a loss.
+    /// Forgets the connections so far. The next connection may belong to another session, so it
+    /// counts neither as a reconnect nor as a loss.
     pub(super) fn forget(&mut self) {
         (self.has_connected, self.owed) = (false, 0);
     }
@@ -94,7 +94,7 @@ impl Continuity {
         if !session_present {
             return (!terms.clean).then(|| self.session_lost(owed, terms.session_expiry, now));
         }
-        let (from, to) = (before?.min(terms.asked), announced?);
+        let (from, to) = (before?.min(terms.requested), announced?);
         (to < from).then_some(SessionNotice::WindowLowered { from: from.into(), to: to.into() })
     }
 
@@ -114,9 +114,9 @@ impl Continuity {
         })
     }
 
-    /// Returns why the lost session may have held messages that are stored nowhere. `None`: the
-    /// broker stopped together with the connection, so it queued no later messages, and milepost
-    /// had accepted all earlier ones.
+    /// Returns why the lost session may have held messages that are stored nowhere. `None` if it
+    /// held no such messages: milepost had accepted all messages before the connection ended, and
+    /// the broker stopped at the same moment, so it queued no later ones.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);
@@ -165,7 +165,11 @@ mod tests {
         now: Instant,
     ) -> Option<SessionNotice> {
         let connack = ConnAck { session_present, receive_maximum: Some(100), ..ConnAck::default() };
-        continuity.connected(connack, Terms { asked: 1_000, clean, session_expiry: EXPIRY }, now)
+        continuity.connected(
+            connack,
+            Terms { requested: 1_000, clean, session_expiry: EXPIRY },
+            now,
+        )
     }
 
     fn connect(
@@ -267,9 +271,9 @@ mod tests {
     #[test]
     fn lowered_window_is_reported() {
         let mut continuity = Continuity::default();
-        let mut announces = |receive_maximum, asked| {
+        let mut announces = |receive_maximum, requested| {
             let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };
-            let terms = Terms { asked, clean: false, session_expiry: EXPIRY };
+            let terms = Terms { requested, clean: false, session_expiry: EXPIRY };
             continuity
                 .connected(connack, terms, Instant::now())
                 .map(|notice| matches!(notice, SessionNotice::WindowLowered { from: 50, to: 20 }))

@@ -217,7 +217,7 @@ pub enum AtRisk {
     Deferred { messages: usize },
     /// The in-flight window was full, so more messages may have waited in the broker's queue.
     WindowFull,
-    /// The session had no connection for at least as long as the broker keeps it.
+    /// The session had no connection for at least the session expiry, so the broker ended it.
     Expired { away: Duration },
     /// The broker accepted the first reconnect attempt, so no restart ended the session: the broker
     /// discarded it.

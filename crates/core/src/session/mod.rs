@@ -60,7 +60,7 @@ pub struct Session {
     deferred: u64,
     continuity: Continuity,
     /// Time for which the broker keeps the session without a connection: what the last CONNACK
-    /// granted, at most what we asked for.
+    /// granted, at most the time that we requested.
     session_expiry: Duration,
     /// A SUBACK granted the subscription at least once.
     has_been_live: bool,
@@ -316,12 +316,12 @@ impl Session {
 
     fn connected(&mut self, connack: ConnAck, now: Instant) {
         let ConnAck { session_present, receive_maximum, session_expiry_seconds, .. } = connack;
-        let asked = self.settings.session_expiry;
+        let requested = self.settings.session_expiry;
         // With an expiry of 0 the session ends when its connection ends. No reconnect is fast
         // enough to prevent that, so the usual delays apply.
         let granted_s = session_expiry_seconds.filter(|seconds| *seconds > 0);
-        let expiry =
-            granted_s.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
+        let expiry = granted_s
+            .map_or(requested, |seconds| Duration::from_secs(seconds.into()).min(requested));
         let previous_expiry = std::mem::replace(&mut self.session_expiry, expiry);
         self.reconnect.set_session_expiry(expiry);
         self.held_by_broker = false;
@@ -333,7 +333,7 @@ impl Session {
             self.notices.push_back(SessionNotice::Connected { session_present, window });
         }
         let terms = Terms {
-            asked: self.settings.receive_maximum,
+            requested: self.settings.receive_maximum,
             clean: self.ends_session(),
             // The previous connection's expiry: it applied to the session that may be lost.
             session_expiry: previous_expiry,
@@ -513,10 +513,10 @@ impl Session {
                 self.connection = ConnectionState::Live { since: now };
             }
             ConnectionState::Subscribing { .. } => {
-                let asked =
+                let packet =
                     if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
-                    format!("no answer to our {asked} within {:?}", self.settings.answer_within),
+                    format!("no answer to our {packet} within {:?}", self.settings.answer_within),
                     now,
                 );
             }

@@ -58,7 +58,7 @@ proptest! {
                 }
                 Step::Wait(ms) => now += Duration::from_millis(ms),
             }
-            // A batch that is not due must have a deadline in the future, or it would close late.
+            // The deadline of a batch that is not due is in the future: else the batch closes late.
             if batcher.is_due(now) {
                 let opened_at = batcher.open().opened_at.unwrap();
                 prop_assert!(batcher.open().rows() >= rows_max || now - opened_at >= limits.age_max);

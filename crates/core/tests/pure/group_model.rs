@@ -105,7 +105,7 @@ struct Process {
 
 struct Group {
     mistake: Mistake,
-    /// Number of members. The first processes belong to them, in this order.
+    /// Number of members. The first processes are theirs, in the order of the member numbers.
     members: usize,
     setup: Setup,
     began: Instant,
@@ -120,7 +120,7 @@ struct Group {
     /// The network between the peers is cut.
     are_peers_cut_off: bool,
     next_seq: u32,
-    owed: BTreeSet<u32>,
+    accepted: BTreeSet<u32>,
     /// Messages that were lost with a node that died.
     lost_with_node: BTreeSet<u32>,
     /// The messages of `lost_with_node` that no process could insert: none received them, or the
@@ -151,7 +151,7 @@ impl Group {
             down: None,
             are_peers_cut_off: false,
             next_seq: 0,
-            owed: BTreeSet::new(),
+            accepted: BTreeSet::new(),
             lost_with_node: BTreeSet::new(),
             excused: BTreeSet::new(),
             erasable: BTreeSet::new(),
@@ -252,7 +252,7 @@ impl Group {
             if !self.broker.publish(sent, node) {
                 return Err("no member is subscribed".to_owned());
             }
-            self.owed.insert(seq);
+            self.accepted.insert(seq);
         }
         Ok(())
     }
@@ -332,14 +332,14 @@ impl Group {
         self.act_as(index, |world| world.broker.process_died());
         let process = &mut self.processes[index];
         (process.state, process.inquiry) = (State::Dead(self.elapsed + RESTARTED_AFTER), None);
-        process.world.taken.clear();
+        process.world.received.clear();
         self.excuse();
     }
 
     /// Excuses messages that were lost with a dead node and are no longer held by any process.
     fn excuse(&mut self) {
         let holds = |seq: &u32| {
-            let in_process = |process: &Process| process.world.taken.contains(seq);
+            let in_process = |process: &Process| process.world.received.contains(seq);
             self.table.stored.contains(seq)
                 || self
                     .processes
@@ -463,7 +463,8 @@ impl Group {
                 self.act_as(index, |world| world.cut(id, true, false));
             }
             // Restarts the member with fewer or more sessions. Skipped while the member has a
-            // second process: once that one is killed, no process would visit its surplus sessions.
+            // second process: once that process is killed, no other would visit its surplus
+            // sessions.
             79..81 if !is_drain && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[index].world.setup.consumer.connections = connections;
@@ -615,9 +616,9 @@ impl Group {
                 || self.erased && self.erasable.contains(seq)
                 || self.processes.iter().any(|process| process.world.server.is_stored(*seq))
         };
-        let missing = self.owed.iter().filter(|seq| !is_stored(seq)).count();
+        let missing = self.accepted.iter().filter(|seq| !is_stored(seq)).count();
         if missing > 0 {
-            return Err(format!("{missing} of {} messages are lost", self.owed.len()));
+            return Err(format!("{missing} of {} messages are lost", self.accepted.len()));
         }
         if let Some(id) = self.left_to_expire {
             return Err(format!("session {id} was left to expire"));

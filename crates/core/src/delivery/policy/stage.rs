@@ -50,15 +50,15 @@ pub(super) enum Spooled {
 }
 
 /// A batch in delivery, without its rows. The executor holds the encoded rows, and the intake knows
-/// which messages the batch completes; both refer to it by its id.
+/// which messages the batch completes. Both refer to the batch by its id.
 #[derive(Debug)]
 pub(super) struct BatchState {
     pub(super) stage: Stage,
     pub(super) origin: Origin,
     pub(super) positions: u64,
     pub(super) progress: Progress,
-    /// An attempt was cancelled because the server had been silent. A batch is cancelled once only,
-    /// because a server that stops and answers in turn would otherwise never commit it.
+    /// An attempt was cancelled because the server had been silent. Only one attempt of a batch is
+    /// cancelled: otherwise a server that repeatedly stops and answers would never commit the batch.
     pub(super) was_aborted: bool,
 }
 
@@ -128,7 +128,8 @@ impl BatchState {
         if let Origin::Intake(fresh) = &mut self.origin { Some(fresh) } else { None }
     }
 
-    /// Removes the front piece once it is done. Returns whether it held positions.
+    /// Removes the front piece, which was inserted or skipped. Returns whether the piece held
+    /// positions.
     pub(super) fn finish_piece(&mut self) -> bool {
         let piece = self.progress.pieces.pop_front();
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
