@@ -1,8 +1,8 @@
 //! Finds members of a point that the format does not read but that change what the point means: a
 //! hemisphere, a misspelt field. `unread_time.rs` finds times, `unread_unit.rs` units.
 //!
-//! To walk over all members of a point is slow. So it is done only on request, and for unusual
-//! points, such as a point without coordinates or with a key that may be a hemisphere.
+//! A walk over all members of a point is slow. So this module walks only on request, and for
+//! unusual points, such as a point without a time or with a key that may be a hemisphere.
 
 use std::collections::BTreeSet;
 

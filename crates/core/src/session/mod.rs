@@ -180,10 +180,10 @@ impl Session {
 
     /// Handles a packet id that is already in flight.
     ///
-    /// With DUP set (MQTT 5, 3.3.1.1) the message is a copy, and one PUBACK answers both.
+    /// If DUP is set (MQTT 5, 3.3.1.1), the message is a copy, and one PUBACK answers both.
     ///
-    /// Without DUP the message is new. Then the message in flight is a copy that the broker sent
-    /// before it received our PUBACK. Another PUBACK for that copy would acknowledge the new
+    /// If DUP is not set, the message is new. Then the message in flight is a copy that the broker
+    /// sent before it received our PUBACK. Another PUBACK for that copy would acknowledge the new
     /// message before it is stored. So the session reconnects, and the broker redelivers every
     /// unacknowledged message.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {

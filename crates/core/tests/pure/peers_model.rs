@@ -1,6 +1,8 @@
 //! Tests members of a group that receive SIGTERM in any order, even at the same time, and then ask
 //! their peers whether any of them stays. Some peers die, hang, answer with garbage, or give false
-//! answers. Invariant: once any member has been subscribed, some member is subscribed at every step.
+//! answers.
+//!
+//! Invariant: once any member has been subscribed, some member is subscribed at every step.
 
 use std::sync::Arc;
 

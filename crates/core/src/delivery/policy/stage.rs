@@ -58,7 +58,7 @@ pub(super) struct BatchState {
     pub(super) positions: u64,
     pub(super) progress: Progress,
     /// An attempt was cancelled because the server had been silent. Only one attempt of a batch is
-    /// cancelled: otherwise a server that repeatedly stops and answers would never commit the batch.
+    /// cancelled: otherwise a server that repeatedly stops and answers would never commit it.
     pub(super) was_aborted: bool,
 }
 

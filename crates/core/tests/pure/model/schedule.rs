@@ -62,7 +62,8 @@ pub fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(session, kept, remembered)| Step::Cut { session, kept, remembered }),
         2 => (0_usize..4).prop_map(Step::Resend),
         1 => any::<bool>().prop_map(Step::Broker),
-        2 => (0_usize..3, any::<bool>()).prop_map(|(node, dead)| Step::NodeUnreachable { node, dead }),
+        2 => (0_usize..3, any::<bool>())
+            .prop_map(|(node, dead)| Step::NodeUnreachable { node, dead }),
         1 => (0_usize..3).prop_map(Step::NodeHung),
         1 => Just(Step::NodesBack),
         5 => mood.prop_map(Step::Server),
