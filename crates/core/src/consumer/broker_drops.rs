@@ -5,8 +5,8 @@
 //! decrease, across restarts and summed over all nodes of a cluster. Drops before the first report
 //! of a node are not counted.
 //!
-//! A report is recognised by its topic. It is not decoded as a position, and it counts as no
-//! received message.
+//! A report is recognised by its topic. Reports are not decoded, and they do not count as received
+//! messages.
 
 use std::collections::BTreeMap;
 

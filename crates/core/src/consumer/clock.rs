@@ -3,11 +3,12 @@
 //! `src/app/schema.rs` compares the wall clock with ClickHouse's clock every 30 s. Between two
 //! comparisons, the monotonic clock detects jumps.
 //!
-//! Before the first comparison, while ClickHouse is down, the messages of the fleet are the
-//! reference. By a correct clock, most messages are fresh. If at least as many messages would be
-//! rejected for their age as are fresh, the clock is in doubt. Then two kinds of messages are
-//! deferred: those that would be rejected, and those with a fix that would get this clock's time.
-//! All later messages of the same connection are deferred too. Other messages are accepted.
+//! Before the first comparison, while ClickHouse is down, the fleet's messages are the reference:
+//! if the clock is right, most messages are fresh. The clock is in doubt while the messages that
+//! it would reject for their age are at least as many as the fresh ones. In doubt, two kinds of
+//! messages are deferred: those that would be rejected, and those with a fix that would get this
+//! clock's time. All later messages of the same connection are deferred too. Other messages are
+//! accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

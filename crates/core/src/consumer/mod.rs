@@ -427,8 +427,8 @@ impl Consumer {
         CloseWhen::NotEmpty
     }
 
-    /// Returns whether a session receives nothing more until the open batch is durable. The open
-    /// batch has rows of the session's messages, and its window is full or it is paused.
+    /// Returns whether a session receives nothing more until the open batch is durable: the
+    /// session's window is full or the session is paused, and the open batch has rows of it.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() >= session.window();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
