@@ -24,7 +24,7 @@ pub struct Piece {
     pub rows: Range<usize>,
 }
 
-/// A command for the executor, which sends one report for each. Three commands get no report:
+/// A command for the executor. The executor sends one report for each command, except for
 /// [`DeliveryCommand::Encode`], [`DeliveryCommand::Abort`] and [`DeliveryCommand::Forget`].
 #[derive(Debug)]
 pub enum DeliveryCommand {

@@ -59,8 +59,8 @@ impl Continuity {
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
-        // A connection that received nothing proves nothing about messages that the broker owed
-        // before, so keep the earlier count.
+        // The broker may still owe messages from before a connection that received none, so such a
+        // connection does not change the count.
         let owed = ended.accepted + ended.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -136,7 +136,7 @@ impl Continuity {
     /// Processes a message. Returns a warning if the message proves that the session was emptied.
     ///
     /// A broker that kept the session redelivers unacknowledged messages before it sends new ones
-    /// (MQTT 5, 4.4 and 4.6). A new message before all redeliveries is the proof.
+    /// (MQTT 5, 4.4 and 4.6). So the proof is a new message that arrives before all redeliveries.
     pub(super) fn handle_message(&mut self, redelivered: bool) -> Option<SessionNotice> {
         if redelivered {
             self.owed = self.owed.saturating_sub(1);

@@ -219,8 +219,8 @@ pub enum AtRisk {
     WindowFull,
     /// The session had no connection for at least the session expiry, so the broker ended it.
     Expired { away: Duration },
-    /// The broker accepted the first reconnect attempt, so no restart ended the session: the broker
-    /// discarded it.
+    /// The broker accepted the first reconnect attempt, so it had not restarted. It had discarded
+    /// the session.
     BrokerStayed,
 }
 

@@ -176,8 +176,8 @@ impl Delivery {
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let file = match state.stage.spooled() {
-            // One disk operation per batch, and the store is in flight. The next attempt meets
-            // the row again.
+            // A batch has one disk operation at a time, and its store is in flight. The next
+            // attempt handles the row.
             Spooled::Writing { since } => {
                 state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;

@@ -153,8 +153,8 @@ impl Server {
         self.silent.is_some()
     }
 
-    /// Returns which queries the watcher should send, and how soon. A fast insert is no doubt:
-    /// under traffic, one is always in flight.
+    /// Returns which queries the watcher should send, and how soon. Only a slow insert makes the
+    /// health doubtful: under traffic, some insert is always in flight.
     pub(super) fn attention(&self, now: Instant) -> Attention {
         let is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
         let in_doubt =

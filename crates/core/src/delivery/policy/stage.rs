@@ -198,8 +198,8 @@ impl Stage {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
     }
 
-    /// Returns whether an attempt should start: its time has come, and no store is in flight, or
-    /// the store hangs.
+    /// Returns whether an attempt should start: it is due, and the batch is not being written to
+    /// the spool, or the write hangs.
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,
