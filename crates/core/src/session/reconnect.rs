@@ -47,7 +47,7 @@ pub(super) struct Reconnect {
     /// Consecutive connections that ended within [`GOOD_CONNECTION`] of their subscription, or were
     /// never subscribed.
     pub(super) failures: u32,
-    /// The connections among [`failures`](Self::failures) that were subscribed and not taken over.
+    /// The connections among `failures` that were subscribed and not taken over.
     short_connections: u32,
     /// Why there is no connection, and since when. `None` while subscribed, and before the first
     /// failure.
