@@ -43,7 +43,7 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{ms:>5} ms  {what:<78} {decided_by}")
     };
 
-    // The shell connects, because the session is Connecting; the broker accepts.
+    // A new session is in the state `Connecting`, so the shell connects. The broker accepts.
     consumer.handle_timeout(at(0).instant);
     let (node, _) = consumer.dial(0, at(0).instant);
     say(0, &format!("session 0 connects to {node}"), "consumer/nodes.rs")?;
@@ -139,7 +139,7 @@ fn next_attempt(consumer: &mut Consumer) -> (u64, String) {
     panic!("delivery did not attempt to insert the batch");
 }
 
-/// One session, batches of 5,000 rows or one second, no spool.
+/// Returns a consumer with one session, batches of 5,000 rows or one second, and no spool.
 fn consumer() -> Consumer {
     let limits =
         batch::Limits { rows_max: 5_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };

@@ -1,9 +1,11 @@
 //! Collects rows into the open batch.
 //!
-//! Guarantee: rows leave in arrival order, each once; above the flood limit, a reject only raises
-//! the count of an earlier row. The open batch is due by rows or by age, and never holds more than
-//! `bytes_max`. The caller passes `now`. The consumer decides when a due batch closes, because that
-//! depends on the free insert slots.
+//! Guarantee: rows leave in arrival order, each once. Above the flood limit, a reject becomes no
+//! row: it raises the count of an earlier row. The open batch is due by rows or by age, and never
+//! holds more than `bytes_max`.
+//!
+//! The caller passes `now`. The consumer decides when a due batch closes, because that depends on
+//! the free insert slots.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +14,11 @@ use super::erased::Erased;
 use milepost_decode::position::Position;
 use milepost_decode::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC_BYTES_MAX};
 
-/// Upper bound of the bytes that a position without attributes takes in memory: the row, and its
-/// encoding while it is sent.
+/// Upper bound of the bytes that a position without attributes takes in memory: the row itself, and
+/// the encoded row during the insert.
 pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
-/// Bytes of a reject's fixed part. Its strings and payload count twice: as a row, and encoded.
+/// Bytes of a reject without its strings and its payload. Those count twice: in the row, and in the
+/// encoded row.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
 /// Smallest allowed `bytes_max`: every single row fits into a batch of this size.
 pub const BYTES_MAX_MIN: usize = 256 * 1024;
@@ -35,7 +38,7 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Age of its first row at which a batch is due. [`Batcher::lengthen_age_max`] can raise it.
+    /// Age of the first row at which a batch is due. [`Batcher::lengthen_age_max`] can raise it.
     pub age_max: Duration,
     /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,
@@ -56,8 +59,8 @@ pub struct Batch {
     pub opened_at: Option<Instant>,
     /// At least one of its messages is QoS 1, so the broker waits for a PUBACK.
     pub at_least_once: bool,
-    /// The list of erased drivers that its first row was checked against. A later list may name a
-    /// driver of these rows, so inserts check again.
+    /// The list of erased drivers that the first row was checked against. A later list may name a
+    /// driver of these rows, so each insert checks the rows again.
     pub erased: Arc<Erased>,
 }
 
@@ -100,7 +103,7 @@ impl Batcher {
         self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
     }
 
-    /// Sets the age at which a batch is due, the open one included: `age`, but at least
+    /// Sets the age at which the open batch and later ones are due: `age`, but at least
     /// [`Limits::age_max`].
     pub fn lengthen_age_max(&mut self, age: Duration) {
         self.age_max = age.max(self.limits.age_max);
@@ -124,8 +127,8 @@ impl Batcher {
         self.open.bytes + bytes_of_reject(reject) <= self.limits.bytes_max
     }
 
-    /// Adds a position that [fits](Self::fits_position). `awaited`: its message gets a PUBACK when
-    /// the row is durable.
+    /// Adds a position that [fits](Self::fits_position). `awaited`: the position's message is QoS
+    /// 1, so the broker waits for its PUBACK.
     pub fn push_position(&mut self, position: Position, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of_position(&position);
@@ -133,9 +136,9 @@ impl Batcher {
         self.grow(bytes, now);
     }
 
-    /// Adds all positions of a message at once, and leaves `positions` empty: the fast path of the
-    /// usual message. Does nothing if not all of them fit under `bytes_max` and `rows_max`, or if
-    /// the batch is due by age.
+    /// Adds all positions of a message at once, and leaves `positions` empty: a fast path for most
+    /// messages. Does nothing if all of them together exceed `bytes_max` or `rows_max`, or if the
+    /// batch is due by age.
     #[expect(
         clippy::extend_with_drain,
         reason = "most messages have one position, and calling memcpy costs more than the copy"
@@ -152,9 +155,9 @@ impl Batcher {
         }
     }
 
-    /// Adds a reject that [fits](Self::fits_reject). Above the flood limit, it is added to the
-    /// count of the batch's latest row with the same reason, if there is one. Otherwise it becomes
-    /// a row.
+    /// Adds a reject that [fits](Self::fits_reject). The reject becomes a row. Above the flood
+    /// limit, it raises the count of the batch's latest row with the same reason instead, if there
+    /// is such a row.
     pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of_reject(&reject);
@@ -203,7 +206,8 @@ impl Batcher {
     }
 }
 
-/// Returns the bytes of a position in memory. Attributes count twice: in the row, and encoded.
+/// Returns the bytes of a position in memory. Attributes count twice: in the row, and in the
+/// encoded row.
 fn bytes_of_position(position: &Position) -> usize {
     POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
 }
@@ -225,7 +229,7 @@ struct FloodLimit {
 }
 
 impl FloodLimit {
-    /// Counts a reject. Returns whether the limit is exceeded.
+    /// Counts a reject of this size. Returns whether the limit is exceeded.
     fn count_reject(&mut self, bytes: usize, now: Instant) -> bool {
         let began_at = *self.second_began_at.get_or_insert(now);
         if now.duration_since(began_at) >= Duration::from_secs(1) {

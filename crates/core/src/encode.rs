@@ -1,10 +1,11 @@
 //! Encodes a closed batch into the bytes of its INSERT statements.
 //!
 //! Guarantee: positions are in the sort order of their table, rejects in order of arrival. The same
-//! batch gives the same bytes, so a retry repeats exactly the bytes that were sent. The format is
-//! [RowBinary](milepost_decode::row_binary) with the columns named in the statement. The modules of
-//! [position](milepost_decode::position) and [reject](milepost_decode::reject) define the columns
-//! next to the fields.
+//! batch always gives the same bytes, so a retry sends exactly the bytes of the first attempt.
+//!
+//! The format is [RowBinary](milepost_decode::row_binary); the statement names the columns. The
+//! columns are defined beside the fields, in the modules [position](milepost_decode::position) and
+//! [reject](milepost_decode::reject).
 
 use std::ops::Range;
 
@@ -51,10 +52,15 @@ fn day(ts: Timestamp) -> i64 {
     ts.unix_ms().div_euclid(86_400_000)
 }
 
-/// Sorts the rows by [`sort_key`]. For speed it sorts one integer per row: 64 bits for the eight
-/// bytes of the id after the prefix that all ids share, 32 bits for the milliseconds since the
-/// earliest row, and 32 bits for the row's index. If an id or a time does not fit, the integers
-/// omit the time. Rows whose integers differ in the index only are compared by their sort keys.
+/// Sorts the rows by [`sort_key`]. For speed it sorts one integer per row instead. From its highest
+/// bit down, the integer consists of:
+///
+/// - 64 bits: eight bytes of the driver id, after the prefix that all ids share;
+/// - 32 bits: milliseconds since the earliest row. They are 0 in all rows if an id is longer than
+///   those eight bytes, or if a time needs more than 32 bits;
+/// - 32 bits: index of the row.
+///
+/// Rows whose integers differ only in the index are compared by their sort keys.
 fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
@@ -83,12 +89,13 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
             | u128::from(index)
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
-    keys.sort(); // stable on purpose: it merges runs, and the points of one array arrive sorted
-    // Rows whose integers differ in the index only are compared by their sort keys.
+    // The stable sort is faster here: it merges sorted runs, and the points of one array arrive
+    // sorted.
+    keys.sort();
     for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
         equal.sort_unstable_by(|a, b| sort_key(row(*a)).cmp(&sort_key(row(*b))));
     }
-    // The day comes first in the sort key. A stable sort keeps the order within each day.
+    // The sort key begins with the day. A stable sort keeps the order within each day.
     if day(earliest) != day(latest) {
         keys.sort_by_key(|key| day(row(*key).ts));
     }
@@ -114,8 +121,8 @@ fn insert<'r, T: 'r>(
 }
 
 impl Insert {
-    /// Returns a range of the rows as an insert of its own. `None` if the insert has to be cut, but
-    /// its columns are not those of a known table, as in a file of another version.
+    /// Returns a range of the rows as a separate insert. `None` if the range is not the whole
+    /// insert, and the columns are not those of a known table, as in a file of another version.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {
@@ -208,7 +215,7 @@ mod tests {
         let limits = Limits { fix_age_max: Duration::from_secs(200 * 86_400), ..Limits::default() };
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
-        // Fixes of one day, of several, and of a span that the key's 32 bits of time cannot hold.
+        // Fixes of one day, of several days, and of more time than the integer's 32 bits hold.
         for (begin, length_max, apart_s) in [
             ("", 3, 1),
             ("d", 3, 86_400),

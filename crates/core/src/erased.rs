@@ -14,8 +14,8 @@ use milepost_decode::position::DriverId;
 /// Maximum number of erased drivers. A member that cannot load the whole list inserts nothing.
 pub const ERASED_MAX: usize = 50_000;
 
-/// The version of a list of erased drivers. The list with the later change is newer; among equals,
-/// the one for which more drivers have ever been listed.
+/// The version of a list of erased drivers. The list with the later change is newer. If both
+/// changed at the same time, the list with more drivers ever listed is newer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// Unix time of the last change, in milliseconds.
@@ -86,8 +86,8 @@ impl Erased {
         self.ids.difference(&other.ids).filter_map(|id| str::from_utf8(id).ok())
     }
 
-    /// Returns a hash of the ids, in hexadecimal. Lists with the same ids have the same digest. The
-    /// ids cannot be read from it.
+    /// Returns a hash of the ids, in hexadecimal. Lists with the same ids have the same digest, and
+    /// the digest does not reveal the ids.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("{:032x}", self.digest)

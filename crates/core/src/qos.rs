@@ -3,7 +3,7 @@
 /// The delivery guarantee of a subscription. milepost never requests QoS 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qos {
-    /// QoS 0: the broker forgets what it has sent.
+    /// QoS 0: the broker sends each message once and forgets it.
     AtMostOnce,
     /// QoS 1: the broker keeps a message until it is acknowledged.
     AtLeastOnce,

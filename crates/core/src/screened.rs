@@ -1,8 +1,8 @@
 //! Inserts without the rows of erased drivers.
 //!
-//! Guarantee: a sink accepts [`Screened`] inserts only, and [`ErasedSnapshot::screen`] is the only
-//! way to make one. The sink checks the list's age again before the first byte of the rows. So no
-//! insert of any command starts with a list of erased drivers that is older than [`LIST_AGE_MAX`].
+//! Guarantee: no insert starts with a list of erased drivers that is older than [`LIST_AGE_MAX`]. A
+//! sink accepts [`Screened`] inserts only, and [`ErasedSnapshot::screen`] is the only way to make
+//! one. The sink checks the list's age again before it sends the first byte of the rows.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::encode::Insert;
 use super::erased::Erased;
 
-/// Maximum age of the list of erased drivers with which an insert may start. `milepost erase` waits
-/// longer than this before it reports that nothing is left.
+/// Age from which on a list of erased drivers is too old for an insert to start. `milepost erase`
+/// waits longer than this before it reports that no row of the driver is left.
 pub const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 
 /// The list of erased drivers, and when it was read. The default was never read, so no insert may
@@ -42,8 +42,9 @@ impl ErasedSnapshot {
         Self { erased, read_at: Some(read_at) }
     }
 
-    /// Returns this snapshot with `equal` in place of its list. Both lists have the same drivers; an
-    /// unchanged list must stay the same `Arc`, whose holders are counted.
+    /// Returns this snapshot with `equal` in place of its list. Both lists name the same drivers.
+    /// An unchanged list must keep its `Arc`, because `Member::erased` counts the holders of each
+    /// `Arc`.
     #[must_use]
     pub fn with_equal_list(&self, equal: Arc<Erased>) -> Self {
         Self { erased: equal, read_at: self.read_at }
@@ -79,16 +80,17 @@ impl ErasedSnapshot {
     }
 }
 
-/// When the list was read that the rows of an insert were checked against.
+/// The time at which a list of erased drivers was read. The rows of one insert were checked against
+/// that list.
 #[derive(Debug, Clone, Copy)]
 pub struct ListAge {
     read_at: Instant,
 }
 
 impl ListAge {
-    /// Checks whether an insert may start `now`. A sink does so just before the first byte of the
-    /// rows: since the rows were checked, the process may have been paused, or may have waited for a
-    /// connection.
+    /// Checks whether an insert may start `now`. A sink calls this just before it sends the first
+    /// byte of the rows, because the process may have been paused, or may have waited for a
+    /// connection, after the rows were checked.
     ///
     /// # Errors
     /// The list is at least [`LIST_AGE_MAX`] old.
@@ -98,8 +100,8 @@ impl ListAge {
     }
 }
 
-/// An insert without rows of erased drivers. It holds the list of erased drivers that it was
-/// checked against: `Member::erased` counts the holders of a list.
+/// An insert without rows of erased drivers. It holds the list that its rows were checked against,
+/// because `Member::erased` counts the holders of each list.
 #[derive(Debug)]
 pub struct Screened {
     insert: Insert,

@@ -46,7 +46,7 @@ impl Throttle {
 }
 
 /// Limits the log lines of a failure whose reason alternates: each reason has a limit of its own.
-/// Digits are ignored, so "3 s" and "4 s" are one reason.
+/// Digits are ignored, so reasons that differ only in their numbers ("3 s", "4 s") count as one.
 #[derive(Debug)]
 pub struct Reasons {
     interval: Duration,

@@ -1,4 +1,4 @@
-//! Stores the other fields of a point that its source keeps: names and values as strings.
+//! Stores the further fields of a point that its source keeps: names and values as strings.
 
 use super::row_binary::{count_at, put_text};
 
@@ -9,11 +9,12 @@ pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
 /// Bytes of the two length prefixes of a name and its value.
 const LENGTHS_BYTES: usize = 4;
 
-/// Bytes of encoded pairs that need no allocation: `batt` and `80` take eight, with their lengths.
+/// Maximum bytes of encoded pairs that are stored without an allocation. For example, `batt` and
+/// `80` take eight bytes, with their lengths.
 const SHORT_BYTES: usize = 21;
 
-/// Names with their values, each name once, in the order sent. A few short pairs, as most points
-/// have, need no allocation.
+/// Names with their values, each name once, in the order sent. Most points have a few short pairs,
+/// which need no allocation.
 #[derive(Debug, Clone)]
 pub struct Attributes(Pairs);
 
@@ -119,7 +120,7 @@ impl Attributes {
         }
     }
 
-    /// Replaces an earlier value. This is rare: the payload repeats a key.
+    /// Replaces an earlier value. This is rare: it happens only if the payload repeats a key.
     #[cold]
     fn replace(&mut self, name: &str, value: &[u8]) {
         let mut replaced = Self::default();
@@ -148,7 +149,7 @@ impl Attributes {
         }
     }
 
-    /// Returns the pairs in RowBinary, without the count in front.
+    /// Returns the pairs in RowBinary, without the number of pairs that precedes them.
     pub(super) fn encoded(&self) -> &[u8] {
         match &self.0 {
             Pairs::Short { length, encoded, .. } => &encoded[..usize::from(*length)],

@@ -118,8 +118,8 @@ impl Decoder {
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
-    /// Unpacks and decodes the payload. `payload` holds the bytes as sent, and afterwards the
-    /// unpacked text.
+    /// Unpacks and decodes the payload. `payload` holds the bytes as sent. If the payload had to be
+    /// unpacked or repaired, `payload` holds the result afterwards.
     fn decode_message(
         &self,
         message: Message<'_>,
@@ -183,8 +183,8 @@ impl Decoder {
     /// known.
     ///
     /// # Errors
-    /// A unit is another than the one in which a source reads the numbers. The error states the
-    /// remedy.
+    /// A stated unit differs from the unit in which a source reads the numbers. The error states
+    /// the remedy.
     pub fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), String> {
         let mut sources = self.sources.iter();
         sources.try_for_each(|source| {

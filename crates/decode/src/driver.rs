@@ -21,8 +21,9 @@ pub(super) enum Named<'s> {
 }
 
 impl Named<'_> {
-    /// Returns the driver id in the topic, or the id at the pointer in the first of `objects` that
-    /// has a value there (the point, then the object around it), or `fallback`.
+    /// Returns the driver id. If the topic names the driver, that is the id in the topic.
+    /// Otherwise it is the id at the pointer in the first of `objects` that has a value there: the
+    /// point, then the object around the point. If neither has one, it is `fallback`.
     pub(super) fn id(
         &self,
         objects: [&[u8]; 2],

@@ -31,7 +31,8 @@ pub(super) fn is_in(json: &str) -> bool {
 }
 
 /// Returns whether digits are lost: the number has few digits, or an exponent with a plus, as in
-/// `e+09`. An exponent alone does not show it: Java writes all digits of a double as 1.7955108E9.
+/// `e+09`. An exponent alone does not mean lost digits: Java writes all digits of a double, as in
+/// 1.7955108E9.
 fn is_rounded(sent: &str) -> bool {
     let mantissa = sent.split(['e', 'E']).next().unwrap_or_default();
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
@@ -80,8 +81,9 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
     }
 }
 
-/// Like [`check_degrees`], for `sent`, the JSON of a number or another value. Programs that round
-/// write degrees without an exponent, and large integers with one.
+/// Like [`check_degrees`], for `sent`, the JSON of a number or another value. Only coordinates in
+/// small units, which are large integers, are checked: programs that round write an exponent for
+/// large numbers only.
 ///
 /// # Errors
 /// The degrees may be more than 11 m off.

@@ -8,12 +8,13 @@ use crate::reject::Reason;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 19;
-/// Slots of the hemispheres that the format does not read: the name of a member that says the
-/// latitude is south, and of one that says the longitude is west.
+/// Slots for hemispheres that the format does not read. The first slot holds the name of a member
+/// that says that the latitude is south. The second holds the name of a member that says that the
+/// longitude is west.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
-/// Slot of the name of a member that the format does not read and that may be a unit, such as
-/// `speed_unit`, or a flag such as `is_utc`. `unread_unit.rs` and `unread_zone.rs` look up all of
-/// them.
+/// Slot for the name of a member that the format does not read and that may be a unit, such as
+/// `speed_unit`, or a flag such as `is_utc`. If the slot is filled, `unread_unit.rs` and
+/// `unread_zone.rs` search the point for all such members.
 const UNREAD_OTHER: usize = SLOTS_MAX - 4;
 
 /// A path into JSON: names, and indices of arrays.
@@ -73,7 +74,7 @@ impl Pointer {
         self.raw_in(json).map(|found| found.value)
     }
 
-    /// Like [`raw`](Self::raw); also returns whether a unit may stand beside the path.
+    /// Like [`raw`](Self::raw). Also returns whether a member beside the path may be a unit.
     pub(super) fn raw_in<'a>(&self, json: &'a str) -> Result<RawFound<'a>, Refusal> {
         let mut reader = Reader::new(json.as_bytes());
         let mut found = RawFound::default();
@@ -243,7 +244,7 @@ impl Paths {
         }
     }
 
-    /// Reads the next value, and stores what the paths below this one find in it.
+    /// Reads the next value, and stores the values in it that this path, or a path below it, names.
     fn extract<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
@@ -344,7 +345,8 @@ impl Paths {
         children.find(|child| child.name.as_bytes() == name).map(|child| &child.paths)
     }
 
-    /// Returns the child whose key a text begins with, and the key's length with quotes and colon.
+    /// Returns the child whose key the JSON text begins with, and the length of that key with its
+    /// quotes and colon.
     #[inline(always)]
     fn known(&self, word: u64, after: &[u8]) -> Option<(&Self, usize)> {
         let child = self.children.iter().find(|child| child.key.begins(word, after))?;

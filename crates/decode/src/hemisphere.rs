@@ -39,7 +39,7 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the key is that of a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.
+/// Returns whether the key names a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.
 #[inline]
 pub(super) fn is_unit(key: &[u8]) -> bool {
     let ([rest @ .., b's' | b'S'] | rest) = key;
@@ -51,8 +51,8 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the rest of a name that begins with `unit` is that of a measured field. A
-/// `unit_id` is the id of a vehicle.
+/// Returns whether the part of a name after `unit` names a measured field, as in `unit_speed`. In
+/// `unit_id` it does not: that is the id of a vehicle.
 #[cold]
 fn is_measure(rest: &[u8]) -> bool {
     const MEASURES: [&str; 14] = [
@@ -68,7 +68,7 @@ fn is_measure(rest: &[u8]) -> bool {
     MEASURES.iter().any(begins)
 }
 
-/// Returns whether the key is that of a flag of times in UTC, such as `is_utc`.
+/// Returns whether the key may name a flag that says whether times are in UTC, such as `is_utc`.
 #[inline]
 pub(super) fn is_utc_flag(key: &[u8]) -> bool {
     matches!(key, [rest @ .., b'u' | b'U', b't' | b'T', b'c' | b'C'] if rest.len() <= 8)
@@ -103,11 +103,13 @@ const HEMISPHERE_ENDINGS: [&str; 21] = [
 ];
 /// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 6] = ["dir", "hem", "hemi", "hemisphere", "sign", "signs"];
-/// Names that state both sides of a coordinate.
+/// Names of hemispheres that consist of both sides of a coordinate, such as `ns` for north or
+/// south.
 const BOTH: [&[&str]; 2] =
     [&["ns", "nsi", "nors", "northsouth"], &["ew", "ewi", "eorw", "eastwest"]];
-/// Names that state both sides of the longitude in French, Italian, Portuguese and Spanish, where
-/// `O` is west, and in German, where `O` is east. Without the `/` they are other names.
+/// Names such as `e/o`, which consist of both sides of the longitude, each with the side that `O`
+/// stands for: west in French, Italian, Portuguese and Spanish, east in German. A name without the
+/// `/`, such as `eo`, does not count.
 const EAST_AND_WEST: [(&str, Side); 3] =
     [("e/o", Side::Negative), ("o/e", Side::Negative), ("o/w", Side::Positive)];
 /// Names of flags, each with its coordinate and the side that `true` stands for.
@@ -117,7 +119,8 @@ const FLAGS: [(&str, usize, Side); 4] = [
     ("east", 1, Side::Positive),
     ("west", 1, Side::Negative),
 ];
-/// Names of the objects in which a position counts. Others, such as `home`, hold other places.
+/// Names of objects that hold the point's own position. Other objects, such as `home`, hold other
+/// places.
 const PARENTS: [&str; 14] = [
     "values",
     "state",
@@ -143,7 +146,7 @@ pub(super) fn coordinate(name: &str) -> Option<usize> {
     COORDINATES.iter().position(|names| names.contains(&&*name))
 }
 
-/// Returns whether a name is that of a coordinate and one of `ends`, such as `lat_min`.
+/// Returns whether a name consists of a coordinate's name and one of `ends`, such as `lat_min`.
 pub(super) fn is_coordinate_with(name: &str, ends: &[&str]) -> bool {
     let name = normalised(name);
     let name = name.strip_prefix("gps").unwrap_or(&name);
@@ -224,7 +227,7 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
         if name.contains("sign") && value.contains(|c: char| c.is_ascii_digit()) {
             return [None; 2];
         }
-        // One sign is that of the latitude; 87 is the code of `W`.
+        // A single sign belongs to the latitude. 87 is the ASCII code of `W`: the longitude's.
         return [side(name, value, 0), side(name, value, 1).filter(|_| value == "87")];
     }
     let lower = value.to_lowercase();
@@ -247,7 +250,7 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
 }
 
 /// Returns whether an array or an object with this name may state sides, such as
-/// `"dir":["S","W"]`. Directions of the wind and of travel do not.
+/// `"dir":["S","W"]`. Directions of the wind and of travel do not count.
 pub(super) fn may_list_sides(key: &[u8]) -> bool {
     const BEGINNINGS: [&str; 3] = ["hem", "nsew", "cardinal"];
     let is_first = |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase());
@@ -275,8 +278,8 @@ pub(super) fn is_parent(name: &str) -> bool {
     PARENTS.contains(&&*normalised(name))
 }
 
-/// Returns whether a normalised name consists of names of places and coordinates, such as `gps` and
-/// `latlng`; an empty name does.
+/// Returns whether a normalised name consists only of names of places and coordinates, such as
+/// `gps` and `latlng`. Returns `true` for an empty name.
 fn is_made_of_places(name: &str) -> bool {
     let mut words = PARENTS.iter().chain(COORDINATES.iter().copied().flatten());
     name.is_empty() || words.any(|word| name.strip_prefix(word).is_some_and(is_made_of_places))
@@ -286,7 +289,7 @@ fn is_made_of_places(name: &str) -> bool {
 /// JSON.
 #[cold]
 pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
-    // Two words have no more bytes.
+    // A list of two words is never longer than this.
     const BYTES_MAX: usize = 200;
     let mut names = name.rsplit('/');
     let may_list = names.next().is_some_and(|name| may_list_sides(name.as_bytes()));
@@ -326,8 +329,9 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
     found
 }
 
-/// Returns the sides that a member states, by coordinate. Besides the names of [`hemisphere`], it
-/// knows flags such as `south`, and `hemisphere`, which may state both, as `SW`.
+/// Returns the sides that a member states, by coordinate. It recognises the names of
+/// [`hemisphere`], flags such as `south`, and names such as `hemispheres`, whose value may state
+/// the sides of both coordinates, as `SW`.
 pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
     // Most values are numbers.
     let digits = value.strip_prefix('-').unwrap_or(value);
@@ -344,7 +348,8 @@ pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
     let flag = plain.strip_prefix("is").unwrap_or(&plain);
     let mut sides = [None; 2];
     if let Some((_, coordinate, side)) = FLAGS.iter().find(|(known, ..)| *known == flag) {
-        // Numbers may be components of a velocity or sides of a box, unless the name is a question.
+        // A number may be a component of a velocity or a side of a box, unless the name begins
+        // with `is`.
         let is_question = flag.len() < plain.len();
         sides[*coordinate] = match value.trim() {
             "true" => Some(*side),
@@ -378,8 +383,8 @@ pub fn hemisphere(name: &str) -> Option<usize> {
     })
 }
 
-/// Returns whether a string consists of [`HEMISPHERE_ENDINGS`]; an empty string does. Longer names
-/// than people write do not count, so that the recursion is bounded.
+/// Returns whether a string consists only of [`HEMISPHERE_ENDINGS`], or is empty. Returns `false`
+/// for a very long string, so that the recursion is bounded.
 fn is_made_of_endings(text: &str) -> bool {
     if text.len() > NAME_BYTES_MAX {
         return false;
@@ -393,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn south_and_west_are_read_in_the_forms_people_write() {
+    fn usual_words_and_signs_mean_south_or_west() {
         let negative = Some(Side::Negative);
         for south in ["S", " s ", "S.", "South", "Southern", "south latitude", "(S)", "Süd", "83"]
         {

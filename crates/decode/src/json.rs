@@ -23,8 +23,8 @@ pub(super) enum Scalar<'a> {
     /// A number that is not an integer, is -0, or is beyond `i64`.
     Number(Number),
     Text(Cow<'a, str>),
-    /// A value that no field can use, such as an object: the name of its kind, for errors. A
-    /// boolean: [`TRUE`] or [`FALSE`].
+    /// A boolean ([`TRUE`] or [`FALSE`]), or a value that no field can use, such as an object. It
+    /// holds the name of the value's kind, for errors.
     Other(&'static str),
 }
 
@@ -155,8 +155,8 @@ pub(super) fn resolution(text: &str) -> Option<f64> {
     Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
 }
 
-/// Returns the seconds that one unit of a time's last digit stands for, if the time has an exponent
-/// and they are more than one.
+/// Returns how many seconds one unit of a time's last digit stands for. `None` if the time has no
+/// exponent, or if the result is at most one second.
 pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
     let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
     let per_second = match unit {

@@ -1,5 +1,5 @@
-//! Collects the other fields of a point that a source keeps: each scalar under its path, which has
-//! `/` between names.
+//! Collects the further fields of a point that a source keeps. Each scalar is kept under its path:
+//! the names with `/` between them.
 
 use std::cmp::Reverse;
 use std::ops::Deref;
@@ -46,12 +46,12 @@ impl Names {
         Self { names, keys, are_plain }
     }
 
-    /// Returns the kept fields of a point whose JSON is one flat object without escapes, as that of
-    /// most points is. `None`: the JSON is of another kind, or a limit is exceeded.
+    /// Returns the kept fields of a point whose JSON is one flat object without escapes: the usual
+    /// case. Returns `None` for any other JSON, or if a limit is exceeded.
     ///
-    /// The format has parsed the JSON, so it is valid. Without escapes, a name in quotes is a whole
-    /// string, and a string before a colon is a key. In a flat object, every key belongs to the
-    /// point.
+    /// This search by bytes is correct for three reasons. The format has parsed the JSON, so the
+    /// JSON is valid. Without escapes, a name in quotes is a whole string, and a string before a
+    /// colon is a key. In a flat object, every key belongs to the point.
     fn in_flat_object(&self, origin: &Origin<'_>) -> Option<Attributes> {
         let [b'{', inside @ ..] = origin.raw.trim_ascii_start() else { return None };
         if !self.are_plain || !origin.root.is_empty() || memchr2(b'{', b'\\', inside).is_some() {
@@ -68,7 +68,7 @@ impl Names {
                 found.try_push((remaining, name, value)).ok()?;
             }
         }
-        // The order in the payload: the more bytes remain, the earlier the key.
+        // Sort by the order in the payload: more remaining bytes mean an earlier key.
         found.sort_unstable_by_key(|(remaining, ..)| Reverse(*remaining));
         let mut pairs = found.iter();
         pairs.all(|(_, name, value)| attributes.put_bytes(name, value)).then_some(attributes)

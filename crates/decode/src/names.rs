@@ -1,8 +1,8 @@
 //! Finds members of a point that the format does not read but that change what the point means: a
 //! hemisphere, a misspelt field. `unread_time.rs` finds times, `unread_unit.rs` units.
 //!
-//! A point with a time and coordinates, and without a key that may be a hemisphere, costs nothing
-//! here: the walks over a point's members run only for other points, and on request.
+//! A walk over all members of a point is slow. So this module walks only on request, and for
+//! unusual points, such as a point without a time or with a key that may be a hemisphere.
 
 use std::collections::BTreeSet;
 
@@ -51,14 +51,14 @@ pub fn meant(name: &str) -> Option<&'static str> {
     alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
 }
 
-/// Returns whether a normalised name is that of the field, or one of its names in other formats.
+/// Returns whether a normalised name is the field's name in milepost's own or in another format.
 pub(super) fn is_name_of(field: &str, name: &str) -> bool {
     let mut all = ALIASES.iter();
     all.any(|(known, aliases)| *known == field && (*known == name || aliases.contains(&name)))
 }
 
-/// Returns whether at most two letters differ, are missing or are added (Levenshtein distance); one
-/// in a name of up to seven letters.
+/// Returns whether the Levenshtein distance of two names is small: at most 2, or at most 1 if the
+/// shorter name has up to seven letters. Names of fewer than four letters never match.
 fn distance_is_small(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let max = if a.len().min(b.len()) <= 7 { 1 } else { 2 };
@@ -85,7 +85,7 @@ fn distance_is_small(a: &str, b: &str) -> bool {
 #[cold]
 pub(super) fn refuse_unread_position(json: &str, remedy: &str) -> Result<(), Refusal> {
     let has = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
-    // A backslash: an escape may hide the word.
+    // If there is a backslash, an escape may hide the word.
     if !["lat", "Lat", "LAT", "\\"].into_iter().any(has) {
         return Ok(());
     }
@@ -184,8 +184,8 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
             Value::Scalar(text) => (sides(path, text), format!("\"{text:.20}\"")),
             Value::Array(json) => (sides_in_list(path, json), format!("{json:.20}")),
         };
-        // A whole path is a name, as `N/S` and `hemisphere/lat` are; other objects may hold other
-        // places.
+        // Use the whole path as the name, such as `N/S` or `hemisphere/lat`: a hemisphere in
+        // another object may belong to another place.
         if let Some((field, degrees)) = contradiction(sides, [lat, lng])
             && checked.is_ok()
         {
@@ -201,8 +201,8 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
     checked
 }
 
-/// Returns the name and the number of the first coordinate that is positive although its side is
-/// not.
+/// Returns the name and the number of the first coordinate that is positive although its hemisphere
+/// is south, west or unclear.
 fn contradiction(
     sides: [Option<Side>; 2],
     degrees: [&Scalar<'_>; 2],
@@ -277,8 +277,8 @@ pub(super) fn check_unread_hemispheres(
     checked
 }
 
-/// Extends the error for a missing field: by a similar name that the point has, or by all of its
-/// names.
+/// Adds a hint to the error for a missing field: a similar name in the point, or else all names in
+/// the point.
 pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusal {
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
     let missing =

@@ -91,7 +91,8 @@ fn clock_pattern(text: &str) -> Option<String> {
     (between.len() <= 2).then(|| format!("{between}{pattern}"))
 }
 
-/// Digits in a pattern without anything between them, such as `%H%M%S`.
+/// A run of conversions in a pattern that parse digits, with nothing between them, such as
+/// `%H%M%S`.
 #[derive(Default)]
 struct Run {
     conversions: usize,
@@ -166,7 +167,7 @@ pub(super) fn has_open_fraction(pattern: &str) -> bool {
 /// read as 11:50:07.
 ///
 /// # Errors
-/// More than one digit is missing, or one that was not in front.
+/// More than one digit is missing, or the missing digit was not the first.
 pub(super) fn with_leading_zero<'t>(text: &'t str, pattern: &str) -> Result<Cow<'t, str>, String> {
     let mut result = Cow::Borrowed(text);
     let mut run = Run::default();

@@ -80,7 +80,8 @@ pub(super) struct Context<'a> {
     pub(super) schema: &'a Schema,
 }
 
-/// A point as sent, in milepost's units, before the rules. The last value of a repeated key counts.
+/// A point as sent, in milepost's units, before it is validated. The last value of a repeated key
+/// counts.
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
     /// If present, it must equal the topic's id.
@@ -101,7 +102,8 @@ pub(super) struct Point<'a> {
 
 impl<'a> Point<'a> {
     /// Fills an empty point from an object of milepost's own format. Works in place, because a
-    /// point is large and this runs for every message. `None`: the JSON is invalid, or no object.
+    /// point is large and this method runs for every message. Returns `None` if the JSON is invalid
+    /// or not an object.
     pub(super) fn fill(&mut self, json: &mut Reader<'a>) -> Option<()> {
         json.members(|json| {
             if let Some(field) = json.known_key(|word, after| self.field_of_word(word, after)) {
@@ -180,7 +182,7 @@ const fn word_of(bytes: &[u8]) -> u64 {
 }
 
 impl Point<'_> {
-    /// Applies the rules; counts invalid and missing fields in `omitted`.
+    /// Validates the point. Counts invalid and missing fields in `omitted`.
     pub(super) fn position(
         &self,
         context: &Context<'_>,

@@ -39,7 +39,7 @@ impl Points<'_> {
     /// Adds the position of a point.
     ///
     /// # Errors
-    /// The point breaks a rule, so it is to be rejected.
+    /// The point breaks a rule. The caller rejects the point.
     pub(super) fn add(&mut self, point: &Point<'_>, origin: &Origin<'_>) -> Result<(), Refusal> {
         let payload_id;
         let driver_id = match self.driver {
@@ -106,7 +106,7 @@ impl Points<'_> {
     /// Checks the object around a point that has no time.
     ///
     /// # Errors
-    /// The object has a time. The time of receipt, which would replace it, would be wrong.
+    /// The object has a time, so the time of receipt would be wrong for this point.
     #[cold]
     fn check_outer_time(&mut self, origin: &Origin<'_>) -> Result<(), Refusal> {
         let Some(ts) = &self.schema.ts_name else { return Ok(()) };

@@ -206,7 +206,7 @@ impl Longitude {
 }
 
 impl Heading {
-    /// The value for no heading or one out of range.
+    /// The value of a heading that is missing or out of range.
     pub const UNKNOWN: Self = Self(u16::MAX);
 
     /// # Errors
@@ -223,8 +223,8 @@ impl Heading {
     }
 }
 
-/// Defines the type of an optional number: its range in stored units, and their decimals. The
-/// largest value of its integer is "unknown", as in the table.
+/// Defines the type of an optional number, from its range in stored units and the decimals of these
+/// units. The largest value of the integer type means "unknown", as in the table.
 macro_rules! optional_number {
     ($(#[$doc:meta])* $name:ident, $units:expr, $decimals:expr, $read:ident -> $integer:ty) => {
         $(#[$doc])*

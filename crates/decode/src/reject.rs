@@ -25,7 +25,7 @@ pub enum Reason {
     InvalidJson,
     /// The payload is neither an object nor a non-empty array of objects.
     WrongShape,
-    /// The format has no such kind of message, or cannot read this one.
+    /// The format does not define a message of this kind, or cannot read the message.
     UnknownFormatKind,
     /// NMEA: a line is not a sentence, or has an unreadable field.
     InvalidSentence,

@@ -40,8 +40,8 @@ fn word(text: &[u8]) -> usize {
     text.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(text.len())
 }
 
-/// Returns the length of the string at the beginning of the text, with its quotes; that of the
-/// whole text if the string has no end.
+/// Returns the length of the string at the beginning of the text, with its quotes. If the string
+/// has no end, returns the length of the whole text.
 fn string(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let is_end = |byte: &u8| {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_that_json_lacks_are_removed() {
+    fn tokens_that_json_does_not_allow_are_removed() {
         for (payload, expected) in [
             ("\u{feff}{}", Some("{}")),
             ("{}\r\n\0\r\n", Some("{}")),

@@ -12,9 +12,9 @@ pub enum Kind {
     Time,
     /// The number of pairs as unsigned LEB128, then names and values, each a [`Text`](Self::Text).
     Texts,
-    /// A number of this ClickHouse type.
+    /// A number of this ClickHouse type and length in bytes.
     Number(&'static str, usize),
-    /// One byte, 1 for NULL, then the value unless it is NULL.
+    /// One byte, 1 for NULL or 0, then the value unless that byte is 1.
     Nullable(&'static Self),
     /// Polygons, each a list of rings, each a list of points: the length of each list as unsigned
     /// LEB128, each point as two Float64.

@@ -129,8 +129,8 @@ impl Local {
             let ms = ms.map_or(rest, |at| &rest[..=at]);
             return ms.parse().map_err(|_| explain_unparsed(text));
         }
-        // RFC 9557: a time, and its zone in brackets. An offset must be that of the zone; `Z` states
-        // none.
+        // RFC 9557: a time, and its zone in brackets. If the time has an offset, the zone must have
+        // the same offset then. `Z` states no offset.
         if let Some((time, zone)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) {
             let zone = Zone::new(zone.trim_start_matches('!'))?;
             let ms = Self { zone: Some(zone.clone()), pattern: None }.unix_ms(time)?;
@@ -312,7 +312,7 @@ pub(super) fn explain_date_digits(
     if text.len() == 8 && parse_date(&text).is_ok() {
         return Some(date_alone(&text));
     }
-    // A day below 10 has lost its zero.
+    // The leading zero of a day below 10 is missing in a number: add it.
     if matches!(text.len(), 11 | 13) {
         text.insert(0, '0');
     }

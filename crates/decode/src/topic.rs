@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_the_matches_of_the_pluses() {
+    fn each_plus_matches_one_topic_level() {
         assert_eq!(
             levels("owntracks/+/+", "owntracks/jo/phone"),
             Some(vec!["jo".into(), "phone".into()])

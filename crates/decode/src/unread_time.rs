@@ -1,9 +1,10 @@
-//! Finds the time of a point that has none under the names that its format reads. Such a point is
-//! rejected: the time of receipt, which would replace the time of the fix, would be wrong.
+//! Finds a time that a point has under a name that its format does not read. If the format reads no
+//! other time in the point, the point is rejected. Otherwise the time of receipt would be stored
+//! instead, which is wrong.
 //!
-//! The value decides. A time within a day of the receipt counts under any name but those of other
-//! times, such as `expires_at`. An older time, or a part of a time, counts only under a name of a
-//! time.
+//! The value decides whether a member is a time. A time within a day of the receipt counts under
+//! any name, except names of other times, such as `expires_at`. An older time, or a part of a time,
+//! counts only under a name of a time.
 
 use super::age::EPOCHS;
 use super::exponent;
@@ -50,7 +51,7 @@ const OTHER_TIMES: [&str; 21] = [
     "due",
     "deadline",
 ];
-/// Ends of names of numbers that may equal a time but are none.
+/// Ends of names of numbers, such as ids and counters, whose value may look like a time.
 const IDS: [&str; 4] = ["id", "seq", "nonce", "counter"];
 /// Names of a time of day, without words such as `gps` and `utc`.
 const CLOCK_NAMES: [&str; 10] =
@@ -58,10 +59,10 @@ const CLOCK_NAMES: [&str; 10] =
 /// Words in names of a date.
 const DATE_NAMES: [&str; 4] = ["date", "datum", "fecha", "day"];
 const DAY_MS: u64 = 86_400_000;
-/// Maximum number of values whose names do not matter, so that a point with thousands of strings
-/// does not delay the others.
+/// Number of values of a point that are checked whatever their name is. Later values are checked
+/// only under a name of a time, so that a point with thousands of strings does not delay others.
 const VALUES_MAX: usize = 256;
-/// Maximum distance from the time of receipt up to which a value under the name of a time counts.
+/// A value under a name of a time counts only within this distance from the time of receipt.
 const YEAR_MS: u64 = 366 * DAY_MS;
 /// End of errors: how to store the time of receipt on purpose.
 const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
@@ -112,7 +113,7 @@ pub(super) fn substitute_time<'j>(
     }
 }
 
-/// Returns the error for points without a time in an object that has one.
+/// Returns the error for points without a time if the object around the points has one.
 #[cold]
 pub(super) fn refuse_outer_time(unread: &UnreadTime, ts: &str) -> Refusal {
     let UnreadTime { path, value, .. } = unread;
@@ -125,7 +126,7 @@ pub(super) fn refuse_outer_time(unread: &UnreadTime, ts: &str) -> Refusal {
     )
 }
 
-/// Checks the time that a number under the name `name` states.
+/// Checks the number under the name `name`, which is a time.
 ///
 /// # Errors
 /// The number has lost its last digits.
@@ -158,8 +159,8 @@ enum Kind {
     Part,
 }
 
-/// Returns the first time of day in an object; if there is none, the first other time; if there is
-/// none, the first part of a time. `used`: paths that the format reads.
+/// Returns the first time of day in an object. If there is none, returns the first other time, and
+/// if there is none either, the first part of a time. `used`: paths that the format reads.
 #[cold]
 pub(super) fn unread_time(
     json: &[u8],
@@ -170,8 +171,9 @@ pub(super) fn unread_time(
     let is_within = |ms: i64, max: u64| ms.abs_diff(received_at.unix_ms()) < max;
     let (mut time_of_day, mut time, mut date) = (None, None, None);
     let (mut parts, mut values) = (Parts::default(), 0);
-    // Visit all paths, even those in `used`: they begin at the format's root, so a `time` next to
-    // the properties of a Feature would be taken for the `time` in the properties.
+    // Visit all paths, even those in `used`, because a used path begins at the format's root and
+    // not at the top of the point. For example, the used path `time` is in the properties of a
+    // Feature; a `time` beside the properties is another member.
     visit_values(json, &[], &mut |path, value| {
         let found = |value: &str, kind| {
             let found = UnreadTime { path: path.to_owned(), value: value.to_owned(), kind };
@@ -249,8 +251,8 @@ fn is_since_other_epoch(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     ms.is_some_and(has_epoch)
 }
 
-/// Returns whether a string is a date alone, in any order of day, month and year, whose noon is
-/// near.
+/// Returns whether a string is a date alone, in any order of day, month and year, and `is_near`
+/// holds for noon of that day.
 fn is_date(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     value.len() <= 20 && may_be_time(&format!("{value} 12:00:00"), is_near)
 }
@@ -261,7 +263,7 @@ fn is_in(used: &[String], path: &str) -> bool {
     used.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.ends_with('/'))
 }
 
-/// Returns whether a number under this name may equal a time by design, or by chance for long.
+/// Returns whether this is the name of an id or a counter, whose value may look like a time.
 fn is_id(name: &str) -> bool {
     IDS.iter().any(|end| name.ends_with(end))
 }
@@ -292,7 +294,7 @@ impl Parts {
         }
     }
 
-    /// Returns a part of the time that the parts state; `None` if they state none that is near.
+    /// Returns one of the parts if together they state a time for which `is_near` holds.
     fn time(&self, is_near: impl Fn(i64) -> bool) -> Option<UnreadTime> {
         let [year, month, day, hour, minute, week, tow] =
             self.0.each_ref().map(|part| part.as_ref().map(|(_, number)| *number));
@@ -311,7 +313,8 @@ impl Parts {
         });
         let slot = match (date, clock, gps) {
             (Some(true), _, _) => 0,
-            // A date that is not near means that the clock was never set.
+            // The hour and the minute count only without a date: a date that is not near means that
+            // the device's clock was never set.
             (None, Some(true), _) => 3,
             (_, _, Some(true)) => 5,
             _ => return None,
@@ -321,10 +324,13 @@ impl Parts {
     }
 }
 
-/// Returns the strings in which an array may state a time: its first element; all elements, joined
-/// by spaces; and a date with a time of day, if the array is like `[2026,11,27,9,0]`, as Java's
-/// Jackson writes it. `is_place`: the array holds coordinates, so only the fourth element may be a
-/// time.
+/// Returns the strings in an array that may be a time:
+///
+/// - the first element;
+/// - all elements, joined by spaces;
+/// - a date and a time of day, if the array is like `[2026,11,27,9,0]`, as Java's Jackson writes.
+///
+/// `is_place`: the array holds coordinates, so only the fourth element may be a time.
 fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     const ELEMENTS_MAX: usize = 8;
     let Some((values, count)) = elements(json, ELEMENTS_MAX) else { return Vec::new() };
@@ -358,7 +364,7 @@ fn is_time_name(path: &str, is_own: bool) -> bool {
         || has_word()
 }
 
-/// Returns whether the path has a word of another time than that of the fix.
+/// Returns whether the path names a time other than that of the fix, such as `boot_time`.
 fn is_other_time(path: &str) -> bool {
     let words = words(path);
     let from = |at: usize| words[at..].concat();
@@ -370,7 +376,8 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Returns the last name of a path without the words that do not tell a time from a date.
+/// Returns the last name of a path without words such as `gps` and `local`, which names of times
+/// and of dates have alike.
 fn bare_name(path: &str) -> String {
     let name = normalised(last(path));
     let bare = ["gps", "gnss", "fix", "local", "device"]
@@ -419,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn other_times_are_told_from_the_time_of_the_fix() {
+    fn names_of_other_times_are_recognised() {
         for path in ["boot_time", "fw/buildDate", "expiresAt", "last_update_check", "eta", "uptime"]
         {
             assert!(is_other_time(path), "{path}");

@@ -35,9 +35,11 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
-    /// `speed` or around its object, `unit` beside `value`, or `units/speed`. A bare `unit` also
-    /// states that of a speed, unless its value is `ms`, which is a unit of time, too; that of an
-    /// altitude, if it is feet; and a system such as `imperial`.
+    /// `speed` or around its object, `unit` beside `value`, or `units/speed`.
+    ///
+    /// A bare `unit` states the unit of a speed, unless its value is `ms`, which may also mean
+    /// milliseconds. It states the unit of an altitude if its value is feet, or a system of units
+    /// with feet, such as `imperial`.
     fn has_unit_at(&self, path: &str, text: &str, numbers: &[String]) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -48,13 +50,14 @@ impl Measured {
             let rest = own_parent.strip_prefix(parent);
             rest.is_some_and(|rest| rest.is_empty() || parent.is_empty() || rest.starts_with('/'))
         };
-        // `velocity_unit` is that of a `velocity`, if there is one, not that of `speed`.
+        // If there is a number `velocity`, `velocity_unit` is its unit, and not the unit of
+        // `speed`.
         let is_own = |name: &str| {
             let is_other = || numbers.iter().any(|number| number == name);
             name == own_name || name == self.field || is_name_of(self.field, name) && !is_other()
         };
         if let Some(stem) = without_unit(&name) {
-            // A `unit` may be a part of a fleet, such as `US` or `Marine`.
+            // A `unit` may also be a department of the fleet, such as `US` or `Marine`.
             let is_of_fleet = name == "unit"
                 && self.quantity.unit_named(text).is_none()
                 && !["imperial", "nautical"].contains(&&*normalised(text));
@@ -89,7 +92,7 @@ impl Measured {
     /// Checks the unit that a payload states for this field.
     ///
     /// # Errors
-    /// It is another than the one in which the format reads the field.
+    /// The stated unit differs from the unit in which the format reads the field.
     fn check(&self, path: &str, text: &str) -> Result<(), Refusal> {
         let Some(stated) = self.stated(text) else { return Ok(()) };
         let ratio = self.quantity.factor(stated).map(|factor| factor / self.factor.abs());
@@ -150,8 +153,8 @@ pub(super) fn own_fields() -> Vec<Measured> {
     all.into()
 }
 
-/// Returns a normalised name without the word for a unit at its end or beginning; `None` if it has
-/// none.
+/// Returns a normalised name without the word for a unit at its end or beginning; `None` if the
+/// name has no such word.
 fn without_unit(name: &str) -> Option<&str> {
     let end = ["units", "unit", "uoms", "uom"].iter().find_map(|word| name.strip_suffix(word));
     let begin = || {
@@ -178,7 +181,7 @@ impl Units {
         let mut units = Self::default();
         visit_values(json, &[], &mut |path, value| {
             let Value::Scalar(text) = value else { return };
-            // The unit in a string such as `43 mph` overrides all others.
+            // A string such as `43 mph` is no number here: its own unit overrides all others.
             if number(text).is_some() {
                 number_at(path);
                 if units.numbers.len() < UNITS_MAX {
@@ -234,8 +237,8 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
     units.check(sent)
 }
 
-/// Checks a point for the unit of a number that is an element of an array. `field`: its path is
-/// that of a member that would have the same unit. A bare `unit` does not count.
+/// Checks a point for the unit of a number that is an element of an array. The path of `field` is
+/// that of a member with the same unit. A bare `unit` does not count.
 ///
 /// # Errors
 /// The unit is another than the one in which the format reads the number.

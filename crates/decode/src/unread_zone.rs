@@ -20,7 +20,7 @@ const ZONES: [&str; 3] = ["tz", "tzname", "tzid"];
 const ZONE_PARTS: [&str; 6] =
     ["timezone", "utcoffset", "gmtoffset", "tzoffset", "offsetutc", "zeitzone"];
 
-/// Checks a time that ends in `Z` for a flag that states that it is not in UTC.
+/// Checks a point whose time ends in `Z` for a flag that states that times are not in UTC.
 ///
 /// # Errors
 /// There is such a flag.
@@ -41,8 +41,8 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
     flag.map_or(Ok(()), |flag| refuse(Reason::BadTs, format!("{flag}: {remedy}")))
 }
 
-/// Checks a time without an offset, which was read in the zone of the configuration, for another
-/// zone beside it. A zone of the configuration that is an offset or UTC takes precedence: some
+/// Checks a point whose time has no offset, and was read in the configured zone, for a member that
+/// states another zone. If the configured zone is an offset or UTC, nothing is checked: some
 /// devices send the zone of their display beside times in UTC.
 ///
 /// # Errors
@@ -156,7 +156,7 @@ fn is_other_offset(number: f64, seconds: i32) -> bool {
     let is_multiple = |step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
     let may_be =
         is_multiple(0.25, 14.0) || is_multiple(15.0, 840.0) || is_multiple(900.0, 50_400.0);
-    // JavaScript counts minutes from the local time to UTC.
+    // JavaScript's offset has the opposite sign: it is the minutes from local time to UTC.
     let is_same = |factor: f64| (number * factor - f64::from(seconds)).abs() < 1.0;
     // `0900` is nine hours.
     let clock = (number / 100.0).trunc() * 3_600.0 + number % 100.0 * 60.0;

@@ -115,7 +115,7 @@ fn position_under_other_names_is_not_ignored_as_telemetry() {
 }
 
 #[test]
-fn marks_of_degrees_decide_their_units() {
+fn degree_and_minute_marks_decide_the_unit() {
     let numbers = mapping(More::default());
     let fix = |lat: &str| format!(r#"{{"lat":{lat:?},"lng":"1°05'.50W","ts":1795770000}}"#);
     for (lat, degrees) in [
@@ -194,7 +194,7 @@ fn two_different_longitudes_are_rejected() {
 }
 
 #[test]
-fn geojson_height_of_0_yields_to_the_property() {
+fn geojson_altitude_property_replaces_a_height_of_0() {
     let geojson = format_called("geojson");
     for (height, properties, alt_dm) in [
         (",0", r#","altitude":34"#, 340),
@@ -218,7 +218,7 @@ fn unsigned(members: &str) -> String {
 }
 
 #[test]
-fn unread_hemisphere_of_any_form_rejects_an_unsigned_place() {
+fn unread_hemisphere_rejects_coordinates_without_a_sign() {
     for members in [
         r#""hemisphere":"SW""#,
         r#""hemisphere":"S W""#,
@@ -362,7 +362,7 @@ fn value_with_its_unit_is_read_in_every_format() {
 }
 
 #[test]
-fn place_out_of_range_names_every_cause_that_fits() {
+fn out_of_range_error_names_every_plausible_cause() {
     let own = format_called("milepost");
     for (lat, lng, reason, hints) in [
         ("5820073", "391779", "lat_range", &["metres of a projection", "1e-5 deg or 1e-6 deg"][..]),
@@ -429,7 +429,7 @@ fn other_unit_beside_a_number_is_rejected() {
     }
 }
 
-/// Every format reads a number in one unit. A payload that states another one is rejected.
+/// Every format reads a number in one unit. A payload that states another unit is rejected.
 #[test]
 fn other_unit_beside_a_mapped_number_is_rejected() {
     let mapped = mapped_source(Fields {
@@ -524,7 +524,7 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
     ] {
         assert_refused(&geojson, &collection(members), "wrong_type", "but speed is read in km/h");
     }
-    // A unit beside the object of a number, and one of the height.
+    // A unit beside the object that holds the number, and a unit of the height.
     let outer = feature(r#""speed":43"#).replacen('{', r#"{"speed_unit":"mph","#, 1);
     assert_refused(&geojson, &outer, "wrong_type", "speed_unit says mph");
     for (members, is_refused) in [

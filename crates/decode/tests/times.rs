@@ -83,7 +83,7 @@ fn time_beside_the_points_rejects_points_without_a_time() {
         );
         assert_refused(&geojson, &payload, "timestamp beside the points is");
     }
-    // The array of points is not a time, even if its name is one of a time.
+    // An array of points is never a time, even if its name is that of a time, such as `when`.
     assert_undated(&batch, r#"{"when":[{"ts":1795770000}],"fixes":[{"lat":52.5,"lng":13.4}]}"#);
 }
 
@@ -453,7 +453,7 @@ fn time_in_parts_rejects_the_fix() {
 }
 
 #[test]
-fn digits_that_lost_their_leading_zero_are_the_same_time() {
+fn lost_leading_zero_of_a_time_is_restored() {
     let source = |pattern: &str| {
         let pattern = Some(Local::check_pattern(pattern).expect("a pattern"));
         let more = More {
@@ -503,7 +503,7 @@ fn digits_that_lost_their_leading_zero_are_the_same_time() {
 }
 
 #[test]
-fn number_from_another_epoch_is_told_from_a_week_rollover() {
+fn other_epoch_is_distinguished_from_a_gps_week_rollover() {
     // 2026-11-27T08:00:00Z in seconds since 1989-12-31, as a file may hold them.
     let payload = own_fix(r#""ts":1164700800"#);
     let year = std::time::Duration::from_secs(390 * 86_400);
@@ -522,7 +522,7 @@ fn number_from_another_epoch_is_told_from_a_week_rollover() {
 
 /// Some devices send a flag that states that their time is not in UTC, although it ends in Z.
 #[test]
-fn flag_that_denies_utc_rejects_a_time_with_z() {
+fn utc_flag_that_is_false_rejects_a_time_with_z() {
     let mapped = mapped_source(fields(TimeUnit::BySize));
     let fix = |ts: &str, members: &str| format!(r#"{{"lat":52.5,"lng":13.4,"ts":{ts},{members}}}"#);
     let z = r#""2026-11-27T09:00:00Z""#;

@@ -20,8 +20,8 @@ const SESSION_TAKEN_OVER: u8 = 0x8E;
 const NOT_ACCEPTED: u8 = 0x83;
 /// PUBCOMP's reason for a PUBREL without an earlier PUBREC (MQTT 5, 3.7.2.1).
 const PACKET_ID_NOT_FOUND: u8 = 0x92;
-/// Maximum bytes of a PUBLISH before its properties: fixed header, topic with its length, packet
-/// id, property length.
+/// Maximum bytes of a PUBLISH before its properties: fixed header, length of the topic, topic,
+/// packet id, length of the properties.
 const PUBLISH_HEAD_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4;
 /// Minimum free space for each read, in bytes.
 const READ_BYTES_MIN: usize = 8 * 1024;
@@ -195,9 +195,10 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
     }
 }
 
-/// Builds a PUBLISH, or the refusal of one at QoS 2: milepost subscribes at QoS 1 at most, so
-/// another program has subscribed with this client id. After a PUBREC with an error code the broker
-/// discards the message (MQTT 5, 4.4); without an answer it would redeliver it on every connection.
+/// Builds a PUBLISH, or the refusal of a PUBLISH at QoS 2. milepost subscribes at QoS 1 at most, so
+/// a QoS 2 message means that another program has subscribed with this client id. A PUBREC with an
+/// error code makes the broker discard the message (MQTT 5, 4.4). Without an answer the broker
+/// would redeliver the message on every connection.
 fn published<'a>(
     header: Header,
     topic: &'a [u8],
@@ -227,8 +228,8 @@ struct Head {
     topic: Range<usize>,
     /// `None` at QoS 0.
     packet_id: Option<u16>,
-    /// The properties, including their length field. Empty if that length is invalid or exceeds the
-    /// body: then the payload begins here.
+    /// The properties, including their length field. If that length is invalid or exceeds the body,
+    /// the range is empty, and the payload begins at its start.
     properties: Range<usize>,
 }
 

@@ -5,12 +5,13 @@
 //! bytes to write ◀─ put_connect, put_subscribe, put_ack …
 //! ```
 //!
-//! Guarantee: a PUBLISH with a valid QoS, a complete topic and a valid packet id is never an error,
-//! because the broker would send it again on every connection. Its properties are skipped unread.
-//! If it is larger than Maximum Packet Size, its payload is truncated. [`Input`] buffers at most
-//! one read and one packet of that size, or one PUBLISH header with the longest topic if that is
-//! larger. While a PUBLISH is truncated, [`Input`] also holds its topic and the beginning of its
-//! payload.
+//! Guarantee: a PUBLISH with a valid QoS, a complete topic and a valid packet id is never an error.
+//! If it were, the broker would send the same message again on every connection. The properties of
+//! a PUBLISH are not parsed. The payload of a PUBLISH above Maximum Packet Size is truncated.
+//!
+//! Memory: [`Input`] buffers at most one read, and one packet of Maximum Packet Size. If that size
+//! is small, the longest PUBLISH header counts instead. While a PUBLISH is truncated, [`Input`]
+//! also holds its topic and the beginning of its payload.
 //!
 //! rumqttc's codec decodes CONNACK, SUBACK and UNSUBACK, and encodes CONNECT, SUBSCRIBE,
 //! UNSUBSCRIBE, PUBLISH and PINGREQ. This crate does the rest.

@@ -24,7 +24,7 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
             session_expiry_interval: Some(connect.session_expiry_seconds),
             receive_maximum: Some(connect.receive_maximum),
             max_packet_size: Some(connect.packet_bytes_max),
-            topic_alias_max: None, // an aliased PUBLISH has no topic
+            topic_alias_max: None, // no aliases: a PUBLISH with an alias has no topic
             ..ConnectProperties::new()
         }),
     };
@@ -33,8 +33,8 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
 }
 
 /// Writes SUBSCRIBE. It requests no retained messages, except for the broker's own counters
-/// (`$SYS/…`). Mosquitto 2.0 would send retained messages to every session at each reconnect: these
-/// are old fixes, and milepost would store those without a time as new ones.
+/// (`$SYS/…`). A retained message is an old fix, and Mosquitto 2.0 would send it to every session
+/// at each reconnect. milepost would store a retained fix without a time as a new fix.
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
@@ -96,8 +96,9 @@ pub fn put_ping(out: &mut BytesMut) -> Result<(), CodecError> {
     Ok(())
 }
 
-/// Writes a normal DISCONNECT. The session stays for as long as CONNECT requested, unless
-/// `end_session` is set: then its Session Expiry Interval is 0 (MQTT 5, 3.14.2.2.2).
+/// Writes a normal DISCONNECT. The broker keeps the session for as long as CONNECT requested. With
+/// `end_session` the broker ends the session: DISCONNECT sets the Session Expiry Interval to 0
+/// (MQTT 5, 3.14.2.2.2).
 pub fn put_disconnect(end_session: bool, out: &mut BytesMut) {
     if end_session {
         out.put_slice(&[0xE0, 7, 0x00, 5, 0x11, 0, 0, 0, 0]);

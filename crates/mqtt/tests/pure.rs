@@ -17,7 +17,7 @@ use rumqttc::v5::mqttbytes::{Error as LibraryError, QoS};
 /// CONNACK: session present, success, no properties.
 const CONNACK: [u8; 5] = [0x20, 3, 1, 0, 0];
 const PACKET_BYTES_MAX: usize = 1_024;
-/// Maximum size of the buffer: the head of a PUBLISH with a topic of 65,535 bytes, and one read.
+/// Maximum size of the buffer: one read, and a PUBLISH up to its properties with the longest topic.
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
 /// Maximum bytes that are kept of a truncated payload.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -33,7 +33,7 @@ struct Message {
 }
 
 impl Message {
-    fn of(message: milepost_decode::Message<'_>) -> Self {
+    fn from_borrowed(message: milepost_decode::Message<'_>) -> Self {
         let milepost_decode::Message { topic, payload, payload_bytes, packet_id, redelivered } =
             message;
         Self {
@@ -47,7 +47,7 @@ impl Message {
 }
 
 /// Returns the messages that a connection reads from these chunks after CONNACK, and the error that
-/// ended it, if any.
+/// ended the connection, if any.
 fn read<'a>(
     chunks: impl Iterator<Item = &'a [u8]>,
     bytes_max: usize,
@@ -64,7 +64,9 @@ fn read<'a>(
             chunk = &chunk[bytes..];
             loop {
                 match input.packet() {
-                    Ok(Some(Packet::Published(publish))) => messages.push(Message::of(publish)),
+                    Ok(Some(Packet::Published(publish))) => {
+                        messages.push(Message::from_borrowed(publish))
+                    }
                     Ok(Some(_)) => {}
                     Ok(None) => break,
                     Err(error) => return (messages, Some(error)),
@@ -234,8 +236,8 @@ fn qos_2_is_refused_step_by_step() {
     );
 }
 
-/// CONNACKs for an unsupported version: from a 3.1.1 broker such as NATS or Aedes, and as MQTT 5
-/// defines it.
+/// A broker refuses an unsupported version with one of two CONNACKs: that of MQTT 3.1.1, as NATS
+/// and Aedes send, or that of MQTT 5.
 #[test]
 fn unsupported_mqtt_version_is_reported() {
     for connack in [&[0x20, 2, 0, 0x01][..], &[0x20, 3, 0, 0x84, 0]] {

@@ -5,7 +5,8 @@
 //! decrease, across restarts and summed over all nodes of a cluster. Drops before the first report
 //! of a node are not counted.
 //!
-//! A report is recognised by its topic. It is not decoded, and no other count includes it.
+//! A report is recognised by its topic. Reports are not decoded, and they do not count as received
+//! messages.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_a_bounded_number_of_nodes_are_added() {
+    fn drops_are_summed_over_at_most_64_nodes() {
         let mut drops = BrokerDrops::default();
         for count in ["1", "2"] {
             for node in 0..2 * NODES_MAX {

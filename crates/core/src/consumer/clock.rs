@@ -1,11 +1,14 @@
-//! Decides whether the wall clock can be trusted; the age of each fix is measured with it.
+//! Decides whether the wall clock can be trusted. The age of each fix is measured with this clock.
 //!
-//! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons, a
-//! jump is detected by the monotonic clock. Before the first comparison, while ClickHouse is down,
-//! the fleet is the reference: a correct clock finds most messages fresh. While this host's clock
-//! would reject at least as many messages as it finds fresh, two kinds of messages are deferred:
-//! those that it would reject, and those with a fix that would get its time. All later messages of
-//! their connection are deferred with them; the others are accepted.
+//! `src/app/schema.rs` compares the wall clock with ClickHouse's clock every 30 s. Between two
+//! comparisons, the monotonic clock detects jumps.
+//!
+//! Before the first comparison, while ClickHouse is down, the fleet's messages are the reference:
+//! if the clock is right, most messages are fresh. The clock is in doubt while the messages that
+//! it would reject for their age are at least as many as the fresh ones. In doubt, two kinds of
+//! messages are deferred: those that would be rejected, and those with a fix that would get this
+//! clock's time. All later messages of the same connection are deferred too. Other messages are
+//! accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +20,7 @@ pub(super) struct Clock {
     jump_max: Duration,
     /// Last reading of both clocks.
     last: Option<Now>,
-    /// Why the clock cannot be trusted, after a jump or a comparison; `None` if it can.
+    /// Why the clock cannot be trusted, after a jump or a comparison; `None` if it can be trusted.
     off: Option<String>,
     /// Number of jumps so far.
     jumps: u64,
@@ -40,8 +43,8 @@ impl Clock {
         self.was_compared
     }
 
-    /// Returns whether a message may be accepted before the first comparison. At QoS 0 (`session`:
-    /// `None`) it may, because the broker would not redeliver it.
+    /// Returns whether a message may be accepted before the first comparison. A QoS 0 message
+    /// (`session` is `None`) is always accepted, because the broker would not redeliver it.
     pub(super) fn may_accept(&mut self, session: Option<SessionIndex>, ages: AgeCheck) -> bool {
         self.fresh += u64::from(ages.fresh);
         self.refused += u64::from(ages.refused);
@@ -76,8 +79,8 @@ impl Clock {
         self.jumps
     }
 
-    /// Detects a jump: since the last call, the advance of the wall clock differs from that of the
-    /// monotonic clock by more than `jump_max`.
+    /// Detects a jump. It compares how far both clocks advanced since the last call: if the wall
+    /// clock and the monotonic clock differ by more than `jump_max`, the wall clock jumped.
     pub(super) fn read(&mut self, now: Now) {
         let Some(last) = self.last.replace(now) else { return };
         let passed = now.instant.saturating_duration_since(last.instant);

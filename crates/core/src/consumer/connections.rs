@@ -1,5 +1,6 @@
-//! The number of sessions of a process: fixed by the configuration, or as many as the broker's
-//! windows require. Sessions with higher indices are visits to [former sessions](super::former).
+//! The number of consuming sessions of a process: fixed by the configuration, or as many as the
+//! broker's windows require. Sessions with higher indices are visits to
+//! [former sessions](super::former).
 
 use std::time::Instant;
 
@@ -13,12 +14,13 @@ use crate::session::events::ConnectionState;
 pub enum Connections {
     /// Open sessions until their windows add up to `window_wanted`.
     Auto,
-    /// Open this many. `milepost drain` opens 0: it only visits former sessions.
+    /// Open this many sessions. `milepost drain` opens 0: it only visits former sessions.
     Fixed(usize),
 }
 
 impl Connections {
-    /// Returns how many sessions [`Connections::Auto`] opens if `needed` of them fill the window.
+    /// Returns how many sessions [`Connections::Auto`] opens if the wanted window needs the windows
+    /// of `needed` sessions.
     pub fn auto(needed: usize) -> usize {
         needed.clamp(AUTO_MIN, CONNECTIONS_MAX)
     }
@@ -42,7 +44,7 @@ pub(super) enum GrowthStep {
 #[derive(Debug)]
 pub(super) struct Growth {
     connections: Connections,
-    /// Number of consuming sessions; they come first. Those after them are visits.
+    /// Number of consuming sessions. They have the lowest indices; all later sessions are visits.
     consuming: usize,
     /// Number of consuming sessions at the start of the process.
     at_start: usize,
@@ -62,8 +64,8 @@ impl Growth {
         self.consuming
     }
 
-    /// Returns the sum of the windows. A session that is not live counts with the average of the
-    /// live ones.
+    /// Returns the sum of the windows of all consuming sessions. For a session that is not live,
+    /// the average window of the live sessions is assumed.
     pub(super) fn window(&self, sessions: &[Session]) -> usize {
         let live = sessions[..self.consuming].iter().filter(|session| is_live(session));
         let (sum, count) =
@@ -78,10 +80,11 @@ impl Growth {
             && !self.needs_more(sessions, window_wanted)
     }
 
-    /// Returns the next step, which the caller takes before it calls again. `has_unserved_node`:
-    /// some node of the broker has no session. A new session waits for that node as long as it
-    /// takes, so it must not reuse the index of a former session, whose messages would wait too.
-    /// `nodes`: number of the broker's nodes.
+    /// Returns the next step. The caller takes this step before it calls again.
+    ///
+    /// `nodes`: number of the broker's nodes. `has_unserved_node`: a node of the broker has no
+    /// session. A new session waits for that node without a time limit. So the new session must not
+    /// have the index of a former session: the former session's messages would wait too.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -120,8 +123,8 @@ impl Growth {
     }
 
     /// Returns a line of `/readyz` for each of the first [`NAMED_MAX`] sessions that do not
-    /// consume, and a line with the number of the others. A session that was added later counts
-    /// once it has been subscribed.
+    /// consume, and a line with the number of further ones. A session that was added after the
+    /// start of the process is skipped until it has been subscribed once.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
         let mut unnamed = 0_usize;
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn session_for_a_node_waits_until_no_former_one_has_its_id() {
+    fn no_session_is_added_for_a_node_before_visits_have_ended() {
         let (mut growth, mut sessions) = (Growth::new(Connections::Fixed(1)), vec![live(20)]);
         assert_eq!(growth.step(&sessions, 0, true, 2), GrowthStep::Visit);
         sessions.push(disconnected());

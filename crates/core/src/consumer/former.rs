@@ -1,24 +1,25 @@
-//! Former sessions: sessions of an earlier process that had more of them. The broker keeps queueing
-//! messages for each until it expires.
+//! Former sessions: sessions that an earlier process with more sessions left behind. The broker
+//! queues messages for a former session until the session expires.
 //!
-//! Guarantee: each is unsubscribed before it is emptied, and many are visited at the same time. No
-//! former session is ended before all have been found. They are ended from the highest index down,
-//! so a process that dies meanwhile leaves no gap in the indices, at which its successor would stop
-//! searching.
+//! Guarantee: each former session is unsubscribed before it is emptied. Many are visited at the
+//! same time. No former session is ended before all have been found. Sessions are ended from the
+//! highest index down, so a process that dies meanwhile leaves no gap in the indices. The next
+//! process would stop its search at such a gap.
 
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
 /// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
-/// The search ends after this many absent indices in a row, plus one for each further node of the
-/// broker: a node that was away when the former process created a session for it leaves a gap. If
-/// many sessions were found, it ends later, see [`VISITS_PER_FOUND`].
+/// The search ends after this many consecutive indices without a session, plus one for each further
+/// node of the broker: the former process could not create the session of a node that was down,
+/// which leaves a gap. If many sessions were found, the search goes on for longer, see
+/// [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
-/// Number of further indices that are visited at the same time for each former session found. So a
-/// broker without former sessions gets [`ABSENT_MAX`] visits, and a broker with many gets almost
-/// all visits within three rounds. If visits followed one another, messages would wait for each
-/// CONNACK.
+/// Number of further indices that are visited at the same time for each former session found. A
+/// broker without former sessions gets [`ABSENT_MAX`] visits. A broker with many gets almost all
+/// visits within three rounds. If visits ran one after another, each would have to wait for the
+/// CONNACK of the one before.
 const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub struct FormerTotals {
     pub found: u64,
     /// Visits that did not reach their session, or could not empty it.
     pub unfinished: u64,
-    /// Sessions that no longer existed, although one with a higher index does. Their messages are
-    /// lost.
+    /// Sessions that no longer existed, although a session with a higher index did. Their messages
+    /// are lost.
     pub expired: u64,
     /// Sessions that another client seems to have used while they were visited.
     pub contested: u64,
@@ -41,7 +42,7 @@ pub(super) struct Former {
     visits_all: bool,
     /// Every index at which a session may exist has been visited.
     search_complete: bool,
-    /// Counts of expired sessions, and of visits whose sessions consume now.
+    /// The number of expired sessions, and the counts of visits whose sessions consume now.
     counted: FormerTotals,
 }
 
@@ -58,8 +59,8 @@ impl Former {
         self.counted.expired
     }
 
-    /// Returns whether to visit the next index. `nodes`: number of the broker's nodes. The sessions
-    /// after the first `consuming` ones are visits.
+    /// Returns whether to visit the next index. `nodes`: number of the broker's nodes. The first
+    /// `consuming` sessions consume; all later ones are visits.
     pub(super) fn needs_visit(
         &mut self,
         sessions: &[Session],

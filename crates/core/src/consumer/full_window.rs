@@ -1,11 +1,12 @@
-//! Reports a window that stays full as a line of `/readyz`: the broker must not send more messages,
-//! so further ones wait in its queue.
+//! Reports a window that stays full as a line of `/readyz`. While a window is full, the broker must
+//! not send messages, so they wait in the broker's queue.
 
 use std::time::{Duration, Instant};
 
 use super::Consumer;
 
-/// Time after which a full window is reported: messages wait in the broker for about as long.
+/// Time after which a full window is reported. Messages have then waited in the broker for about as
+/// long.
 const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
 impl Consumer {

@@ -1,14 +1,13 @@
-//! Lengthens the age of batches in a large group.
+//! Raises the age at which a batch closes in a large group.
 //!
-//! Each insert creates parts in ClickHouse, however few rows it has, and each member inserts at
-//! least once per `batch.age_max` while it receives anything. So a member lengthens the age of its
-//! batches with the number of members: the whole group makes about [`INSERTS_PER_AGE`] inserts per
-//! `batch.age_max`.
+//! Each insert creates parts in ClickHouse, even if the insert has few rows. Each member inserts at
+//! least once per `batch.age_max` while it receives messages. So the age grows with the number of
+//! members: the whole group makes about [`INSERTS_PER_AGE`] inserts per `batch.age_max`.
 //!
-//! Guarantee: the age is never shorter than `batch.age_max`, and lengthened to at most
+//! Guarantee: the age is at least `batch.age_max`, and at most the larger of `batch.age_max` and
 //! `batch.members_age_max`. Every other reason to close a batch still applies. While half of a
-//! window or half of the buffer is used, the age is `batch.age_max`, so that a broker never waits
-//! for a lengthened one.
+//! window or half of the buffer is used, the age is `batch.age_max`, so a broker with a full window
+//! never waits for a raised age.
 
 use std::time::Duration;
 

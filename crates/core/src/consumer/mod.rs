@@ -1,15 +1,16 @@
-//! The whole flow of a process, as one pure machine: sessions → intake → delivery, and back to the
-//! sessions' acknowledgements.
+//! The whole flow of a process, as one state machine without I/O: sessions → intake → delivery, and
+//! back to the sessions' acknowledgements.
 //!
 //! ```text
 //! published ─▶ session: take it? ─▶ intake: decode, batch ─▶ delivery: insert, retry, store ─▶ commands
 //! acks      ◀─ session: in order ◀─ intake: complete below ◀─ delivery: durable             ◀─ reports
 //! ```
 //!
-//! Guarantee: the guarantees of [`session`](crate::session), [`intake`](crate::intake) and
-//! [`delivery`](crate::delivery) together. A message is acknowledged only after all its rows are
-//! durable. Every position is in exactly one of the places that [`ConsumerTotals`] counts. Memory
-//! is bounded. When acknowledgements stall, [`Consumer::unready_reasons`] explains why.
+//! Guarantee: a message is acknowledged only after all its rows are durable. Every position is in
+//! exactly one of the places that [`ConsumerTotals`] counts. Memory is bounded. When
+//! acknowledgements stall, [`Consumer::unready_reasons`] explains why. The guarantees of
+//! [`session`](crate::session), [`intake`](crate::intake) and [`delivery`](crate::delivery) apply
+//! as well.
 //!
 //! Its shell is `src/app/driver.rs`, which owns the connections. `src/executor.rs` executes its
 //! commands.
@@ -51,10 +52,11 @@ use crate::session::events::{self, Admission, ConnectionState, Leave, SessionEve
 use milepost_decode::Ignored;
 use milepost_decode::Message;
 
-/// Age at which an open batch may close early, for the spool or while the process is leaving. Each
-/// file costs two fsyncs and an insert, so a batch waits this long for more rows.
+/// Age at which an open batch may close early: for the spool, or while the process is leaving. Each
+/// file costs two fsyncs and an insert, so even then a batch waits this long for more rows.
 const EARLY_AGE: Duration = Duration::from_millis(100);
-/// `/readyz` reports a stall when no acknowledgement was sent for this long, whatever the cause.
+/// Time without any acknowledgement, while messages wait for one, after which `/readyz` reports a
+/// stall.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// Configuration of the whole consumer.
@@ -69,8 +71,8 @@ pub struct ConsumerConfig {
     pub window_wanted: usize,
     pub qos: Qos,
     pub buffer_bytes_max: usize,
-    /// Longest age of a batch in a large group; zero: the size of the group does not change the
-    /// age.
+    /// Longest age of a batch in a large group. Zero: the age does not depend on the size of the
+    /// group.
     pub members_age_max: Duration,
     /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until
     /// this host's clock has been compared with ClickHouse's.
@@ -95,8 +97,8 @@ pub struct Consumer {
     log: LogThrottles,
     /// Longest time for which the window of a consuming session has been full.
     window_full_for: Duration,
-    /// Number of acknowledgements sent so far, and since when it has not changed although messages
-    /// wait for theirs; `None` if none waits.
+    /// Number of acknowledgements sent so far, and since when messages have waited without a new
+    /// one; `None` if no message waits.
     progress: (u64, Option<Instant>),
     notices: VecDeque<ConsumerNotice>,
     durable: VecDeque<Durable>,
@@ -170,8 +172,8 @@ impl Consumer {
         self.notices.extend(changed.map(|age| ConsumerNotice::GroupAge { members, age }));
     }
 
-    /// Records that the shell connects this session. Returns its node and, if another node is
-    /// available, how long to wait for this one. `None`: the usual connect timeout applies.
+    /// Records that the shell connects this session. Returns the session's node, and a timeout for
+    /// that node if another node is available. `None`: the usual connect timeout applies.
     pub fn dial(&mut self, index: SessionIndex, now: Instant) -> (Node, Option<Duration>) {
         self.nodes.dial(index, now)
     }
@@ -234,8 +236,8 @@ impl Consumer {
         self.intake.set_erased(erased);
     }
 
-    /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish),
-    /// with the same `now`: the age of each fix is measured with it.
+    /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish)
+    /// with the same `now`, because the age of each fix is measured with that clock.
     pub fn read_clock(&mut self, now: Now) {
         self.clock.read(now);
     }
@@ -245,16 +247,17 @@ impl Consumer {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            // A session that still waits for its node was never subscribed: it has nothing to
-            // empty.
+            // A session that still waits for its node was never subscribed, so the broker holds no
+            // messages for it.
             let is_unused = self.nodes.is_waiting(index) && !session.has_connected();
             let leave = if is_unused { Leave::KeepSession } else { leave };
             session.handle_event(SessionEvent::Leave(leave), now);
         }
     }
 
-    /// Advances everything by the events so far and by time. The order matters: batches move first,
-    /// so that their outcomes and completions reach the sessions in the same call.
+    /// Advances sessions, intake and delivery: processes the events so far, and the deadlines up to
+    /// `now`. The order matters: batches move first, so that their completions reach the sessions
+    /// in the same call.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_under_pressure = self.is_under_pressure();
         self.delivery.set_under_pressure(is_under_pressure);
@@ -264,8 +267,8 @@ impl Consumer {
         self.delivery.handle_timeout(now);
         self.complete(now);
         self.nodes.reassign(&mut self.sessions, now, &mut self.notices);
-        // Grow before the sessions advance: a former session may end as soon as the search for
-        // others has ended.
+        // Grow before the sessions advance: this call may complete the search for former sessions,
+        // and then a former session may end at once.
         if self.leaving.is_none() {
             self.grow(now);
         }
@@ -407,9 +410,9 @@ impl Consumer {
         }
     }
 
-    /// Decides when the open batch closes for an insert: before it is due, if the broker cannot, or
-    /// probably cannot, send more until the batch's messages are acknowledged, or if the process
-    /// leaves.
+    /// Decides when the open batch closes for an insert: usually when it is due. The batch closes
+    /// earlier if the process leaves, or if the broker probably sends nothing more until the
+    /// batch's messages are acknowledged.
     fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
         let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);
@@ -424,8 +427,8 @@ impl Consumer {
         CloseWhen::NotEmpty
     }
 
-    /// Returns whether a session receives nothing more until the open batch, which has rows of its
-    /// messages, is durable.
+    /// Returns whether a session receives nothing more until the open batch is durable: the
+    /// session's window is full or the session is paused, and the open batch has rows of it.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() >= session.window();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
@@ -507,8 +510,8 @@ impl Consumer {
         }
     }
 
-    /// Adds sessions while the windows are too small or a node has none, and visits former
-    /// sessions.
+    /// Adds sessions while the windows are too small or a node has no session. Adds visits to
+    /// former sessions.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
         let unserved = loop {

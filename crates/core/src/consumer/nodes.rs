@@ -2,8 +2,8 @@
 //!
 //! Guarantee: sessions are spread evenly at the start. A session that loses its node tries the same
 //! node first, because resuming on another node is a takeover, in which a broker can lose messages.
-//! After [`PATIENCE`] it moves to another node, and stays there. A node without a session gets a
-//! new session, which waits for this node as long as it takes.
+//! After [`PATIENCE`] the session moves to another node, and stays there. A node without a session
+//! gets a new session, which waits for this node without a time limit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use crate::session::events::ConnectionState;
 pub const PATIENCE: Duration = Duration::from_millis(750);
 
 /// Longest time for a node's answer to CONNECT, TCP and TLS included, while another node is
-/// available. After this time the shell connects a second client, which has no session. A node that
-/// resumes a large session answers that client at once, and gets the whole `connect_timeout`. A
-/// node that does not answer that client within the same time counts as hung, and the session moves
-/// to another node.
+/// available. After this time the shell tests the node with a second client, which has no session.
+///
+/// If the node answers the second client, the node is busy resuming a large session. The first
+/// client then waits for the whole `connect_timeout`. If the node does not answer the second client
+/// within the same time, the node counts as hung, and the session moves to another node.
 pub const NODE_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -36,8 +37,8 @@ struct NodeState {
 #[derive(Debug)]
 struct Placement {
     node: Node,
-    /// Time for which the session tries its node before it moves to another one. `None`: it waits
-    /// until it has reached this node once. A visit moves at once.
+    /// Time for which the session tries its node before it moves to another one; zero for a visit.
+    /// `None`: the session waits until it has reached this node once.
     patience: Option<Duration>,
     /// Time from which the patience counts; `None` while the session is live, or after a move.
     lost_at: Option<Instant>,
@@ -99,8 +100,8 @@ impl Nodes {
         });
     }
 
-    /// Makes an unconnected session the only session of this node: it waits for the node as long as
-    /// it takes.
+    /// Assigns this node to an unconnected session. The session waits for the node without a time
+    /// limit.
     pub(super) fn assign(&mut self, session: usize, node: Node) {
         let placement = &mut self.placements[session];
         (placement.node, placement.patience, placement.lost_at) = (node, None, None);
@@ -189,7 +190,7 @@ impl Nodes {
         moved
     }
 
-    /// Returns when the session moves to another node; `None`: it keeps its own.
+    /// Returns when the session moves to another node; `None` if it stays on its own node.
     fn leaves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
         let placement = &self.placements[session];
         let other = self.other(placement)?;
@@ -204,8 +205,8 @@ impl Nodes {
         Some(if other.failed_at.is_some() || is_round { at.max(next_try) } else { at })
     }
 
-    /// Returns a node without any of the first `consuming` sessions, if every node can have one:
-    /// there are enough sessions, or `may_grow`.
+    /// Returns a node that has none of the first `consuming` sessions. `None` if every node has
+    /// one, or if there are fewer sessions than nodes and `may_grow` is `false`.
     pub(super) fn without_session(&self, consuming: usize, may_grow: bool) -> Option<Node> {
         let has_none = |known: &&NodeState| {
             self.placements[..consuming].iter().all(|placement| placement.node != known.node)
@@ -215,8 +216,8 @@ impl Nodes {
             .then(|| Arc::clone(&known.node))
     }
 
-    /// Returns every node with the number of its live sessions among `consuming`, the first
-    /// sessions.
+    /// Returns every node with the number of its live sessions. `consuming`: the sessions to count,
+    /// by index.
     pub(super) fn totals(&self, consuming: &[Session]) -> Vec<(Node, u64)> {
         let live = |node: &Node| {
             let is_live_on_node = |(session, placement): &(&Session, &Placement)| {
@@ -231,7 +232,7 @@ impl Nodes {
         self.known.iter().any(|known| known.node == *node)
     }
 
-    /// Returns the best node except that of this placement.
+    /// Returns the best node other than the placement's own.
     fn other(&self, placement: &Placement) -> Option<&NodeState> {
         let others = self.known.iter().filter(|known| known.node != placement.node);
         others.min_by_key(|known| self.rank(known))
@@ -251,8 +252,8 @@ impl Nodes {
         Arc::clone(&known.node)
     }
 
-    /// Ranks reachable nodes first, then those whose failure is longest ago; among equals the node
-    /// with the fewest sessions.
+    /// Returns the rank of a node; the lowest is best. Nodes without a failure are best, then the
+    /// node whose failure is longest ago. If two are equal, the node with fewer sessions is better.
     fn rank(&self, known: &NodeState) -> (Option<Instant>, usize) {
         (
             known.failed_at,
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn node_gets_less_time_the_longer_its_session_is_disconnected() {
+    fn connect_timeout_shrinks_while_the_session_is_disconnected() {
         let (mut nodes, began) = (Nodes::new(&named(&["a", "b"])), Instant::now());
         nodes.add_session(false);
         assert_eq!(nodes.dial(0, began), (Node::from("a"), Some(PATIENCE)));

@@ -18,8 +18,8 @@ pub type Node = Arc<str>;
 pub enum ConsumerNotice {
     Session(SessionIndex, session::events::SessionNotice),
     Delivery(delivery::events::DeliveryNotice),
-    /// The windows add up to fewer messages than `wanted`, so they cannot keep every insert slot
-    /// busy with full batches.
+    /// The windows add up to fewer messages than `wanted`, so some insert slots stay idle or insert
+    /// batches that are not full.
     WindowSmall {
         /// Messages in flight that the broker allows, over all sessions.
         window: usize,
@@ -36,7 +36,7 @@ pub enum ConsumerNotice {
     },
     /// Encrypted OwnTracks messages arrive, for which milepost has no key.
     Encrypted,
-    /// Former sessions had expired before they could be emptied.
+    /// At least one former session had expired before a visit could empty it.
     FormerExpired {
         sessions: u64,
     },

@@ -2,9 +2,11 @@
 //! reconnect for its deferred messages.
 //!
 //! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read, and pausing reads is the
-//! only back-pressure. Guarantee: while there is no room, nothing is read, for [`HELD_BACK_MAX`] at
-//! most. After that, messages are read and dropped until there is room again, because a broker that
-//! cannot write closes the connection.
+//! only back-pressure.
+//!
+//! Guarantee: while there is no room, reading pauses for at most [`HELD_BACK_MAX`]. After that,
+//! messages are read and dropped until there is room again, because a broker that cannot write
+//! closes the connection.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +20,8 @@ use milepost_decode::position::Timestamp;
 
 /// Longest pause of reading. EMQX closes a socket from which nothing is read for 15 s.
 const HELD_BACK_MAX: Duration = Duration::from_secs(2);
-/// Buffer space reserved for the messages of one more read (64 KiB), which can no longer be left in
-/// the socket.
+/// Buffer space reserved for the messages of one more read of up to 64 KiB: once read, they cannot
+/// stay in the socket.
 const READ_ROOM_BYTES: usize = 128 * 1024;
 
 impl Consumer {
@@ -35,7 +37,7 @@ impl Consumer {
         self.full_since.map(|since| since + HELD_BACK_MAX)
     }
 
-    /// Returns whether a message can be taken now, or why not.
+    /// Returns whether this message can be taken now, or why not.
     pub(super) fn room_for(
         &mut self,
         index: SessionIndex,
@@ -59,9 +61,9 @@ impl Consumer {
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
     }
 
-    /// Returns whether, at QoS 0, the messages of one more read cannot be taken: they might not
-    /// fit, or the clock is not trusted. The open batch counts too, although it is not in the
-    /// backlog yet.
+    /// Returns whether, at QoS 0, the messages of one more read cannot be taken: the buffer may be
+    /// too full, or the clock is not trusted. The open batch counts as used space, although it is
+    /// not in the backlog yet.
     pub(super) fn is_full_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
@@ -78,8 +80,8 @@ impl Consumer {
             && self.intake.room_bytes() * 2 >= share
     }
 
-    /// Returns whether the buffer or a session's window is half used. A broker whose window is full
-    /// queues few messages, and then drops further ones.
+    /// Returns whether half of the buffer, or half of a session's window, is used. A broker whose
+    /// window is full queues a limited number of messages, and drops all others.
     pub(super) fn is_under_pressure(&self) -> bool {
         let is_pressed = |session: &Session| {
             let unacked = session.unacked();

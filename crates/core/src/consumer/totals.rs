@@ -1,4 +1,4 @@
-//! The counts of the whole process, which account for every position.
+//! The counts of the whole process. Together they account for every position.
 
 use std::time::Duration;
 

@@ -24,8 +24,8 @@ pub struct Piece {
     pub rows: Range<usize>,
 }
 
-/// A command for the executor. Each is reported once, except [`DeliveryCommand::Encode`],
-/// [`DeliveryCommand::Abort`] and [`DeliveryCommand::Forget`].
+/// A command for the executor. The executor sends one report for each command, except for
+/// [`DeliveryCommand::Encode`], [`DeliveryCommand::Abort`] and [`DeliveryCommand::Forget`].
 #[derive(Debug)]
 pub enum DeliveryCommand {
     /// Encode the batch, and keep its inserts in memory.
@@ -75,8 +75,8 @@ pub enum Outcome {
         /// The whole error chain.
         why: String,
     },
-    /// The insert cannot be split, or rows of erased drivers cannot be left out: the batch's file
-    /// has the columns of another version.
+    /// The batch's file has the columns of another version, so the insert cannot be split, and
+    /// rows of erased drivers cannot be left out.
     UnknownColumns,
     /// The batch's file is fsynced.
     Stored(File),
@@ -135,8 +135,8 @@ pub struct ServerStatus {
     pub schema: Schema,
     /// Whether ClickHouse answers, or why not.
     pub answers: Result<(), String>,
-    /// Why this host's clock cannot be trusted: it differs too much from ClickHouse's. `None` if it
-    /// does not.
+    /// Why this host's clock cannot be trusted: it differs too much from ClickHouse's. `None` if
+    /// the clock can be trusted.
     pub clock_off: Option<String>,
     /// Value of [`Attention::clock_jumps`] when the clock was compared.
     pub clock_jumps: u64,
@@ -176,16 +176,16 @@ pub struct Attention {
 /// Why a batch goes to the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
-    /// It is unknown whether the tables exist; or they are known to be wrong, and all messages of
-    /// the batch are QoS 0.
+    /// It is unknown whether the tables exist. A batch of QoS 0 messages alone is also stored while
+    /// the tables are known to be wrong.
     NoTables,
-    /// An attempt to insert it failed.
+    /// An attempt to insert the batch failed.
     InsertFailed,
     /// An attempt to insert another batch failed, and the spool already holds files.
     ServerIsAway,
     /// The insert is slow, and half of a window or of the buffer is used.
     ServerIsSlow,
-    /// All insert slots are taken by slow inserts; this batch was accepted for the spool.
+    /// Slow inserts take all insert slots, so delivery accepted this batch for the spool only.
     NoSlot,
     /// The process is leaving.
     Leaving,
@@ -238,7 +238,7 @@ pub struct Durable {
     pub batch: BatchId,
     /// Number of positions and rejects.
     pub rows: usize,
-    /// Arrival time of its first row; `None` if it has no rows.
+    /// Arrival time of the batch's first row; `None` if the batch has no rows.
     pub opened_at: Option<Instant>,
 }
 
@@ -251,8 +251,8 @@ pub enum DeliveryNotice {
         rows: usize,
         /// Consecutive failed attempts of this batch.
         failures: u32,
-        /// Delay before the retry; `None`: the batch is in the spool, or being stored there, and is
-        /// replayed later.
+        /// Delay before the retry. `None` if the batch is in the spool, or being stored there: then
+        /// it is replayed later.
         retry_in: Option<Duration>,
         /// The error chain.
         why: String,
@@ -262,7 +262,7 @@ pub enum DeliveryNotice {
         /// Consecutive failed attempts before this one.
         failures: u32,
     },
-    /// An insert has had no answer for a while.
+    /// ClickHouse has not answered an insert for a while.
     NoAnswer {
         waited: Duration,
     },
@@ -276,7 +276,7 @@ pub enum DeliveryNotice {
     },
     /// The spool has become empty.
     SpoolEmpty {
-        /// Batches replayed since it was last empty.
+        /// Batches replayed since the spool was last empty.
         batches: u64,
     },
     /// A proxy or the server refuses an insert of this size.
@@ -411,12 +411,12 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that were written to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// In batches that are neither in a file nor in ClickHouse, or that are being inserted while
-    /// their file exists.
+    /// Positions in fresh batches that hold an insert slot: they are not in ClickHouse, and the
+    /// replay does not own them yet.
     pub in_flight: u64,
-    /// In the spool when it was opened.
+    /// Positions in the spool when it was opened.
     pub spool_at_start: u64,
-    /// In the spool, to be replayed.
+    /// Positions in the spool that will be replayed.
     pub in_spool: u64,
     /// Positions in damaged or missing files and, if there is a spool, positions that are too large
     /// to insert.
@@ -430,9 +430,9 @@ pub struct DeliveryTotals {
     pub erased: u64,
     /// Files that were damaged or missing.
     pub files_quarantined: u64,
-    /// Batches, and rows for quarantine, that the spool refused.
+    /// Times that the spool refused a batch, or a row for quarantine.
     pub refused: u64,
-    /// Batches in the spool, to be replayed.
+    /// Batches in the spool that will be replayed.
     pub spool_batches: u64,
     /// Files in quarantine, including those of earlier processes.
     pub spool_quarantined: u64,

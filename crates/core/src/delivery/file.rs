@@ -1,5 +1,5 @@
-//! The name of a spool file. It holds all that the replay order and the counters need, so the files
-//! can be listed without being opened.
+//! The name of a spool file. The name alone gives the replay order and the counters, so no file is
+//! opened to list the spool.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub const BATCH: &str = "batch";
 pub struct File {
     pub sequence: u64,
     pub positions: u64,
-    /// A random number of the process that wrote it.
+    /// A random number of the process that wrote the file.
     pub tag: u32,
     pub bytes: u64,
 }

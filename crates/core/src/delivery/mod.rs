@@ -5,8 +5,9 @@
 //! against a [`sink`] and the spool's directory, and reports.
 //!
 //! Guarantee: a batch is reported as durable only when every row of it is committed, or fsynced
-//! into the spool. Until then it is retried indefinitely. Two kinds of rows are left out: rows of
-//! erased drivers and, if there is no spool, rows that are too large to insert, which are counted.
+//! into the spool. Until then the batch is retried indefinitely. Two kinds of rows are left out.
+//! Rows of erased drivers are dropped. Rows that are too large to insert are dropped and counted if
+//! there is no spool.
 
 pub mod events;
 mod file;

@@ -24,9 +24,9 @@ pub enum Prepared {
     Report(Outcome),
 }
 
-/// Prepares an attempt: leaves out the rows of drivers that are erased when it begins. `rows` is
-/// the piece of the batch to insert. It is `None` if the insert cannot be split, because it has the
-/// columns of another version.
+/// Prepares an attempt: leaves out the rows of drivers that are erased now. `rows` is the piece of
+/// the batch to insert; `None` if the insert cannot be split, because it has the columns of another
+/// version.
 #[must_use]
 pub fn prepare(
     rows: Option<Insert>,
@@ -51,7 +51,7 @@ pub fn prepare(
     Prepared::Send(insert, attempt)
 }
 
-/// Returns the outcome to report instead of writing a row to quarantine, if its driver is erased.
+/// Returns the outcome to report if a row must not go to quarantine, because its driver is erased.
 /// `None` means that the row goes to quarantine.
 #[must_use]
 pub fn outcome_instead_of_quarantine(row: &Insert, erased: &Erased) -> Option<Outcome> {

@@ -16,7 +16,7 @@ pub fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
     doubled.min(DELAY_MAX).mul_f64(0.5 + jitter.f64() / 2.0)
 }
 
-/// Identifies a batch among those of all processes.
+/// Identifies a batch across all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// A random number of this process.
@@ -31,21 +31,21 @@ pub struct Attempts {
     identity: Identity,
     /// Consecutive failures since the last commit.
     pub failures: u32,
-    /// Attempts that may have committed.
+    /// Failed attempts that may have committed.
     ambiguous_ends: u32,
 }
 
 impl Attempts {
     /// Starts without attempts. A batch of an earlier process gets a new identity, and so new
-    /// tokens: its last attempt may have committed.
+    /// tokens, because the earlier process's last attempt may have committed.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self { identity, failures: 0, ambiguous_ends: 0 }
     }
 
     /// Returns the next attempt. After a definite failure the token stays the same, so the server
-    /// recognises rows that it already has. After an ambiguous one the token is new: a server that
-    /// crashed can remember a token and have lost its rows.
+    /// recognises rows that it already has. After an ambiguous failure the token is new, because a
+    /// server that crashed may remember the token although the token's rows are lost.
     #[must_use]
     pub fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
         let Identity { incarnation, number } = self.identity;

@@ -20,8 +20,8 @@ pub trait Sink: Send + Sync + 'static {
 /// One attempt to insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Deduplication token. It is never used for other rows, nor again after an attempt that may
-    /// have committed.
+    /// Deduplication token. One token never stands for different rows. After an attempt that may
+    /// have committed, the next attempt has a new token.
     pub token: String,
     /// The attempt ends as [`FailureKind::TimedOut`] after this long.
     pub timeout: Duration,
@@ -39,7 +39,7 @@ pub enum FailureKind {
     /// The rows were not committed; an operator must fix the table, the grant or the login first.
     Permanent,
     /// The rows were not committed: ClickHouse, or a proxy, refused an insert of this size. A
-    /// smaller one may pass.
+    /// smaller insert may succeed.
     TooLarge,
 }
 
@@ -70,7 +70,7 @@ pub fn error_chain(error: &dyn StdError) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        // Wrappers often repeat what they wrap.
+        // An error often repeats the text of its cause: print that text once.
         if !line.contains(&text) {
             let _ = write!(line, ": {text}");
         }

@@ -13,7 +13,7 @@ pub(super) const BOUNDS_MS: [i64; 14] = [
 pub struct Ages {
     /// Messages per bucket; the last bucket has no bound.
     buckets: [u64; BOUNDS_MS.len() + 1],
-    /// Sum of all ages in milliseconds. A device clock that is ahead counts as 0.
+    /// Sum of all ages in milliseconds. A negative age (the device's clock is ahead) counts as 0.
     sum_ms: u64,
 }
 

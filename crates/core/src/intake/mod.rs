@@ -1,15 +1,19 @@
 //! The intake: decodes messages into batches, with one open batch and one backlog for all sessions.
 //!
-//! When batches become durable, it returns for each session the arrival number below which every
-//! message is complete: all its rows are durable.
+//! A message is *complete* when all its rows are durable. As batches become durable, the intake
+//! returns for each session the arrival number below which every message is complete.
 //!
-//! Guarantee: rows leave in the order of arrival. Every row that was taken leaves, whatever happens
-//! to its connection. A message is complete only when the batch that holds its last row is durable,
-//! and every batch before that one. A message without rows counts as if its last row were in the
-//! open batch or, if that is empty, in the last one closed. Closed batches take at most
-//! `buffer_bytes_max`, plus one batch, plus one message, which takes at most 33 times its bytes.
+//! Guarantee:
 //!
-//! Pure: it takes `now`, and handles no packet ids, sockets or servers.
+//! - Rows leave in the order of arrival. Every row that was taken leaves, even if its connection
+//!   ends first.
+//! - A message is complete only when the batch that holds its last row is durable, and every batch
+//!   before that one. A message without rows is complete together with the open batch, or with the
+//!   last closed batch if the open batch is empty.
+//! - Closed batches take at most `buffer_bytes_max`, plus one batch, plus one message. A message
+//!   takes at most 33 times its bytes.
+//!
+//! The intake reads no clock: callers pass `now`. It handles no packet ids, sockets or servers.
 
 mod ages;
 mod unread;
@@ -73,10 +77,10 @@ pub struct Completion {
 /// The condition under which the open batch closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseWhen {
-    /// It is due, by rows or by age.
+    /// The batch is due, by rows or by age.
     Due,
-    /// It has at least one row: the broker sends nothing more before an acknowledgement, the
-    /// process leaves, or the batch is worth a file of the spool.
+    /// The batch has at least one row. This applies while the broker sends nothing more before an
+    /// acknowledgement, while the process leaves, or when the batch is worth a file of the spool.
     NotEmpty,
 }
 
@@ -89,7 +93,8 @@ pub struct IntakeTotals {
     pub rejected: [u64; Reason::ALL.len()],
     /// Valid messages, or parts of one, without a fix, by [`Ignored`].
     pub ignored: [u64; Ignored::ALL.len()],
-    /// Points of QoS 0 messages dropped on a full buffer or while leaving.
+    /// Points of QoS 0 messages that were dropped because the buffer was full, the clock was not
+    /// trusted, or the process was leaving.
     pub shed: u64,
     /// Points of erased drivers.
     pub erased: u64,
@@ -113,8 +118,8 @@ struct Closed {
 }
 
 impl Closed {
-    /// Keeps one entry per session, so that messages without rows cannot pile up while this batch
-    /// waits.
+    /// Adds a completion. Keeps only the latest per session, so that messages without rows cannot
+    /// pile up while this batch waits.
     fn complete(&mut self, completion: Completion) {
         match self.completes.iter_mut().find(|known| known.session == completion.session) {
             Some(known) => known.below = completion.below,
@@ -134,12 +139,13 @@ pub struct Intake {
     /// Closed batches that delivery has not accepted yet.
     backlog: VecDeque<Batch>,
     backlog_bytes: usize,
-    /// Number of batches that delivery still accepts. It caches `Delivery::demand`, which iterates
-    /// over all batches and costs too much for each message. `Consumer::move_batches` refreshes it,
-    /// and [`next_batch`](Self::next_batch) decrements it.
+    /// Number of batches that delivery still accepts: a cached `Delivery::demand`, because that
+    /// method iterates over all batches, which costs too much for each message.
+    /// `Consumer::move_batches` sets this number, and [`next_batch`](Self::next_batch) decrements
+    /// it.
     demand: usize,
-    /// For each session, the arrival number below which its messages are in the open batch or
-    /// before it; 0 if none arrived since the last batch closed.
+    /// For each session, the arrival number below which its messages are in the open batch or in
+    /// earlier batches; 0 if no message arrived since the last batch closed.
     arrived_below: Vec<u64>,
     /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,
@@ -170,7 +176,8 @@ impl Intake {
         }
     }
 
-    /// Sets how many batches delivery accepts now; that many close as soon as they are due.
+    /// Sets how many batches delivery accepts now. While it accepts any, a batch closes as soon as
+    /// it is due.
     pub fn set_demand(&mut self, batches: usize) {
         self.demand = batches;
     }
@@ -194,8 +201,8 @@ impl Intake {
         // The usual case: all rows of the message fit into the open batch.
         self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
         // Otherwise push row by row, and close batches as they fill. `mem::take` moves the vector
-        // out, so that `self` can be borrowed mutably inside the loop; it is put back to keep its
-        // allocation.
+        // out, so that `self` can be borrowed mutably inside the loop. The vector is put back
+        // afterwards, to reuse its allocation.
         let mut positions = std::mem::take(&mut self.decoded.positions);
         let mut moving = positions.drain(..);
         while let Some(next) = moving.as_slice().first() {
@@ -428,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn due_batch_closes_before_the_next_row_if_delivery_wants_one() {
+    fn due_batch_closes_before_the_next_row_while_delivery_accepts() {
         let (good, bad) = (r#"{"lat":1,"lng":2}"#, "broken");
         let began = Instant::now();
         for late in [good, bad] {

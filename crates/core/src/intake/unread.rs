@@ -1,9 +1,9 @@
-//! Finds the fields that no mapping reads: counts them by name, and logs the first ones of each
-//! source.
+//! Finds the fields that no mapping reads: counts them by name, and logs the first unread fields of
+//! each source.
 //!
-//! Listing the fields takes a second decode, so only a sample is listed: the first message of each
-//! source, then one in [`SAMPLED`], and the first with an undated fix. At most [`NAMES_MAX`] names
-//! are counted per source; further names count as `other`.
+//! Listing the fields of a message takes a second decode, so only sampled messages are listed: the
+//! first message of each source, then one in [`SAMPLED`], and the first message with an undated
+//! fix. At most [`NAMES_MAX`] names are counted per source. Further names count as `other`.
 
 use std::sync::Arc;
 
@@ -52,7 +52,8 @@ pub(super) struct Unread {
     /// A decoder that also lists the unread fields.
     decoder: Decoder,
     sources: Vec<SourceFields>,
-    /// Counts by source, `other` first; shared with the metrics.
+    /// The counts of all fields, shared with the metrics. Each source starts with the field
+    /// `other`.
     counts: Arc<Vec<UnreadField>>,
     scratch: Decoded,
     pub(super) notices: Vec<UnreadNotice>,
@@ -129,7 +130,7 @@ impl Unread {
                 }
                 None => OTHER.into(),
             };
-            // Several names can count as `other`, and a message counts once.
+            // Several names can count as `other`, but a message counts only once per name.
             if !found.contains(&name) {
                 found.push(name);
             }
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded_and_harmless() {
+    fn unread_names_are_bounded_and_escaped() {
         let mut unread = unread();
         for n in 0..50_000 {
             record(&mut unread, &fix(&format!(r#","n{n}":1"#)));

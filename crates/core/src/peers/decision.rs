@@ -1,9 +1,9 @@
 //! The decision of one member at SIGTERM: leave the group, or keep the session for the next
 //! process.
 //!
-//! A member leaves if a member with a lower name stays: subscribed to the same topics, not leaving.
-//! Names are totally ordered, so two members that stop at the same time cannot both rely on each
-//! other.
+//! A member leaves if a member with a lower name stays: one that is subscribed to the same topics
+//! in the same group and is not leaving. All names have one order, so two members that stop at the
+//! same time cannot both rely on each other.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ const NAMED_MAX: usize = 8;
 pub enum Decision {
     /// Unsubscribe: this peer stays.
     Leave { to: String, address: String },
-    /// Keep them: no member with a lower name is known to stay.
+    /// Keep the sessions: no member with a lower name is known to stay.
     Keep {
         /// One reason per peer, for the log.
         because: Vec<String>,
-        /// Every peer has answered, and none can still take over this member's share. Otherwise the
-        /// log warns: if no process resumes our sessions, their messages are lost.
+        /// Every peer has answered, and no answer will change. If `false`, the log warns that
+        /// messages are lost unless a process resumes our sessions.
         certain: bool,
     },
 }
@@ -50,11 +50,11 @@ impl fmt::Display for Decision {
 /// Whether to ask a peer again, while there is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowUp {
-    /// Its answer will not change.
+    /// Do not ask this peer again: its answer will not change.
     Settled,
-    /// It did not answer, or its answer may change within a second.
+    /// Ask this peer again: it did not answer, or its answer may change within a second.
     AskAgain,
-    /// No other answer is needed.
+    /// Ask no peer again: this answer decides.
     Stop,
 }
 
@@ -64,7 +64,7 @@ pub struct Inquiry {
     ours: MemberStatus,
     /// Name and address of the peer that takes our share; `None` until one is known to stay.
     heir: Option<(String, String)>,
-    /// For each address, why the peer does not take our share, by its last answer.
+    /// For each address, why the peer does not take our share, according to its last answer.
     others: BTreeMap<String, (String, FollowUp)>,
 }
 
@@ -125,8 +125,8 @@ impl Inquiry {
     }
 }
 
-/// Compares names, with runs of digits as numbers: `milepost-9` < `milepost-10`. Names that differ
-/// only in leading zeros are not equal.
+/// Compares names. Runs of digits are compared as numbers: `milepost-9` < `milepost-10`. Names that
+/// differ only in leading zeros are not equal.
 #[must_use]
 pub fn order(a: &str, b: &str) -> Ordering {
     Parts(a.as_bytes()).cmp(Parts(b.as_bytes())).then_with(|| a.cmp(b))

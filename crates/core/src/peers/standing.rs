@@ -17,14 +17,14 @@ pub struct MemberStatus {
     pub group: String,
     /// Filters of `mqtt.topics` or of the sources.
     pub topics: BTreeSet<String>,
-    /// At least one of its connections has a granted subscription.
+    /// At least one connection of the member has a granted subscription.
     pub subscribed: bool,
-    /// It received SIGTERM.
+    /// The member received SIGTERM.
     pub leaving: bool,
     /// Digest of the list of erased drivers that everything in flight was checked against; `None`
     /// while a batch or an insert still holds an older list.
     pub erased: Option<String>,
-    /// Files in its spool, quarantine included.
+    /// Files in the member's spool, quarantine included.
     pub spool_files: u64,
 }
 
@@ -76,8 +76,8 @@ pub struct Member {
     erased: Mutex<ErasedLists>,
 }
 
-/// Weak references to lists of erased drivers. Each batch holds the list that its rows were checked
-/// against, and each running insert its own; a list without holders is no longer in use.
+/// Weak references to lists of erased drivers. Each batch, and each running insert, holds the list
+/// that its rows were checked against. A list without holders is no longer in use.
 #[derive(Debug, Default)]
 struct ErasedLists {
     current: Weak<Erased>,

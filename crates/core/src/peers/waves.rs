@@ -1,11 +1,12 @@
 //! Decides which peers to ask, and how many at a time.
 //!
-//! A leaving member needs one answer: that of a member with a lower name that stays. So it asks two
-//! peers first and more only while no answer decides. In a rollout of a group of n members, about n
-//! log n requests are sent; asking all peers at once would take n².
+//! One answer is enough for a leaving member: that of a member with a lower name that stays. So it
+//! asks two peers first, and asks more only while no answer decides. When a group of n members is
+//! restarted one by one, the members send about n log n requests in total. If each asked all peers
+//! at once, they would send n².
 //!
-//! Guarantee: the order is random, so all members do not ask the same peers first. A peer that
-//! hangs delays the others by no more than the time until the next [`widen`](Waves::widen).
+//! Guarantee: the order is random, so the members do not all ask the same peers first. A peer that
+//! hangs delays the other requests at most until the next [`widen`](Waves::widen).
 
 use std::collections::VecDeque;
 
@@ -41,8 +42,8 @@ impl<T> Waves<T> {
         self.waiting.insert(place, peer);
     }
 
-    /// Returns the next peer to ask now; `None`: as many as allowed are being asked, or none is
-    /// left.
+    /// Returns the next peer to ask now. `None` if the allowed number of peers is being asked, or
+    /// if no peer is left.
     pub fn start(&mut self) -> Option<T> {
         if self.open >= self.at_once {
             return None;
@@ -52,7 +53,7 @@ impl<T> Waves<T> {
         Some(peer)
     }
 
-    /// Records the first answer of a peer, or that it cannot answer.
+    /// Records the first answer of a peer, or the failure of the request.
     pub fn answered(&mut self) {
         self.open = self.open.saturating_sub(1);
     }

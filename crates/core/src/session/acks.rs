@@ -12,7 +12,7 @@ use fixedbitset::FixedBitSet;
 /// A packet id has 16 bits.
 const PACKET_IDS: usize = 1 << 16;
 
-/// The messages of one connection whose acknowledgements the broker waits for.
+/// The messages of one connection that are not acknowledged yet.
 #[derive(Debug)]
 pub struct Acks {
     /// Packet ids of the messages that were taken, in arrival order; the front is the oldest.

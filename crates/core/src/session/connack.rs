@@ -9,7 +9,7 @@ pub struct ConnAck {
     pub receive_maximum: Option<u16>,
     /// Server Keep Alive, in seconds; 0 turns it off.
     pub keep_alive_seconds: Option<u16>,
-    /// Session Expiry Interval, if it differs from the one we asked for.
+    /// Session Expiry Interval in seconds, if it differs from the one that we requested.
     pub session_expiry_seconds: Option<u32>,
     /// Maximum Packet Size: the largest packet that we may publish to this broker.
     pub packet_bytes_max: Option<u32>,

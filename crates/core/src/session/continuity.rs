@@ -13,7 +13,7 @@ pub(super) struct Ended {
     pub(super) accepted: usize,
     /// Messages that the broker had sent and milepost had deferred.
     pub(super) deferred: usize,
-    /// No more messages could be in flight, so others may have waited in the broker's queue.
+    /// The in-flight window was full, so more messages may have waited in the broker's queue.
     pub(super) window_full: bool,
     pub(super) at: Instant,
 }
@@ -22,7 +22,7 @@ pub(super) struct Ended {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     /// Receive Maximum in our CONNECT.
-    pub(super) asked: u16,
+    pub(super) requested: u16,
     /// CONNECT had a clean start.
     pub(super) clean: bool,
     /// Time for which the broker keeps a session without a connection.
@@ -41,7 +41,7 @@ pub(super) struct Continuity {
     pub(super) lost_at_risk: u64,
     /// The end of the last connection that was accepted; `None` before it.
     last: Option<Ended>,
-    /// An attempt to connect has failed since: the broker, or its node, was away.
+    /// A connection attempt has failed after `last`, so the broker or its node was down.
     attempt_failed: bool,
     /// Messages that were unacknowledged when the last connection ended, and were not redelivered
     /// yet.
@@ -51,16 +51,16 @@ pub(super) struct Continuity {
 }
 
 impl Continuity {
-    /// Forgets the connections so far: the next one may belong to another session, so it counts
-    /// neither as a reconnect nor as a loss.
+    /// Forgets the connections so far. The next connection may belong to another session, so it
+    /// counts neither as a reconnect nor as a loss.
     pub(super) fn forget(&mut self) {
         (self.has_connected, self.owed) = (false, 0);
     }
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
-        // A connection that received nothing does not show which earlier messages the broker still
-        // owes, so the count of the connection before it stays.
+        // The broker may still owe messages from before a connection that received none, so such a
+        // connection does not change the count.
         let owed = ended.accepted + ended.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -94,7 +94,7 @@ impl Continuity {
         if !session_present {
             return (!terms.clean).then(|| self.session_lost(owed, terms.session_expiry, now));
         }
-        let (from, to) = (before?.min(terms.asked), announced?);
+        let (from, to) = (before?.min(terms.requested), announced?);
         (to < from).then_some(SessionNotice::WindowLowered { from: from.into(), to: to.into() })
     }
 
@@ -114,9 +114,9 @@ impl Continuity {
         })
     }
 
-    /// Returns why the lost session may have held messages that are stored nowhere. `None`: the
-    /// broker stopped together with the connection, so it queued no later messages, and milepost
-    /// had accepted all earlier ones.
+    /// Returns why the lost session may have held messages that are stored nowhere. `None` if it
+    /// held no such messages: milepost had accepted all messages before the connection ended, and
+    /// the broker stopped at the same moment, so it queued no later ones.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);
@@ -133,9 +133,10 @@ impl Continuity {
         }
     }
 
-    /// Processes a message. A broker that kept the session redelivers unacknowledged messages
-    /// before it sends new ones (MQTT 5, 4.4 and 4.6), so a new one that arrives earlier proves
-    /// that the session was emptied. Returns a warning in that case.
+    /// Processes a message. Returns a warning if the message proves that the session was emptied.
+    ///
+    /// A broker that kept the session redelivers unacknowledged messages before it sends new ones
+    /// (MQTT 5, 4.4 and 4.6). So the proof is a new message that arrives before all redeliveries.
     pub(super) fn handle_message(&mut self, redelivered: bool) -> Option<SessionNotice> {
         if redelivered {
             self.owed = self.owed.saturating_sub(1);
@@ -164,7 +165,11 @@ mod tests {
         now: Instant,
     ) -> Option<SessionNotice> {
         let connack = ConnAck { session_present, receive_maximum: Some(100), ..ConnAck::default() };
-        continuity.connected(connack, Terms { asked: 1_000, clean, session_expiry: EXPIRY }, now)
+        continuity.connected(
+            connack,
+            Terms { requested: 1_000, clean, session_expiry: EXPIRY },
+            now,
+        )
     }
 
     fn connect(
@@ -266,9 +271,9 @@ mod tests {
     #[test]
     fn lowered_window_is_reported() {
         let mut continuity = Continuity::default();
-        let mut announces = |receive_maximum, asked| {
+        let mut announces = |receive_maximum, requested| {
             let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };
-            let terms = Terms { asked, clean: false, session_expiry: EXPIRY };
+            let terms = Terms { requested, clean: false, session_expiry: EXPIRY };
             continuity
                 .connected(connack, terms, Instant::now())
                 .map(|notice| matches!(notice, SessionNotice::WindowLowered { from: 50, to: 20 }))

@@ -53,21 +53,22 @@ pub enum SessionEvent {
 /// The fate of the session when its process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
-    /// The broker keeps it for the next process with this client id.
+    /// The broker keeps the session for the next process with this client id.
     KeepSession,
-    /// It is unsubscribed and emptied first, and the other members take its share.
+    /// The session is unsubscribed and emptied first. The other members receive its share of the
+    /// messages from then on.
     Unsubscribe,
 }
 
 /// The decision about one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Take its rows. The value is the message's arrival number; `None` at QoS 0.
+    /// Take the message. The value is its arrival number; `None` at QoS 0.
     Take(Option<u64>),
-    /// Leave it unacknowledged: the broker redelivers it on the next connection, or it is a copy of
-    /// a message that is already in flight on this one.
+    /// Leave the message unacknowledged. The broker redelivers it on the next connection, or the
+    /// message is a copy of one that is already in flight on this connection.
     Defer,
-    /// Drop it and count its points: at QoS 0 the broker does not send it again.
+    /// Drop the message and count its points: at QoS 0 the broker does not send it again.
     Shed,
 }
 
@@ -194,7 +195,7 @@ pub enum SessionNotice {
     FormerEmptied {
         messages: u64,
     },
-    /// A former session, if there is one, could not be emptied.
+    /// The visit to a former session gave up. The session may not exist.
     FormerLeft {
         why: String,
     },
@@ -203,7 +204,7 @@ pub enum SessionNotice {
 /// A session that the broker did not keep, and the fate of its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSession {
-    /// Messages that milepost had accepted and not acknowledged. It stores them.
+    /// Messages that milepost had accepted and not acknowledged. milepost stores them.
     pub accepted: usize,
     /// Why the session may have held other messages. `None`: it held none.
     pub at_risk: Option<AtRisk>,
@@ -216,9 +217,10 @@ pub enum AtRisk {
     Deferred { messages: usize },
     /// The in-flight window was full, so more messages may have waited in the broker's queue.
     WindowFull,
-    /// The session had no connection for at least as long as the broker keeps it.
+    /// The session had no connection for at least the session expiry, so the broker ended it.
     Expired { away: Duration },
-    /// The broker answered at the next attempt, so it did not restart: it ended the session.
+    /// The broker accepted the first reconnect attempt, so it had not restarted. It had discarded
+    /// the session.
     BrokerStayed,
 }
 

@@ -4,9 +4,10 @@
 //! leave. It handles packet ids and arrival numbers; the intake handles rows.
 //!
 //! Guarantee: no message is acknowledged before the intake declares it complete. A message is
-//! acknowledged on the connection that delivered it, or not at all. Every wait has a deadline. A
-//! session holds no clock, socket or task: its shell, `src/mqtt/transport.rs`, reports events with
-//! their time and executes the commands.
+//! acknowledged only on the connection that delivered it. Every wait has a deadline.
+//!
+//! A session holds no clock, socket or task. Its shell, `src/mqtt/transport.rs`, reports events
+//! with their time and executes the commands.
 
 pub mod acks;
 mod connack;
@@ -59,7 +60,7 @@ pub struct Session {
     deferred: u64,
     continuity: Continuity,
     /// Time for which the broker keeps the session without a connection: what the last CONNACK
-    /// granted, at most what we asked for.
+    /// granted, at most the time that we requested.
     session_expiry: Duration,
     /// A SUBACK granted the subscription at least once.
     has_been_live: bool,
@@ -132,7 +133,7 @@ impl Session {
         }
     }
 
-    /// Decides whether to take a message. `room`: whether it can be taken now, or why not.
+    /// Decides whether to take a message. `room` is the reason if there is no room for the message.
     pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
@@ -177,11 +178,14 @@ impl Session {
         Admission::Take(Some(arrival))
     }
 
-    /// Handles a packet id that is already in flight. With DUP set (MQTT 5, 3.3.1.1) the message is
-    /// a copy, and one PUBACK answers both. Without DUP it is a new message, and the one in flight
-    /// is a copy that crossed our PUBACK: a PUBACK for the copy would acknowledge the new message
-    /// before it is stored. So the session reconnects, and the broker redelivers every message that
-    /// it still holds unacknowledged.
+    /// Handles a packet id that is already in flight.
+    ///
+    /// If DUP is set (MQTT 5, 3.3.1.1), the message is a copy, and one PUBACK answers both.
+    ///
+    /// If DUP is not set, the message is new. Then the message in flight is a copy that the broker
+    /// sent before it received our PUBACK. Another PUBACK for that copy would acknowledge the new
+    /// message before it is stored. So the session reconnects, and the broker redelivers every
+    /// unacknowledged message.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
             let first = self.copies_log.allow(now);
@@ -213,11 +217,13 @@ impl Session {
         self.totals.acks += 1;
     }
 
-    /// Advances the session by time and acknowledgements. `has_room`: the deferred messages can be
-    /// taken now. `may_end`: a former session may be ended once it is empty.
+    /// Advances the session to `now`: handles deadlines, and acknowledgements sent since the last
+    /// call. `has_room`: the deferred messages can be taken now. `may_end`: a former session may be
+    /// ended once it is empty.
     pub fn handle_timeout(&mut self, has_room: bool, may_end: bool, now: Instant) {
         self.window.expire_probe(now);
-        // Nine tenths count as full, as in the alert: the last acknowledgements may be in transit.
+        // A window that is nine tenths full counts as full, as in the alert: the last
+        // acknowledgements may be in transit.
         self.saturation.sample(self.acks.unacked() * 10 >= self.window.messages() * 9, now);
         let settled = self.is_settled();
         if let Purpose::Empty(ref mut emptying, then) = self.purpose {
@@ -265,8 +271,8 @@ impl Session {
         self.window.probed(self.acks.unacked(), now);
     }
 
-    /// Makes the session of a visit that has ended consume. Arrival numbers continue, so they stay
-    /// unique.
+    /// Turns a visit that has ended into a consuming session. Arrival numbers continue, so they
+    /// stay unique.
     pub fn start_consuming(&mut self) {
         self.purpose = Purpose::Consume;
         self.connection = ConnectionState::Connecting;
@@ -302,20 +308,20 @@ impl Session {
         )
     }
 
-    /// Returns whether the session is connected and the broker has nothing left for this
-    /// connection: it neither waits for an acknowledgement nor holds a deferred message.
+    /// Returns whether the session is connected, every message of this connection is acknowledged,
+    /// and none is deferred.
     fn is_settled(&self) -> bool {
         self.is_connected() && self.acks.unacked() == 0 && self.paused.is_none()
     }
 
     fn connected(&mut self, connack: ConnAck, now: Instant) {
         let ConnAck { session_present, receive_maximum, session_expiry_seconds, .. } = connack;
-        let asked = self.settings.session_expiry;
-        // An expiry of 0 ends the session with its connection; no reconnect delay is short enough,
-        // so the usual delays apply.
+        let requested = self.settings.session_expiry;
+        // With an expiry of 0 the session ends when its connection ends. No reconnect is fast
+        // enough to prevent that, so the usual delays apply.
         let granted_s = session_expiry_seconds.filter(|seconds| *seconds > 0);
-        let expiry =
-            granted_s.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
+        let expiry = granted_s
+            .map_or(requested, |seconds| Duration::from_secs(seconds.into()).min(requested));
         let previous_expiry = std::mem::replace(&mut self.session_expiry, expiry);
         self.reconnect.set_session_expiry(expiry);
         self.held_by_broker = false;
@@ -327,9 +333,9 @@ impl Session {
             self.notices.push_back(SessionNotice::Connected { session_present, window });
         }
         let terms = Terms {
-            asked: self.settings.receive_maximum,
+            requested: self.settings.receive_maximum,
             clean: self.ends_session(),
-            // The expiry that applied to the session that may have been lost, not the new one.
+            // The previous connection's expiry: it applied to the session that may be lost.
             session_expiry: previous_expiry,
         };
         let warning = self.continuity.connected(connack, terms, now);
@@ -383,16 +389,16 @@ impl Session {
     fn finish_emptying(&mut self, then: AfterEmptying, now: Instant) {
         match then {
             AfterEmptying::Keep => self.purpose = Purpose::Flush,
-            // Reconnect with a clean start: that discards the session, and the broker hands
-            // messages that arrived meanwhile to the other members of the group.
+            // Reconnect with a clean start, so that the broker discards the session. The broker
+            // gives messages that arrived meanwhile to the other members of the group.
             AfterEmptying::End if self.was_found() => {
                 let messages = self.totals.messages_received;
                 self.notices.push_back(SessionNotice::FormerEmptied { messages });
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
-            // This connection created the session, so its own DISCONNECT can end it: set the
-            // purpose first.
+            // This connection created the session, so its own DISCONNECT can end the session. That
+            // DISCONNECT depends on the purpose, so set the purpose first.
             AfterEmptying::End => {
                 self.purpose = Purpose::End;
                 self.disconnect(false, now);
@@ -446,8 +452,7 @@ impl Session {
         let end = End { lived, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.record_end(end, now, &mut self.notices);
         let seems_absent = !self.was_found() && self.reconnect.failures >= VISIT_ATTEMPTS_MAX;
-        // A visit ends if another process uses the session, or if the session does not seem to
-        // exist.
+        // A visit ends if another process uses the session, or if the session seems not to exist.
         self.connection = if is_visit && (taken_over || seems_absent) {
             self.notices.push_back(SessionNotice::FormerLeft { why });
             ConnectionState::Ended
@@ -508,10 +513,10 @@ impl Session {
                 self.connection = ConnectionState::Live { since: now };
             }
             ConnectionState::Subscribing { .. } => {
-                let asked =
+                let packet =
                     if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
-                    format!("no answer to our {asked} within {:?}", self.settings.answer_within),
+                    format!("no answer to our {packet} within {:?}", self.settings.answer_within),
                     now,
                 );
             }
@@ -623,7 +628,7 @@ mod tests {
     /// A broker can send a copy before it receives our PUBACK, and then a new message with the same
     /// packet id.
     #[test]
-    fn ack_of_a_copy_never_acks_the_next_message_with_its_id() {
+    fn ack_of_a_copy_does_not_ack_a_new_message_with_the_same_id() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         session.admit(at_least_once(5), Ok(()), now);

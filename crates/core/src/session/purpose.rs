@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Silence after UNSUBACK and the last acknowledgement. After it, a second UNSUBSCRIBE shows
-/// whether the session is empty.
+/// Time without a message after UNSUBACK and the last acknowledgement. After that time, a second
+/// UNSUBSCRIBE shows whether the session is empty.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The purpose of a session; it decides which commands follow a CONNACK.
@@ -11,9 +11,10 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(super) enum Purpose {
     /// Subscribe, and take messages.
     Consume,
-    /// Unsubscribe, and take what the broker still holds.
+    /// Unsubscribe, and take the messages that the broker still holds.
     Empty(Emptying, AfterEmptying),
-    /// Take nothing more. Disconnect when everything is acknowledged; the broker keeps the session.
+    /// Take no more messages. Disconnect when all taken messages are acknowledged; the broker keeps
+    /// the session.
     Flush,
     /// The session is empty: make the broker discard it, by the DISCONNECT of the connection that
     /// created it, or by a connection with a clean start.
@@ -41,8 +42,8 @@ pub(super) enum Emptying {
         quiet_until: Instant,
     },
     /// The broker was silent for [`QUIET`]. A busy broker can be silent with a full queue, so this
-    /// process sends a second UNSUBSCRIBE: if no message arrives before its UNSUBACK, the session
-    /// is empty. This relies on a broker that answers in order, as the tested brokers do.
+    /// process sends a second UNSUBSCRIBE. If no message arrives before the second UNSUBACK, the
+    /// session is empty. This relies on a broker that answers in order, as the tested brokers do.
     Confirming {
         /// A message arrived after the second UNSUBSCRIBE was sent.
         message_arrived: bool,
@@ -103,9 +104,9 @@ impl Emptying {
         true
     }
 
-    /// Returns the next step. `settled`: the connection is open, everything taken is acknowledged,
-    /// and nothing was deferred. Until then the broker's silence proves nothing: it may be waiting
-    /// for acknowledgements.
+    /// Returns the next step. `settled`: the connection is open, all taken messages are
+    /// acknowledged, and none was deferred. While the session is not settled, a silent broker
+    /// proves nothing: the broker may be waiting for acknowledgements.
     pub(super) fn handle_timeout(&mut self, settled: bool, now: Instant) -> EmptyingStep {
         match self {
             Self::Draining { quiet_until } if !settled => {

@@ -18,8 +18,8 @@ const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay after another client connected with our client id. That is a configuration error, and each
 /// connection of ours disconnects the other client (MQTT-3.1.4-3).
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
-/// Every delay is at most the session expiry divided by this. So one attempt may fail, and there is
-/// still time for another before the broker ends the session.
+/// Every delay is at most the session expiry divided by this number. So if one attempt fails, a
+/// second one follows before the broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that was subscribed for at least this long, the next delay starts from the
 /// minimum. A connection that ended earlier counts as short.
@@ -32,7 +32,7 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The end of a connection, or of an attempt to connect.
 pub(super) struct End {
-    /// Time for which it had been subscribed; `None` if it never was.
+    /// Time for which the connection was subscribed; `None` if it never was.
     pub(super) lived: Option<Duration>,
     /// Another client connected with our client id.
     pub(super) taken_over: bool,
@@ -47,14 +47,14 @@ pub(super) struct Reconnect {
     /// Consecutive connections that ended within [`GOOD_CONNECTION`] of their subscription, or were
     /// never subscribed.
     pub(super) failures: u32,
-    /// Those among them that had been subscribed and were not taken over.
+    /// The connections among `failures` that were subscribed and not taken over.
     short_connections: u32,
     /// Why there is no connection, and since when. `None` while subscribed, and before the first
     /// failure.
     why: Option<(String, Instant)>,
     /// The last connection ended because another client took the session over.
     pub(super) taken_over: bool,
-    /// Number of connections that ended so.
+    /// Number of connections that ended because another client took the session over.
     pub(super) takeovers: u64,
     /// Limits log lines about lost connections to one per reason and [`LOGGED_EVERY`]. A granted
     /// subscription resets the limit, unless [`SHORT_CONNECTIONS_MAX`] connections have been short.
@@ -62,7 +62,7 @@ pub(super) struct Reconnect {
     /// Limits log lines about successful connections, once [`SHORT_CONNECTIONS_MAX`] have been
     /// short.
     success_log: Throttle,
-    /// The current connection is logged: its CONNACK and its granted subscription.
+    /// Whether to log the CONNACK and the granted subscription of the current connection.
     logs_success: bool,
     /// Upper limit of every delay, see [`DELAYS_PER_EXPIRY`].
     delay_max: Duration,
@@ -106,7 +106,8 @@ impl Reconnect {
     }
 
     /// Records a CONNACK. Returns whether to log it. After [`SHORT_CONNECTIONS_MAX`] short
-    /// connections: at most once per [`LOGGED_EVERY`], and once after each logged failure.
+    /// connections it is logged at most once per [`LOGGED_EVERY`], and once after each logged
+    /// failure.
     pub(super) fn record_connected(&mut self, now: Instant) -> bool {
         self.logs_success =
             self.short_connections < SHORT_CONNECTIONS_MAX || self.success_log.allow(now);

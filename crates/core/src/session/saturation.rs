@@ -52,7 +52,8 @@ impl Saturation {
 mod tests {
     use super::*;
 
-    /// Takes a sample every 20 ms; the window is full in `full` of every ten.
+    /// Takes a sample every 20 ms, in which the window is full for `full` of every ten samples.
+    /// Returns the time for which the window counts as saturated.
     fn full_for_after(full: u32, samples: u32) -> Duration {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let apart = Duration::from_millis(20);

@@ -1,15 +1,20 @@
 //! The in-flight window that the broker grants, as far as it can be learned.
 //!
-//! Messages are acknowledged after the insert, so the window caps a batch: when it is full the
-//! broker sends nothing more, and waiting for the batch's rows or age would only stall. CONNACK
-//! does not state the window reliably: its Receive Maximum limits what *we* may publish (MQTT 5,
-//! 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So:
+//! Messages are acknowledged after the insert, so the window limits the size of a batch. When the
+//! window is full, the broker sends nothing more. The batch cannot grow then, so waiting for more
+//! rows only delays it.
 //!
-//! - the announced value is the first guess; more unacknowledged messages than that refute it;
-//! - a silence much longer than the usual gaps, with rows waiting, suggests that the window is
-//!   full. An early flush is the probe: if traffic resumes with the acknowledgements, twice at the
-//!   same count, that count is the new guess;
-//! - an unanswered probe is not repeated soon, so a quiet fleet does not cause extra flushes.
+//! CONNACK does not state the window reliably: its Receive Maximum limits what *we* may publish
+//! (MQTT 5, 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So the
+//! window is a guess:
+//!
+//! - The first guess is the announced value. If more messages than that are unacknowledged, the
+//!   guess was too low.
+//! - If rows wait, and no message arrives for much longer than usual, the window may be full. A
+//!   probe tests that: it flushes the batch early. If messages arrive again right after the
+//!   acknowledgements, the probe is answered. Two answered probes at the same count of
+//!   unacknowledged messages make that count the new guess.
+//! - After an unanswered probe there is a pause, so a quiet fleet does not cause extra flushes.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +23,12 @@ const SILENCE_GAPS: u32 = 20;
 /// Shortest suspicious silence in any fleet. Threads and brokers pause for milliseconds, and so
 /// does our own read loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
-/// If only a longer silence would be suspicious, there are no probes: the batch closes by age.
+/// Longest suspicious silence. A fleet whose usual gaps would need a longer one is never probed:
+/// its batches close by age.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
-/// An answer to a probe arrives within the silence divided by this. A broker that waited for
-/// acknowledgements sends as soon as it has them; a fleet that publishes in bursts sends its next
-/// burst later.
+/// A message counts as the answer to a probe if it arrives within the length of the silence divided
+/// by this number. A broker that waited for acknowledgements sends as soon as it has them. A fleet
+/// that publishes in bursts sends its next burst later.
 const ANSWER_SILENCE_DIVISOR: u32 = 2;
 /// Latest time for an answer to a probe, however long the silence was.
 const PROBE_ANSWER_MAX: Duration = Duration::from_millis(100);
@@ -54,7 +60,7 @@ struct Probe {
     unacked: usize,
     /// Time since the last arrival, when the probe was made.
     silence: Duration,
-    /// When its acknowledgements were sent.
+    /// When the acknowledgements of the flushed messages were sent.
     acked_at: Option<Instant>,
 }
 
@@ -85,7 +91,7 @@ impl Window {
 
     /// Records an arrival; `unacked` counts this message too.
     pub fn arrived(&mut self, unacked: usize, now: Instant) {
-        // More messages in flight than the guess: the window is larger, so learn it anew.
+        // More messages are in flight than the guess allows, so the window is larger: start over.
         if unacked > self.guess {
             self.guess = self.receive_maximum;
             self.answered_unacked = None;
@@ -193,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_window_holds_until_refuted_and_never_exceeds_ours() {
+    fn announced_window_is_capped_by_ours_until_refuted() {
         let mut window = Window::new(32_000);
         window.connected(Some(65_535));
         assert_eq!(window.messages(), 32_000);
@@ -209,8 +215,8 @@ mod tests {
         let mut scene = Scene::new();
         scene.arrive(200, Duration::from_micros(200)); // so that the usual gap is known
         scene.unacked = 0;
-        // Two probes answered at different counts show pauses of the fleet; at equal counts, the
-        // window.
+        // Answers at different counts are pauses of the fleet. Two answers at the same count are
+        // the window.
         for (count, learned) in [(60, 32_000), (50, 32_000), (50, 50)] {
             scene.arrive(count, Duration::from_micros(200));
             assert!(scene.flush(), "silence with rows waiting is suspicious");

@@ -58,7 +58,7 @@ proptest! {
                 }
                 Step::Wait(ms) => now += Duration::from_millis(ms),
             }
-            // A batch that is not due must have a deadline in the future, or it would close late.
+            // The deadline of a batch that is not due is in the future: else the batch closes late.
             if batcher.is_due(now) {
                 let opened_at = batcher.open().opened_at.unwrap();
                 prop_assert!(batcher.open().rows() >= rows_max || now - opened_at >= limits.age_max);
@@ -124,7 +124,7 @@ fn batch_is_at_least_once_if_one_of_its_messages_is() {
 }
 
 #[test]
-fn counted_bytes_are_one_to_two_times_the_memory_and_the_body() {
+fn counted_bytes_are_at_most_twice_the_real_bytes() {
     let limits = Limits { rows_max: 10_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     for are_rejects in [false, true] {
         let mut batcher = Batcher::new(limits.clone());

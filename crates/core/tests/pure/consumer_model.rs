@@ -28,7 +28,7 @@ proptest! {
     #![proptest_config(with_saved_seeds(400))]
 
     #[test]
-    fn nothing_is_lost_acknowledged_early_or_left_waiting(
+    fn no_message_is_lost_or_acknowledged_before_it_is_durable(
         setup in setup(),
         seed: u64,
         steps in prop::collection::vec(step(), 0..120),

@@ -355,7 +355,7 @@ fn fully_erased_batch_is_durable_and_server_health_unchanged() {
 }
 
 #[test]
-fn failed_batch_is_no_longer_a_fault_once_fully_erased() {
+fn failure_is_cleared_once_its_batch_is_fully_erased() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
@@ -996,7 +996,7 @@ fn leaving_process_spools_unfinished_batches_after_12_s() {
     assert!(rig.now > rig.began);
 }
 
-/// Such a report in the wrong stage would drop a batch that is being inserted.
+/// If this report were accepted in the wrong stage, a batch would be dropped during its insert.
 #[test]
 #[should_panic(expected = "a report does not fit the batch's stage")]
 fn report_of_a_removed_file_panics_if_the_batch_has_none() {

@@ -237,7 +237,7 @@ fn missing_redeliveries_count_unacked_and_deferred_messages() {
 }
 
 #[test]
-fn leaving_session_retries_within_1_s_and_member_within_5_s() {
+fn leaving_session_retries_within_1_s_and_others_within_5_s() {
     for (leaves, longest) in [(false, 5 * SECOND), (true, SECOND)] {
         let mut rig = rig(1, 50);
         rig.go_live(0);
@@ -281,7 +281,7 @@ fn unresponsive_broker_is_disconnected() {
 }
 
 #[test]
-fn short_connections_are_logged_until_their_likely_cause_is_logged() {
+fn repeated_short_connections_log_their_likely_cause_once() {
     let (mut rig, mut lines) = (rig(1, 50), Vec::new());
     for _ in 0..10 {
         rig.go_live(0);

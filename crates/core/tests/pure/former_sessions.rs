@@ -118,10 +118,10 @@ fn killed_process_leaves_no_gap_in_session_numbers() {
     assert_eq!(world.broker.sessions.len(), 1);
 }
 
-/// An empty session waits for those after it, and ends when the search is complete, even if no
-/// other event follows.
+/// An empty session waits for the sessions with higher indices. It is ended when the search is
+/// complete, even if no other event follows.
 #[test]
-fn empty_former_session_ends_with_the_search() {
+fn empty_former_session_is_ended_when_the_search_completes() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let mut consumer =
         Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);

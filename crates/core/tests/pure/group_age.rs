@@ -1,5 +1,5 @@
-//! Tests the age of batches in a large group: it never exceeds its bound, and is not raised where
-//! the broker, a shutdown or another limit requires the batch earlier.
+//! Tests the age of batches in a large group. The age never exceeds its bound. A batch closes
+//! earlier if the broker, a shutdown or another limit requires it.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ fn group_of(members: u32) -> Setup {
     setup
 }
 
-/// Returns the time until the broker receives the next acknowledgement, in milliseconds and steps
-/// of 50; at most 20,000.
+/// Returns the time until the broker receives the next acknowledgement, in milliseconds. The time
+/// is measured in steps of 50 ms, up to 20,000 ms.
 fn acknowledged_after_ms(world: &mut World<Server>) -> u64 {
     let acked = world.acked.len();
     let mut waited_ms = 0;

@@ -1,13 +1,20 @@
-//! Tests a whole group with random schedules: members that are killed, hang while a successor
-//! starts, leave, get fewer sessions and are drained; peers that lie; a broker of two nodes; ClickHouse as
-//! one server, or as two replicas that lose the connection to each other, after which one loses its
-//! disk; a disk for each process. Members, intake, delivery and the decision to leave are the real
-//! ones. The number of a schedule is its seed.
+//! Tests a whole group with random schedules. The number of a schedule is its seed. Members,
+//! intake, delivery and the decision to leave are the real ones. The faults are:
 //!
-//! Invariants of every schedule: some member is always subscribed. After recovery, every message
-//! that the broker accepted is stored, unless it was lost with a node that died, and no session is
-//! left over. No row of an erased driver is stored once every process has the list. A fix that was
-//! delivered twice has one identity (`model/server.rs`), so ClickHouse shows it once.
+//! - Members are killed, hang while a successor starts, leave, get fewer sessions, and are drained.
+//! - Peers give wrong answers.
+//! - One of the broker's two nodes dies.
+//! - ClickHouse is one server, or two replicas that lose the connection to each other. After that,
+//!   one replica may lose its disk. Each process has a disk of its own.
+//!
+//! Invariants of every schedule:
+//!
+//! - Some member is always subscribed.
+//! - After recovery, every message that the broker accepted is stored, unless it was lost with a
+//!   node that died. No session is left over.
+//! - No row of an erased driver is stored once every process has the list of erased drivers.
+//! - A fix that was delivered twice has one identity (`model/server.rs`), so ClickHouse shows the
+//!   fix once.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -41,8 +48,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// `shared_subscription_strategy = round_robin`: the sessions of a dead node get their share of
-    /// the messages.
+    /// `shared_subscription_strategy = round_robin`: the sessions of a dead node still get their
+    /// share of the messages.
     RoundRobin,
     /// Sessions beyond `mqtt.connections` are left to expire.
     FormerUnvisited,
@@ -98,7 +105,7 @@ struct Process {
 
 struct Group {
     mistake: Mistake,
-    /// Number of members. The first processes belong to them, in this order.
+    /// Number of members. The first processes are theirs, in the order of the member numbers.
     members: usize,
     setup: Setup,
     began: Instant,
@@ -113,11 +120,11 @@ struct Group {
     /// The network between the peers is cut.
     are_peers_cut_off: bool,
     next_seq: u32,
-    owed: BTreeSet<u32>,
+    accepted: BTreeSet<u32>,
     /// Messages that were lost with a node that died.
     lost_with_node: BTreeSet<u32>,
-    /// Subset of `lost_with_node` that no process received and lived to insert. Their loss is
-    /// excused.
+    /// The messages of `lost_with_node` that no process could insert: none received them, or the
+    /// process that did has died. Their loss is excused.
     excused: BTreeSet<u32>,
     /// Messages of the driver that is erased in this schedule.
     erasable: BTreeSet<u32>,
@@ -144,7 +151,7 @@ impl Group {
             down: None,
             are_peers_cut_off: false,
             next_seq: 0,
-            owed: BTreeSet::new(),
+            accepted: BTreeSet::new(),
             lost_with_node: BTreeSet::new(),
             excused: BTreeSet::new(),
             erasable: BTreeSet::new(),
@@ -245,7 +252,7 @@ impl Group {
             if !self.broker.publish(sent, node) {
                 return Err("no member is subscribed".to_owned());
             }
-            self.owed.insert(seq);
+            self.accepted.insert(seq);
         }
         Ok(())
     }
@@ -325,14 +332,14 @@ impl Group {
         self.act_as(index, |world| world.broker.process_died());
         let process = &mut self.processes[index];
         (process.state, process.inquiry) = (State::Dead(self.elapsed + RESTARTED_AFTER), None);
-        process.world.taken.clear();
+        process.world.received.clear();
         self.excuse();
     }
 
     /// Excuses messages that were lost with a dead node and are no longer held by any process.
     fn excuse(&mut self) {
         let holds = |seq: &u32| {
-            let in_process = |process: &Process| process.world.taken.contains(seq);
+            let in_process = |process: &Process| process.world.received.contains(seq);
             self.table.stored.contains(seq)
                 || self
                     .processes
@@ -456,7 +463,8 @@ impl Group {
                 self.act_as(index, |world| world.cut(id, true, false));
             }
             // Restarts the member with fewer or more sessions. Skipped while the member has a
-            // second process: once that one is killed, no process would visit its surplus sessions.
+            // second process: once that process is killed, no other would visit its surplus
+            // sessions.
             79..81 if !is_drain && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[index].world.setup.consumer.connections = connections;
@@ -608,9 +616,9 @@ impl Group {
                 || self.erased && self.erasable.contains(seq)
                 || self.processes.iter().any(|process| process.world.server.is_stored(*seq))
         };
-        let missing = self.owed.iter().filter(|seq| !is_stored(seq)).count();
+        let missing = self.accepted.iter().filter(|seq| !is_stored(seq)).count();
         if missing > 0 {
-            return Err(format!("{missing} of {} messages are lost", self.owed.len()));
+            return Err(format!("{missing} of {} messages are lost", self.accepted.len()));
         }
         if let Some(id) = self.left_to_expire {
             return Err(format!("session {id} was left to expire"));
@@ -697,7 +705,7 @@ fn seeds(count: u32) -> Range<u64> {
 }
 
 #[test]
-fn group_loses_nothing_stays_subscribed_and_leaves_no_session() {
+fn group_survives_random_faults_without_losing_messages() {
     // 1246851: a zombie took over a successor's session, which had expired when the successor
     // looked for it. 820097748: a batch with one row in quarantine continued its inserts although
     // its slot was taken.

@@ -1,5 +1,6 @@
-//! Tests a hundred members on eight nodes: the work of one member does not grow with the size of its
-//! group, and the work of all members in a rollout grows more slowly than its square.
+//! Tests large groups, of a hundred members: the work of one member at its start does not depend on
+//! the size of the group. In a rollout, the number of requests between all members grows more
+//! slowly than the square of the group's size.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::rows::{consumer_settings, nodes};
 
 struct Group {
     members: Vec<Member>,
-    questions: usize,
+    requests: usize,
     rng: fastrand::Rng,
 }
 
@@ -22,11 +23,11 @@ impl Group {
     fn new(members: usize) -> Self {
         let member = |n| Member::new(&format!("milepost-{n}"), "milepost", &["d/+".to_owned()]);
         let rng = fastrand::Rng::with_seed(members as u64);
-        Self { members: (0..members).map(member).collect(), questions: 0, rng }
+        Self { members: (0..members).map(member).collect(), requests: 0, rng }
     }
 
     /// Sends SIGTERM to one member, which asks its peers as the shell does: the answers arrive in
-    /// the order of the questions.
+    /// the order of the requests.
     fn leave(&mut self, leaving: usize) -> Decision {
         self.members[leaving].set_leaving();
         let mut inquiry = Inquiry::new(self.members[leaving].standing(true, 0));
@@ -35,7 +36,7 @@ impl Group {
         let mut pending = std::collections::VecDeque::new();
         loop {
             while let Some(peer) = waves.start() {
-                self.questions += 1;
+                self.requests += 1;
                 pending.push_back(peer);
             }
             let Some(peer) = pending.pop_front() else { return inquiry.decision() };
@@ -47,9 +48,9 @@ impl Group {
         }
     }
 
-    /// Returns the questions per member in a rolling restart, from the highest member down. Each
+    /// Returns the requests per member in a rolling restart, from the highest member down. Each
     /// member is back before the next one leaves.
-    fn questions_per_member(size: usize) -> f64 {
+    fn requests_per_member(size: usize) -> f64 {
         let mut group = Self::new(size);
         for leaving in (0..size).rev() {
             let decision = group.leave(leaving);
@@ -57,16 +58,16 @@ impl Group {
             let (name, topics) = (format!("milepost-{leaving}"), ["d/+".to_owned()]);
             group.members[leaving] = Member::new(&name, "milepost", &topics);
         }
-        group.questions as f64 / size as f64
+        group.requests as f64 / size as f64
     }
 }
 
 #[test]
-fn questions_of_a_rollout_do_not_grow_with_the_square_of_the_group() {
-    let [small, large] = [10, 100].map(Group::questions_per_member);
-    eprintln!("questions of a member in a rollout: {small} with 10 members, {large} with 100");
-    assert!(large < 10.0, "{large} questions per member");
-    assert!(large < 2.5 * small, "{large} questions per member with 100 members, {small} with 10");
+fn requests_in_a_rollout_grow_slower_than_group_size_squared() {
+    let [small, large] = [10, 100].map(Group::requests_per_member);
+    eprintln!("requests of a member in a rollout: {small} with 10 members, {large} with 100");
+    assert!(large < 10.0, "{large} requests per member");
+    assert!(large < 2.5 * small, "{large} requests per member with 100 members, {small} with 10");
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn member_asks_few_peers_when_half_of_the_group_leaves() {
     for leaving in 50..100 {
         assert!(matches!(group.leave(leaving), Decision::Leave { .. }));
     }
-    assert!(group.questions < 50 * 5, "{} questions from 50 members", group.questions);
+    assert!(group.requests < 50 * 5, "{} requests from 50 members", group.requests);
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn lowest_member_keeps_its_session_when_all_leave_at_once() {
     for leaving in 0..100 {
         assert!(matches!(group.leave(leaving), Decision::Keep { certain: true, .. }));
     }
-    assert_eq!(group.questions, 100 * 100, "each member needs an answer from every member");
+    assert_eq!(group.requests, 100 * 100, "each member needs an answer from every member");
 }
 
 /// At its start, a member connects its own sessions, and visits former ones.

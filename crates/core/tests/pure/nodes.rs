@@ -62,12 +62,12 @@ fn suback_counts_as_reaching_the_node() {
 }
 
 #[test]
-fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
+fn dead_node_loses_its_sessions_and_gets_one_when_it_returns() {
     let mut world = world(Connections::Fixed(4), 2);
     for dead in [false, true] {
         let (members, takeovers) = (world.consumer.sessions(), world.broker.takeovers);
         let sessions_on_node = usize::try_from(world.spread()[0]).unwrap();
-        world.node_away(0, dead);
+        world.disconnect_node(0, dead);
         world.wait(PATIENCE / 2);
         assert_eq!(world.spread()[0], 0);
         assert_eq!(world.broker.takeovers, takeovers, "the node may still come back");
@@ -75,7 +75,7 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
         assert!(world.spread()[1] >= 4, "{:?}", world.spread());
         assert_eq!(world.broker.takeovers - takeovers, if dead { 0 } else { sessions_on_node });
         world.wait(Duration::from_secs(60));
-        world.broker.away.clear();
+        world.broker.unreachable.clear();
         let moved = world.broker.takeovers;
         world.wait(Duration::from_secs(10));
         assert_eq!(world.spread()[0], 1, "a new session");
@@ -84,10 +84,10 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
     }
 }
 
-/// The node accepts TCP connections but sends no CONNACK. It may be resuming a large session, until
-/// a second client, which has no session, gets no CONNACK either.
+/// The node accepts TCP connections but sends no CONNACK. It may be resuming a large session. So a
+/// second client, which has no session, connects: if it gets no CONNACK either, the node hangs.
 #[test]
-fn hung_node_is_left_after_one_attempt_at_start_and_later() {
+fn session_leaves_a_hung_node_after_one_attempt() {
     let left_within = 2 * NODE_ANSWER_TIMEOUT + Duration::from_secs(1);
     let mut setup = Setup {
         consumer: consumer_settings(1),
@@ -104,7 +104,7 @@ fn hung_node_is_left_after_one_attempt_at_start_and_later() {
     assert_eq!(starting.spread(), [0, 4]);
 
     let mut running = world(Connections::Fixed(4), 2);
-    running.node_hangs(0);
+    running.hang_node(0);
     running.wait(left_within);
     assert_eq!((running.spread(), running.broker.takeovers), (vec![0, 4], 2));
 }
@@ -136,10 +136,10 @@ fn session_without_a_node_is_logged_as_moved_once_connected() {
     let moved = |world: &World<Server>| {
         world.notices.iter().filter(|line| phrases.iter().any(|text| line.contains(text))).count()
     };
-    (0..2).for_each(|node| world.node_away(node, false));
+    (0..2).for_each(|node| world.disconnect_node(node, false));
     world.wait(Duration::from_secs(600));
     assert_eq!((world.spread(), moved(&world)), (vec![0, 0], 0));
-    world.broker.away.clear();
+    world.broker.unreachable.clear();
     world.wait(Duration::from_secs(30));
     assert!(world.spread().iter().sum::<u64>() >= 4);
     assert_eq!(moved(&world), world.broker.takeovers);
@@ -172,12 +172,12 @@ fn session_refused_by_every_node_backs_off() {
 }
 
 #[test]
-fn no_session_is_added_if_there_are_fewer_than_nodes() {
+fn fewer_sessions_than_nodes_add_no_session() {
     let mut world = world(Connections::Fixed(1), 2);
-    world.node_away(0, true);
+    world.disconnect_node(0, true);
     world.wait(Duration::from_secs(1));
     assert_eq!(world.spread(), [0, 1]);
-    world.broker.away.clear();
+    world.broker.unreachable.clear();
     world.wait(Duration::from_secs(60));
     assert_eq!(world.spread(), [0, 1]);
 }
@@ -186,9 +186,9 @@ fn no_session_is_added_if_there_are_fewer_than_nodes() {
 fn node_without_session_is_logged_once_at_the_session_limit() {
     for (sessions, lines) in [(CONNECTIONS_MAX - 1, 0), (CONNECTIONS_MAX, 1)] {
         let mut world = world(Connections::Fixed(sessions), 2);
-        world.node_away(0, true);
+        world.disconnect_node(0, true);
         world.wait(Duration::from_secs(2));
-        world.broker.away.clear();
+        world.broker.unreachable.clear();
         world.wait(Duration::from_secs(60));
         let is_limit_line =
             |line: &&String| line.contains("n0:1883") && line.contains("64 sessions already");
@@ -200,7 +200,7 @@ fn node_without_session_is_logged_once_at_the_session_limit() {
 #[test]
 fn leaving_member_does_not_wait_for_a_dead_node() {
     let mut world = world(Connections::Fixed(2), 2);
-    world.node_away(0, true);
+    world.disconnect_node(0, true);
     world.wait(Duration::from_secs(2));
     assert_eq!(world.spread(), [0, 2], "a third session waits for the dead node");
     world.leave(Leave::Unsubscribe);
@@ -212,7 +212,7 @@ fn leaving_member_does_not_wait_for_a_dead_node() {
 #[test]
 fn leaving_unsubscribes_a_session_whose_node_came_back() {
     let mut world = world(Connections::Fixed(2), 2);
-    world.node_away(0, true);
+    world.disconnect_node(0, true);
     world.wait(Duration::from_secs(2));
     while world.consumer.session(2).connection() != ConnectionState::Connecting {
         world.broker_up = false;
@@ -229,7 +229,7 @@ fn leaving_unsubscribes_a_session_whose_node_came_back() {
 }
 
 #[test]
-fn node_gone_from_dns_is_left_and_a_new_node_gets_a_session() {
+fn dns_change_moves_sessions_to_the_listed_nodes() {
     let mut world = world(Connections::Fixed(2), 2);
     let [_, second, third] = nodes(3).try_into().unwrap();
     world.consumer.set_nodes(&[second, third]);
@@ -240,7 +240,7 @@ fn node_gone_from_dns_is_left_and_a_new_node_gets_a_session() {
         [1, 1],
         "the session on the first node stays, and the third node gets one"
     );
-    world.node_away(0, true);
+    world.disconnect_node(0, true);
     world.wait(Duration::from_millis(100));
     assert_eq!(world.spread().iter().sum::<u64>(), 3, "the first node is left at once");
 }
@@ -294,7 +294,7 @@ fn unfinished_visit_does_not_wait_for_a_new_node() {
 #[test]
 fn restart_resumes_sessions_that_moved_to_another_node() {
     let mut world = world(Connections::Fixed(4), 2);
-    world.node_away(0, false);
+    world.disconnect_node(0, false);
     world.wait(Duration::from_secs(2));
     (0..40).for_each(|_| world.publish(1, true, false));
     world.broker.expiry = Some(Duration::from_secs(10));
@@ -308,7 +308,7 @@ fn restart_resumes_sessions_that_moved_to_another_node() {
 #[test]
 fn former_session_is_found_after_sessions_that_wait_for_nodes() {
     let mut world = world(Connections::Fixed(4), 4);
-    (1..4).for_each(|node| world.node_away(node, true));
+    (1..4).for_each(|node| world.disconnect_node(node, true));
     world.wait(Duration::from_secs(10));
     world.setup.consumer.nodes = nodes(5);
     world.consumer.set_nodes(&nodes(5));
@@ -337,11 +337,11 @@ proptest! {
     ) {
         let mut world = world(Connections::Fixed(sessions), node_count);
         for (node, dead, ms) in turns {
-            if world.broker.away.contains(&node) {
-                world.broker.away.remove(&node);
-            } else if node < node_count && world.broker.away.len() + 1 < node_count {
-                world.node_away(node, dead);
-                world.wait(Duration::from_secs(30)); // another node may have been away already
+            if world.broker.unreachable.contains(&node) {
+                world.broker.unreachable.remove(&node);
+            } else if node < node_count && world.broker.unreachable.len() + 1 < node_count {
+                world.disconnect_node(node, dead);
+                world.wait(Duration::from_secs(30)); // another node may have been down already
                 prop_assert!(world.spread().iter().sum::<u64>() >= sessions as u64, "{:?}", world.spread());
             }
             (0..5).for_each(|_| world.publish(1, true, false));

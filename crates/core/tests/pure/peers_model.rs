@@ -1,6 +1,8 @@
-//! Tests members of a group that receive SIGTERM in any order, even simultaneously, and then ask
-//! their peers whether one of them stays. Some die, hang, answer with garbage, or lie. Once any member
-//! has been subscribed, some member is subscribed at every step.
+//! Tests members of a group that receive SIGTERM in any order, even at the same time, and then ask
+//! their peers whether any of them stays. Some peers die, hang, answer with garbage, or give false
+//! answers.
+//!
+//! Invariant: once any member has been subscribed, some member is subscribed at every step.
 
 use std::sync::Arc;
 
@@ -170,7 +172,7 @@ impl World {
 }
 
 #[test]
-fn standing_waits_for_replaced_erased_lists_but_not_the_current_one() {
+fn member_document_names_no_list_while_an_old_one_is_held() {
     let (one, other) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
     let member = Member::new("milepost-0", "milepost", &[]);
     member.set_initial_erased(&one);

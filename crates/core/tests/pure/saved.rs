@@ -1,4 +1,4 @@
-//! Seeds of cases that failed before; a property with saved seeds tries them first.
+//! Seeds of cases that failed before. A property test with saved seeds tries these seeds first.
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -34,8 +34,8 @@ impl Degrees {
         factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
     }
 
-    /// Returns the unit without its sign. The sign applies to one coordinate only, so this is the
-    /// unit of the other one.
+    /// Returns the unit without its sign. The sign applies to one coordinate only: the other
+    /// coordinate has the unit without a sign.
     #[must_use]
     pub const fn unsigned(self) -> Self {
         match self {
@@ -72,7 +72,7 @@ impl Degrees {
         }
     }
 
-    /// Returns the size of one unit in degrees; roughly, for `ddmm.mmmm`.
+    /// Returns the size of one unit in degrees; an approximation for `ddmm.mmmm`.
     pub(super) const fn factor(self) -> f64 {
         match self {
             Self::Factor(factor) => factor.abs(),
@@ -102,8 +102,8 @@ const NAMES: [&str; 2] = ["lat", "lng"];
 /// Letters of the hemispheres, the positive one first.
 pub(super) const HEMISPHERE_LETTERS: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
 
-/// Rejects degrees such as `70.25W` in a negative unit, which would move them to the other
-/// hemisphere.
+/// Rejects degrees such as `70.25W` if the unit is negative: the unit's sign would move the point
+/// to the other hemisphere.
 pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refusal> {
     let has_letter = |text: &&str| {
         parse_notation(text, HEMISPHERE_LETTERS[slot]).is_some_and(|notation| notation.has_letter)

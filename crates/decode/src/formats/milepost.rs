@@ -19,8 +19,8 @@ pub(super) fn fields() -> Vec<&'static str> {
 }
 
 /// Reads a payload in one pass: an object, or an array of objects. Returns `None` if the payload is
-/// something else or has too many points; it then adds no position and no reject, and
-/// [`read`](self::read) says what is wrong.
+/// something else or has too many points. Then nothing is added to `points`: the caller calls
+/// [`read`](self::read), which is slower and reports the error.
 #[inline(always)]
 pub(super) fn read_in_one_pass(
     points: &mut Points<'_>,
@@ -59,7 +59,8 @@ pub(super) fn read_in_one_pass(
     Some(Ok(()))
 }
 
-/// Reads a payload point by point: an element that is no object does not reject its neighbours.
+/// Reads a payload point by point. An element that is not an object is rejected alone, without its
+/// neighbours.
 pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     points.documents(json, |points, json| {
         let mut reader = Reader::new(json.as_bytes());

@@ -56,7 +56,7 @@ impl Format {
     /// Checks the object around an array of points, without the array, for units.
     ///
     /// # Errors
-    /// A unit is another than the one in which the format reads the numbers of the points.
+    /// A stated unit differs from the unit in which the format reads the numbers of the points.
     pub(super) fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), Refusal> {
         let fields = match self {
             Self::GeoJson(unit) => geojson::measured(*unit),

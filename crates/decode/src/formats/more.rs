@@ -172,8 +172,8 @@ impl More {
         self.local.as_ref().is_some_and(|local| local.pattern.is_some())
     }
 
-    /// Rejects plain degrees if the unit is one of large integers, such as 1e-7 deg, or
-    /// `ddmm.mmmm`: the fix would lie next to 0, 0.
+    /// Rejects coordinates that are plain degrees although the unit is a small one, such as 1e-7
+    /// deg, or `ddmm.mmmm`. After the conversion such a fix would lie next to 0, 0.
     fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
         let is_scaled = |unit: &Degrees| unit.factor() <= 1e-5 || unit.has_minutes();
         if !self.degrees.iter().all(is_scaled) {

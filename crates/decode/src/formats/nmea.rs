@@ -108,8 +108,8 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
     Ok(())
 }
 
-/// Returns the non-empty lines. Devices end them with CR LF, LF, CR or NUL. Some do not end them at
-/// all, so a checksum that another sentence follows ends a line as well.
+/// Returns the non-empty lines. Devices end a line with CR LF, LF, CR or NUL. Some devices send no
+/// line end, so a line also ends after a checksum that is followed by another sentence.
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
     let begins = |at: &usize| matches!(payload.get(*at), Some(b'$' | b'!'));
@@ -139,7 +139,8 @@ fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
             continue;
         };
         let (line, time_ms) = (*line, *time_ms);
-        // No later fix needs a dated one before `n`, so the search never goes back.
+        // For a later fix the next dated sentence is the same or a later one, so the search never
+        // goes back.
         next = next.max(n + 1);
         while entries.get(next).is_some_and(|entry| entry.at.is_none()) {
             next += 1;
@@ -173,9 +174,9 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Returns the first line, the last line, both or none: those that hold a GGA sentence whose RMC
-/// sentence is in the previous or next message. Stored as fixes of their own, such sentences would
-/// replace the fixes of the RMC sentences, which have more fields.
+/// Returns which of the first and the last line hold a GGA sentence whose RMC sentence is in the
+/// previous or next message. Such a GGA sentence must not be stored as a separate fix: it would
+/// replace the fix of the RMC sentence, which has more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let alone = || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
@@ -193,8 +194,8 @@ fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
 }
 
 impl Fix<'_> {
-    /// Adds the fields of another sentence with the same time. The position is that of the first
-    /// RMC.
+    /// Adds the fields of another sentence with the same time. Keeps the position of the first RMC
+    /// sentence.
     fn merge(&mut self, mut other: Self) {
         if self.motion.is_none() && other.motion.is_some() {
             std::mem::swap(self, &mut other);

@@ -217,7 +217,7 @@ fn thingsboard(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal
     }
 }
 
-/// Ignores a message without a position. `reads`: what the format reads, for errors.
+/// Ignores a message without a position. `reads`: the names that the format reads, for errors.
 ///
 /// # Errors
 /// The message has a position under other names.

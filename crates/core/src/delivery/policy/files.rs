@@ -1,10 +1,12 @@
 //! The replay queue: which file of the spool is replayed next.
 //!
-//! Files are replayed one at a time, the oldest first. A file that fails queues behind the others.
-//! If it fails while other inserts commit, the file itself is at fault: it is deferred with
-//! exponential backoff. A file that cannot be read is deferred too. A file of a newer format stays
-//! for a newer milepost. After each failure the whole queue pauses, longer with each consecutive
-//! one.
+//! Files are replayed one at a time, the oldest first. A file whose insert fails moves to the end
+//! of the queue. If other inserts commit meanwhile, the file itself is at fault: its next replay is
+//! postponed with exponential backoff. The same holds for a file that cannot be read. In this
+//! module such a file is *deferred*.
+//!
+//! A file of a newer format stays in the spool for a newer milepost. After each failure the whole
+//! queue pauses. The pause grows with each consecutive failure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use crate::delivery::sink::FailureKind;
 
 /// First deferral of a file that is at fault; doubles up to [`DEFERRED_MAX`].
 const DEFERRED_MIN: Duration = Duration::from_secs(1);
-/// Longest deferral, and so the longest time before a fixed cause is noticed.
+/// Longest deferral. So a file is replayed at most this long after its fault was fixed.
 const DEFERRED_MAX: Duration = Duration::from_secs(30);
 
 /// A failed attempt to insert a file.
@@ -30,11 +32,12 @@ pub(super) struct Failure<'a> {
 #[derive(Debug, Default)]
 struct Entry {
     progress: Option<Progress>,
-    /// Number of committed inserts, of any batch, when the file first failed or was last deferred.
+    /// Number of inserts (of any batch) that had committed when the file first failed or was last
+    /// deferred.
     successes: Option<u64>,
     deferrals: u32,
-    /// The file is not replayed before this time, which is also its place in the queue. `None`: the
-    /// file is from an earlier process and comes first.
+    /// The file is not replayed before this time. The queue is sorted by it. `None`: the file is
+    /// from an earlier process and comes first.
     not_before: Option<Instant>,
     /// Why the file is not inserted, if the file itself is at fault.
     why: Option<String>,
@@ -45,17 +48,17 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Files {
     entries: BTreeMap<File, Entry>,
-    /// Consecutive failures of any file, while no insert commits.
+    /// Consecutive failures of any file while no insert commits.
     failures: u32,
     /// Consecutive deferrals of any file.
     deferrals: u32,
-    /// No file is replayed before this.
+    /// No file is replayed before this time.
     paused_until: Option<Instant>,
 }
 
 impl Files {
-    /// Queues a file. `now`: `None` for a file of an earlier process, which is first in the queue.
-    /// A file that was queued before keeps its deferrals.
+    /// Queues a file. `now` is `None` for a file of an earlier process, which is first in the
+    /// queue. A file that was queued before keeps its number of deferrals.
     pub(super) fn add(&mut self, file: File, progress: Option<Progress>, now: Option<Instant>) {
         let entry = self.entries.entry(file).or_default();
         (entry.progress, entry.not_before) = (progress, now);
@@ -146,7 +149,8 @@ impl Files {
             entry.not_before = Some(now);
             successes > *entry.successes.get_or_insert(successes)
         });
-        // A file that times out would block the queue for the whole timeout each time, so defer it.
+        // A file that times out would block the queue for the whole timeout at each replay, so
+        // defer it.
         let defers =
             others_succeed || matches!(kind, FailureKind::Permanent | FailureKind::TimedOut);
         if defers {
@@ -161,8 +165,8 @@ impl Files {
         defers
     }
 
-    /// Pauses the queue after a deferral. Many consecutive deferrals mean that the server accepts
-    /// little, or that the disk fails, so the pause grows.
+    /// Pauses the queue after a deferral. The pause grows with each consecutive deferral: many of
+    /// them mean that the server refuses most inserts, or that the disk fails.
     pub(super) fn pause_after_deferral(&mut self, jitter: &mut fastrand::Rng, now: Instant) {
         self.deferrals = self.deferrals.saturating_add(1);
         self.paused_until = Some(now + retry::delay(self.deferrals, jitter));

@@ -1,15 +1,16 @@
-//! The delivery policy: decides the next step of each batch, and is the only module that does.
+//! The delivery policy: the only module that decides the next step of each batch.
 //!
 //! Input: batches, reports of the executor, the state of ClickHouse. Output: commands (attempt,
-//! store, load, remove). Fresh batches, which come from the intake, and replayed ones pass through
-//! the same states, see [`Stage`]. [`Delivery::store_reason`] decides when a batch goes to the
-//! spool.
+//! store, load, remove). A fresh batch comes from the intake, a replayed batch from the spool. Both
+//! pass through the same states, see [`Stage`]. [`Delivery::store_reason`] decides when a batch
+//! goes to the spool.
 //!
-//! Guarantee: a batch is reported as durable only when every piece of it was inserted, or its file
-//! is fsynced; [`delivery`](super) names the rows that are left out. Every wait has a deadline, or
-//! a reason in [`Delivery::unready_reasons`].
+//! Guarantee: a batch is reported as durable only when every piece of the batch was inserted, or
+//! the batch's file is fsynced. [`delivery`](super) names the rows that are left out. Every wait
+//! has a deadline, or a reason in [`Delivery::unready_reasons`].
 //!
-//! Pure: it takes `now`. `src/executor.rs` executes its commands.
+//! The policy does no I/O and reads no clock: callers pass `now`, and `src/executor.rs` executes
+//! the commands.
 
 mod files;
 mod outcomes;
@@ -32,13 +33,12 @@ use crate::batch::Batch;
 use crate::delivery::SpoolInventory;
 use crate::throttle::{Reasons, Throttle};
 
-/// While half of a window or of the buffer is used, a batch whose insert takes longer than this is
-/// also written to the spool. A broker whose window is full queues a limited number of messages,
-/// and drops the rest.
+/// Time after which an insert counts as slow. While half of a window or of the buffer is used, a
+/// batch with a slow insert is also written to the spool, so that its messages are acknowledged. A
+/// broker whose window is full queues a limited number of messages, and drops all others.
 pub const SLOW_AFTER: Duration = Duration::from_millis(250);
-/// Minimum interval between log lines that would repeat: with the same reason to store a batch,
-/// with the same reason of a failed insert, about a spool that refuses, about a row that is too
-/// large.
+/// Minimum interval between log lines of the same kind: a reason to store batches, a reason of
+/// failed inserts, a spool that refuses, or a row that is too large.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Delay before a batch that the spool refused is stored again.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -92,8 +92,8 @@ pub struct Delivery {
     /// The refusal of the spool was logged, and its end has not been logged yet.
     is_refusal_logged: bool,
     disk_log: Throttle,
-    /// Upper bound for new batches, in bytes: half the size of a batch that was refused as too
-    /// large. `None` if none was.
+    /// Upper bound for new batches, in bytes: half the size of the smallest batch that was refused
+    /// as too large. `None` if no batch was.
     batch_bytes_max: Option<usize>,
     /// Bytes of the files in quarantine.
     quarantined_bytes: u64,
@@ -159,10 +159,10 @@ impl Delivery {
         Demand::Nothing
     }
 
-    /// Accepts a batch that was [in demand](Self::demand).
+    /// Accepts a batch. Call it only while there is [demand](Self::demand).
     ///
     /// # Panics
-    /// If no batch was in demand: a bug in the caller.
+    /// There is no demand: a bug in the caller.
     pub fn accept(&mut self, batch: Batch, now: Instant) {
         assert!(
             self.demand(now) != Demand::Nothing,
@@ -196,8 +196,8 @@ impl Delivery {
     /// Processes a report of the executor.
     ///
     /// # Panics
-    /// The report does not fit the batch's stage: a bug in this process. In the wrong stage a batch
-    /// could be acknowledged without being stored, or wait for ever.
+    /// The report does not fit the batch's stage: a bug in this process. To continue would be worse
+    /// than to stop: the batch could be acknowledged without being stored, or wait for ever.
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         let stage = self.batches.get(&batch).map(|state| state.stage);
         assert!(
@@ -258,7 +258,8 @@ impl Delivery {
         self.leaving_since.get_or_insert(now);
     }
 
-    /// Advances every batch by time, and starts the replay of the next file.
+    /// Takes the steps of all batches that are due at `now`, and starts the replay of the next
+    /// file.
     pub fn handle_timeout(&mut self, now: Instant) {
         let ids: Vec<BatchId> = self.batches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.step(id, now));
@@ -288,8 +289,8 @@ impl Delivery {
         self.batch_bytes_max
     }
 
-    /// Returns the capacity that the executor's queue needs. Each batch has at most eight commands
-    /// outstanding, and the number of batches is bounded.
+    /// Returns the capacity of the executor's queue: at most eight outstanding commands for each
+    /// batch, and the number of batches is bounded.
     #[must_use]
     pub const fn commands_max(inserts_in_flight: usize) -> usize {
         8 * (inserts_in_flight + 1 + disk_operations_max(inserts_in_flight))
@@ -322,18 +323,20 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the spool may take a batch. While an operator has to fix a fault, a batch
-    /// with QoS 1 messages is not spooled: that would hide the fault, and withheld PUBACKs are the
-    /// back-pressure. QoS 0 has no PUBACKs, so a batch of QoS 0 messages alone is spooled.
-    /// `refused_at`: when the spool last refused this batch.
+    /// Returns whether the spool may take a batch. `refused_at`: when the spool last refused this
+    /// batch.
+    ///
+    /// While an operator has to fix a fault, a batch with QoS 1 messages is not spooled. Its
+    /// messages stay unacknowledged, so the broker sends no more, and the fault is noticed. A batch
+    /// of QoS 0 messages alone is spooled: QoS 0 has no PUBACK to withhold.
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
         let held_back = at_least_once && self.server.needs_operator();
         let refused = refused_at.is_some_and(|at| now < at + STORE_RETRY_DELAY);
         self.settings.spool && !held_back && !refused && self.may_use_disk()
     }
 
-    /// Returns whether another disk operation may start. Their number is bounded, so that they
-    /// cannot pile up while the disk hangs.
+    /// Returns whether another disk operation may start. The number of operations is bounded, so
+    /// that they cannot pile up while the disk hangs.
     fn may_use_disk(&self) -> bool {
         let waiting =
             self.batches.values().filter(|state| state.stage.disk_since().is_some()).count();
@@ -354,8 +357,8 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the batch may be inserted now. Replayed files need no insert slot: one file
-    /// is replayed at a time.
+    /// Returns whether the batch may be inserted now: the tables exist, and a slot is free. A
+    /// replayed file needs no slot, because only one file is replayed at a time.
     fn may_attempt(&self, id: BatchId) -> bool {
         let is_fresh = |state: &BatchState| state.fresh().is_some();
         let others = self.batches.iter().filter(|(other, state)| **other != id && is_fresh(state));

@@ -1,7 +1,5 @@
-//! The transitions of a batch when the executor reports an outcome of an attempt or of a disk
-//! operation.
-//!
-//! [`Delivery::handle_report`] has asserted that the outcome fits the batch's stage.
+//! The transitions of a batch after the executor reported the outcome of an attempt or of a disk
+//! operation. [`Delivery::handle_report`] asserts first that the outcome fits the batch's stage.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +29,8 @@ impl Delivery {
         self.continue_batch(id, now);
     }
 
-    /// Handles a piece whose rows all belong to erased drivers. No insert was sent, so this proves
-    /// nothing about the server's health.
+    /// Handles a piece whose rows all belong to erased drivers. No insert was sent, so the server's
+    /// health is unchanged.
     pub(super) fn left_out(&mut self, id: BatchId, rows: u64, now: Instant) {
         self.clear_spool_refusal(id);
         self.attempt_answered(id);
@@ -41,8 +39,8 @@ impl Delivery {
         self.continue_batch(id, now);
     }
 
-    /// Clears the spool's refusal once no other batch waits for the spool: the next store shows
-    /// whether it takes batches again.
+    /// Clears the spool's refusal once the spool has refused no other batch in delivery. The next
+    /// store shows whether the spool takes batches again.
     fn clear_spool_refusal(&mut self, id: BatchId) {
         let refused =
             |state: &BatchState| state.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
@@ -59,8 +57,8 @@ impl Delivery {
         self.server.set_waiting_since(oldest);
     }
 
-    /// Inserts the next piece, or parks the batch if the tables are gone or its slot is taken. Ends
-    /// a batch without a further piece.
+    /// Inserts the next piece, or ends the batch if there is none. Parks the batch if the tables
+    /// are gone or its slot is taken.
     fn continue_batch(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
             Some(state) if state.progress.pieces.is_empty() => self.finished(id, now),
@@ -106,8 +104,8 @@ impl Delivery {
         }
     }
 
-    /// Handles a failed attempt: decides the next stage and the delay. If the batch should go to
-    /// the spool now, `handle_report` sends it there afterwards, see [`Delivery::store_reason`].
+    /// Handles a failed attempt: decides the next stage and the delay. Afterwards `handle_report`
+    /// sends the batch to the spool if there is a [`Delivery::store_reason`].
     pub(super) fn failed(&mut self, id: BatchId, kind: FailureKind, why: String, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         if kind == FailureKind::TooLarge {
@@ -116,8 +114,8 @@ impl Delivery {
         state.progress.attempts.failed(kind);
         let failures = state.progress.attempts.failures;
         let rows = state.progress.pieces.front().map_or(0, |piece| piece.rows.len());
-        // Files are attempted in turn, so an outage shows as one failure per file: count them
-        // together.
+        // Files are attempted in turn, so an outage causes one failure per file. Count the failures
+        // of all files together.
         let in_a_row = if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
         self.server.failed(kind, &why, in_a_row, now);
         let delay = retry::delay(failures, &mut self.jitter);
@@ -178,8 +176,8 @@ impl Delivery {
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let file = match state.stage.spooled() {
-            // One disk operation per batch: the row is handled by the next attempt, from the file
-            // if the spool takes the batch.
+            // A batch has one disk operation at a time, and its store is in flight. The next
+            // attempt handles the row.
             Spooled::Writing { since } => {
                 state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;
@@ -191,7 +189,7 @@ impl Delivery {
         self.commands.push_back(DeliveryCommand::QuarantineRow(id, row));
     }
 
-    /// Handles a row whose file is fsynced.
+    /// Handles a row for quarantine whose file is fsynced.
     pub(super) fn row_quarantined(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_accepted();
         self.totals.spool_quarantined += 1;
@@ -208,8 +206,8 @@ impl Delivery {
         self.continue_batch(id, now);
     }
 
-    /// Defers a file that must be split, or inserted without rows of erased drivers, but whose
-    /// columns this version does not know.
+    /// Defers a file whose columns this version does not know. Such a file cannot be split, and
+    /// rows of erased drivers cannot be left out.
     pub(super) fn unknown_columns(&mut self, id: BatchId, now: Instant) {
         self.attempt_answered(id);
         let Some(state) = self.batches.get(&id) else { return };
@@ -223,7 +221,7 @@ impl Delivery {
         self.forget(id);
     }
 
-    /// Lowers the bound of new batches, so that not every batch is refused and split.
+    /// Lowers the upper bound of new batches, so that later batches are not refused as well.
     fn bound_batches(&mut self, id: BatchId, rows: usize, why: String) {
         let Some(fresh) = self.batches.get(&id).and_then(BatchState::fresh) else { return };
         let batch_bytes_max = fresh.bytes / 2;
@@ -307,8 +305,8 @@ impl Delivery {
             Stage::InsertingAndStoring { since, .. } => state.stage = Stage::Inserting { since },
             Stage::InsertedWhileStoring { .. } => self.forget(id),
             Stage::Storing { attempt_at: at, .. } => state.stage = Stage::Waiting { at },
-            // Attempt the row again: an operator who makes room may also have raised the size
-            // limit.
+            // Attempt the row again: the operator who makes room in the spool may also have raised
+            // the size limit.
             Stage::QuarantiningRow { file: None, .. } => {
                 state.stage = Stage::Waiting { at: now + STORE_RETRY_DELAY };
             }

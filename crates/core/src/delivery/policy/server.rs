@@ -6,7 +6,8 @@ use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::FailureKind;
 use crate::throttle::Throttle;
 
-/// While inserts fail, a fresh batch is attempted this often: the failing batch may be the cause.
+/// While inserts fail, a fresh batch is attempted at this interval, in case the failing batch
+/// itself is the cause.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// An insert without an answer makes ClickHouse's health doubtful after this long.
 const DOUBT_AFTER: Duration = Duration::from_secs(1);
@@ -16,9 +17,9 @@ const LOGGED_AFTER: Duration = Duration::from_secs(5);
 const UNREADY_AFTER: Duration = Duration::from_secs(20);
 /// Longest timeout of an insert.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// An insert may take this many times as long as the last one that committed.
+/// The timeout of an insert is this many times the duration of the last insert that committed.
 const TIMEOUT_PER_INSERT: u32 = 4;
-/// After this many consecutive failures of one batch, or of files in turn, the server counts as
+/// After this many consecutive failures of one batch, or of replayed files, the server counts as
 /// down.
 const FAILURES_UNREADY: u32 = 3;
 
@@ -36,8 +37,7 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Start of the oldest attempt since the server last answered one; failures do not count as
-    /// answers.
+    /// Start of the oldest attempt since the server last answered; a failure is not an answer.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
     /// Why the last attempt failed, and the number of consecutive failures; `None` after a commit.
@@ -103,7 +103,7 @@ impl Server {
         self.waiting_since = next;
     }
 
-    /// Records a commit. The next timeout is a multiple of the time it took.
+    /// Records a commit that took this long. The next timeout is a multiple of `took`.
     pub(super) fn succeeded(&mut self, took: Duration) {
         self.timeout =
             (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
@@ -131,7 +131,8 @@ impl Server {
         }
     }
 
-    /// Clears the failure once no batch is left: the failing rows were erased or put in quarantine.
+    /// Clears the failure. The caller has seen that no batch is left, so the failing rows were
+    /// erased or put in quarantine.
     pub(super) fn clear_failures(&mut self) {
         self.last_failure = None;
         self.waiting_since = None;
@@ -140,7 +141,7 @@ impl Server {
     /// Processes the result of the watcher's queries.
     pub(super) fn update(&mut self, status: ServerStatus, now: Instant) {
         let ServerStatus { schema, answers, refusals, .. } = status;
-        // A check from before the last refusal is stale: the tables may be gone since.
+        // A check from before the last refusal is stale: the tables may have changed since.
         if refusals == self.refusals {
             self.schema = schema;
         }
@@ -152,8 +153,8 @@ impl Server {
         self.silent.is_some()
     }
 
-    /// Returns which queries the watcher should send, and how soon. Under traffic an insert is
-    /// always in flight, so only a slow one makes the health doubtful.
+    /// Returns which queries the watcher should send, and how soon. Only a slow insert makes the
+    /// health doubtful: under traffic, some insert is always in flight.
     pub(super) fn attention(&self, now: Instant) -> Attention {
         let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
         let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_batch_probes_an_away_server_every_five_seconds() {
+    fn fresh_batch_probes_a_failing_server_every_five_seconds() {
         let (mut server, began) = server();
         let at = |seconds| began + Duration::from_secs(seconds);
         assert!(!server.is_away(began));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_insert_is_logged_once_then_makes_unready() {
+    fn unanswered_insert_is_logged_once_and_makes_the_process_unready() {
         let (mut server, began) = server();
         let at = |millis| began + Duration::from_millis(millis);
         server.attempted(began);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_failures_or_silence_make_unready() {
+    fn lasting_failures_or_silence_make_the_process_unready() {
         use FailureKind::{Permanent, Transient};
         let cases = [
             (Transient, 2, 19, false),

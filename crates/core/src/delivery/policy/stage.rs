@@ -1,4 +1,4 @@
-//! The states of a batch. Each says where the rows are, and which operations are in flight.
+//! The states of a batch: where its rows are, and which operations are in flight.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::delivery::File;
 use crate::delivery::events::{Outcome, Piece, StoreReason};
 use crate::delivery::retry::Attempts;
 
-/// A disk operation that takes longer than this counts as hung; inserts no longer wait for it.
+/// Time after which a disk operation counts as hung. Inserts wait no longer than this for the disk.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state of a batch; ARCHITECTURE.md draws the transitions.
@@ -21,9 +21,9 @@ pub(super) enum Stage {
     InsertingAndStoring { since: Instant, storing_since: Instant },
     /// Being inserted; its file is fsynced.
     InsertingStored { since: Instant, file: File },
-    /// In memory, being written to the spool; the replay inserts it later. `attempt_at` keeps the
-    /// time of the next attempt for the case that the spool refuses: a spool that always refuses
-    /// must not postpone the attempt for ever.
+    /// In memory, being written to the spool; the replay inserts the batch later. If the spool
+    /// refuses the batch, the next attempt is due at `attempt_at`. Each refusal keeps that time, so
+    /// a spool that always refuses does not postpone the attempt for ever.
     Storing { since: Instant, attempt_at: Instant },
     /// In ClickHouse, while its file is still being written; the file is removed afterwards.
     InsertedWhileStoring { since: Instant },
@@ -32,7 +32,8 @@ pub(super) enum Stage {
     /// One row is too large to insert, and is being written to a file of its own. `file`: the
     /// batch's own file, if there is one.
     QuarantiningRow { since: Instant, file: Option<File> },
-    /// In ClickHouse, or its file is damaged or missing: the file is being removed or renamed.
+    /// The file is being removed or renamed: the batch is in ClickHouse, or its file is damaged or
+    /// missing.
     Removing { file: File, since: Instant },
 }
 
@@ -49,15 +50,15 @@ pub(super) enum Spooled {
 }
 
 /// A batch in delivery, without its rows. The executor holds the encoded rows, and the intake knows
-/// which messages the batch completes; both refer to it by its id.
+/// which messages the batch completes. Both refer to the batch by its id.
 #[derive(Debug)]
 pub(super) struct BatchState {
     pub(super) stage: Stage,
     pub(super) origin: Origin,
     pub(super) positions: u64,
     pub(super) progress: Progress,
-    /// An attempt was cancelled because the server had been silent. A batch is cancelled once only,
-    /// because a server that stops and answers in turn would otherwise never commit it.
+    /// An attempt was cancelled because the server had been silent. Only one attempt of a batch is
+    /// cancelled: otherwise a server that repeatedly stops and answers would never commit it.
     pub(super) was_aborted: bool,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct BatchState {
 #[derive(Debug)]
 pub(super) enum Origin {
     Intake(Fresh),
-    /// A file of the spool, so the batch is durable already.
+    /// The batch is from a file of the spool, so it is durable already.
     Spool,
 }
 
@@ -78,11 +79,11 @@ pub(super) struct Fresh {
     pub(super) opened_at: Option<Instant>,
     pub(super) bytes: usize,
     pub(super) at_least_once: bool,
-    /// When the spool last refused it; `None` if it never did.
+    /// When the spool last refused the batch; `None` if it never did.
     pub(super) refused_at: Option<Instant>,
-    /// Why it was last sent to the spool; `None` if it never was.
+    /// Why the batch was last sent to the spool; `None` if it never was.
     pub(super) stored_for: Option<StoreReason>,
-    /// The intake was notified that it is durable.
+    /// The intake was notified that the batch is durable.
     pub(super) reported: bool,
 }
 
@@ -127,7 +128,8 @@ impl BatchState {
         if let Origin::Intake(fresh) = &mut self.origin { Some(fresh) } else { None }
     }
 
-    /// Removes the front piece once it is done. Returns whether it held positions.
+    /// Removes the front piece, which was inserted or skipped. Returns whether the piece held
+    /// positions.
     pub(super) fn finish_piece(&mut self) -> bool {
         let piece = self.progress.pieces.pop_front();
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
@@ -172,8 +174,11 @@ impl Stage {
         }
     }
 
-    /// Returns whether the spool has the batch, after its attempt, its load or the quarantine of
-    /// one of its rows has ended.
+    /// Returns whether the spool has the batch. Call it only when an attempt, a load or the
+    /// quarantine of a row has just ended.
+    ///
+    /// # Panics
+    /// In this stage no such operation can be in flight.
     pub(super) fn spooled(self) -> Spooled {
         match self {
             Self::Inserting { .. } | Self::QuarantiningRow { file: None, .. } => Spooled::No,
@@ -193,8 +198,8 @@ impl Stage {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
     }
 
-    /// Returns whether an attempt should start: its time has come, and the batch is not being
-    /// stored, or the disk that stores it hangs.
+    /// Returns whether an attempt should start: it is due, and the batch is not being written to
+    /// the spool, or the write hangs.
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,

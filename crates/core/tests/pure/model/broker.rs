@@ -19,7 +19,7 @@ pub struct Session {
     pub node: usize,
     queue: VecDeque<Sent>,
     /// Delivered and unacknowledged messages in order of delivery, each with its packet id. The
-    /// flag: the message was delivered on this connection, and no resend of it is pending.
+    /// flag is `true` if the message was delivered on this connection and is not to be resent.
     in_flight: VecDeque<(u16, Sent, bool)>,
     packet_id: u16,
     /// Start of the expiry interval.
@@ -48,7 +48,7 @@ pub struct Broker {
     /// Session Expiry Interval; `None`: sessions stay for ever.
     pub expiry: Option<Duration>,
     /// Nodes that accept no connection.
-    pub away: BTreeSet<usize>,
+    pub unreachable: BTreeSet<usize>,
     /// Nodes that accept connections but do not answer.
     pub hung: BTreeSet<usize>,
     /// Number of times that a session was resumed on another node.

@@ -82,9 +82,9 @@ pub struct World<B> {
     pub broker_up: bool,
     next_seq: u32,
     /// Messages published at QoS 1 that the broker accepted.
-    owed: BTreeSet<u32>,
+    accepted: BTreeSet<u32>,
     /// Messages received by this process.
-    pub taken: BTreeSet<u32>,
+    pub received: BTreeSet<u32>,
     /// Messages that the broker lost before this process received them: their loss is excused.
     excused: BTreeSet<u32>,
     pub acked: BTreeSet<u32>,
@@ -109,7 +109,7 @@ pub struct World<B> {
     unanswered: Vec<usize>,
     /// Sessions that wait for the CONNACK of a hung node, each with its node and deadline.
     dialing: BTreeMap<usize, (usize, Instant)>,
-    /// This many of the next connections end right after their SUBACK, before the consumer's turn.
+    /// Number of further connections that end right after their SUBACK, before the consumer's turn.
     pub cut_at_suback: usize,
     /// Highest number of commands in one turn.
     most_commands: usize,
@@ -144,8 +144,8 @@ impl<B: Backend> World<B> {
             dialing: BTreeMap::new(),
             broker_up: true,
             next_seq: 0,
-            owed: BTreeSet::new(),
-            taken: BTreeSet::new(),
+            accepted: BTreeSet::new(),
+            received: BTreeSet::new(),
             excused: BTreeSet::new(),
             acked: BTreeSet::new(),
             acked_rejects: 0,
@@ -176,7 +176,7 @@ impl<B: Backend> World<B> {
         let not_kept: Vec<u32> =
             self.broker.lost.iter().copied().filter(|seq| !self.server.is_durable(*seq)).collect();
         self.excused.extend(not_kept);
-        self.taken.clear();
+        self.received.clear();
         self.commands.clear();
         self.unanswered.clear();
         self.dialing.clear();
@@ -227,7 +227,7 @@ impl<B: Backend> World<B> {
         self.erasable.extend(seqs.iter().filter(|_| erasable));
         let sent = Sent { topic, seqs: seqs.clone(), payload, qos1 };
         if self.broker.publish(sent, 0) && qos1 {
-            self.owed.extend(seqs);
+            self.accepted.extend(seqs);
         }
     }
 
@@ -238,8 +238,8 @@ impl<B: Backend> World<B> {
         self.broker.publish(sent, 0);
     }
 
-    /// Ends the connection of a session. `kept`: the broker keeps the session. `remembered`: the
-    /// broker loses its messages, and still reports the session as present.
+    /// Ends the connection of a session. `kept`: the broker keeps the session. If it does not,
+    /// `remembered`: the broker loses the session's messages, but still reports it as present.
     pub fn cut(&mut self, id: usize, kept: bool, remembered: bool) {
         if !kept {
             self.lose(id, remembered);
@@ -259,8 +259,8 @@ impl<B: Backend> World<B> {
     }
 
     /// Makes a node unreachable. `dead`: its sessions are lost; otherwise the broker keeps them.
-    pub fn node_away(&mut self, node: usize, dead: bool) {
-        self.broker.away.insert(node);
+    pub fn disconnect_node(&mut self, node: usize, dead: bool) {
+        self.broker.unreachable.insert(node);
         let sessions_there =
             self.broker.sessions.iter().filter(|(_, session)| session.node == node);
         for id in sessions_there.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -269,7 +269,7 @@ impl<B: Backend> World<B> {
     }
 
     /// Hangs a node: it accepts connections without answering, and its current connections are cut.
-    pub fn node_hangs(&mut self, node: usize) {
+    pub fn hang_node(&mut self, node: usize) {
         self.broker.hung.insert(node);
         let sessions_there =
             self.broker.sessions.iter().filter(|(_, session)| session.node == node);
@@ -286,8 +286,8 @@ impl<B: Backend> World<B> {
     fn lose(&mut self, id: usize, remembered: bool) {
         let before = self.broker.lost.clone();
         self.broker.lose(id, remembered);
-        let gone = self.broker.lost.difference(&before).filter(|seq| !self.taken.contains(seq));
-        self.excused.extend(gone);
+        let lost = self.broker.lost.difference(&before).filter(|seq| !self.received.contains(seq));
+        self.excused.extend(lost);
     }
 
     /// Runs one turn of the shell: handles everything that arrived, then executes the resulting
@@ -377,7 +377,7 @@ impl<B: Backend> World<B> {
                 self.dialing.insert(id, (node, self.instant() + after));
                 continue;
             }
-            if self.broker.away.contains(&node) {
+            if self.broker.unreachable.contains(&node) {
                 let event =
                     SessionEvent::Disconnected { taken_over: false, why: "refused".to_owned() };
                 self.consumer.handle_event(id, event, self.instant());
@@ -420,7 +420,7 @@ impl<B: Backend> World<B> {
                 let before = self.consumer.session(id).totals().messages_received;
                 self.consumer.handle_publish(id, publish, now(self.began, self.elapsed));
                 if self.consumer.session(id).totals().messages_received > before {
-                    self.taken.extend(&message.seqs);
+                    self.received.extend(&message.seqs);
                 }
             }
         }
@@ -447,7 +447,8 @@ impl<B: Backend> World<B> {
         self.consumer.handle_server_status(self.status.clone(), self.instant());
     }
 
-    /// Reports whether this clock agrees with ClickHouse's, compared after this number of jumps.
+    /// Reports a comparison of this host's clock with ClickHouse's. `off`: why the clock is not
+    /// trusted. `jumps`: number of jumps of the clock at the time of the comparison.
     pub fn clock(&mut self, off: Option<String>, jumps: u64) {
         (self.status.clock_off, self.status.clock_jumps) = (off, jumps);
         self.report_server_status();
@@ -576,7 +577,7 @@ impl<B: Backend> World<B> {
         self.server.mood(Mood::Fine);
         self.server.disk(Disk::Fine, self.instant());
         self.broker_up = true;
-        self.broker.away.clear();
+        self.broker.unreachable.clear();
         self.broker.hung.clear();
         self.clock(None, 0);
         self.turn();
@@ -644,7 +645,7 @@ impl<B: Backend> World<B> {
     pub fn missing(&self) -> Vec<u32> {
         let is_excused = |seq: &u32| self.erased && self.erasable.contains(seq);
         let missing =
-            self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
+            self.accepted.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
         missing.copied().filter(|seq| !is_excused(seq)).collect()
     }
 

@@ -26,12 +26,12 @@ pub enum Step {
     Resend(usize),
     Broker(bool),
     /// A node becomes unreachable; `dead`: its sessions are lost.
-    NodeAway {
+    NodeUnreachable {
         node: usize,
         dead: bool,
     },
     /// A node accepts connections without answering; its current connections are cut.
-    NodeHangs(usize),
+    NodeHung(usize),
     NodesBack,
     Server(Mood),
     Disk(Disk),
@@ -62,8 +62,9 @@ pub fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(session, kept, remembered)| Step::Cut { session, kept, remembered }),
         2 => (0_usize..4).prop_map(Step::Resend),
         1 => any::<bool>().prop_map(Step::Broker),
-        2 => (0_usize..3, any::<bool>()).prop_map(|(node, dead)| Step::NodeAway { node, dead }),
-        1 => (0_usize..3).prop_map(Step::NodeHangs),
+        2 => (0_usize..3, any::<bool>())
+            .prop_map(|(node, dead)| Step::NodeUnreachable { node, dead }),
+        1 => (0_usize..3).prop_map(Step::NodeHung),
         1 => Just(Step::NodesBack),
         5 => mood.prop_map(Step::Server),
         2 => disk.prop_map(Step::Disk),
@@ -115,10 +116,10 @@ pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
                 (0..world.consumer.sessions()).for_each(|session| world.cut(session, true, false));
             }
         }
-        Step::NodeAway { node, dead } => world.node_away(node, dead),
-        Step::NodeHangs(node) => world.node_hangs(node),
+        Step::NodeUnreachable { node, dead } => world.disconnect_node(node, dead),
+        Step::NodeHung(node) => world.hang_node(node),
         Step::NodesBack => {
-            world.broker.away.clear();
+            world.broker.unreachable.clear();
             world.broker.hung.clear();
         }
         Step::Server(mood) => world.server.mood(mood),
