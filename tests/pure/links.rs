@@ -58,9 +58,8 @@ fn every_link_leads_to_a_file_and_heading() {
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
             let file =
                 if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
-            let is_there =
-                file.exists() && (heading.is_empty() || anchors(&file).contains(heading));
-            if !is_there {
+            let exists = file.exists() && (heading.is_empty() || anchors(&file).contains(heading));
+            if !exists {
                 broken.push(format!("{}: {target}", path.display()));
             }
         }
