@@ -13,7 +13,8 @@ from plotly.offline import get_plotlyjs
 
 from story import REPOSITORY, Story, short
 
-STYLE = """
+STYLE =
+"""
 body { font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; margin: 2rem auto; max-width: 1180px;
   padding: 0 1rem; color: #1b1f24; background: #fff }
 h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem } .faint { color: #59626d }

@@ -149,7 +149,7 @@ static PROXIES: [Case; 7] = [
     // The proxy is misconfigured, with a limit of 8 bytes instead of 8 MiB. No row is too large.
     script(
         "nothing_passes",
-        Behaviour::TooLarge { body_bytes_max: 8, then: TooLarge::AnswersAfterIt },
+        Behaviour::TooLarge { body_bytes_max: 8, then: TooLarge::AnswersAfterBody },
         Expect::Refused {
             kinds: &["ambiguous", "too_large"],
             causes: &["413 Payload Too Large", "HTTP 413", "status 413"],
@@ -169,11 +169,11 @@ const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
 
 /// Servers that are slow or have limits, with which milepost can work.
 static LIMITS: [Case; 5] = [
-    too_large("too_large", TooLarge::AnswersAfterIt, Expect::StoresAll),
+    too_large("too_large", TooLarge::AnswersAfterBody, Expect::StoresAll),
     too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::StoresAll),
     too_large("too_large_reset", TooLarge::Resets, ambiguous(&["reset", "broken pipe", "closed"])),
     script("slow", Behaviour::Slow(Duration::from_secs(2)), Expect::StoresAll),
-    script("in_turn", Behaviour::InTurn, Expect::StoresAll),
+    script("in_turn", Behaviour::RoundRobin, Expect::StoresAll),
 ];
 
 /// Servers that hang; every timeout has its default.
@@ -182,7 +182,7 @@ static HANGS: [Case; 5] = [
     script("hang_in_body", Behaviour::Hang(HangAt::InBody), NO_ANSWER),
     script("hang_after_body", Behaviour::Hang(HangAt::AfterBody), NO_ANSWER),
     script("hang_after_storing", Behaviour::Hang(HangAt::AfterStoring), NO_ANSWER),
-    script("hang_for_good", Behaviour::Hang(HangAt::ForGood), NO_ANSWER),
+    script("hang_for_good", Behaviour::Hang(HangAt::Forever), NO_ANSWER),
 ];
 
 /// ClickHouse's own errors.

@@ -11,7 +11,8 @@ its servers' logs and their data, and the summary prints where.
 If a test of real processes fails, it runs once more, alone, after all the others: on few cores, the load of the other
 tests may have caused the failure. If the test passes then, the summary lists it with the output of its failure, and the
 run does not fail. With STRICT=1, no test is repeated, and the run fails. Other tests are never repeated, and no test is
-repeated if more than ALONE_MAX tests failed. """
+repeated if more than ALONE_MAX tests failed.
+"""
 from __future__ import annotations
 
 import json

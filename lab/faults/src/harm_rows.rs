@@ -106,7 +106,8 @@ pub(crate) fn publish(port: u16, messages: &[Message]) -> Result<()> {
     })
 }
 
-/// Returns the number of stored rejects by reason. A row of the table may represent several.
+/// Returns the number of stored rejects by reason. A row of the table may represent several
+/// rejects.
 fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
     let text =
         scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;

@@ -1,4 +1,4 @@
-//! A row of the fault table: the setup of its scene, and the function that plays it.
+//! A row of the fault table: the setup of its scene, and the function that runs the row.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) act: fn(&mut Scene) -> Result<()>,
 }
 
-/// Longest wait for a condition while a row is played.
+/// Longest wait for a condition while a row runs.
 pub(crate) const SETTLE: Duration = Duration::from_secs(30);
 
 pub(crate) fn row(
@@ -112,8 +112,8 @@ impl Row {
         self
     }
 
-    /// Uses a strict-broker with these options. Without options it follows the standard exactly,
-    /// and its window is the client's Receive Maximum.
+    /// Uses a strict-broker with these options. Without options, strict-broker follows the standard
+    /// exactly, and its window is the client's Receive Maximum.
     pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
         self.setup.strict = Some(options.into());
         self
@@ -123,9 +123,9 @@ impl Row {
     /// session is one process that sends about 20,000 messages a second, and is killed when it
     /// falls behind.
     pub(crate) fn on_emqx(self, options: &str) -> Self {
-        const MANNERS: &str =
+        const BEHAVIOUR: &str =
             "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000";
-        self.on_strict_broker(format!("{MANNERS} {options}"))
+        self.on_strict_broker(format!("{BEHAVIOUR} {options}"))
     }
 
     /// Uses a cluster of two nodes with this `shared_subscription_strategy`. As in EMQX, the shared

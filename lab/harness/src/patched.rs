@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use lab_stack::repository;
 
 /// Applies `patch` to a copy of the checkout's files, builds the binary without optimisation, and
-/// returns its path. The next call overwrites it.
+/// returns the binary's path. The next call overwrites the binary.
 pub fn build(patch: &str) -> Result<PathBuf> {
     let folder = TempDir::new()?;
     // Use the same path for every patch, so that cargo reuses the build of the previous one.
@@ -39,8 +39,8 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// Compiles every test of the sources that [`build`] has patched, and runs those of the decoder and
-/// the core.
+/// Compiles every test of the sources that [`build`] has patched, and runs the tests of the decoder
+/// and the core.
 pub fn test() -> Result<()> {
     let compile: &[&str] = &["check", "--workspace", "--tests"];
     let run_tests: &[&str] = &["test", "--lib", "-p", "milepost-decode", "-p", "milepost-core"];

@@ -20,7 +20,7 @@ use lab_stack::lock;
 
 use self::client::Client;
 use self::script::Shared;
-pub use self::script::{Behaviour, HangAt, Seen, TooLarge};
+pub use self::script::{Behaviour, HangAt, ReceivedInsert, TooLarge};
 use crate::server::Server;
 
 /// Receive buffer in bytes. It is small, so that a client is still writing a large body when an
@@ -39,7 +39,7 @@ pub struct ScriptedClickHouse {
 impl ScriptedClickHouse {
     /// Listens on a free port of the loopback, in front of the engines at these addresses
     /// (`http://127.0.0.1:8123`). The server starts with [`Behaviour::Honest`]. Every behaviour but
-    /// [`Behaviour::InTurn`] uses the first engine.
+    /// [`Behaviour::RoundRobin`] uses the first engine.
     ///
     /// # Errors
     /// The list of engines is empty, an address does not begin with `http://`, or no port is free.
@@ -101,7 +101,7 @@ impl ScriptedClickHouse {
         self.shared.script.borrow().behaviour == Behaviour::Honest
     }
 
-    /// Returns how many INSERTs the behaviours that [`set_for`](Self::set_for) counts have hit.
+    /// Returns how many INSERTs were hit by a behaviour that [`set_for`](Self::set_for) counts.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.shared.hits.load(Ordering::Relaxed)
@@ -129,7 +129,7 @@ impl ScriptedClickHouse {
 
     /// Returns every INSERT whose body arrived complete, in order of arrival.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
-        self.shared.seen().clone()
+    pub fn received_inserts(&self) -> Vec<ReceivedInsert> {
+        self.shared.received().clone()
     }
 }

@@ -163,7 +163,7 @@ impl Stage {
     fn start(case: &'static Case) -> Result<Self> {
         let folder = lab_stack::folder()?;
         let (first, broker) = (shared_engine()?, Broker::start(folder.path())?);
-        let second = if case.fault == Fault::Script(Behaviour::InTurn) {
+        let second = if case.fault == Fault::Script(Behaviour::RoundRobin) {
             let folder = lab_stack::folder()?;
             Some(Engine::start(folder)?)
         } else {
@@ -409,9 +409,9 @@ impl Stage {
     fn check_tokens(&self, kinds: &[&str], aborted_inserts: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();
-        for seen in self.server.seen() {
-            bodies.entry(seen.token.clone()).or_default().insert(seen.body_hash);
-            tokens.entry(seen.body_hash).or_default().push(seen.token);
+        for received in self.server.received_inserts() {
+            bodies.entry(received.token.clone()).or_default().insert(received.body_hash);
+            tokens.entry(received.body_hash).or_default().push(received.token);
         }
         figures.expect(bodies.values().all(|bodies| bodies.len() == 1), || {
             "a token was reused for other rows".to_owned()
