@@ -67,8 +67,7 @@ OBVIOUS = """CREATE TABLE {db}.obvious
 ENGINE = ReplacingMergeTree PARTITION BY toYYYYMM(ts) ORDER BY (driver_id, ts, seq, lat, lng)"""
 
 # Each driver moves about the town on its own arc, and stands still for the last third of every 180 fixes.
-FIXES =
-"""
+FIXES = """
     WITH number % {fixes} AS step, intDiv(number, {fixes}) AS who, step + {day} * {fixes} AS moved_to,
         toUInt64(intDiv(moved_to, 180) * 120 + least(moved_to % 180, 120)) AS along,
         along * 0.0035 / (1 + who % 7) + who AS angle

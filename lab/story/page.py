@@ -13,8 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from story import REPOSITORY, Story, short
 
-STYLE =
-"""
+STYLE = """
 body { font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; margin: 2rem auto; max-width: 1180px;
   padding: 0 1rem; color: #1b1f24; background: #fff }
 h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem } .faint { color: #59626d }
@@ -36,7 +35,7 @@ def layout(figure: go.Figure, title: str, x: str, y: str, **more) -> go.Figure:
 
 
 def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = False) -> go.Figure:
-    """Draws a curve for each consumer: solid lines through the broker, dashed ones through the firehose."""
+    """Draws a curve for each consumer: solid lines through the broker, dashed lines through the firehose."""
     figure = go.Figure()
     for player in story.players:
         for through, dash in [("broker", "solid"), ("firehose", "dash")]:
@@ -69,7 +68,7 @@ def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = 
 
 
 def flush(story: Story) -> go.Figure:
-    """Draws the median as a solid line, and the 99th percentile as a dotted one."""
+    """Draws the median as a solid line, and the 99th percentile as a dotted line."""
     figure = go.Figure()
     for player in story.players:
         outcomes = [o for o in story.of("ramp", player["name"]) if o["flush_seen_ms"]]

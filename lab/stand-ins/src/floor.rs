@@ -1,13 +1,13 @@
 //! `lab floor`: the cheapest possible consumer, as a yardstick for the others.
 //!
-//! It has hand-written framing, pauses between reads within milepost's limits, one JSON parse into
-//! a plain struct, one row appended to one buffer, and plain HTTP. It leaves out everything that
-//! makes a consumer safe: it checks types only, retries nothing, survives no fault, and ends with
-//! its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
+//! The floor has hand-written framing, pauses between reads within milepost's limits, one JSON
+//! parse into a plain struct, one row appended to one buffer, and plain HTTP. It leaves out
+//! everything that makes a consumer safe: it checks types only, retries nothing, survives no fault,
+//! and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 //!
-//! Its HTTP is hand-written because its cost is measured: with ureq and hyper it took 8 % more CPU
-//! per message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians of four
-//! steps each), and 6.4 MiB instead of 5.7.
+//! Its HTTP is hand-written because its cost is measured: with ureq and hyper the floor took 8 %
+//! more CPU per message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians
+//! of four steps each), and 6.4 MiB instead of 5.7.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -381,7 +381,8 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
     Ok(())
 }
 
-/// Serves `/readyz`: one request per connection. Its head is assumed to arrive in one read.
+/// Serves `/readyz`: one request per connection. The head of a request is assumed to arrive in one
+/// read.
 fn serve(listener: &TcpListener, subscribed: &AtomicBool) {
     for mut stream in listener.incoming().flatten() {
         let _ = stream.read(&mut [0; 4096]);

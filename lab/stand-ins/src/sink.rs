@@ -1,10 +1,10 @@
 //! A stand-in for ClickHouse that accepts inserts and only counts their rows, so that ClickHouse is
 //! not the bottleneck.
 //!
-//! It reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4
-//! blocks. It also answers the statements of `milepost migrate` and `milepost run`: it keeps the
-//! rows of `schema_migrations`, and every CREATE succeeds. It answers other statements, formats,
-//! columns and codecs with an error.
+//! The sink reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's
+//! LZ4 blocks. It also answers the statements of `milepost migrate` and `milepost run`: it keeps
+//! the rows of `schema_migrations`, and every CREATE succeeds. It answers other statements,
+//! formats, columns and codecs with an error.
 
 mod bytes;
 mod rows;

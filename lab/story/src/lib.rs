@@ -34,7 +34,7 @@ const PARTS: [&str; 8] =
     ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
 /// Parts that are played only with `--full`.
 const LONG: [&str; 2] = ["smaller", "everyone"];
-/// Parts that `--prove` plays: those in which the planted mistakes show.
+/// Parts that `--prove` plays: the parts in which the planted mistakes show.
 const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
 /// Length of the memory part of `--prove`, in seconds; long enough to tell a leak from a cache.
 const PROOF_MEMORY_SECONDS: u32 = 60;
@@ -243,7 +243,7 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         if arguments.resume && resume::has_step(&record, turn.part, name, &turn.step, turn.limit) {
             continue;
         }
-        // The pods come in order of size: if one was too small, the rest are too.
+        // The pods come in order of size: if one pod was too small, all later pods are too small.
         if turn.part == "smaller" && has_failed_a_smaller_pod(&record, name) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Continues an interrupted run: the steps that its record has are not played again.
+//! Continues an interrupted run: the steps that are in its record are not played again.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use crate::findings;
 use crate::plan::{Limit, Step};
 use crate::record::{Outcome, Record};
 
-/// Copies the outcomes of the interrupted run whose record is in `folder` into `record`, without
-/// those of steps that could not be measured: these are played again.
+/// Copies the outcomes of an interrupted run into `record`. The record of the interrupted run is in
+/// `folder`. Steps that could not be measured are not copied: they are played again.
 ///
 /// # Errors
 ///
-/// There is no record, or it is of another command, commit or machine: its figures would not be
-/// comparable with those of this run.
+/// There is no record, or the record is of another command, commit or machine: its figures would
+/// not be comparable with this run's figures.
 pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Result<()> {
     let file = folder.join("story.json");
     let text = std::fs::read_to_string(&file).with_context(|| {

@@ -48,7 +48,7 @@ pub(crate) struct Opened {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Expired,
-    /// Its connection ended, and its expiry was 0 from the CONNECT on.
+    /// The connection ended, and the session's expiry was 0 from the CONNECT on.
     WithConnection,
     CleanStart,
     /// The client set the session expiry to 0 in its DISCONNECT.
@@ -72,7 +72,7 @@ impl End {
     }
 }
 
-/// Message counters. As on EMQX, none counts the messages that a killed session held.
+/// Message counters. As on EMQX, no counter includes the messages that a killed session held.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) received: u64,
@@ -207,7 +207,7 @@ impl Broker {
         session.link().is_some_and(|current| Rc::ptr_eq(current, link)).then_some(session)
     }
 
-    /// Handles the end of a connection. `expiry`: the session expiry in its DISCONNECT.
+    /// Handles the end of a connection. `expiry`: the session expiry in the client's DISCONNECT.
     pub(crate) fn close(
         &mut self,
         client: &ClientId,
@@ -399,7 +399,8 @@ impl Broker {
         due
     }
 
-    /// Writes the messages of a connection into `out`. Returns the time at which there may be more.
+    /// Writes the messages of a connection into `out`. Returns the time at which there may be more
+    /// messages.
     pub(crate) fn write(
         &mut self,
         client: &ClientId,
@@ -417,7 +418,7 @@ impl Broker {
         due
     }
 
-    /// Ends expired sessions, and advances the processes of those without a connection.
+    /// Ends expired sessions, and advances the processes of sessions without a connection.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.cleaning.retain(|_, until| now < *until);
         let mut ends = Vec::new();

@@ -15,7 +15,7 @@ use rumqttc::v5::mqttbytes::{Error, QoS};
 use tempfile::TempDir;
 
 pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
-/// Longest wait for a condition, which no passing test needs.
+/// Longest wait for a condition. A test that passes needs less.
 const LONG: Duration = Duration::from_secs(240);
 
 /// Waits until a condition holds, and fails after [`LONG`].
@@ -208,7 +208,7 @@ impl Client {
         }
     }
 
-    /// Returns all packets until the connection ends; fails if it does not.
+    /// Returns all packets until the connection ends. Fails if the connection does not end.
     pub(crate) fn rest(&mut self) -> Vec<Packet> {
         let mut all = Vec::new();
         loop {
@@ -228,8 +228,8 @@ impl Client {
         })
     }
 
-    /// Returns the messages that the broker has for this client now. It pings twice, because the
-    /// broker has sent them all before it answers the second ping.
+    /// Returns the messages that the broker has for this client now. The client pings twice,
+    /// because the broker has sent all messages before it answers the second ping.
     pub(crate) fn take(&mut self) -> Vec<Publish> {
         let mut all = Vec::new();
         for _ in 0..2 {

@@ -18,7 +18,7 @@ fn received_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
         (None, None),
         "cut without a DISCONNECT, and the session is gone"
     );
-    publisher.publish(0..10); // all of them are acknowledged
+    publisher.publish(0..10); // all ten are acknowledged
     let received = second.take().len();
     broker.command("node 0 up");
     publisher.publish(10..20);
@@ -27,7 +27,7 @@ fn received_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
 }
 
 #[test]
-fn ghost_receives_its_share_and_loses_it() {
+fn ghost_loses_its_share_of_the_messages() {
     let (broker, received) = received_of_ten_after_a_kill("round-robin");
     assert_eq!((received, broker.counter("given_to_ghosts")), (5, 5));
     assert_eq!(broker.counter("delivery.dropped"), 0, "EMQX counts no drop");
@@ -40,7 +40,7 @@ fn local_strategy_gives_nothing_to_ghosts_of_another_node() {
 }
 
 #[test]
-fn messages_during_a_takeover_are_lost_uncounted() {
+fn messages_during_a_takeover_are_lost_and_not_counted() {
     let broker = Broker::start(&["--takeover-gap", "1h"]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));

@@ -38,7 +38,7 @@ fn resumed_session_receives_unacked_and_queued_messages() {
         member.ack(&first[0]);
         assert_eq!(numbers(&member.take()), [32]);
         member.break_off(&broker, "member");
-        publisher.publish(40..50); // while it is away
+        publisher.publish(40..50); // while the member is away
 
         // The client does not subscribe again: the session has its subscription.
         let mut member = Client::connect(&broker, &Hello::keep("member"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence, wait_until};
 
 /// Starts a broker with two members. `a` has 3 unacknowledged and 3 queued messages; `b` has
-/// acknowledged its 6.
+/// acknowledged its 6 messages.
 fn two_members<'a>(options: &[&str], a: Hello<'a>) -> (Broker, Client, Client, Client) {
     let broker = Broker::start(&[&["--max-inflight", "3"], options].concat());
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
@@ -91,7 +91,7 @@ fn expiry_zero_in_disconnect_loses_the_messages() {
 }
 
 #[test]
-fn killed_session_loses_its_messages_uncounted() {
+fn messages_of_a_killed_session_are_lost_and_not_counted() {
     let (broker, mut publisher, mut a, mut b) = two_members(&[], Hello::keep("a"));
     let dropped = broker.counter("delivery.dropped");
     broker.command("kill a");
@@ -103,7 +103,7 @@ fn killed_session_loses_its_messages_uncounted() {
 }
 
 #[test]
-fn dying_member_receives_its_share_and_loses_it() {
+fn dying_member_loses_its_share_of_the_messages() {
     let (broker, mut publisher, a, mut b) = two_members(&["--dying", "3s"], Hello::once("a"));
     drop(a);
     broker.wait_for("a", "dying");

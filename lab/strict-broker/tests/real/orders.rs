@@ -50,7 +50,7 @@ fn late_connack_keeps_the_session_of_an_impatient_client() {
 }
 
 #[test]
-fn connack_and_session_are_lost() {
+fn lost_connack_empties_the_session() {
     let broker = with_messages();
     broker.command("next 1 connack lose");
     assert_eq!(Client::dial(&broker, &Hello::keep("member")).rest(), []);
