@@ -169,7 +169,7 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
         let resumed = packet.kind == kind::CONNACK && ConnAck::read(packet.body)?.session_present;
         input.clear();
         if resumed {
-            break; // already subscribed, and messages may arrive before the SUBACK
+            break; // the session is subscribed already, and messages may arrive before the SUBACK
         }
     }
     Ok(stream)
@@ -284,8 +284,8 @@ fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result
     let driver_id =
         publish.topic.split(|byte| *byte == b'/').nth(1).context("a topic without a driver")?;
     let fix: Fix = serde_json::from_slice(publish.payload)?;
-    let scaled = |value: Option<f64>, by: f64, unknown: u16| {
-        value.map_or(unknown, |v| (v * by).round() as u16)
+    let scaled = |value: Option<f64>, factor: f64, unknown: u16| {
+        value.map_or(unknown, |v| (v * factor).round() as u16)
     };
     put_length(driver_id.len(), out);
     out.extend_from_slice(driver_id);

@@ -91,7 +91,8 @@ impl Shared {
         match self.answer(request) {
             Ok(answer) => answer,
             Err(error) => {
-                // milepost probes features of the server, and logs a failed probe itself.
+                // Do not print unknown statements: milepost probes features of the server with
+                // them, and logs a failed probe itself.
                 if !error.is::<UnknownStatement>() {
                     eprintln!("sink: {error:#}");
                 }

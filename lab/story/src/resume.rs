@@ -1,4 +1,4 @@
-//! Continues an interrupted run: the steps that are in its record are not played again.
+//! Continues an interrupted run: the steps that are in its record are not run again.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::plan::{Limit, Step};
 use crate::record::{Outcome, Record};
 
 /// Copies the outcomes of an interrupted run into `record`. The record of the interrupted run is in
-/// `folder`. Steps that could not be measured are not copied: they are played again.
+/// `folder`. Steps that could not be measured are not copied: they are run again.
 ///
 /// # Errors
 ///

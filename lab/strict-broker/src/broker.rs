@@ -150,8 +150,8 @@ impl Broker {
         }
     }
 
-    /// Gives a connecting client its session. The client owns the session from now on, even before
-    /// its CONNACK.
+    /// Gives a connecting client its session. From now on the connection owns the session, even
+    /// before the CONNACK is sent.
     pub(crate) fn open(&mut self, hello: &Hello, now: Instant) -> Opened {
         let client = &hello.client;
         if let Some(link) = self.sessions.get(client).and_then(Session::link) {
@@ -273,8 +273,8 @@ impl Broker {
         self.end(client, End::Killed, now);
     }
 
-    /// Plays kill -9 of a node: its connections and sessions end, and its shared subscriptions stay
-    /// as ghosts.
+    /// Simulates kill -9 of a node: its connections and sessions end, and its shared subscriptions
+    /// stay as ghosts.
     pub(crate) fn kill_node(&mut self, node: usize) {
         self.down[node] = true;
         let is_on_node = |(client, session): (&ClientId, &Session)| {
@@ -380,8 +380,8 @@ impl Broker {
         removed.into_iter().map(|existed| if existed { 0 } else { 0x11 }).collect()
     }
 
-    /// Advances the process of a connected session to `now`. Returns the time at which it will have
-    /// handled the next message.
+    /// Advances the process of a connected session to `now`. Returns the time at which the process
+    /// will have handled the next message.
     pub(crate) fn advance(
         &mut self,
         client: &ClientId,
@@ -432,8 +432,8 @@ impl Broker {
                 Life::Dying(until) if until <= now => ends.push((Rc::clone(client), End::Killed)),
                 Life::Away(_) | Life::Dying(_) => {}
             }
-            // Without a connection no message is assigned a packet id, so the process cannot die of
-            // an id in use.
+            // Without a connection no message is assigned a packet id, so the error "id in use"
+            // cannot occur.
             if let Some(Ok(dropped)) = self.pace.map(|pace| session.advance(now, pace)) {
                 all += dropped;
             }

@@ -31,7 +31,7 @@ struct Close {
     code: Option<u8>,
     /// Session expiry in the client's own DISCONNECT.
     expiry: Option<Expiry>,
-    /// The packets in the output buffer are sent first.
+    /// Whether the packets in the output buffer are sent before the close.
     flushes: bool,
 }
 

@@ -123,7 +123,8 @@ pub(crate) enum Next {
 pub(crate) struct Client {
     stream: TcpStream,
     input: BytesMut,
-    pub(crate) present: bool,
+    /// Session Present of the CONNACK.
+    pub(crate) session_present: bool,
     pub(crate) connack: Option<ConnAck>,
     last_id: u16,
 }
@@ -142,8 +143,13 @@ impl Client {
     fn dial_at(port: u16, hello: &Hello) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut client =
-            Self { stream, input: BytesMut::new(), present: false, connack: None, last_id: 0 };
+        let mut client = Self {
+            stream,
+            input: BytesMut::new(),
+            session_present: false,
+            connack: None,
+            last_id: 0,
+        };
         client.send(&hello.packet());
         client
     }
@@ -154,7 +160,7 @@ impl Client {
 
     pub(crate) fn receive_connack(mut self) -> Self {
         let Next::Packet(Packet::ConnAck(connack)) = self.next(LONG) else { panic!("no CONNACK") };
-        self.present = connack.session_present;
+        self.session_present = connack.session_present;
         self.connack = Some(connack);
         self
     }
@@ -166,7 +172,8 @@ impl Client {
         member
     }
 
-    pub(crate) fn announced(&self) -> Option<u16> {
+    /// Returns the window that the CONNACK announces.
+    pub(crate) fn announced_window(&self) -> Option<u16> {
         self.connack.as_ref()?.properties.as_ref()?.receive_max
     }
 
@@ -215,7 +222,7 @@ impl Client {
             match self.next(LONG) {
                 Next::Packet(packet) => all.push(packet),
                 Next::Closed => return all,
-                Next::Nothing => panic!("not closed"),
+                Next::Nothing => panic!("the broker has not closed the connection"),
             }
         }
     }

@@ -29,5 +29,5 @@ fn mailbox_overflow_kills_the_session_without_a_counter() {
     assert!(broker.has_logged("session member killed: MailboxOverflow"));
     assert_eq!(broker.session("member"), None);
     assert_eq!(broker.counter("delivery.dropped"), 0);
-    assert!(!Client::connect(&broker, &Hello::keep("member")).present);
+    assert!(!Client::connect(&broker, &Hello::keep("member")).session_present);
 }
