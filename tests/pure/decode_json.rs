@@ -138,7 +138,8 @@ fn payload(format: Format, points: u32, is_spaced: bool) -> String {
     if is_spaced { payload.replace(",\"", " ,\n\"").replace("\":", "\" : ") } else { payload }
 }
 
-/// Two decoders for each format: the first stores no extra fields, the second stores all of them.
+/// Two decoders for each format: the first stores no extra fields, and the second stores all extra
+/// fields.
 static DECODERS: LazyLock<Vec<[Decoder; 2]>> = LazyLock::new(|| {
     let decoder = |source: String| {
         let config = Config::parse(&source).unwrap_or_else(|error| panic!("{source}: {error}"));

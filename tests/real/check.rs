@@ -270,7 +270,7 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
 }
 
 /// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
-/// until it has cleaned up the former connection of this client id.
+/// until EMQX has cleaned up the former connection of this client id.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
     const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];

@@ -37,7 +37,7 @@ fn tables(world: &World) -> Result<Vec<String>> {
     Ok(tables.lines().map(str::to_owned).collect())
 }
 
-/// Returns the number of rows of [`DRIVER`] in every table, hidden ones included.
+/// Returns the number of rows of [`DRIVER`] in every table, hidden rows included.
 fn rows(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(

@@ -427,7 +427,7 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     Ok(())
 }
 
-/// The driver id is outside the array, and not in the stored payload of a point.
+/// The driver id is outside the array, so the stored payload of a point lacks the driver id.
 #[test]
 fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     let world = world("rejects_arrays")?;

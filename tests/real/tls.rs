@@ -198,7 +198,7 @@ fn start_case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<M
     settings.start()
 }
 
-/// Name of a case, settings that override the usual ones, and the words that report its fault.
+/// Name of a case, settings that override the usual settings, and the words that report its fault.
 type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
 
 /// Asserts that the log and `/readyz` contain the words of each case. Runs all cases at the same

@@ -1,4 +1,4 @@
-//! The servers of one step: real ones or stand-ins.
+//! The servers of one step: real servers or stand-ins.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,7 +17,7 @@ use loadgen::verify::{Verdict, verify};
 use crate::cases::{Case, Source, Store};
 use crate::kind::Kind;
 
-/// Longest wait for the broker's count. Mosquitto publishes it each second.
+/// Longest wait for the broker's count. Mosquitto publishes this count each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The servers on both sides of a consumer: a broker or the firehose, the engine or the sink.

@@ -92,7 +92,7 @@ impl Row {
         self
     }
 
-    /// Excludes a long row from all runs that do not name it.
+    /// Excludes a long row from all runs, except from runs that name the row.
     pub(crate) fn by_name_only(self) -> Self {
         Self { in_full_run: false, ..self }
     }
@@ -120,8 +120,8 @@ impl Row {
     }
 
     /// Uses a broker with the behaviour of EMQX, the settings of deploy/emqx, and these options: a
-    /// session is one process that sends about 20,000 messages a second, and is killed when it
-    /// falls behind.
+    /// session is one process that sends about 20,000 messages a second, and is killed when the
+    /// session falls behind.
     pub(crate) fn on_emqx(self, options: &str) -> Self {
         const BEHAVIOUR: &str =
             "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000";
@@ -129,7 +129,7 @@ impl Row {
     }
 
     /// Uses a cluster of two nodes with this `shared_subscription_strategy`. As in EMQX, the shared
-    /// subscriptions of a dead node stay as ghosts: the messages given to them are lost.
+    /// subscriptions of a dead node stay as ghosts: the messages given to ghosts are lost.
     pub(crate) fn on_cluster(mut self, strategy: &str) -> Self {
         self.setup.cluster = true;
         self.on_strict_broker(format!("--max-inflight 32000 --strategy {strategy}"))

@@ -13,7 +13,7 @@ use lab_stack::repository;
 /// returns the binary's path. The next call overwrites the binary.
 pub fn build(patch: &str) -> Result<PathBuf> {
     let folder = TempDir::new()?;
-    // Use the same path for every patch, so that cargo reuses the build of the previous one.
+    // Use the same path for every patch, so that cargo reuses the build of the previous patch.
     let sources = repository().join("target/patched/sources");
     let _ = std::fs::remove_dir_all(&sources);
     copy_sources(&sources)?;
@@ -28,7 +28,8 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     let build =
         ["-n", "5", "cargo", "build", "--locked", "--offline", "--workspace", "--bin", "milepost"];
     let mut nice = Command::new("nice");
-    // tests/run sets RUSTC_BOOTSTRAP for the JSON output of libtest. The build must not inherit it.
+    // tests/run sets RUSTC_BOOTSTRAP for the JSON output of libtest. The build must not inherit
+    // this variable.
     nice.args(build)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTC_BOOTSTRAP")

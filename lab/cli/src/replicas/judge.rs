@@ -95,7 +95,7 @@ impl Verdict {
     }
 }
 
-/// Returns the number of last positions, and a hash of them.
+/// Returns the number of last positions, and a hash of all last positions.
 fn last_positions(store: &Store) -> Result<String> {
     store.query(&format!(
         "SELECT count(), groupBitXor(cityHash64(* EXCEPT inserted_at)) FROM {}.last_positions",

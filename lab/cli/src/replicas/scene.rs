@@ -355,7 +355,7 @@ impl<'a> Scene<'a> {
         TABLES.iter().map(count).sum()
     }
 
-    /// Counts the rows of the erased driver on this replica's disk, including hidden ones.
+    /// Counts the rows of the erased driver on this replica's disk, including hidden rows.
     fn rows_of_erased(&self, url: &str) -> Result<u64> {
         let tables = self.arguments.query(
             url,

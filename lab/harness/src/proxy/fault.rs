@@ -9,7 +9,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Resets the existing connections, and new ones as soon as they are accepted.
+    /// Resets the existing connections, and resets new connections as soon as they are accepted.
     Refuse,
     /// Resets the existing connections, and behaves as [`Fault::None`] from then on.
     Cut,
@@ -19,7 +19,7 @@ pub enum Fault {
     /// ends, the connections are reset.
     HalfOpen,
     /// Forwards bytes up, and holds back bytes down and the server's end of stream. When the fault
-    /// ends, they flow again.
+    /// ends, the held bytes and the end of stream are forwarded.
     HangDown,
     /// Forwards all bytes with this delay in each direction. At most 256 KiB are in flight.
     Delay(Duration),
