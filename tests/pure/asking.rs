@@ -52,7 +52,7 @@ async fn peer_listed_twice_is_asked_once() {
 }
 
 #[tokio::test]
-async fn member_with_a_lower_name_is_found_after_a_hung_one() {
+async fn member_with_a_lower_name_is_found_after_a_hung_member() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let hung = Peer { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
     let (lower, _) = member("milepost-0").await;

@@ -213,7 +213,8 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     ] {
         check(&mapped(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
     }
-    // Garmin devices send semicircles. Read as 1e-7 degrees, they would be off by a fifth.
+    // Garmin devices send semicircles. Semicircles that are read as 1e-7 degrees would be off by a
+    // fifth.
     let semicircles = mapped(&format!("{lat_lng}lat_unit = 'semicircles'"));
     let garmin = format!(r#"{{"a":626349397,"o":159868227,"t":{t}}}"#);
     check(&semicircles, &garmin, &["-60 52.5 13.4 - - - -"]);

@@ -437,7 +437,8 @@ fn nmea_sentences_of_one_second_become_one_fix() {
 
 #[test]
 fn nmea_two_digit_year_is_read_in_its_century() {
-    // The first day of GPS; a leap second, which is read as the second after it; a recent day.
+    // The first day of GPS; a leap second, which is read as the second after the leap second; a
+    // recent day.
     for (time, date, unix_s) in [
         ("000000", "060180", 315_964_800),
         ("235960", "311216", 1_483_228_800),

@@ -19,8 +19,8 @@ use crate::world::{SOON, World, settings, unmigrated, world};
 
 const PROBE: &str = "drivers/check/gps-check";
 
-/// Level and text of each check's line, by the check's name. If a check has several lines, this is
-/// the first line that is not ok.
+/// Level and text of each check's line, by the check's name. If a check has several lines, the map
+/// contains the first line that is not ok.
 type Lines = BTreeMap<String, (String, String)>;
 
 /// Runs `milepost check`; returns the exit code and the findings.

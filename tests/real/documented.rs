@@ -182,7 +182,7 @@ const EXAMPLES: &[Example] = &[
         driver: "both",
         rows: &["48.1173 11.5166667 11.52 84.4 592.3 NULL 0 -"],
     },
-    // The same GGA alone has no date: it gets the day nearest to the time of receipt.
+    // The same GGA alone has no date: its fix gets the day nearest to the time of receipt.
     Example {
         topic: "nmea/alone",
         payload: "<gga>\r\n",

@@ -42,8 +42,8 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
 
     // The lost member's sessions are still subscribed, so the broker queues their share of the
     // messages. Wait for the fleet's own count of sent messages. The survivor's acknowledgements do
-    // not show how many messages were sent since the kill: they are sent per batch and include
-    // earlier messages.
+    // not show how many messages were sent since the kill: acknowledgements are sent per batch and
+    // include earlier messages.
     wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
     let (code, printed) = drain(&with_peers, &[])?;
     assert_eq!(code, 0, "{printed}");

@@ -79,7 +79,7 @@ fn member(world: &World, name: &str, urls: &[&str]) -> Settings {
 }
 
 #[test]
-fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
+fn read_only_endpoint_is_replaced_by_the_next_endpoint() -> Result<()> {
     let world = world("read_only_endpoint")?;
     let (home, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
@@ -163,7 +163,7 @@ fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
 
 /// Two replicas have no tables yet, but the third one has them.
 #[test]
-fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
+fn endpoint_without_tables_is_replaced_by_an_endpoint_with_tables() -> Result<()> {
     let world = world("endpoint_no_tables")?;
     let endpoints = (0..3).map(|_| Endpoint::start(&world)).collect::<Result<Vec<_>>>()?;
     endpoints[0].set_has_no_tables(true);

@@ -361,7 +361,7 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
 /// At the start, one query takes 20 s. Then the webhook does not answer. Later, the query for
 /// fences gets no answer.
 #[test]
-fn hung_service_is_named_and_delays_no_other() -> Result<()> {
+fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
     let world = world("events_hang")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",

@@ -40,7 +40,7 @@ fn check_refused(settings: &Settings, arguments: &[&str], expected: &str) -> Res
 }
 
 #[test]
-fn new_field_is_filled_for_old_fixes_too() -> Result<()> {
+fn new_field_is_filled_for_old_fixes() -> Result<()> {
     let world = world("fields_old_fixes")?;
     let before =
         world.settings.clone().with("SOURCE__TOPIC", "drivers/+/gps").with("SOURCE__KEEP", "batt");

@@ -89,8 +89,8 @@ async fn main() -> Result<()> {
     let (sender, messages) = channel(10_000);
     tokio::spawn(receive(client, events, qos, sender));
 
-    // Validation is off: it would fetch the table's schema, and require every column without a
-    // DEFAULT.
+    // Validation is off, because validation would fetch the table's schema, and require every
+    // column without a DEFAULT.
     let clickhouse = Client::default()
         .with_url(variable("CLICKHOUSE_URL", "http://127.0.0.1:8123"))
         .with_database("fleet")

@@ -43,7 +43,7 @@ impl Binaries {
         found.as_deref().map_err(String::as_str)
     }
 
-    /// Returns the reason for which a consumer is unavailable; `None`: it is available.
+    /// Returns the reason for which a consumer is unavailable; `None`: the consumer is available.
     pub(crate) fn unavailable_reason(&self, kind: Kind) -> Option<&str> {
         self.path(kind).err()
     }

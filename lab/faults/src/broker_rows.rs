@@ -1,5 +1,5 @@
 //! Rows on brokers with tight limits, or with the behaviour of EMQX. There a session is one
-//! process, which is killed when it falls behind.
+//! process, which is killed when the session falls behind.
 
 use std::thread::sleep;
 use std::time::Duration;

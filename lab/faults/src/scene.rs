@@ -100,7 +100,8 @@ pub(crate) struct Scene {
     /// Number of positions that may be missing at the end: those in spool files that the row
     /// damaged, or those that the cluster's broker lost.
     pub(crate) allowed_losses: u64,
-    /// Failure of milepost that the row observed, other than a loss. It makes the row fail.
+    /// Failure of milepost that the row observed, other than a loss. Such a failure makes the row
+    /// fail.
     pub(crate) violation: Option<String>,
     tls: Option<Tls>,
     spool: bool,

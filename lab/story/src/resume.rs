@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn resumed_run_has_the_outcomes_and_findings_of_the_interrupted_one() {
+    fn resumed_run_has_the_outcomes_and_findings_of_the_interrupted_run() {
         let (folder, earlier) = (TempDir::new().unwrap(), recorded());
         write(&earlier, &folder);
         let mut record = new_run(&earlier);

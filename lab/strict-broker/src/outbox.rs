@@ -56,7 +56,7 @@ pub(crate) struct Outbox {
     next: u64,
     /// Number below which messages were sent on an earlier connection.
     dup_below: u64,
-    /// Messages at QoS 0, which do not wait for the window.
+    /// Messages at QoS 0. These messages do not wait for the window.
     qos0_queue: VecDeque<Message>,
     queue: VecDeque<Message>,
 }

@@ -84,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// Returns the next packet; `None`: none is complete.
+    /// Returns the next packet; `None`: no packet is complete.
     pub(crate) fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         packet::read(&mut self.input)
     }
