@@ -128,7 +128,7 @@ def cost() -> str:
     story = Story(KEPT)
     shown = [(player, story.reference(player["name"])) for player in story.players]
     shown = [(player, outcome) for player, outcome in shown if outcome and outcome["cpu_us_per_message"]]
-    faults = {player["name"]: [story.one(part, player["name"]) for part in ("kill", "outage")] for player, _ in shown}
+    faults = {player["name"]: [story.outcome_of(part, player["name"]) for part in ("kill", "outage")] for player, _ in shown}
     left, first, wide, x = 160, 84, 190, 470
     parts = [
         text(24, 34, "The same work, beside others", "ink bold"),

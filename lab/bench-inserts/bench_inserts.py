@@ -4,12 +4,13 @@
     make bench ARGS='--what inserts -- --rounds 1 --members 1'      a quick look
     make bench ARGS='--what inserts -- --set BATCH__MEMBERS_AGE_MAX=8s'  the same with a setting of milepost
 
-The schemas take turns on one engine: "milepost", as `migrate` makes it; "story", a MergeTree and an AggregatingMergeTree of argMax states
-behind a view, both with fsync; "null", a table that stores nothing, which shows what the engine and its HTTP front need to read the rows.
-Each turn starts the given number of members in one share group, with one connection each, and waits until their start is over. It
-publishes at the same total rate through Mosquitto, waits until every row is stored and every merge has ended, and reads the CPU time of the engine's process. Roll-ups do not run
-meanwhile. The cost of a table is its figure minus that of "null". A ratio compares turns of the same round; the table shows the median over
-the rounds, and the lowest and highest ratio. Fails if a row is missing. Prints Markdown to stdout, and progress to stderr.
+The schemas take turns on one engine. "milepost" is the schema that `migrate` creates. "story" is a MergeTree and, behind
+a view, an AggregatingMergeTree of argMax states, both with fsync. "null" is a table that stores nothing: it shows what
+the engine and its HTTP front need to read the rows. Each turn starts the given number of members in one share group, with
+one connection each, and waits until their start is over. A turn publishes at the same total rate through Mosquitto, waits until every row is stored and every
+merge has ended, and reads the CPU time of the engine's process. Roll-ups do not run meanwhile. The cost of a schema is
+its CPU time minus the CPU time of "null". A ratio compares turns of the same round; the table shows the median over the
+rounds, and the lowest and highest ratio. Fails if a row is missing. Prints Markdown to stdout, and progress to stderr.
 """
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ STORY = [
 ]
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
@@ -208,7 +209,7 @@ def main() -> None:
                 for schema in SCHEMAS if number % 2 == 0 else reversed(SCHEMAS):
                     one = turn(args, engine, databases[schema], schema, count, mqtt, f"r{number}m{count}{schema}", folder)
                     turns.setdefault((count, schema), []).append(one)
-                    say(f"round {number + 1}, {count} members, {schema}: {one.us_a_row:.1f} µs a position, {one.inserts_s:.1f} inserts/s, milepost {one.members_us:.1f} µs")
+                    print_progress(f"round {number + 1}, {count} members, {schema}: {one.us_a_row:.1f} µs a position, {one.inserts_s:.1f} inserts/s, milepost {one.members_us:.1f} µs")
         counted = touched_cost_us(engine, databases["milepost"])
     report(args, turns)
     print(f"\nCounting all these rows into `touched`, which its view does every five minutes: {counted:.2f} µs of CPU a position.")

@@ -3,10 +3,11 @@
     make bench ARGS='--what map'          (BENCH_DRIVERS=1000000 BENCH_RATE=20000 BENCH_SECONDS=20 BENCH_VIEWERS=1,100)
 
 SQL generates the last positions: half of the drivers are in twenty towns, half all over the world. Then BENCH_RATE drivers move each
-second, with one insert per second, as milepost does it. A viewer is a page on a screen of 1920 × 1080; every other one shows the world at
-zoom 3, the others a town at zoom 12. It reads the stream, and after each tick it requests its tiles again, all in one request, with their
-versions. CPU is that of the map server's process, user and system, without the viewers. Prints PAGE_URL first, so that frames can be
-measured there (HOLD=1 keeps everything running until Enter), then Markdown.
+second, with one insert per second, as milepost does it. A viewer is a page on a screen of 1920 × 1080. Every second
+viewer shows the world at zoom 3, the others show a town at zoom 12. A viewer reads the stream. After each tick it requests its
+tiles again, all in one request, with their versions. "CPU" is the CPU time of the map server's process, user and system,
+without the viewers. Prints PAGE_URL first, so that frames can be measured at that URL (HOLD=1 keeps everything running
+until Enter), then Markdown.
 """
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ TOWNS = [(25.76, -80.26), (52.52, 13.40), (48.85, 2.35), (40.71, -74.0), (35.68,
          (51.51, -0.13), (28.61, 77.21), (-33.87, 151.21), (1.35, 103.82), (30.04, 31.24), (6.52, 3.38), (55.75, 37.62),
          (41.01, 28.98), (-26.2, 28.05), (34.05, -118.24), (-34.6, -58.38), (39.9, 116.4), (59.33, 18.07)]
 
-# Positions of the drivers at second {at}: odd ones are in a town, the others anywhere from 60° south to 70° north.
+# Positions of the drivers at second {at}: drivers with odd numbers are in a town, the others anywhere from 60° south to
+# 70° north.
 ROWS = """INSERT INTO {{db}}.last_positions_state
     (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)
     WITH number AS driver, intDiv(driver, 2) % 20 + 1 AS town, cityHash64(driver) AS a, cityHash64(driver, 1) AS b, {at} * 1e-4 AS moved,
@@ -65,7 +67,8 @@ def tiles_on_screen(lat: float, lng: float, zoom: int, width=1920, height=1080) 
 
 
 def cpu_s(pid: int) -> float:
-    """Returns the CPU time of all threads of a process, to the nanosecond: /proc/PID/stat has ticks of 10 ms."""
+    """Returns the CPU time of all threads of a process. schedstat counts nanoseconds; /proc/PID/stat counts ticks of 10
+    ms."""
     return sum(int(Path(thread, "schedstat").read_text().split()[0]) for thread in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
@@ -82,7 +85,7 @@ class Page:
         self.versions, self.bytes, self.requested, self.received = {}, 0, 0, 0
 
     async def load_tiles(self) -> None:
-        """Requests all tiles on the screen with the versions that the page has, and reads those that changed."""
+        """Requests all tiles on the screen with the versions that the page has, and reads the tiles that changed."""
         tiles = ",".join(f"{tile}:{self.versions[tile]}" if tile in self.versions else tile for tile in self.tiles)
         async with self.session.get(f"{self.url}/api/tiles?of={tiles}") as answer:
             body = await answer.content.read()  # still compressed, because auto_decompress is off
@@ -150,12 +153,12 @@ async def measure_viewers(url: str, pid: int, viewers: int, db: Database) -> dic
                 "unchanged": 1 - sums[2] / max(sums[1], 1), "memory": memory, "moved": moved}
 
 
-# The next second of the drivers' movement; it rises over all measurements.
+# Number of the next second of the drivers' movement. It rises over all measurements.
 SECOND = 1
 
 
 def move(db: Database, stop: asyncio.Event) -> float:
-    """Moves BENCH_RATE further drivers each second, and returns how many moved a second."""
+    """Moves the next BENCH_RATE drivers each second. Returns how many drivers moved per second."""
     global SECOND
     began, moved = time.monotonic(), 0
     while not stop.is_set():

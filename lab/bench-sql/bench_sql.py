@@ -5,12 +5,13 @@
     make bench ARGS='--what sql -- --only last'                   only this part: sparse, dense, last
     make bench ARGS='--what sql -- --questions track'             questions that contain this word (a regular expression)
 
-There are two sets of fixes, of 30 days each. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so a month of
-a driver is about one granule. "dense": every second for two hours a day. 5 % of the fixes are sent twice. The obvious schema is one
-ReplacingMergeTree of plain columns, with a partition per month, queried with FINAL. "live": each day has one or two parts, as if nothing
-had been merged. "merged": each partition has one part. If plain SQL does not return the same columns and number of rows, the run ends.
-Each question runs BENCH_RUNS (2) times in a row; the lowest time and the lowest CPU time count (files are in the page cache). CPU time is
-the engine's, user and system. Ratios are of CPU time, because other processes use the machine as well.
+There are two sets of fixes, of 30 days each. "sparse": each driver sends a fix every 30 s for two and a half hours a day,
+so a month of one driver fills about one granule. "dense": every second for two hours a day. 5 % of the fixes are sent
+twice. The obvious schema is one ReplacingMergeTree of plain columns, with a partition per month, queried with FINAL.
+"live": each day has one or two parts, as if nothing had been merged. "merged": each partition has one part. If plain SQL
+does not return the same columns and number of rows, the run ends. Each question runs BENCH_RUNS (2) times in a row; the
+lowest time and the lowest CPU time count (files are in the page cache). CPU time is the engine's, user and system. Ratios
+are of CPU time, because other processes use the machine as well.
 
 "last": the last positions of BENCH_LAST drivers, in eight parts. Prints Markdown to stdout, and progress to stderr.
 """
@@ -124,8 +125,8 @@ NEAR = """SELECT driver_id, min(ts), max(ts), count(), min(away), argMin(ts, awa
     FROM (SELECT driver_id, ts, geoDistance(lng, lat, {lng}, {lat}) AS away FROM {{db}}.obvious FINAL WHERE {when})
     WHERE away <= 200 GROUP BY driver_id"""
 MONTH = "from = '2026-06-01', to = '2026-07-01', tz = 'UTC'"
-# Each entry: the question, milepost's SQL, and plain SQL that returns the same rows and columns from the obvious schema; None where
-# there is none. Only the roll-up knows which fixes are jumps, but these sets have no jumps.
+# Each entry: the question, milepost's SQL, and plain SQL that returns the same rows and columns from the obvious schema.
+# It is None if plain SQL has no equivalent. Only the roll-up knows which fixes are jumps, but these sets have no jumps.
 QUESTIONS = [
     ("one driver's month: count, mean speed",
      f"SELECT count(), avg(speed) FROM {{db}}.fixes WHERE driver_id = 'driver-000001' AND {MONTH_TS}",
@@ -171,12 +172,13 @@ LAST_ROWS = """INSERT INTO {{db}}.last_positions_state (driver_id, ts, seq, lat_
 BULK = {"max_insert_block_size": "2000000", "min_insert_block_size_rows": "2000000", "max_memory_usage": "0"}
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def fill(db: Database, fleet: Fleet) -> None:
-    """Fills two tables with the same rows, inserted an hour ago: the roll-up computes rows of the last ten minutes twice."""
+    """Fills two tables with the same rows. They count as inserted an hour ago, because the roll-up computes rows of the
+    last ten minutes twice."""
     db.ask(OBVIOUS)
     db.ask("SYSTEM STOP VIEW {db}.driver_days_mv")
     tables = (("positions", COLUMNS + ", inserted_at", COLUMNS + ", now64(3) - INTERVAL 1 HOUR"), ("obvious", NAMES, PLAIN))
@@ -184,11 +186,11 @@ def fill(db: Database, fleet: Fleet) -> None:
         db.ask(f"SYSTEM STOP MERGES {{db}}.{table}")
     for day in range(fleet.days):
         count = fleet.drivers * fleet.fixes_a_day
-        for some in ("1", "cityHash64(driver_id, seq) % 20 = 0"):
+        for condition in ("1", "cityHash64(driver_id, seq) % 20 = 0"):
             rows = FIXES.format(day=day, fixes=fleet.fixes_a_day, every=fleet.every_ms, count=count)
             for table, names, values in tables:
-                db.ask(f"INSERT INTO {{db}}.{table} ({names}) SELECT {values} FROM ({rows}) WHERE {some}", **BULK)
-    say(f"{fleet.name}: {fleet.days} days are filled")
+                db.ask(f"INSERT INTO {{db}}.{table} ({names}) SELECT {values} FROM ({rows}) WHERE {condition}", **BULK)
+    print_progress(f"{fleet.name}: {fleet.days} days are filled")
 
 
 def cpu_ms(process) -> float:
@@ -235,7 +237,7 @@ def table(db, process, state: str, wanted: re.Pattern) -> None:
     for question, sql, obvious in (it for it in QUESTIONS if wanted.search(it[0])):
         one, plain = measure(db, process, sql), obvious and measure(db, process, obvious)
         print(f"| {question} | {ratio(one, plain)} {one.cells()}{plain.cells() if plain else '| – | – | – | – '}|", flush=True)
-        say(f"{state}: {question}")
+        print_progress(f"{state}: {question}")
 
 
 def last_table(db, process, state: str) -> None:
@@ -247,12 +249,12 @@ def last_table(db, process, state: str) -> None:
 
 
 def roll_up(db, process, fixes: int) -> None:
-    """Refreshes the roll-up until it has counted all fixes, as its view does every five minutes for the newest ones."""
+    """Refreshes the roll-up until it has counted all fixes, as its view does every five minutes for the newest fixes."""
     cpu, began, pending = cpu_ms(process), time.monotonic(), 1
     while pending:
         db.refresh()
         pending = int(db.ask("SELECT pending FROM {db}.rollups"))
-        say(f"{pending:,} days of drivers are pending")
+        print_progress(f"{pending:,} days of drivers are pending")
     seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
     print(f"driver_days filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {bytes_a_fix(db, 'driver_days_state', fixes):.2f} bytes a fix", flush=True)
     assert int(db.ask("SELECT sum(fixes) FROM {db}.driver_quarters")) == fixes
@@ -284,7 +286,7 @@ def questions(url: str, process, fleet: Fleet, wanted: re.Pattern) -> None:
     for name in ("positions", "obvious"):
         db.ask(f"SYSTEM START MERGES {{db}}.{name}")
         db.ask(f"OPTIMIZE TABLE {{db}}.{name} FINAL")
-        say(f"{db.name}.{name} is merged")
+        print_progress(f"{db.name}.{name} is merged")
     table(db, process, f"{fleet.name}, merged", wanted)
     size, obvious = (bytes_a_fix(db, name, fleet.fixes) for name in ("positions", "obvious"))
     print(f"\n{fleet.name}, bytes a fix, merged: {size:.2f}, {obvious:.2f} the obvious schema: {size / obvious:.2f} of it.")
@@ -309,7 +311,7 @@ def main() -> None:
     arguments.add_argument("--only", choices=("sparse", "dense", "last"), help="only this part")
     arguments.add_argument("--questions", type=re.compile, default="", metavar="REGEX", help="only questions that match this")
     arguments = arguments.parse_args()
-    os.environ["CLICKHOUSE_MEMORY_BYTES_MAX"] = str(max(2, round(arguments.millions / 3)) << 30)  # a month of tracks is sorted
+    os.environ["CLICKHOUSE_MEMORY_BYTES_MAX"] = str(max(2, round(arguments.millions / 3)) << 30)  # enough to sort a month of tracks
     is_selected = lambda part: arguments.only in (None, part)  # noqa: E731
     with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, process):
         for fleet in fleets(arguments.millions * 1e6):

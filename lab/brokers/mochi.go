@@ -25,12 +25,12 @@ func main() {
 	server := mqtt.New(nil)
 	limits := server.Options.Capabilities
 	limits.MaximumPacketSize = 1 << 20
-	// The window is the client's Receive Maximum; both are bounded by the messages that a session may hold.
+	// The client's Receive Maximum sets the window, so the broker's own limits are as high as possible.
 	limits.MaximumInflight = math.MaxUint16
 	limits.ReceiveMaximum = math.MaxUint16
 	limits.MaximumClientWritesPending = math.MaxUint16
 	must(server.AddHook(new(auth.AllowHook), nil))
-	// Without an fsync for each message, which would allow only a few hundred a second. A power cut loses the last messages.
+	// NoSync: an fsync for each message would allow only a few hundred messages a second. A power cut loses the last messages.
 	must(server.AddHook(new(bolt.Hook), &bolt.Options{Path: os.Args[2], Options: &bbolt.Options{NoSync: true}}))
 	must(server.AddListener(listeners.NewTCP(listeners.Config{ID: "tcp", Address: os.Args[1]})))
 	must(server.Serve())

@@ -21,11 +21,11 @@ MESSAGES, RATE = 20_000, 1_000
 PATIENCE_S = 120
 
 
-def wait_until(what, condition, within=PATIENCE_S):
+def wait_until(event, condition, within=PATIENCE_S):
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > within:
-            raise TimeoutError(f"waited {within} s, but never: {what}")
+            raise TimeoutError(f"waited {within} s, but never: {event}")
         time.sleep(0.1)
 
 
@@ -82,7 +82,7 @@ class Setup:
             return
         environment = {"MQTT_PORT": str(self.port), "STATE_DIR": str(self.folder / "state")}
         broker = self.start("broker", [HERE / self.name], environment)
-        # Long, because the first start builds the broker.
+        # The timeout is long, because the first start builds the broker.
         wait_until("the broker answers", lambda: broker.poll() is not None or answers(self.port), 3600)
         assert broker.poll() is None, (self.folder / "broker.log").read_text()[-2000:]
 
@@ -189,7 +189,8 @@ def scale(setup):
 
 
 def drain(setup):
-    """Kills one of two members for good. `milepost drain` receives the messages that the broker holds for it."""
+    """Kills one of two members for good. `milepost drain` receives the messages that the broker holds for the killed
+    member."""
     setup.member("0")
     setup.member("1")
     setup.fleet()
@@ -207,22 +208,22 @@ def check(setup):
     """Returns the problems that `milepost check` finds, the broker's window, and the exit code."""
     result = setup.milepost("check", "--json", "--probe-topic", "drivers/check/gps-check")
     found = [line for line in json.loads(result.stdout)["checks"]]
-    wrong = [line for line in found if line["level"] != "ok"]
+    problems = [line for line in found if line["level"] != "ok"]
     window = next((re.match(r"\d+ messages in flight \([^)]*\)", line["found"])[0] for line in found if line["what"] == "window"), "–")
-    return [f"{line['level']}: {line['what']}: {line['found']}" for line in wrong], window, result.returncode
+    return [f"{line['level']}: {line['what']}: {line['found']}" for line in problems], window, result.returncode
 
 
-def play(name, folder, arguments, clickhouse):
+def run_stages(name, folder, arguments, clickhouse):
     """Runs all stages on one broker, and returns the cells of its row in the table."""
     print(f"{name}: check", file=sys.stderr)
     with Setup(name, folder / f"{name}-check", arguments, clickhouse, arguments.url) as setup:
         assert setup.milepost("migrate").returncode == 0
-        wrong, window, code = check(setup)
-    print("\n".join(f"    {line}" for line in wrong), file=sys.stderr)
+        problems, window, code = check(setup)
+    print("\n".join(f"    {line}" for line in problems), file=sys.stderr)
     if code != 0:
-        error = next(line for line in wrong if line.startswith("error"))
+        error = next(line for line in problems if line.startswith("error"))
         return [f"refused: {error.removeprefix('error: ')}", window, *["–"] * len(STAGES)]
-    cells = ["; ".join(line.split(": ")[1] for line in wrong) or "nothing to say", window]
+    cells = ["; ".join(line.split(": ")[1] for line in problems) or "nothing to say", window]
     for stage in STAGES:
         if arguments.only and stage.__name__ not in arguments.only or arguments.url and stage is restart:
             cells.append("–")
@@ -253,7 +254,7 @@ def main():
     try:
         wait_until("ClickHouse answers", lambda: answers(port))
         for name in arguments.brokers or BROKERS:
-            rows.append([name, *play(name, folder, arguments, f"http://127.0.0.1:{port}")])
+            rows.append([name, *run_stages(name, folder, arguments, f"http://127.0.0.1:{port}")])
     finally:
         engine.terminate()
         engine.wait(90)

@@ -78,7 +78,7 @@ class Autoscaling:
         return f"2 → {MEMBERS_MAX} at {self.received()} messages a second"
 
     def hold(self):
-        """Without the second fleet the load needs only two members, but the spooled batches keep all of them."""
+        """Without the second fleet the load needs only two members, but no member is removed while batches are spooled."""
         self.servers.processes[1].kill()
         wait_until("a batch is spooled", lambda: self.prometheus.value(SPOOLED) > 0)
         self.manifests = self.second_fleet.stop()

@@ -91,7 +91,8 @@ class Chart(Scene):
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.members()}
 
     def stop_rollout(self):
-        """Upgrades with a mistake that validation cannot find. It stops the rollout at its first pod, and no drain may evict the other one."""
+        """Upgrades with a mistake that validation cannot find. The mistake stops the rollout at its first pod, and no
+        drain may evict the other pod."""
         old, other = self.uid("milepost-1"), self.uid("milepost-0")
         self.helm("upgrade", "milepost", CHART, *self.values('[decode]\nfix_age_max = "9days"\n'), "--set", "env[1].name=MILEPOST__CLICKHOUSE__URL,env[1].value=http://127.0.0.1:9")
         wait_until("milepost-1 is new", lambda: self.uid("milepost-1") not in (old, None))
@@ -133,7 +134,7 @@ class Chart(Scene):
         assert claims == {"spool-milepost-0", "spool-milepost-1"}, claims
         return "the spools' claims stay, and the configurations"
 
-    def play(self):
+    def run_steps(self):
         self.step("helm install", self.helm_install)
         fleet = Fleet(self.arguments, self.servers, self.folder / "fleet", self.arguments.rate, 30)
         time.sleep(3)
@@ -142,7 +143,7 @@ class Chart(Scene):
         self.step("helm upgrade with a ClickHouse that is not there: the rollout stops", self.stop_rollout)
         self.step("helm rollback", self.helm_rollback)
         sums, exact = verify(self.arguments, self.servers, fleet.stop())
-        self.rows += [(what, str(number), None) for what, number in sums.items()]
+        self.rows += [(name, str(number), None) for name, number in sums.items()]
         self.step("helm upgrade with events.enabled", self.enable_events)
         self.step("helm uninstall", self.helm_uninstall)
         return exact
@@ -161,23 +162,23 @@ def main():
     with Servers(folder / "servers", "mosquitto", arguments.binaries) as servers, Cluster(arguments.tools, folder / "control") as cluster:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}, None)
-        ours = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
-        cluster.apply(secret("milepost", **ours), NAMESPACE)
+        passwords = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
+        cluster.apply(secret("milepost", **passwords), NAMESPACE)
         cluster.apply(secret("milepost-migrate", **{"clickhouse-password": PASSWORD}), NAMESPACE)
         cluster.apply(secret("milepost-events", **{"mqtt-password": "none", "clickhouse-password": PASSWORD}), NAMESPACE)
         kubelet = Kubelet(cluster, NAMESPACE, folder / "pods", {f"{IMAGE}:0.1.0": arguments.binaries / "milepost"})
         kubelet.start()
         chart = Chart(cluster, kubelet, folder, arguments, servers)
         try:
-            exact = chart.play()
+            exact = chart.run_steps()
         except BaseException:
             print(f"last error of the stand-in for the kubelet: {kubelet.last_error}; kept: {folder}", file=sys.stderr)
             chart.print_pods()
             raise
         finally:
             kubelet.stop()
-    for what, result, seconds in chart.rows:
-        print(f"| {what} | {result}{f', {seconds:.1f} s' if seconds is not None else ''} |")
+    for name, result, seconds in chart.rows:
+        print(f"| {name} | {result}{f', {seconds:.1f} s' if seconds is not None else ''} |")
     sys.exit(not exact)
 
 

@@ -131,15 +131,15 @@ class Cluster:
         kubeconfig = {
             "apiVersion": "v1",
             "kind": "Config",
-            "current-context": "it",
+            "current-context": "lab",
             "clusters": [
                 {
-                    "name": "it",
+                    "name": "lab",
                     "cluster": {"server": f"https://127.0.0.1:{self.port}", "insecure-skip-tls-verify": True},
                 }
             ],
-            "users": [{"name": "it", "user": {"token": self.token}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "users": [{"name": "lab", "user": {"token": self.token}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
         }
         (self.folder / "kubeconfig").write_text(json.dumps(kubeconfig))
         self.run(

@@ -56,6 +56,6 @@ def verify(arguments, servers, manifests):
             name, _, value = line.partition("  ")
             if name in sums:
                 sums[name] += int(value.split()[0])
-        # The fleet sends these messages again, as a device with a buffer does. A device without one loses them.
+        # The fleet sends these messages again, as a device with a buffer does. A device without a buffer loses them.
         sums[unsubscribed] += json.loads(manifest.read_text())["no_subscriber"]
     return sums, exact and sums["sent"] > 0 and sums[unsubscribed] == 0

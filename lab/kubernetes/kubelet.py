@@ -75,7 +75,8 @@ class Kubelet(threading.Thread):
             self.pods.pop(uid).kill()
 
     def make_volumes(self):
-        """Creates a volume for each claim without one. The volume controller binds the two, and the scheduler waits for that."""
+        """Creates a volume for each claim without one. The volume controller binds the volume to the claim, and the
+        scheduler waits for that."""
         for claim in self.cluster.items("PersistentVolumeClaim", self.namespace):
             if claim["spec"].get("volumeName") or claim["metadata"]["name"] in self.volumes:
                 continue
@@ -137,7 +138,8 @@ class Pod:
         return subprocess.Popen([program, *self.container["args"]], env=environment, stdout=log, stderr=log, cwd=self.folder)
 
     def loopback_value(self, value):
-        """Returns the value of a variable with the pod's own address, or those of its peers, in place of 0.0.0.0 or a headless service."""
+        """Returns the value of a variable on the loopback: 0.0.0.0 becomes the pod's own address, and a headless service
+        becomes its peers' addresses."""
         if value.startswith("0.0.0.0:"):
             return value.replace("0.0.0.0", self.address)
         service, _, port = value.partition(":")

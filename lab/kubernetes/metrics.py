@@ -136,8 +136,8 @@ class ExternalMetrics:
 
     def __init__(self, cluster, prometheus, folder):
         key, certificate = folder / "adapter.key", folder / "adapter.pem"
-        make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=adapter"]
-        subprocess.run([*make, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=adapter"]
+        subprocess.run([*openssl, "-keyout", key, "-out", certificate], check=True, capture_output=True)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler(prometheus))

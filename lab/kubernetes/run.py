@@ -92,8 +92,8 @@ class Scene:
     def scale_in(self):
         self.scale(1)
         time.sleep(EXPIRY_S + 5)  # sessions that a member did not end have expired by then
-        left = [name for name in ("milepost-1", "milepost-2", "milepost-3") if "unsubscribing: milepost-0" in self.log(name)]
-        return f"{len(left)} of 3 left the group"
+        leavers = [name for name in ("milepost-1", "milepost-2", "milepost-3") if "unsubscribing: milepost-0" in self.log(name)]
+        return f"{len(leavers)} of 3 left the group"
 
     def restart(self):
         stamp = {"spec": {"template": {"metadata": {"annotations": {"restarted": str(time.time())}}}}}
@@ -232,7 +232,8 @@ class Scene:
             pass
 
     def outage(self, servers):
-        """Suspends ClickHouse. While no member is ready, another one must still start, and a drain must not be blocked."""
+        """Suspends ClickHouse. While no member is ready, another member must still start, and a drain must not be
+        blocked."""
         engine = servers.processes[1]
         engine.send_signal(signal.SIGSTOP)
         try:
@@ -253,7 +254,7 @@ class Scene:
         return "a third pod started, two evicted at once"
 
     def replay(self):
-        """Empties the spool of the third member, whose pod is gone: it left before its spool was empty."""
+        """Empties the spool of the third member, whose pod is gone: the member left before its spool was empty."""
         pod = self.replay_job["spec"]["template"]["spec"]
         claims = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
         claims[0]["claimName"] = "spool-milepost-2"
@@ -268,7 +269,7 @@ class Scene:
         time.sleep(NO_MEMBERS_S)
         self.scale(2)
 
-    def play(self, things, servers):
+    def run_steps(self, things, servers):
         self.step("install", lambda: self.install(things))
         self.step("the base, every component, overlay, and the chart", lambda: objects.check_all(self.cluster, self.folder / "shown"))
         self.step("migration, and members ready", self.migrate)
@@ -291,7 +292,7 @@ class Scene:
             bursts = self.autoscaling(servers)
             self.step("rolling upgrade with a migration", lambda: self.upgrade(things, servers))
         sums, exact = verify(self.arguments, servers, fleet.stop() + bursts)
-        self.rows += [(what, str(number), None) for what, number in sums.items()]
+        self.rows += [(name, str(number), None) for name, number in sums.items()]
         return exact
 
     def autoscaling(self, servers):
@@ -326,11 +327,11 @@ def all_but_logs(folder, names):
     return [name for name in names if not name.endswith(".log")]
 
 
-def play(broker, leave, arguments):
+def run_on(broker, leave, arguments):
     """Runs everything on one broker. Returns the rows, and whether each fix was stored exactly once."""
     folder = Path(tempfile.mkdtemp(prefix="milepost-kubernetes-"))
     try:
-        exact, rows = play_in(folder, broker, leave, arguments)
+        exact, rows = run_in(folder, broker, leave, arguments)
     except BaseException:
         print(f"all logs and data are kept: {folder}", file=sys.stderr)
         raise
@@ -341,7 +342,7 @@ def play(broker, leave, arguments):
     return exact, rows
 
 
-def play_in(folder, broker, leave, arguments):
+def run_in(folder, broker, leave, arguments):
     """Runs everything; writes only below this folder."""
     for part in ("control", "servers", "overlay", "pods"):
         (folder / part).mkdir()
@@ -349,8 +350,8 @@ def play_in(folder, broker, leave, arguments):
     with servers, Cluster(arguments.tools, folder / "control") as cluster:
         things, replay = overlay(folder / "overlay", servers, leave, arguments.tools)
         things.append(secret("milepost-migrate", **{"clickhouse-password": PASSWORD}))
-        ours = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
-        things.append(secret("milepost", **ours))
+        passwords = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
+        things.append(secret("milepost", **passwords))
         images = {thing["spec"]["template"]["spec"]["containers"][0]["image"] for thing in things if "template" in thing.get("spec", {})}
         kubelet = Kubelet(cluster, NAMESPACE, folder / "pods", dict.fromkeys(images, arguments.binaries / "milepost"))
         objects.define(cluster)
@@ -358,7 +359,7 @@ def play_in(folder, broker, leave, arguments):
         scene = Scene(cluster, kubelet, folder, arguments)
         scene.replay_job = replay
         try:
-            return scene.play(things, servers), scene.rows
+            return scene.run_steps(things, servers), scene.rows
         except BaseException:
             print("last error of the stand-in for the kubelet:", kubelet.last_error, file=sys.stderr)
             scene.print_pods()
@@ -372,11 +373,11 @@ def play_in(folder, broker, leave, arguments):
             scene.print_decisions()
 
 
-def table(played):
+def table(results):
     """Prints the table, with one column per broker."""
-    print(f"| on a control plane | {' | '.join(BROKERS[broker] for broker in played)} |")
-    print("|---|" + "---|" * len(played))
-    for rows in zip(*played.values()):
+    print(f"| on a control plane | {' | '.join(BROKERS[broker] for broker in results)} |")
+    print("|---|" + "---|" * len(results))
+    for rows in zip(*results.values()):
         cells = [f"{result}{', ' if result else ''}{seconds:.1f} s" if seconds is not None else result for _, result, seconds in rows]
         print(f"| {rows[0][0]} | {' | '.join(cells)} |")
 
@@ -385,7 +386,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", default=TOOLS, type=Path, help="where etcd and Kubernetes' binaries are")
     parser.add_argument("--binaries", default=REPOSITORY / "target" / "release", type=Path, help="milepost, loadgen, strict-broker")
-    parser.add_argument("--broker", choices=BROKERS, action="append", help="only on this one")
+    parser.add_argument("--broker", choices=BROKERS, action="append", help="only on this broker; may be given several times")
     parser.add_argument("--rate", default=2000, type=int, help="messages a second")
     parser.add_argument("--next", type=Path, help="the next version of milepost; built if it is not given")
     parser.add_argument("--prove", action="store_true", help="with shutdown.leave = true and false instead: each must be found")
@@ -395,14 +396,14 @@ def main():
         arguments.next = arguments.next.resolve() if arguments.next else upgrade.next_version()
     brokers = arguments.broker or list(BROKERS)
     if arguments.prove:
-        found = {leave: play(brokers[0], leave, arguments) for leave in ("true", "false")}
+        found = {leave: run_on(brokers[0], leave, arguments) for leave in ("true", "false")}
         for leave, (exact, rows) in found.items():
-            figures = ", ".join(f"{what} {value}" for what, value, seconds in rows if seconds is None)
+            figures = ", ".join(f"{name} {value}" for name, value, seconds in rows if seconds is None)
             print(f"shutdown.leave = {leave}: {'NOT FOUND' if exact else 'found'}: {figures}")
         sys.exit(any(exact for exact, _ in found.values()))
-    played = {broker: play(broker, '"auto"', arguments) for broker in brokers}
-    table({broker: rows for broker, (_, rows) in played.items()})
-    sys.exit(not all(exact for exact, _ in played.values()))
+    results = {broker: run_on(broker, '"auto"', arguments) for broker in brokers}
+    table({broker: rows for broker, (_, rows) in results.items()})
+    sys.exit(not all(exact for exact, _ in results.values()))
 
 
 if __name__ == "__main__":

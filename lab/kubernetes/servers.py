@@ -60,7 +60,7 @@ class Servers:
             return False
 
     def query(self, sql, refused=False):
-        """Returns ClickHouse's answer. `refused`: checks that it refuses the query instead."""
+        """Returns ClickHouse's answer. `refused`: checks instead that ClickHouse refuses the query."""
         login = {"X-ClickHouse-User": USER, "X-ClickHouse-Key": PASSWORD}
         request = urllib.request.Request(f"http://127.0.0.1:{self.clickhouse}", sql.encode(), login)
         try:

@@ -1,7 +1,6 @@
 """Builds the next version of milepost, for an upgrade: the recipe of docs/add-a-field.md, which adds a field and a migration.
 
-It is built like the patched builds of lab/harness, in the same folder: without optimisation.
-"""
+The next version is built like the patched builds of lab/harness: in the same folder, and without optimisation. """
 
 import os
 import shutil

@@ -41,7 +41,7 @@ TOKEN = re.compile(
 BEFORE_DATA = re.compile(rb"[ \t\f]*\r?\n?")
 ASSIGNMENT = re.compile(rb"\s+[A-Za-z_]\w*\s*=")
 OUTPUT_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*$", re.IGNORECASE)
-# Text that the engine adds to an error in the data because it reads them from a file. A server reads them from the request, and does not.
+# Text that the engine adds to an error in the data because it reads them from a file. A server does not add this text.
 ABOUT_THE_FILE = re.compile(r"\(in file/uri /proc/self/fd/\d+\): |: While executing File: data for INSERT was parsed from file")
 
 
@@ -51,7 +51,7 @@ class Statement:
     # Set for an INSERT that is followed by its rows as data; `data_start` is then their offset.
     input_format: Optional[str] = None
     data_start: int = 0
-    # Its SETTINGS clause, which must follow the source of the data.
+    # The statement's SETTINGS clause, which must follow the source of the data.
     settings: str = ""
 
 
@@ -125,12 +125,12 @@ class Result:
 
 
 class Engine:
-    """chDB at one path. A connection is opened for each statement (0.3 ms), so no setting outlives it."""
+    """chDB at one path. A connection is opened for each statement (0.3 ms), so no setting outlives its statement."""
 
     def __init__(self, path: str):
         options = "&".join(f"{name}={value}" for name, value in ENGINE_OPTIONS.items())
         self.connection_string = f"{path}?{options}"
-        # The first connection loads the data, the last one to close unloads it.
+        # Opening the first connection loads the data, and closing the last connection unloads them.
         self.anchor = chdb.connect(self.connection_string)
         self.version, self.timezone = self.anchor.query("SELECT version(), timezone()", "TSV").bytes().decode().split()
 
@@ -187,7 +187,7 @@ def query(connection, sql: str, output_format: str) -> Result:
 
 
 def engine_error(text: str) -> DbError:
-    """Parses the text of an engine's exception into code, name and message. The library may put a prefix before it."""
+    """Parses the text of an engine's exception into code, name and message. The library may put a prefix before the text."""
     found = re.search(r"Code: (\d+)\. DB::\w*Exception: (.*)", text, re.DOTALL)
     if not found:
         return DbError(1001, "STD_EXCEPTION", text)

@@ -36,7 +36,7 @@ BODY_BYTES_MAX = 256 << 20
 URI_BYTES_MAX = 1 << 20
 SHUTDOWN_SECONDS_MAX = 60
 
-# URL parameters that are no settings; all others are settings or param_*. Sessions, roles and quotas do not exist here:
+# URL parameters that are not settings; all others are settings or param_*. Sessions, roles and quotas do not exist here:
 # their parameters are accepted and have no effect.
 NOT_SETTINGS = {
     "query", "database", "default_format", "user", "password", "compress", "decompress", "query_id", "role",
@@ -137,7 +137,7 @@ async def read_statement(request: web.Request) -> tuple[bytes, dict[str, str]]:
 
 
 def read_form(content_type: str, body: bytes) -> tuple[bytes, dict[str, str]]:
-    """Reads the form in which clients send a statement with param_*. Returns its field `query`, the statement, and its other fields."""
+    """Reads the form in which clients send a statement with param_*. Returns the statement (the field `query`) and the other fields."""
     parser = email.parser.BytesParser(policy=email.policy.HTTP)
     message = parser.parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
     if not message.is_multipart() or message.defects:

@@ -341,7 +341,7 @@ def table_with_view(server, table):
 
 
 def insert_once(server, table, number):
-    """Inserts a row with a token: it is stored once in the table and once in the view's target, however often this is called."""
+    """Inserts a row with a token: it is stored once in the table and once in the view's target, however often this function is called."""
     return server.insert(table, rows_of([number]), insert_deduplication_token=str(number),
                          deduplicate_blocks_in_dependent_materialized_views=1)
 
@@ -369,7 +369,7 @@ def test_failed_insert_is_reported(server, table_with_view, break_it, code, mess
     assert numbers_in(server, table_with_view) == numbers_in(server, "target") == [1]
 
 
-def test_deduplicated_insert_differs_from_a_failed_one(server, table_with_view):
+def test_deduplicated_insert_differs_from_a_failed_insert(server, table_with_view):
     """As on a server, rows count as written before the token is checked, one for the table and one for the view."""
     duplicates = "SELECT sum(value) FROM system.events WHERE event = 'DuplicatedInsertedBlocks'"
     first = insert_once(server, table_with_view, 1)
@@ -427,7 +427,7 @@ def test_async_insert(server, table):
     assert server.count(table) == 2
 
 
-# --- What a request must not leave behind ---
+# --- State that must not outlive a request ---
 
 def test_settings_hold_for_one_request(server):
     sql = "SELECT value, changed FROM system.settings WHERE name = 'max_block_size'"
@@ -587,7 +587,7 @@ def test_concurrent_writers_and_readers(server, table):
     assert server.run(f"SELECT count(), uniqExact(n), max(n) FROM {table}") == f"{total}\t{total}\t{total - 1}\n"
 
 
-def test_ping_and_statements_during_a_slow_one(server):
+def test_ping_and_statements_during_a_slow_statement(server):
     slow = threading.Thread(target=server.run, args=("SELECT sleep(3)",))
     slow.start()
     time.sleep(0.3)
@@ -622,7 +622,7 @@ def test_kill_during_an_insert_keeps_acknowledged_rows(tmp_path):
 
     server.start()
     stored = server.run("SELECT n DIV 5000 AS i, count() FROM t GROUP BY i ORDER BY i").splitlines()
-    # Besides the acknowledged inserts, only the interrupted one may be stored, and only completely.
+    # Besides the acknowledged inserts, only the interrupted insert may be stored, and only completely.
     assert stored in ([f"{insert}\t{rows}" for insert in acknowledged],
                     [f"{insert}\t{rows}" for insert in range(len(acknowledged) + 1)])
     assert server.stop() == 0

@@ -1,4 +1,4 @@
-"""Measures ClickHouse's CPU for an insert of 5,000 rows into milepost's tables: without attributes, and with one or ten.
+"""Measures ClickHouse's CPU for an insert of 5,000 rows into milepost's tables: without attributes, with one, and with ten.
 
     .local/venv/bin/python lab/scale/attribute.py
 
@@ -59,8 +59,8 @@ def main() -> None:
         for drivers in (5_000, 100):
             plain = statistics.median(taken[drivers, "no attribute", "0"])
             for name in ATTRIBUTES:
-                ours, default = (statistics.median(taken[drivers, name, optimize]) for optimize in ("0", "1"))
-                print(f"| {drivers:,} | {name} | {ours:.1f} | {ours / plain:.2f} | {default:.1f} |")
+                own, default = (statistics.median(taken[drivers, name, optimize]) for optimize in ("0", "1"))
+                print(f"| {drivers:,} | {name} | {own:.1f} | {own / plain:.2f} | {default:.1f} |")
 
 
 if __name__ == "__main__":

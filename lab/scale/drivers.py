@@ -4,8 +4,8 @@
     .local/venv/bin/python lab/scale/drivers.py --drivers 1000000        a quick look
 
 Pipes CSV into `milepost import` of the release build, into the tables of `milepost migrate`. Then merges last_positions_state, and
-queries all last positions, those in one degree by one degree, and one driver's, three times each. Kills the import after --minutes.
-Fails if a driver is missing.
+queries all last positions, the last positions in one degree by one degree, and one driver's last position, three times each.
+Kills the import after --minutes. Fails if a driver is missing.
 """
 from __future__ import annotations
 

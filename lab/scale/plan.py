@@ -4,8 +4,8 @@
     python3 lab/scale/plan.py --table                               the table of docs/scale.md
     python3 lab/scale/plan.py --drivers 1e6 --every 5 --set clickhouse_cores=16 --set disk_bytes=5.5
 
-Every coefficient has its source, and is marked if it is assumed rather than measured. --list prints them; --set NAME=VALUE replaces one
-with your own measurement.
+Every coefficient has its source, and is marked if it is assumed rather than measured. --list prints the coefficients; --set
+NAME=VALUE replaces a coefficient with your own measurement.
 """
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Plan:
         return min(100_000, int(self.use["rows_max"] * self.shards))
 
     def inserts(self, shards: int) -> float:
-        """Returns the inserts a second of all members. Each goes to every shard, and is as large as `rows_max` and `age_s` allow."""
+        """Returns the inserts a second of all members. Each insert goes to every shard, and is as large as `rows_max` and `age_s` allow."""
         by_rows = self.rate / min(100_000, self.use["rows_max"] * shards)
         by_age = self.members / self.age_s
         return max(by_rows, by_age)

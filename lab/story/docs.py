@@ -33,7 +33,7 @@ def wrapped(paragraph: str, rest: str = "") -> str:
 
 def readme_sentence(story: Story) -> str:
     """Returns the sentence with the cost of a message, the ceiling, and the losses of an afternoon's code."""
-    ours, best, killed = story.reference("milepost"), story.ceiling("milepost"), story.one("kill", "milepost")
+    ours, best, killed = story.reference("milepost"), story.ceiling("milepost"), story.outcome_of("kill", "milepost")
     cost = f"{ours['cpu_us_per_message']:.1f} µs of CPU a message"
     others = [f"{player['title']} {story.reference(player['name'])['cpu_us_per_message']:.1f}" for player in story.players
               if player["name"] != "milepost" and story.reference(player["name"])]
@@ -47,7 +47,7 @@ def readme_sentence(story: Story) -> str:
 
 
 def lost(story: Story, name: str) -> str:
-    outcomes = [story.one(part, name) for part in ("kill", "outage")]
+    outcomes = [story.outcome_of(part, name) for part in ("kill", "outage")]
     return f"{sum(outcome['lost'] or 0 for outcome in outcomes if outcome):,}"
 
 

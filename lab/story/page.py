@@ -35,11 +35,11 @@ def layout(figure: go.Figure, title: str, x: str, y: str, **more) -> go.Figure:
 
 
 def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = False) -> go.Figure:
-    """Draws a curve for each consumer: solid lines through the broker, dashed ones through the firehose."""
+    """Draws a curve for each consumer: solid lines through the broker, dashed lines through the firehose."""
     figure = go.Figure()
     for player in story.players:
         for through, dash in [("broker", "solid"), ("firehose", "dash")]:
-            points = [(outcome, of(outcome)) for outcome in story.of("ramp", player["name"], through=through)]
+            points = [(outcome, of(outcome)) for outcome in story.outcomes_of("ramp", player["name"], through=through)]
             points = sorted([(o, value) for o, value in points if value is not None],
                             key=lambda point: (point[0]["step"]["rate"], point[0]["step"]["qos"]))
             if not points:
@@ -68,10 +68,10 @@ def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = 
 
 
 def flush(story: Story) -> go.Figure:
-    """Draws the median as a solid line, and the 99th percentile as a dotted one."""
+    """Draws the median as a solid line, and the 99th percentile as a dotted line."""
     figure = go.Figure()
     for player in story.players:
-        outcomes = [o for o in story.of("ramp", player["name"]) if o["flush_seen_ms"]]
+        outcomes = [o for o in story.outcomes_of("ramp", player["name"]) if o["flush_seen_ms"]]
         outcomes.sort(key=lambda o: (o["step"]["rate"], o["step"]["into"]))
         for place, dash, name in [(0, "solid", "p50"), (1, "dot", "p99")]:
             figure.add_trace(go.Scatter(
@@ -86,7 +86,7 @@ def flush(story: Story) -> go.Figure:
 def over_time(story: Story, part: str, title: str, y: str, of) -> go.Figure:
     figure = go.Figure()
     for player in story.players:
-        outcome = story.one(part, player["name"])
+        outcome = story.outcome_of(part, player["name"])
         if outcome and outcome["samples"]:
             samples = outcome["samples"]
             figure.add_trace(go.Scatter(x=[sample["seconds"] for sample in samples], y=[of(sample) for sample in samples],
@@ -101,7 +101,7 @@ def lost(story: Story) -> go.Figure:
     for player in story.players:
         shares, words = [], []
         for part, _ in parts:
-            outcomes = [o for o in story.of(part, player["name"]) if o["lost"] is not None]
+            outcomes = [o for o in story.outcomes_of(part, player["name"]) if o["lost"] is not None]
             gone = sum(o["lost"] - (o["broker_dropped"] or 0) for o in outcomes)
             sent = sum(o["messages"] for o in outcomes)
             shares.append(100 * gone / sent if sent else None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEPT = REPOSITORY / "docs/story.json"
-# The same limit as in lab/story/src/findings.rs.
+# CPU cores used by other processes above which the machine counts as busy, as in lab/story/src/findings.rs.
 OTHERS_CORES = 0.15
 # Figures of the story as published: at 60,000 messages/s on one machine, where the broker was the ceiling of all three.
 PUBLISHED = [
@@ -52,7 +52,7 @@ class Story:
 
     # --- Figures ---
 
-    def of(self, part: str, consumer: str, **wanted) -> list[dict]:
+    def outcomes_of(self, part: str, consumer: str, **wanted) -> list[dict]:
         """Returns the outcomes of a consumer in a part, in the order of the run; `wanted` are values of the step."""
         return [
             outcome for outcome in self.outcomes
@@ -60,8 +60,8 @@ class Story:
             and all(outcome["step"][name] == value for name, value in wanted.items())
         ]
 
-    def one(self, part: str, consumer: str, **wanted) -> dict | None:
-        return next(iter(self.of(part, consumer, **wanted)), None)
+    def outcome_of(self, part: str, consumer: str, **wanted) -> dict | None:
+        return next(iter(self.outcomes_of(part, consumer, **wanted)), None)
 
     @staticmethod
     def memory(outcome: dict, kind: str = "memory") -> float:
@@ -76,7 +76,7 @@ class Story:
 
     def ceiling(self, consumer: str) -> dict | None:
         """Returns the consumer's step with the highest rate of stored rows."""
-        steps = self.of("ramp", consumer)
+        steps = self.outcomes_of("ramp", consumer)
         return max(steps, key=lambda outcome: outcome["stored_per_s"], default=None)
 
     def broker_ceilings(self) -> list[dict]:
@@ -89,10 +89,10 @@ class Story:
 
     def reference(self, consumer: str) -> dict | None:
         """Returns the step at which costs are compared: 10,000 messages/s at QoS 1 into ClickHouse."""
-        return self.one("ramp", consumer, rate=10_000, through="broker")
+        return self.outcome_of("ramp", consumer, rate=10_000, through="broker")
 
     def smallest_pod(self, consumer: str) -> str:
-        tried = self.of("smaller", consumer)
+        tried = self.outcomes_of("smaller", consumer)
         held = [outcome["limit"] for outcome in tried if outcome["holds"]]
         if not tried:
             return "–"
@@ -101,7 +101,7 @@ class Story:
         return f"{held[-1]['cores']:g} cores, {held[-1]['memory_mib']} MiB"
 
     def lost(self, part: str, consumer: str) -> str:
-        outcome = self.one(part, consumer)
+        outcome = self.outcome_of(part, consumer)
         if outcome is None or outcome["lost"] is None:
             return "–"
         return f"{outcome['lost']:,} of {outcome['messages']:,}"
@@ -128,9 +128,9 @@ class Story:
         rows = []
         for player in self.players:
             name = player["name"]
-            busy = step and self.one("ramp", name, **{k: step[k] for k in ("rate", "through", "qos")})
-            reference, ceiling, pod = self.reference(name), self.ceiling(name), self.one("pod", name)
-            hostile = self.one("hostile", name)
+            busy = step and self.outcome_of("ramp", name, **{k: step[k] for k in ("rate", "through", "qos")})
+            reference, ceiling, pod = self.reference(name), self.ceiling(name), self.outcome_of("pod", name)
+            hostile = self.outcome_of("hostile", name)
             rows.append([
                 player["title"],
                 f"{percent(busy['cores'])} at {short(busy['stored_per_s'])}/s" if busy else "–",
@@ -203,10 +203,10 @@ class Story:
             lambda name: f"{self.reference(name)['freshness_ms'][1]:.0f} ms", only("ramp"))
         minutes = next((o["samples_seconds"] for o in self.outcomes if o["part"] == "memory"), None)
         row("memory at the end of the memory run" + (f" of {minutes / 60:.1f} minutes" if minutes else ""),
-            lambda name: f"{self.memory(self.one('memory', name)):.1f} MiB, "
-                         f"{self.one('memory', name)['slope_mib_per_min']:+.2f} MiB a minute", only("memory"))
+            lambda name: f"{self.memory(self.outcome_of('memory', name)):.1f} MiB, "
+                         f"{self.outcome_of('memory', name)['slope_mib_per_min']:+.2f} MiB a minute", only("memory"))
         row("crashes at hostile messages",
-            lambda name: "none" if self.one("hostile", name)["is_alive"] else "it exited", only("hostile"))
+            lambda name: "none" if self.outcome_of("hostile", name)["is_alive"] else "it exited", only("hostile"))
         row(f"a month of a million drivers, a message a second each, at {price['core_month']:g} {price['currency']} a core and "
             f"{price['gib_month']:g} a GiB",
             lambda name: f"{self.month(name):,.0f} {price['currency']}", only("ramp"))
@@ -217,7 +217,7 @@ class Story:
                  "memory", "lost"]
         rows = []
         for player in self.players:
-            outcome = self.one("everyone", player["name"])
+            outcome = self.outcome_of("everyone", player["name"])
             if outcome and outcome["last_positions"] is not None:
                 rows.append([player["title"], f"{short(outcome['stored_per_s'])}/s", f"{outcome['last_positions']:,}",
                              f"{outcome['last_position_ms']:.0f} ms", f"{self.memory(outcome):.1f} MiB", f"{outcome['lost']:,}"])
@@ -231,17 +231,17 @@ class Story:
     def verdict(self) -> list[str]:
         """Returns the sentences that the figures support, for and against milepost."""
         lines = []
-        ours, theirs = self.reference("milepost"), [
+        own, others_steps = self.reference("milepost"), [
             (player["title"], self.reference(player["name"])) for player in self.players if player["name"] != "milepost"
         ]
-        if ours and ours["cpu_us_per_message"]:
-            ratios = [f"{title} {other['cpu_us_per_message'] / ours['cpu_us_per_message']:.1f} times"
-                      for title, other in theirs if other and other["cpu_us_per_message"]]
-            lines.append(f"At 10,000 messages/s milepost uses {ours['cpu_us_per_message']:.1f} µs of CPU a message and "
-                        f"{self.memory(ours):.1f} MiB. CPU of the others: {', '.join(ratios)} as much.")
-            cheaper = [title for title, other in theirs
-                       if other and other["cpu_us_per_message"] and other["cpu_us_per_message"] < ours["cpu_us_per_message"]]
-            smaller = [title for title, other in theirs if other and self.memory(other) < self.memory(ours)]
+        if own and own["cpu_us_per_message"]:
+            ratios = [f"{title} {other['cpu_us_per_message'] / own['cpu_us_per_message']:.1f} times"
+                      for title, other in others_steps if other and other["cpu_us_per_message"]]
+            lines.append(f"At 10,000 messages/s milepost uses {own['cpu_us_per_message']:.1f} µs of CPU a message and "
+                        f"{self.memory(own):.1f} MiB. CPU of the others: {', '.join(ratios)} as much.")
+            cheaper = [title for title, other in others_steps
+                       if other and other["cpu_us_per_message"] and other["cpu_us_per_message"] < own["cpu_us_per_message"]]
+            smaller = [title for title, other in others_steps if other and self.memory(other) < self.memory(own)]
             if cheaper:
                 lines.append(f"Against milepost: {', '.join(cheaper)} use less CPU a message.")
             if smaller:

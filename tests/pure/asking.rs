@@ -1,5 +1,5 @@
-//! Checks which peers are asked for `/member`, and how often. The peers are tasks on the loopback
-//! interface.
+//! Checks which peers milepost asks for `/member`, and how often. The peers are tasks on the
+//! loopback interface.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn standing(name: &str) -> MemberStatus {
     Member::new(name, "milepost", &["drivers/+/gps".to_owned()]).standing(true, 0)
 }
 
-/// Starts a member; returns its address and the number of requests that it has received.
+/// Starts a member. Returns the member's address and the counter of the requests that it receives.
 async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -41,7 +41,7 @@ async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn address_with_several_names_is_asked_once() {
+async fn peer_listed_twice_is_asked_once() {
     let (higher, requests) = member("milepost-2").await;
     let address = format!("{}:{}", higher.host, higher.port);
     let peers = [higher.clone(), higher];
@@ -52,7 +52,7 @@ async fn address_with_several_names_is_asked_once() {
 }
 
 #[tokio::test]
-async fn lower_staying_member_is_found_after_a_hung_one() {
+async fn member_with_a_lower_name_is_found_after_a_hung_member() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let hung = Peer { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
     let (lower, _) = member("milepost-0").await;

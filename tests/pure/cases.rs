@@ -1,13 +1,13 @@
 //! Number of cases of a property test, for every crate of the workspace. `PROPTEST_RNG_SEED`
 //! selects the cases.
 //!
-//! Guarantee: a failure writes nothing into the tree. To repeat it, run the same command with the
-//! same seed.
+//! A failing test writes nothing into the source tree. To repeat a failure, run the same command
+//! with the same seed.
 
 use proptest::prelude::ProptestConfig;
 
-/// Returns a configuration with `all` cases, or with the percentage of them that the variable
-/// `CASES_PERCENT` states.
+/// Returns a configuration with `all` cases. If the environment variable `CASES_PERCENT` is set,
+/// only this percentage of the cases runs.
 pub(crate) fn cases(all: u32) -> ProptestConfig {
     let percent = std::env::var("CASES_PERCENT")
         .map_or(100, |text| text.parse().expect("CASES_PERCENT must be a number"));

@@ -1,6 +1,6 @@
-//! Tests payloads as devices and people send them, one test per kind: each is read correctly, or
-//! rejected with a detail that states cause and remedy. `crates/import/tests/files.rs` does the
-//! same with files.
+//! Tests the payloads that devices and people send, one test per kind. milepost reads each payload
+//! correctly, or rejects it with a detail that states cause and remedy.
+//! `crates/import/tests/files.rs` tests files in the same way.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn decode_on(toml: &str, topic: &str, payload: impl AsRef<[u8]>) -> Decoded {
     decoded
 }
 
-/// Returns a configuration with one source on `in/+`, which has these keys.
+/// Returns a configuration with one source. Its topic is `in/+`, and `keys` are its other keys.
 fn source(keys: &str) -> String {
     format!("[[sources]]\ntopic = 'in/+'\n{keys}")
 }
@@ -66,8 +66,8 @@ fn summary_lines(decoded: &Decoded) -> Vec<String> {
     fixes.chain(rejects).chain(decoded.ignored.iter().map(|kind| kind.name().to_owned())).collect()
 }
 
-/// Asserts the result of [`summary_lines`]. `expected`: a whole line of a fix, or a part of another
-/// line.
+/// Asserts the lines of [`summary_lines`]. Each item of `expected` is the whole line of a fix, or a
+/// part of the line of a reject or of an ignored part.
 #[track_caller]
 fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
     let decoded = decode_on(toml, "in/d7", &payload);
@@ -88,36 +88,36 @@ fn nmea(bodies: &[&str]) -> String {
     bodies.iter().map(line).collect()
 }
 
-/// NMEA sentences have times of day: 11:00:00 is 3,600 s before noon.
+/// An NMEA sentence has a time of day: `110000` is 11:00:00, which is 3,600 s before `NOW_S`.
 #[test]
 fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let toml = source("format = 'nmea'");
     let rmc = |time: &str| format!("GPRMC,{time},A,3351.0000,S,15112.0000,E,20.0,45.0,241126,,,A");
     let gga =
         |time: &str| format!("GNGGA,{time},3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,");
-    let (full, flat) = ("-3600 -33.85 151.2 10.29 45 90 -", "-3600 -33.85 151.2 - - 90 -");
+    let (combined, gga_only) = ("-3600 -33.85 151.2 10.29 45 90 -", "-3600 -33.85 151.2 - - 90 -");
     for (first, second) in [
         ("110000", "110000.00"),
         ("110000.000", "110000"),
         ("110000.0", "110000.00"),
         ("110000", "110000"),
     ] {
-        check(&toml, nmea(&[&rmc(first), &gga(second)]), &[full]);
-        check(&toml, nmea(&[&gga(first), &rmc(second)]), &[full]);
+        check(&toml, nmea(&[&rmc(first), &gga(second)]), &[combined]);
+        check(&toml, nmea(&[&gga(first), &rmc(second)]), &[combined]);
     }
-    // In any order: all RMCs first, then all GGAs.
-    let other = "-3599 -33.85 151.2 10.29 45 90 -";
+    // The sentences may be in any order, such as all RMCs before all GGAs.
+    let next_second = "-3599 -33.85 151.2 10.29 45 90 -";
     check(
         &toml,
         nmea(&[&rmc("110000"), &rmc("110001"), &gga("110000"), &gga("110001")]),
-        &[full, other],
+        &[combined, next_second],
     );
-    // A GGA alone gets the day on which it is nearest to the time of receipt. A fix in the future
-    // is rejected.
-    check(&toml, nmea(&[&gga("110000")]), &[flat]);
+    // A GGA has no date. Alone, it gets the date that is nearest to the time of receipt. A fix in
+    // the future is rejected.
+    check(&toml, nmea(&[&gga("110000")]), &[gga_only]);
     check(&toml, nmea(&[&gga("010000")]), &["-39600 -33.85 151.2 - - 90 -"]);
     check(&toml, nmea(&[&gga("230000")]), &["too_new: 2026-11-24T23:00:00Z"]);
-    // A GGA gets the date of an RMC or ZDA in the same message, here of the day before.
+    // A GGA gets the date of an RMC or ZDA in the same message. Here this date is yesterday.
     let zda = "GPZDA,110005.00,23,11,2026,00,00";
     let yesterday = "-90000 -33.85 151.2 - - 90 -";
     check(&toml, nmea(&[zda, &gga("110000")]), &[yesterday, "sentence"]);
@@ -131,23 +131,23 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     // A damaged line does not affect the others.
     let damaged = nmea(&[&rmc("110000")]).replace("45.0", "45,0");
     let both = damaged + &nmea(&[&gga("110000"), &rmc("110001"), &gga("110001")]);
-    check(&toml, both, &[flat, other, "bad_checksum"]);
+    check(&toml, both, &[gga_only, next_second, "bad_checksum"]);
     // If a pair is split between two messages, its RMC becomes the fix and its GGA is ignored.
     let split_pair = [&*rmc("110000"), &*gga("110000"), &*rmc("110001")];
-    check(&toml, nmea(&split_pair), &[full, "-3599 -33.85 151.2 10.29 45 - -"]);
+    check(&toml, nmea(&split_pair), &[combined, "-3599 -33.85 151.2 10.29 45 - -"]);
     check(
         &toml,
         nmea(&[&gga("110001"), &rmc("110002"), &gga("110002")]),
         &["-3598 -33.85 151.2 10.29 45 90 -", "sentence"],
     );
     // Some devices write no line end.
-    check(&toml, nmea(&[&rmc("110000"), &gga("110000")]).replace("\r\n", ""), &[full]);
+    check(&toml, nmea(&[&rmc("110000"), &gga("110000")]).replace("\r\n", ""), &[combined]);
     // A line that is not UTF-8 does not affect the others; lines may end in CR or NUL.
     let noise = [b"$GP\xff\xfeRMC,x*00\r\n", nmea(&[&rmc("110000")]).as_bytes()].concat();
     check(&toml, noise, &["-3600 -33.85 151.2 10.29 45 - -", "invalid_utf8"]);
     for end in ["\r", "\n", "\0", "\r\n\0"] {
         let lines = nmea(&[&rmc("110000"), &gga("110000"), &rmc("110001"), &gga("110001")]);
-        check(&toml, lines.replace("\r\n", end), &[full, other]);
+        check(&toml, lines.replace("\r\n", end), &[combined, next_second]);
     }
     // A long log: the sentences of one moment are still one fix.
     let times: Vec<String> = (0..60).map(|second| format!("1100{second:02}")).collect();
@@ -213,7 +213,8 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     ] {
         check(&mapped(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
     }
-    // Garmin's semicircles. Read as 1e-7 degrees, they would be off by a fifth.
+    // Garmin devices send semicircles. Semicircles that are read as 1e-7 degrees would be off by a
+    // fifth.
     let semicircles = mapped(&format!("{lat_lng}lat_unit = 'semicircles'"));
     let garmin = format!(r#"{{"a":626349397,"o":159868227,"t":{t}}}"#);
     check(&semicircles, &garmin, &["-60 52.5 13.4 - - - -"]);
@@ -256,7 +257,7 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
     let payload = format!(r#"{{"a":1,"o":2,"t":{t},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
     check(&mapped(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
-    // A unit after the number overrides that of the format.
+    // A unit after the number overrides the unit of the format.
     let written =
         format!(r#"{{"a":1,"o":2,"t":{t},"v":"36 km/h","h":"270°","z":"1000ft","e":"100.0 m"}}"#);
     check(&mapped(&format!("{lat_lng}{keys}")), written, &["-60 1 2 10 270 304.8 100"]);
@@ -264,8 +265,8 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     check(&source("format = 'owntracks'"), format!("{{{velocity}}}"), &["-60 1 2 10.29 - - -"]);
 }
 
-/// A mapping reads only the hemispheres that it names. If another one near the coordinates would
-/// change the place, the point is rejected.
+/// A mapping reads only the hemisphere fields that it names. If another hemisphere field near the
+/// coordinates would change the place, milepost rejects the point.
 #[test]
 fn unread_hemisphere_rejects_the_point_in_every_format() {
     let (t, ms) = (NOW_S - 60, (NOW_S - 60) * 1_000);
@@ -330,7 +331,8 @@ fn messages_without_a_position_are_ignored_where_the_format_says_so() {
     check(&mapped(base), format!(r#"{{"battery":90,"t":{t}}}"#), &["missing_field"]);
 }
 
-/// AIS sends 102.3 knots, 360° and 91°, 181° for "not available".
+/// AIS sends special values for "not available": 102.3 knots for the speed, 360° for the course,
+/// 91° for the latitude and 181° for the longitude.
 #[test]
 fn configured_placeholder_values_are_read_as_unknown() {
     let ais = mapped(
@@ -466,8 +468,7 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     for value in ["2026-11-24 09:00:00", "Tue, 24 Nov 2026 09:00:00 GMT", "20261124090000"] {
         check(&toml, fix(&format!("\"recorded_at\":\"{value}\"")), &["but recorded_at is"]);
     }
-    // A time of day whose date is in another member; then the time of a Feature outside its
-    // properties.
+    // A time of day alone is not a time, even if another member has the date.
     for members in [
         r#""utc_date":"2026-11-24","utc_time":"09:00:00""#,
         r#""gps_date":"241126","gps_time":"090000.00""#,
@@ -476,11 +477,12 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
         check(&toml, fix(members), &["is the time of day 09"]);
     }
     check(&toml, fix(r#""uptime":"09:00:00","ts":1795510800"#), &["-10800 1 2 - - - -"]);
+    // The time of a Feature must be in its properties.
     let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{},"time":"2026-11-24T09:00:00Z"}"#;
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     check(&geojson, feature, &["there is no properties/ts, but time is 2026-11-24T09:00:00Z"]);
-    // A string in RFC 3339 is read even if the format specifies numbers. If it specifies strings, a
-    // number needs a unit.
+    // A string in RFC 3339 is read even if the format specifies numbers. If the format specifies
+    // strings, a number needs a unit.
     for tst in ["1795510800", "\"2026-11-24T09:00:00Z\"", "\"2026-11-24T10:00:00.000+01:00\""] {
         let location = format!(r#"{{"_type":"location","lat":1,"lon":2,"tst":{tst}}}"#);
         check(&source("format = 'owntracks'"), location, &["-10800 1 2 - - - -"]);
@@ -494,7 +496,7 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     ] {
         check(&toml, payload, &[&format!("there is no ts, but {path} is")]);
     }
-    // In other formats, too, storing the fix at its time of receipt would be wrong.
+    // Other formats, too, reject such a fix: to store it with its time of receipt would be wrong.
     let own_format = mapped("lat = '/lat'\nlng = '/lng'\nts = '/at'\nts_unit = 's'");
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     let thingsboard = source("format = 'thingsboard'\nspeed_unit = 'm/s'");
@@ -552,11 +554,12 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     ] {
         check(&toml, payload, &[expected]);
     }
-    // A format without a time stores the time of receipt, because its owner configured it so.
+    // A mapping without `ts` stores the time of receipt: the operator chose this by leaving out
+    // `ts`.
     let timeless = mapped("lat = '/lat'\nlng = '/lng'");
     let decoded = decode_on(&timeless, "in/d7", r#"{"lat":1,"lng":2,"time":1795510800}"#);
     assert_eq!((decoded.positions.len(), decoded.omissions.undated), (1, 1), "{decoded:?}");
-    // Members whose name or value is not a time.
+    // Members whose name or value is not a time leave the fix undated.
     for member in [r#""uptime":500"#, r#""id":1795510800"#, r#""time":null"#] {
         let decoded = decode_on(&toml, "in/d7", fix(member));
         assert_eq!(

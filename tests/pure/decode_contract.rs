@@ -31,11 +31,15 @@ fn good(payload: &str) -> Position {
 #[track_caller]
 fn check_refused(topic: &str, payload: &[u8], reason: Reason) {
     let decoded = decode_on(topic, payload);
-    let shown = String::from_utf8_lossy(&payload[..payload.len().min(80)]).into_owned();
-    assert!(decoded.positions.is_empty(), "{topic} {shown}: accepted");
-    assert_eq!(decoded.rejects.len(), 1, "{topic} {shown}");
-    assert_eq!(decoded.rejects[0].reason, reason, "{topic} {shown}: {}", decoded.rejects[0].detail);
-    assert!(!decoded.rejects[0].detail.is_empty(), "{topic} {shown}: the detail is empty");
+    let payload_start = String::from_utf8_lossy(&payload[..payload.len().min(80)]).into_owned();
+    assert!(decoded.positions.is_empty(), "{topic} {payload_start}: accepted");
+    assert_eq!(decoded.rejects.len(), 1, "{topic} {payload_start}");
+    assert_eq!(
+        decoded.rejects[0].reason, reason,
+        "{topic} {payload_start}: {}",
+        decoded.rejects[0].detail
+    );
+    assert!(!decoded.rejects[0].detail.is_empty(), "{topic} {payload_start}: the detail is empty");
 }
 
 #[test]
@@ -303,11 +307,11 @@ proptest! {
     }
 
     #[test]
-    fn near_json_gives_a_result_without_a_panic(pieces in prop::collection::vec(prop::sample::select(vec![
+    fn near_json_gives_a_result_without_a_panic(fragments in prop::collection::vec(prop::sample::select(vec![
         "{", "}", "[", "]", ",", ":", "\"lat\"", "\"lng\"", "\"ts\"", "\"seq\"", "\"speed\"", "1", "-0.0", "1e308", "1e-400",
         "9223372036854775808", "\"2026-01-01T00:00:00Z\"", "null", "true", " ", "\\u0000", "\"\\ud800\"", "\u{fffd}",
     ]), 0..40)) {
-        let decoded = decode(&pieces.concat());
+        let decoded = decode(&fragments.concat());
         prop_assert!(decoded.positions.len() + decoded.rejects.len() >= 1);
     }
 

@@ -1,5 +1,5 @@
-//! Checks how the decoder reads JSON, for every format and every payload: it calls exactly the texts
-//! invalid that serde_json calls so, and escapes in strings change nothing.
+//! Checks how the decoder reads JSON, for every format and every payload: it rejects exactly the
+//! texts that serde_json rejects, and escapes in strings do not change the result.
 
 use std::sync::LazyLock;
 
@@ -16,8 +16,8 @@ use serde::de::IgnoredAny;
 
 use crate::rows::{WALL_MS, limits};
 
-/// Pieces that a mutation inserts into a payload, in place of a token or before one.
-const PIECES: [&str; 50] = [
+/// Fragments that a mutation inserts into a payload, in place of a token or before a token.
+const FRAGMENTS: [&str; 50] = [
     "{",
     "}",
     "[",
@@ -80,10 +80,10 @@ enum Change {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let piece = || select(&PIECES[..]);
+    let fragment = || select(&FRAGMENTS[..]);
     prop_oneof![
-        (any::<Index>(), piece()).prop_map(|(at, piece)| Change::Insert(at, piece)),
-        (any::<Index>(), piece()).prop_map(|(at, piece)| Change::Replace(at, piece)),
+        (any::<Index>(), fragment()).prop_map(|(at, fragment)| Change::Insert(at, fragment)),
+        (any::<Index>(), fragment()).prop_map(|(at, fragment)| Change::Replace(at, fragment)),
         any::<Index>().prop_map(Change::Remove),
         (any::<Index>(), any::<Index>()).prop_map(|(from, to)| Change::Repeat(from, to)),
         any::<Index>().prop_map(Change::Cut),
@@ -108,8 +108,8 @@ fn mutate(payload: &str, changes: Vec<Change>) -> String {
     for change in changes {
         let Some(last) = tokens.len().checked_sub(1) else { break };
         match change {
-            Change::Insert(at, piece) => tokens.insert(at.index(last + 2), piece.to_owned()),
-            Change::Replace(at, piece) => piece.clone_into(&mut tokens[at.index(last + 1)]),
+            Change::Insert(at, fragment) => tokens.insert(at.index(last + 2), fragment.to_owned()),
+            Change::Replace(at, fragment) => fragment.clone_into(&mut tokens[at.index(last + 1)]),
             Change::Remove(at) => drop(tokens.remove(at.index(last + 1))),
             Change::Repeat(from, to) => {
                 let [from, to] = [from, to].map(|at| at.index(last + 1));
@@ -138,7 +138,8 @@ fn payload(format: Format, points: u32, is_spaced: bool) -> String {
     if is_spaced { payload.replace(",\"", " ,\n\"").replace("\":", "\" : ") } else { payload }
 }
 
-/// Two decoders for each format: the first keeps no extra fields, the second keeps all.
+/// Two decoders for each format: the first stores no extra fields, and the second stores all extra
+/// fields.
 static DECODERS: LazyLock<Vec<[Decoder; 2]>> = LazyLock::new(|| {
     let decoder = |source: String| {
         let config = Config::parse(&source).unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -151,10 +152,10 @@ static DECODERS: LazyLock<Vec<[Decoder; 2]>> = LazyLock::new(|| {
     Format::ALL.map(for_format).to_vec()
 });
 
-fn decode(format: Format, keeps: bool, payload: &[u8]) -> Decoded {
+fn decode(format: Format, keeps_extra: bool, payload: &[u8]) -> Decoded {
     let topic = format.topic("d7");
     let mut decoded = Decoded::default();
-    DECODERS[format as usize][usize::from(keeps)].decode(
+    DECODERS[format as usize][usize::from(keeps_extra)].decode(
         Message::new(topic.as_bytes(), payload),
         Timestamp::from_unix_ms(WALL_MS),
         &mut decoded,
@@ -162,7 +163,8 @@ fn decode(format: Format, keeps: bool, payload: &[u8]) -> Decoded {
     decoded
 }
 
-/// Writes the first character of each string as an escape, which means the same: `"\u006cat"`.
+/// Replaces the first character of each string by an escape with the same meaning: `"lat"` becomes
+/// `"\u006cat"`.
 fn with_escapes(json: &str) -> String {
     let mut escaped = String::new();
     let (mut is_string, mut is_first, mut is_escape) = (false, false, false);
@@ -179,23 +181,25 @@ fn with_escapes(json: &str) -> String {
     escaped
 }
 
-/// Returns what a message means, without the bytes of its rejects and the places of its errors.
+/// Returns the parts of a result that escapes must not change. The rejects' payloads and the
+/// positions of errors are left out.
 fn meaning(decoded: &Decoded) -> impl PartialEq + std::fmt::Debug {
     let rejects: Vec<_> = decoded.rejects.iter().map(|reject| reject.reason).collect();
     (decoded.positions.clone(), rejects, decoded.ignored.clone(), decoded.omissions)
 }
 
 #[track_caller]
-fn check(format: Format, keeps: bool, payload: impl AsRef<[u8]>) -> Decoded {
+fn check(format: Format, keeps_extra: bool, payload: impl AsRef<[u8]>) -> Decoded {
     let payload = payload.as_ref();
-    let decoded = decode(format, keeps, payload);
+    let decoded = decode(format, keeps_extra, payload);
     let Ok(text) = std::str::from_utf8(payload) else { return decoded };
     if format == Format::Nmea || decoded.ignored.contains(&Ignored::Presence) {
         return decoded;
     }
     let is_invalid = decoded.rejects.iter().any(|reject| reject.reason == Reason::InvalidJson);
     let is_valid = serde_json::from_str::<IgnoredAny>(text).is_ok();
-    // The decoder reads a text again without the control characters around it and Python's NaN.
+    // The decoder accepts two kinds of text that serde_json rejects: with control characters around
+    // the JSON, and with Python's NaN.
     let is_nan = |word: &str| ["nan", "inf", "infinity"].contains(&&*word.to_ascii_lowercase());
     let has_nan = text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_nan);
     let has_controls_around =
@@ -204,14 +208,14 @@ fn check(format: Format, keeps: bool, payload: impl AsRef<[u8]>) -> Decoded {
     if !payload.is_empty() && !is_repaired {
         assert_eq!(is_invalid, !is_valid, "{format:?}: {text}: {decoded:?}");
     }
-    let escaped = decode(format, keeps, with_escapes(text).as_bytes());
+    let escaped = decode(format, keeps_extra, with_escapes(text).as_bytes());
     assert_eq!(meaning(&decoded), meaning(&escaped), "{format:?}: {text}");
     decoded
 }
 
 /// Payloads that revealed planted mistakes in the reader.
 const SAVED: [&[u8]; 13] = [
-    // Keys as long as those that the reader recognises by their first eight bytes.
+    // Unknown keys as long as the keys that the reader recognises by their first eight bytes.
     br#"{"ab":5,"lat":1,"lng":2}"#,
     br#"{"abc":5,"lat":1,"lng":2}"#,
     br#"{"abcde":5,"lat":1,"lng":2}"#,
@@ -221,7 +225,7 @@ const SAVED: [&[u8]; 13] = [
     br#"{"abcdef"}"#,
     br#"{"1}      "#,
     b"{\"lat\":1,\"lng\":2,\xdd\x8b\x8c\xdd\xc51}   ", // "ts": with every bit inverted
-    // Negative zero: it is not an integer, and the reject's detail shows its sign.
+    // Negative zero is not an integer, and the reject's detail shows the sign.
     br#"{"lat":1,"lng":2,"driver_id":-0}"#,
     br#"{"lat":1,"lng":2,"driver_id":-0.0}"#,
     br#"{"lat":1,"lng":2,"seq":-0}"#,
@@ -242,11 +246,12 @@ fn saved_payloads_are_read_right() {
 #[test]
 fn invalid_utf8_byte_is_found_in_every_place() {
     let payload = payload(Format::Milepost, 2, false).replace("\"seq\"", "\"x\":\"é\",\"seq\"");
-    for keeps in [false, true] {
+    for keeps_extra in [false, true] {
         for at in 0..=payload.len() {
             for byte in [0x80, 0xC3, 0xFF] {
                 let (before, after) = payload.as_bytes().split_at(at);
-                let decoded = check(Format::Milepost, keeps, [before, &[byte], after].concat());
+                let decoded =
+                    check(Format::Milepost, keeps_extra, [before, &[byte], after].concat());
                 assert_eq!(
                     decoded.rejects.first().map(|reject| reject.reason),
                     Some(Reason::InvalidUtf8),
@@ -258,15 +263,15 @@ fn invalid_utf8_byte_is_found_in_every_place() {
 }
 
 #[test]
-fn every_piece_is_read_right_in_every_place() {
+fn every_fragment_is_read_right_in_every_place() {
     for format in Format::ALL {
         let tokens = tokens(&payload(format, 2, false));
         for at in 0..tokens.len() {
             let [before, token, after] =
                 [&tokens[..at], &tokens[at..=at], &tokens[at + 1..]].map(|part| part.concat());
-            for piece in PIECES {
-                check(format, false, [&before, piece, &after].concat());
-                check(format, false, [&before, piece, &token, &after].concat());
+            for fragment in FRAGMENTS {
+                check(format, false, [&before, fragment, &after].concat());
+                check(format, false, [&before, fragment, &token, &after].concat());
             }
         }
     }
@@ -277,10 +282,10 @@ proptest! {
 
     #[test]
     fn mutated_payload_is_read_right(
-        format in select(&Format::ALL[..]), points in 1_u32..6, is_spaced: bool, keeps: bool, changes in prop::collection::vec(change(), 0..4),
+        format in select(&Format::ALL[..]), points in 1_u32..6, is_spaced: bool, keeps_extra: bool, changes in prop::collection::vec(change(), 0..4),
     ) {
         let is_whole = changes.is_empty() && points <= 4;
-        let decoded = check(format, keeps, mutate(&payload(format, points, is_spaced), changes));
+        let decoded = check(format, keeps_extra, mutate(&payload(format, points, is_spaced), changes));
         prop_assert!(!is_whole || decoded.positions.len() == points as usize, "{decoded:?}");
     }
 
@@ -290,10 +295,10 @@ proptest! {
         r"-?[0-9]{1,4}\.[0-9]{1,9}",
         r"-?(90|180|200|360|1000|100000|6553\.4)(\.?0{0,9}[0-9])?",
     ]) {
-        let others = ["seq", "speed", "heading", "alt", "acc"].map(|name| format!(r#","{name}":{number}"#)).concat();
+        let other_fields = ["seq", "speed", "heading", "alt", "acc"].map(|name| format!(r#","{name}":{number}"#)).concat();
         let ts = format!(r#","ts":{number}"#);
         for ([lat, lng], ts) in [(["1", &number], ""), ([&number, "1"], ""), (["1", "1"], &ts)] {
-            check(Format::Milepost, true, format!(r#"{{"lat":{lat},"lng":{lng}{ts}{others}}}"#));
+            check(Format::Milepost, true, format!(r#"{{"lat":{lat},"lng":{lng}{ts}{other_fields}}}"#));
         }
     }
 

@@ -40,7 +40,7 @@ fn services() -> Vec<(String, Value)> {
 }
 
 /// Returns the services that run an image of this repository.
-fn ours() -> Vec<(String, Value)> {
+fn own_services() -> Vec<(String, Value)> {
     let ours: Vec<_> =
         services().into_iter().filter(|(_, service)| service.get("build").is_some()).collect();
     assert!(ours.len() >= 4, "expected migrate, two mileposts and loadgen");
@@ -125,7 +125,8 @@ fn every_metric_and_label_exists() {
     }
 }
 
-/// Quarantine holds damaged files and single oversized rows; only damaged files point to the disk.
+/// Quarantine holds damaged files and single oversized rows; only damaged files are a sign of a
+/// faulty disk.
 #[test]
 fn oversized_row_is_not_reported_as_a_damaged_file() {
     let alerts = yaml(ALERTS);
@@ -213,8 +214,8 @@ fn ports_of_all_files_agree() {
     assert!(dockerfile.contains(&format!("\nENV MILEPOST__HTTP__LISTEN=0.0.0.0:{port}\n")));
     assert!(dockerfile.contains(&format!("\nEXPOSE {port}\n")));
 
-    // `milepost health` queries the address on which the same environment makes `run` listen.
-    let listening: BTreeSet<String> = ours()
+    // `milepost health` and `run` take the port from the same environment variable.
+    let listening: BTreeSet<String> = own_services()
         .iter()
         .filter(|(_, service)| strings(&service["command"]) == ["run"])
         .map(|(name, service)| {
@@ -339,7 +340,7 @@ fn build_context_has_every_member_of_the_workspace() {
 #[test]
 fn own_containers_are_restricted_and_have_time_to_stop() {
     let grace = humantime::parse_duration(&default_of("shutdown.grace")).unwrap();
-    for (name, service) in ours() {
+    for (name, service) in own_services() {
         assert_eq!(service["read_only"], true, "{name}");
         assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
         assert!(strings(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
@@ -350,7 +351,7 @@ fn own_containers_are_restricted_and_have_time_to_stop() {
             "{name} is killed after {stop:?}, but may flush for {grace:?}"
         );
     }
-    let hosts: Vec<_> = ours()
+    let hosts: Vec<_> = own_services()
         .into_iter()
         .filter(|(_, service)| strings(&service["command"]) == ["run"])
         .map(|(name, service)| (name, service["hostname"].as_str().map(str::to_owned)))
@@ -361,7 +362,7 @@ fn own_containers_are_restricted_and_have_time_to_stop() {
     );
 }
 
-/// Third-party images get no capability that they do not need.
+/// Containers of third-party images must drop their privileges, too.
 #[test]
 fn every_container_drops_all_privileges() {
     for (name, service) in services() {
@@ -401,8 +402,8 @@ fn networks_connect_only_services_that_communicate() {
     }
     assert_eq!(connected_to("door"), "emqx");
     assert_eq!(connected_to("clickhouse"), "grafana loadgen map migrate milepost-a milepost-b");
-    // Only milepost and loadgen need port 1884. A network cannot separate it from the ports that the
-    // other services query.
+    // Only milepost and loadgen need port 1884. A network cannot separate port 1884 from the ports
+    // that the other services query.
     assert_eq!(connected_to("emqx"), "door loadgen milepost-a milepost-b prometheus");
     assert_eq!(connected_to("grafana"), "clickhouse prometheus");
 }
@@ -417,7 +418,7 @@ fn every_command_exists_in_milepost() {
         assert!(commands.iter().any(|name| name == command), "milepost has no {command}")
     };
     for (_, service) in
-        ours().iter().filter(|(_, service)| service["build"]["target"] == "milepost")
+        own_services().iter().filter(|(_, service)| service["build"]["target"] == "milepost")
     {
         check_exists(strings(&service["command"])[0]);
         if let Some(test) = service.pointer("/healthcheck/test") {
@@ -446,7 +447,7 @@ fn every_long_running_service_has_a_health_check() {
     );
 }
 
-/// Commented-out settings are checked too: they must work when the operator removes the `# `.
+/// Checks commented-out settings too: each must be valid when the operator removes the `# `.
 #[test]
 fn packaged_configuration_is_valid_when_uncommented() {
     let text = read("deploy/release/package/milepost.toml");
@@ -460,8 +461,9 @@ fn packaged_configuration_is_valid_when_uncommented() {
             section = name.trim_end_matches(']');
         } else if let Some(setting) = line.strip_prefix("# ").filter(|line| is_setting(line)) {
             known.insert(setting.split_once(" = ").unwrap().0);
-            // One setting at a time: two of the same key are alternatives. Files that settings name
-            // do not exist on this machine.
+            // Parse one setting at a time, because two lines with the same key are alternatives.
+            // Errors about files are allowed: the files that settings name do not exist on this
+            // machine.
             let one = format!("[{section}]\n{setting}\n");
             let error =
                 Config::parse(&one).err().map(|error| error.to_string()).unwrap_or_default();
@@ -514,22 +516,22 @@ fn services_wait_for_their_dependencies() {
     };
     let mut finished = BTreeSet::new();
     for (name, service) in &services {
-        for (on, how) in service["depends_on"].as_object().into_iter().flatten() {
-            match how["condition"].as_str().unwrap() {
+        for (dependency, options) in service["depends_on"].as_object().into_iter().flatten() {
+            match options["condition"].as_str().unwrap() {
                 "service_healthy" => {
                     assert!(
-                        find(on).get("healthcheck").is_some(),
-                        "{name} waits for {on}, which has no health check"
+                        find(dependency).get("healthcheck").is_some(),
+                        "{name} waits for {dependency}, which has no health check"
                     )
                 }
                 "service_completed_successfully" => {
-                    finished.insert(on.clone());
+                    finished.insert(dependency.clone());
                 }
-                other => panic!("{name} waits for {on}: unexpected condition {other}"),
+                other => panic!("{name} waits for {dependency}: unexpected condition {other}"),
             }
         }
     }
-    // `up --wait` fails when any other service ends.
+    // `up --wait` fails if a service ends, unless another service waits for its completion.
     for (name, service) in services.iter().filter(|(_, service)| service.get("profiles").is_none())
     {
         assert_eq!(finished.contains(name), service.get("restart").is_none(), "{name}");
@@ -540,7 +542,7 @@ fn services_wait_for_their_dependencies() {
 fn users_and_grants_name_existing_objects() {
     let users = read("deploy/clickhouse/users.xml");
     let acl = read("deploy/emqx/acl.conf");
-    for (name, service) in ours() {
+    for (name, service) in own_services() {
         for key in ["MILEPOST__CLICKHOUSE__USER", "CLICKHOUSE_USER"] {
             if let Some(user) = service["environment"][key].as_str() {
                 assert!(
@@ -643,7 +645,7 @@ fn mqtt_clients() -> Vec<(String, String)> {
         let text = service.to_string();
         text.contains("emqx:").then_some((name, text))
     };
-    let found: Vec<_> = ours().into_iter().filter_map(as_client).collect();
+    let found: Vec<_> = own_services().into_iter().filter_map(as_client).collect();
     assert!(found.len() >= 3, "two mileposts and loadgen");
     found
 }
@@ -651,7 +653,7 @@ fn mqtt_clients() -> Vec<(String, String)> {
 #[test]
 fn broker_acl_allows_every_subscription_of_the_stack() {
     let acl = read("deploy/emqx/acl.conf");
-    let is_enabled = ours()
+    let is_enabled = own_services()
         .into_iter()
         .any(|(_, s)| s["environment"]["MILEPOST__MQTT__BROKER_METRICS"] == "true");
     assert!(is_enabled);
@@ -684,7 +686,7 @@ fn listeners_for_other_networks_are_secured() {
 
 #[test]
 fn each_member_has_a_spool_of_its_own() {
-    let volumes: Vec<String> = ours()
+    let volumes: Vec<String> = own_services()
         .iter()
         .filter(|(_, service)| strings(&service["command"]) == ["run"])
         .map(|(name, service)| {
@@ -737,8 +739,8 @@ fn workflows_have_minimal_permissions() {
     }
 }
 
-/// Returns the fixed words of a line of `/readyz`: without the component's name, numbers, and the
-/// ellipsis for variable text.
+/// Returns the fixed words of a line of `/readyz`. Left out are the component's name, numbers, and
+/// the ellipsis that stands for variable text.
 fn fixed_words(line: &str) -> impl Iterator<Item = String> {
     let line = line.split_once(": ").map_or(line, |(_, line)| line);
     let words: Vec<&str> = line.split(' ').collect();
@@ -762,7 +764,7 @@ fn readyz_lines_in_the_guide_match_the_code() {
             }
         }
     }
-    // A string that continues on the next line is one string.
+    // Join each string literal that continues on the next line.
     let sources: String = sources.split("\\\n").map(str::trim_start).collect();
     let guide = read("docs/operations.md");
     let (_, rest) = guide.split_once("\n## /readyz\n").unwrap();
@@ -789,16 +791,16 @@ fn passwords_script_sets_distinct_passwords_and_keeps_a_file() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/passwords");
     let run = || std::process::Command::new(&script).arg(&file).output().unwrap();
     assert!(run().status.success());
-    let made = fs::read_to_string(&file).unwrap();
-    let passwords: BTreeSet<&str> = made
+    let written = fs::read_to_string(&file).unwrap();
+    let passwords: BTreeSet<&str> = written
         .lines()
         .filter_map(|line| line.split_once('='))
         .map(|(_, password)| password)
         .collect();
-    let wanted = read(".env.example").lines().filter(|line| line.ends_with("=change-me")).count();
-    assert_eq!(passwords.len(), wanted);
-    assert!(passwords.iter().all(|password| password.len() == 48), "{made}");
+    let expected = read(".env.example").lines().filter(|line| line.ends_with("=change-me")).count();
+    assert_eq!(passwords.len(), expected);
+    assert!(passwords.iter().all(|password| password.len() == 48), "{written}");
     let again = run();
     assert!(!again.status.success(), "a second run must not change the passwords");
-    assert_eq!(fs::read_to_string(&file).unwrap(), made);
+    assert_eq!(fs::read_to_string(&file).unwrap(), written);
 }

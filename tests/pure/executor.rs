@@ -48,7 +48,8 @@ struct Rig {
     running: JoinHandle<()>,
 }
 
-/// Starts an executor on a scripted server; its batch has a row of `d1` and one of `d2`.
+/// Starts an executor with a scripted server, and sends it a batch with a row of `d1` and a row of
+/// `d2`.
 async fn rig(behaviour: Behaviour) -> Rig {
     let server = Arc::new(Scripted { behaviour, attempts: Mutex::default() });
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(9), mpsc::channel(9));
@@ -74,7 +75,7 @@ impl Rig {
     }
 }
 
-/// The server drops an insert whose token it knows, even if the rows differ.
+/// ClickHouse drops an insert whose token it already knows, even if the rows differ.
 #[tokio::test]
 async fn token_changes_only_with_the_skipped_rows() {
     let mut rig = rig(Behaviour::Commit).await;
@@ -86,8 +87,9 @@ async fn token_changes_only_with_the_skipped_rows() {
         rig.attempt().await;
         rig.reports.recv().await.unwrap();
     }
-    let wanted = [("token".to_owned(), 2), ("token".to_owned(), 2), (format!("token-{digest}"), 1)];
-    assert_eq!(*rig.server.attempts.lock().unwrap(), wanted);
+    let expected =
+        [("token".to_owned(), 2), ("token".to_owned(), 2), (format!("token-{digest}"), 1)];
+    assert_eq!(*rig.server.attempts.lock().unwrap(), expected);
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ impl Source {
         Self { decoder: Decoder::new(&sources, limits), topic, received_at }
     }
 
-    fn for_format(format: &str, received_at_s: i64) -> Self {
+    fn with_format(format: &str, received_at_s: i64) -> Self {
         let toml = format!("[[sources]]\ntopic = 'in/+'\nkeep = '*'\n{format}");
         Self::new(
             &toml.replace("keep = '*'\nformat = 'nmea'", "format = 'nmea'"),
@@ -104,7 +104,7 @@ const NO_ALT: i32 = i32::MAX;
 
 #[test]
 fn owntracks_messages_are_read_by_their_type() {
-    let source = Source::for_format("format = 'owntracks'", 1_760_000_100);
+    let source = Source::with_format("format = 'owntracks'", 1_760_000_100);
     let fix = source.good(
         r#"{"_type":"location","lat":25.76,"lon":-80.19,"tst":1760000000,"vel":54,"cog":270,"acc":12,"batt":80,"tid":"d7"}"#,
     );
@@ -170,7 +170,7 @@ fn traccar_position_is_read_and_events_are_ignored() {
             "course":90.0,"address":null,"accuracy":5.0,"network":null},
             "device":{"id":3,"name":"Van","uniqueId":"359710049095095"}}"#,
     );
-    // 10 knots.
+    // 10 knots are 514 cm/s.
     check(&fix, (-335_000_000, 1_512_500_000), (514, 9_000), (123, 50), 1_704_067_200_000);
     assert_eq!(fix.driver_id.as_str(), "359710049095095");
     let kept = [
@@ -200,7 +200,7 @@ fn traccar_position_is_read_and_events_are_ignored() {
 
 #[test]
 fn traccar_client_location_may_be_one_or_an_array() {
-    let source = Source::for_format("format = 'traccar-client'", 1_767_225_700);
+    let source = Source::with_format("format = 'traccar-client'", 1_767_225_700);
     let fix = source.good(
         r#"{"location":{"timestamp":"2026-01-01T00:00:00.000Z","coords":{"latitude":25.76,"longitude":-80.19,"speed":12.4,
             "heading":271,"accuracy":5,"altitude":-1.5},"is_moving":true,"battery":{"level":0.8,"is_charging":false},
@@ -244,15 +244,15 @@ fn traccar_client_location_may_be_one_or_an_array() {
 
 #[test]
 fn teltonika_report_is_read_and_telemetry_ignored() {
-    let source = Source::for_format("format = 'teltonika'", 1_760_000_100);
+    let source = Source::with_format("format = 'teltonika'", 1_760_000_100);
     let fix = source.good(
         r#"{"state":{"reported":{"ts":1760000000123,"latlng":"25.76,-80.19","sp":54,"ang":270,"sat":9,"evt":0,"239":1}}}"#,
     );
     check(&fix, (257_600_000, -801_900_000), (1_500, 27_000), (NO_ALT, UNKNOWN), 1_760_000_000_123);
     assert_eq!(attributes(&fix), ["sat=9", "evt=0", "239=1"]);
-    let texts = r#"{"state":{"reported":{"ts":"1760000000123","latlng":" -25.5 , 80 ","sp":"36","ang":"1e1","alt":"-4"}}}"#;
+    let strings = r#"{"state":{"reported":{"ts":"1760000000123","latlng":" -25.5 , 80 ","sp":"36","ang":"1e1","alt":"-4"}}}"#;
     check(
-        &source.good(texts),
+        &source.good(strings),
         (-255_000_000, 800_000_000),
         (1_000, 1_000),
         (-40, UNKNOWN),
@@ -268,7 +268,7 @@ fn teltonika_report_is_read_and_telemetry_ignored() {
 
 #[test]
 fn thingsboard_telemetry_is_read_in_the_configured_unit() {
-    let source = Source::for_format("format = 'thingsboard'\nspeed_unit = 'km/h'", 1_760_000_100);
+    let source = Source::with_format("format = 'thingsboard'\nspeed_unit = 'km/h'", 1_760_000_100);
     let one = r#"{"ts":1760000000123,"values":{"latitude":25.76,"longitude":-80.19,"speed":36,"temperature":21.5}}"#;
     let fix = source.good(one);
     check(
@@ -287,13 +287,13 @@ fn thingsboard_telemetry_is_read_in_the_configured_unit() {
     let undated = source.decode(r#"{"latitude":"1.5","longitude":"2","speed":"72"}"#);
     assert_eq!((undated.omissions.undated, undated.positions[0].speed.cms()), (1, 2_000));
     source.refused(r#"{"latitude":1}"#, Reason::MissingField);
-    let knots = Source::for_format("format = 'thingsboard'\nspeed_unit = 'knots'", 1_760_000_100);
+    let knots = Source::with_format("format = 'thingsboard'\nspeed_unit = 'knots'", 1_760_000_100);
     assert_eq!(knots.good(one).speed.cms(), 1_852);
 }
 
 #[test]
 fn geojson_points_are_read_with_longitude_first() {
-    let source = Source::for_format("format = 'geojson'\nspeed_unit = 'm/s'", 1_760_000_100);
+    let source = Source::with_format("format = 'geojson'\nspeed_unit = 'm/s'", 1_760_000_100);
     let fix = source.good(
         r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[-80.19,25.76]},"properties":{"ts":1760000000,"speed":3,"name":"x"}}"#,
     );
@@ -341,7 +341,7 @@ fn geojson_points_are_read_with_longitude_first() {
 
 #[test]
 fn w3c_position_is_read_and_null_is_unknown() {
-    let source = Source::for_format("format = 'w3c'", 1_760_000_100);
+    let source = Source::with_format("format = 'w3c'", 1_760_000_100);
     let fix = source.good(
         r#"{"coords":{"latitude":25.76,"longitude":-80.19,"altitude":null,"accuracy":20.5,"altitudeAccuracy":null,"heading":null,"speed":null},"timestamp":1760000000123}"#,
     );
@@ -360,21 +360,21 @@ fn nmea(body: &str) -> String {
 
 #[test]
 fn nmea_sentences_of_one_second_become_one_fix() {
-    // 1994-03-23, as in the common examples.
-    let source = Source::for_format("format = 'nmea'", 764_426_200);
+    // Received on 1994-03-23, the date of the widely used example sentences.
+    let source = Source::with_format("format = 'nmea'", 764_426_200);
     let rmc = "$GPRMC,123519,A,4807.038,N,01131.000,E,022.4,084.4,230394,003.1,W*6A";
     let gga = "$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47";
     let place = (481_173_000, 115_166_667);
     check(&source.good(rmc), place, (1_152, 8_440), (NO_ALT, UNKNOWN), 764_426_119_000);
     for both in [format!("{rmc}\r\n{gga}\r\n"), format!("{gga}\n{rmc}")] {
-        // 545.4 m above the sea, which is 46.9 m above the ellipsoid there.
+        // 592.3 m: the fix is 545.4 m above sea level, and sea level is 46.9 m above the ellipsoid.
         check(&source.good(&both), place, (1_152, 8_440), (5_923, UNKNOWN), 764_426_119_000);
     }
     let alone = source.decode(gga);
     assert_eq!(
         (alone.positions.len(), alone.omissions.undated),
         (1, 0),
-        "its date is the day of receipt"
+        "the GGA's date is the day of receipt"
     );
     assert_eq!(alone.positions[0].ts.unix_ms(), 764_426_119_000);
     let other = rmc.replace("123519", "123520").replace("*6A", "*60");
@@ -437,13 +437,14 @@ fn nmea_sentences_of_one_second_become_one_fix() {
 
 #[test]
 fn nmea_two_digit_year_is_read_in_its_century() {
-    // The first day of GPS; a leap second, which is read as the second after it; a recent day.
+    // The first day of GPS; a leap second, which is read as the second after the leap second; a
+    // recent day.
     for (time, date, unix_s) in [
         ("000000", "060180", 315_964_800),
         ("235960", "311216", 1_483_228_800),
         ("000000", "010126", 1_767_225_600),
     ] {
-        let source = Source::for_format("format = 'nmea'", unix_s + 100);
+        let source = Source::with_format("format = 'nmea'", unix_s + 100);
         let fix = source.good(&nmea(&format!("GPRMC,{time},A,4807.038,N,01131.000,E,,,{date},,")));
         assert_eq!(fix.ts.unix_ms(), unix_s * 1_000, "{date} {time}");
     }
@@ -521,8 +522,8 @@ fn kept_fields_are_bounded_and_counted() {
         (decoded.positions[0].attributes.iter().count(), decoded.omissions.attributes_cut),
         (2, 1)
     );
-    // Names and values of exactly 4,096 bytes, where a repeated name replaces its former value. One
-    // byte more is not kept.
+    // Kept names and values may have 4,096 bytes together; a repeated name replaces its former
+    // value. Here `e` would be one byte more, and is not kept.
     let [full, rest] = [4_094, 4_091].map(|bytes| "x".repeat(bytes));
     let decoded = source.decode(&format!(
         r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#
@@ -575,7 +576,7 @@ fn kept_fields_match_the_payload() {
 
 #[test]
 fn last_duplicate_key_wins_even_if_null() {
-    let source = Source::for_format("format = 'w3c'", 1_760_000_100);
+    let source = Source::with_format("format = 'w3c'", 1_760_000_100);
     let fix = source.good(r#"{"coords":{"latitude":1,"longitude":2,"speed":3,"speed":null,"latitude":4},"timestamp":1760000000000}"#);
     assert_eq!((fix.lat.e7(), fix.speed.cms()), (40_000_000, UNKNOWN));
 }
@@ -602,7 +603,7 @@ fn driver_id_is_read_from_the_named_topic_levels() {
 #[test]
 fn presence_is_ignored_and_not_refused() {
     for format in ["milepost", "owntracks", "teltonika", "w3c", "nmea"] {
-        let source = Source::for_format(&format!("format = '{format}'"), 1_767_225_600);
+        let source = Source::with_format(&format!("format = '{format}'"), 1_767_225_600);
         for payload in ["offline", " ONLINE\n", "\"disconnected\"", r#"{"status":"offline"}"#] {
             source.ignored(payload, Ignored::Presence);
         }
@@ -613,19 +614,19 @@ fn presence_is_ignored_and_not_refused() {
 proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
-    /// Every payload gives at least one fix, reject or ignored part, and at most `points_max`.
+    /// Every payload gives 1 to `points_max` results: fixes, rejects and ignored parts.
     #[test]
     fn every_format_gives_a_result_for_any_payload(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
         let formats = ["milepost", "owntracks", "traccar", "traccar-client", "teltonika", "thingsboard'\nspeed_unit='mph",
             "geojson'\nspeed_unit='m/s", "nmea", "w3c"];
-        let decoded = Source::for_format(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
+        let decoded = Source::with_format(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
         let outcomes = decoded.positions.len() + decoded.rejects.len() + decoded.ignored.len();
         prop_assert!((1..=100).contains(&outcomes), "{text}: {decoded:?}");
     }
 }
 
-/// The driver id is outside the array. A rejected point keeps it, so that the point can be replayed
-/// alone.
+/// The driver id is outside the array. A rejected point is stored with the driver id, so that
+/// milepost can replay the point alone.
 #[test]
 fn rejected_point_of_an_array_keeps_its_driver() {
     let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";
@@ -665,7 +666,7 @@ fn rejected_point_of_an_array_keeps_its_driver() {
         let again = decode_for(&stored, Some(id("d7"))).rejects;
         assert_eq!((again[0].reason, &*again[0].driver_id), (Reason::LatRange, "d7"), "{stored}");
         assert_eq!(decode_for(&stored, None).rejects[0].reason, Reason::BadDriver, "{stored}");
-        // The payload's value overrides the remembered one.
+        // A driver id in the payload overrides the stored driver id.
         let other = decode_for(&good, Some(id("d8")));
         assert_eq!(other.positions[0].driver_id.as_str(), "d7", "{payload}");
     }

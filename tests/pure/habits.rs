@@ -1,4 +1,4 @@
-//! Tests what devices in the field typically send, with every JSON format and its own fields.
+//! Tests typical payloads of devices in the field, for every JSON format.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ struct Device {
     source: &'static str,
     fix: &'static str,
     time: Time,
-    /// A speed of 36 in the format's unit, in cm/s.
+    /// Speed in cm/s if the payload's speed is 36 in the format's unit.
     speed_of_36: u16,
     minus_one_is_unknown: bool,
     allows_numeric_strings: bool,

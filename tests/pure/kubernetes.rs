@@ -105,7 +105,7 @@ fn pod_has_enough_grace_period_and_memory() {
             merged_configuration(&read(&format!("deploy/kubernetes/{folder}/milepost.toml")));
         let grace = pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
         assert!(grace > config.shutdown.grace.as_secs() + 5, "{folder}: {grace} s");
-        // The bound of docs/operations.md, with a spool whose disk hangs.
+        // The memory bound that docs/operations.md states for a spool whose disk hangs.
         let batches = 2 * config.clickhouse.inserts_in_flight + 5;
         let message = config.mqtt.max_packet_bytes as usize;
         let connection = message + MIB / 16;

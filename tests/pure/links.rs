@@ -58,9 +58,8 @@ fn every_link_leads_to_a_file_and_heading() {
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
             let file =
                 if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
-            let is_there =
-                file.exists() && (heading.is_empty() || anchors(&file).contains(heading));
-            if !is_there {
+            let exists = file.exists() && (heading.is_empty() || anchors(&file).contains(heading));
+            if !exists {
                 broken.push(format!("{}: {target}", path.display()));
             }
         }
@@ -77,7 +76,7 @@ fn anchors_are_named_as_on_github() {
 }
 
 /// Returns the numbers of the lines of prose that have more than 100 columns and could be wrapped.
-/// Tables, code and HTML are not wrapped; neither is a long code span or address.
+/// Tables, code, HTML, long code spans and long addresses are not wrapped.
 fn overlong_lines(markdown: &str) -> Vec<usize> {
     let (mut is_code, mut found) = (false, Vec::new());
     for (number, line) in (1..).zip(markdown.lines()) {

@@ -13,8 +13,8 @@ fn long_feature_key_or_row_is_not_held_in_memory() {
     const LIMITED: &str = "ulimit -v 160000; exec \"$0\" \"$@\"";
     let folder = tempfile::tempdir().unwrap();
     let good = r#"{"type":"Feature","geometry":null,"properties":{}}"#;
-    // The long row is rejected, or skipped if it is not part of a feature. The rows after it are
-    // read.
+    // milepost rejects the long row, or skips a long key outside of the features. milepost then
+    // reads the rows that follow.
     for (name, before, after, fixes, rejected) in [
         ("value.geojson", r#"[{"type":"Feature","x":""#, format!("\"}},{good}]"), 2, 1),
         ("key.geojson", r#"[{"type":"Feature",""#, format!("\":1}},{good}]"), 2, 1),

@@ -18,14 +18,14 @@ mod habits;
 mod kubernetes;
 mod links;
 mod long_rows;
-#[expect(dead_code, reason = "the core's own tests use the rest")]
+#[expect(dead_code, reason = "the core's own tests use the other items")]
 #[path = "../../crates/core/tests/pure/model/mod.rs"]
 mod model;
 mod modules;
 mod power_cuts;
 mod readme;
 mod real;
-#[expect(dead_code, reason = "the core's own tests use the rest")]
+#[expect(dead_code, reason = "the core's own tests use the other items")]
 #[path = "../../crates/core/tests/pure/rows.rs"]
 mod rows;
 #[path = "../../crates/core/tests/pure/saved.rs"]

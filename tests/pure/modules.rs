@@ -62,8 +62,8 @@ pub fn module_code(folder: &Path) -> BTreeMap<ModulePath, String> {
     found
 }
 
-/// Returns the modules that a module imports: those that it names after `crate::`, `super::` or
-/// `self::`, alone or in braces, and its own children that it names.
+/// Returns the modules that `importer` imports. These are the modules named after `crate::`,
+/// `super::` or `self::`, alone or in braces, and the named child modules.
 pub fn imports(
     importer: &ModulePath,
     modules: &BTreeMap<ModulePath, String>,
@@ -108,8 +108,8 @@ fn resolve(base: &[String], path: &str, modules: &BTreeMap<ModulePath, String>) 
     module
 }
 
-/// Returns the modules that are part of an import cycle, each with those of its imports that are
-/// also part of one.
+/// Returns the modules that are part of an import cycle. Each module has those of its imports that
+/// are also part of a cycle.
 pub fn cycles(
     modules: &BTreeMap<ModulePath, String>,
 ) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
@@ -124,7 +124,8 @@ pub fn cycles(
             imports.remove(&module);
         }
     }
-    // Neither is a module that no remaining module imports: it only leads to a cycle.
+    // A module that no remaining module imports is not part of a cycle either: such a module only
+    // leads to a cycle.
     while let Some(module) = remaining
         .keys()
         .find(|module| !remaining.values().any(|imports| imports.contains(*module)))

@@ -1,4 +1,4 @@
-/* Logs the program's file operations below $DISK_ROOT, in order. power_cuts.rs preloads it. */
+/* Logs the program's file operations below $DISK_ROOT, in order. power_cuts.rs preloads this library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -16,11 +16,11 @@ static int is_ours(const char *path) {
     return root != NULL && strncmp(path, root, strlen(root)) == 0;
 }
 
-static void note(const char *what, const char *path, const char *more, size_t length) {
+static void record(const char *operation, const char *path, const char *data, size_t length) {
     FILE *log = fopen(getenv("DISK_LOG"), "a");
-    fprintf(log, "%s %s ", what, path);
+    fprintf(log, "%s %s ", operation, path);
     for (size_t at = 0; at < length; at++) {
-        fprintf(log, "%02x", (unsigned char)more[at]);
+        fprintf(log, "%02x", (unsigned char)data[at]);
     }
     fprintf(log, "\n");
     fclose(log);
@@ -40,7 +40,7 @@ int open64(const char *path, int flags, ...) {
     mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
     va_end(more);
     if ((flags & O_CREAT) && is_ours(path) && access(path, F_OK) != 0) {
-        note("create", path, "", 0);
+        record("create", path, "", 0);
     }
     return REAL(open64)(path, flags, mode);
 }
@@ -48,7 +48,7 @@ int open64(const char *path, int flags, ...) {
 int mkdir(const char *path, mode_t mode) {
     int result = REAL(mkdir)(path, mode);
     if (result == 0 && is_ours(path)) {
-        note("mkdir", path, "", 0);
+        record("mkdir", path, "", 0);
     }
     return result;
 }
@@ -56,7 +56,7 @@ int mkdir(const char *path, mode_t mode) {
 ssize_t write(int fd, const void *bytes, size_t length) {
     char path[4096];
     if (path_of(fd, path, sizeof path)) {
-        note("write", path, bytes, length);
+        record("write", path, bytes, length);
     }
     return REAL(write)(fd, bytes, length);
 }
@@ -64,21 +64,21 @@ ssize_t write(int fd, const void *bytes, size_t length) {
 int fsync(int fd) {
     char path[4096];
     if (path_of(fd, path, sizeof path)) {
-        note("fsync", path, "", 0);
+        record("fsync", path, "", 0);
     }
     return REAL(fsync)(fd);
 }
 
 int rename(const char *from, const char *to) {
     if (is_ours(from)) {
-        note("rename", from, to, strlen(to));
+        record("rename", from, to, strlen(to));
     }
     return REAL(rename)(from, to);
 }
 
 int unlink(const char *path) {
     if (is_ours(path)) {
-        note("unlink", path, "", 0);
+        record("unlink", path, "", 0);
     }
     return REAL(unlink)(path);
 }

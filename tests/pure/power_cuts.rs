@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::real::seqs;
 use crate::rows::position;
 
-/// Spool directory that does not exist yet; neither do its two parents.
+/// Spool directory that does not exist yet. Its two parents do not exist either.
 const NEW: &str = "deep/er/spool";
 /// Spool directory with a damaged file.
 const OLD: &str = "old";
@@ -75,11 +75,11 @@ fn store_remove_quarantine_and_erase(root: &Path) {
 
 /// Appends a promise to the log: from now on these rows must be present (`kept`), may be missing
 /// (`free`), or must be absent (`gone`).
-fn promise(what: &str, rows: impl IntoIterator<Item = u32>) {
+fn promise(kind: &str, rows: impl IntoIterator<Item = u32>) {
     let mut log =
         fs::OpenOptions::new().append(true).open(std::env::var_os("DISK_LOG").unwrap()).unwrap();
     let rows: Vec<String> = rows.into_iter().map(|row| row.to_string()).collect();
-    writeln!(log, "{what} {} ", rows.join(",")).unwrap();
+    writeln!(log, "{kind} {} ", rows.join(",")).unwrap();
 }
 
 type Bytes = Vec<u8>;
@@ -99,12 +99,12 @@ use Operation::{Create, Fsync, Mkdir, Promise, Rename, Unlink, Write};
 impl Operation {
     fn parse(line: &str, root: &Path) -> Self {
         let mut words = line.split(' ');
-        let (what, path, more) =
+        let (name, path, data) =
             (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
-        let hex = |at: usize| u8::from_str_radix(&more[at..at + 2], 16).unwrap();
-        let bytes: Bytes = (0..more.len()).step_by(2).map(hex).collect();
+        let hex = |at: usize| u8::from_str_radix(&data[at..at + 2], 16).unwrap();
+        let bytes: Bytes = (0..data.len()).step_by(2).map(hex).collect();
         let below = |path: &str| Path::new(path).strip_prefix(root).map(Path::to_owned);
-        match what {
+        match name {
             "mkdir" => Mkdir(below(path).unwrap()),
             "create" => Create(below(path).unwrap()),
             "write" => Write(below(path).unwrap(), bytes),
@@ -114,7 +114,7 @@ impl Operation {
             }
             "unlink" => Unlink(below(path).unwrap()),
             _ => {
-                Promise(what.to_owned(), path.split(',').map(|row| row.parse().unwrap()).collect())
+                Promise(name.to_owned(), path.split(',').map(|row| row.parse().unwrap()).collect())
             }
         }
     }
@@ -126,9 +126,9 @@ enum Node {
     File(usize),
 }
 
-/// One change of a directory: the changed paths, each with its node afterwards.
+/// One change of a directory: each changed path with its new node, or `None` if it was removed.
 type Change = Vec<(PathBuf, Option<Node>)>;
-/// A directory tree; `None`: a folder.
+/// A directory tree: each path with the content of its file, or `None` for a folder.
 type Tree = BTreeMap<PathBuf, Option<Bytes>>;
 
 /// Model of a disk: its certain content, and the changes that a power cut may undo.
@@ -171,7 +171,7 @@ impl Disk {
         }
     }
 
-    fn play(&mut self, operation: &Operation) {
+    fn apply(&mut self, operation: &Operation) {
         match operation {
             Mkdir(path) => self.pending.push(vec![(path.clone(), Some(Node::Folder))]),
             Create(path) => {
@@ -214,7 +214,7 @@ impl Disk {
                     Node::Folder => vec![None],
                     Node::File(file) => self.contents(file).into_iter().map(Some).collect(),
                 };
-                // The content of a folder that was not kept is lost with it.
+                // If a folder was lost, its content is lost too.
                 if parent != Path::new("") && !found[0].contains_key(parent) {
                     continue;
                 }
@@ -265,10 +265,10 @@ fn check_every_power_cut(initial: &Tree, operations: &[Operation]) -> Result<usi
     let (mut kept, mut gone) = (BTreeSet::new(), BTreeSet::new());
     let mut checked = BTreeSet::new();
     for operation in operations {
-        disk.play(operation);
-        if let Promise(what, rows) = operation {
+        disk.apply(operation);
+        if let Promise(kind, rows) = operation {
             kept.retain(|row| !rows.contains(row));
-            match what.as_str() {
+            match kind.as_str() {
                 "kept" => kept.extend(rows),
                 "gone" => gone.extend(rows),
                 _ => {}
@@ -381,9 +381,13 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
     eprintln!("{states} states after a power cut within {} operations", operations.len());
     assert!(states > 100, "the log lacks operations: {operations:?}");
 
-    let check_found = |mistake: &str, planted: Vec<Operation>, wanted: &str| {
+    let check_found = |mistake: &str, planted: Vec<Operation>, expected: &str| {
         assert_ne!(planted, operations, "{mistake}: no operation was changed");
-        assert_eq!(check_every_power_cut(&initial, &planted), Err(wanted.to_owned()), "{mistake}");
+        assert_eq!(
+            check_every_power_cut(&initial, &planted),
+            Err(expected.to_owned()),
+            "{mistake}"
+        );
     };
     let without = |is_skipped: &dyn Fn(&Path) -> bool| -> Vec<Operation> {
         let is_kept =

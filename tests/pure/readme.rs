@@ -11,7 +11,7 @@ use std::path::Path;
 struct Source {
     claim: &'static str,
     file: &'static str,
-    /// Text of the file, below which the numbers are.
+    /// Text of the file. The numbers are below this text.
     below: &'static str,
     /// Beginnings of the lines, rows or paragraphs with the numbers. The first match counts.
     lines: &'static [&'static str],
@@ -95,7 +95,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// Returns the numbers of a text, without commas between thousands: `20k/s` has 20000.
+/// Returns the numbers of a text, without the commas between thousands. `20k/s` counts as 20000.
 fn numbers(text: &str) -> BTreeSet<String> {
     let chars: Vec<char> = text.chars().collect();
     let is_digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
@@ -138,11 +138,11 @@ fn prose() -> String {
         .collect()
 }
 
-/// Returns the first line of code, table row or paragraph after `below` that begins with `begins`.
-fn line(document: &str, below: &str, begins: &str) -> String {
+/// Returns the first line of code, table row or paragraph after `below` that begins with `prefix`.
+fn line(document: &str, below: &str, prefix: &str) -> String {
     let (_, rest) = document.split_once(below).unwrap_or_else(|| panic!("no {below:?}"));
-    let mut lines = rest.lines().skip_while(|line| !line.starts_with(begins));
-    let found = lines.next().unwrap_or_else(|| panic!("no line {begins:?} below {below:?}"));
+    let mut lines = rest.lines().skip_while(|line| !line.starts_with(prefix));
+    let found = lines.next().unwrap_or_else(|| panic!("no line {prefix:?} below {below:?}"));
     let is_text =
         |line: &&str| !line.is_empty() && !line.starts_with('|') && !line.starts_with("    ");
     let is_prose = is_text(&found);
@@ -160,8 +160,9 @@ fn table(name: &str) -> Vec<Vec<String>> {
     table.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect()
 }
 
-/// Returns README.md's row about inserts of 5,000 rows: ClickHouse's CPU in seconds for a million
-/// rows, computed from scale.md, which has it in milliseconds for one insert.
+/// Returns README.md's row about inserts of 5,000 rows, computed from scale.md. README.md states
+/// ClickHouse's CPU time in seconds for a million rows; scale.md states it in milliseconds for one
+/// insert.
 fn insert_row() -> String {
     let scale = read("docs/scale.md");
     let row = line(&scale, "ClickHouse's CPU for one insert", "| 5,000 |");
@@ -190,7 +191,7 @@ fn readme_has_the_numbers_of_its_sources() {
         assert!(readme.contains(claim), "README.md does not have: {claim}");
         let document = read(file);
         let found: BTreeSet<String> =
-            lines.iter().flat_map(|begins| numbers(&line(&document, below, begins))).collect();
+            lines.iter().flat_map(|prefix| numbers(&line(&document, below, prefix))).collect();
         // The QoS is a condition, which a table may state elsewhere.
         let missing: Vec<String> = numbers(&claim.replace("QoS 0", "").replace("QoS 1", ""))
             .into_iter()
@@ -219,8 +220,9 @@ fn readme_has_no_number_without_a_source() {
     }
     // Ignore inline code (keys, values and examples), and the numbers of list items.
     let prose: String = rest.split('`').step_by(2).collect();
-    let promises = (1..=5).fold(prose, |text, item| text.replace(&format!(" {item}. **"), " "));
-    let without_source = numbers(&promises);
+    let without_list_numbers =
+        (1..=5).fold(prose, |text, item| text.replace(&format!(" {item}. **"), " "));
+    let without_source = numbers(&without_list_numbers);
     assert!(
         without_source.is_empty(),
         "README.md has numbers without a source: {without_source:?}"

@@ -280,7 +280,7 @@ impl Backend for RealBackend {
         self.attempts.clear();
         self.server.state().has_spool = spool;
         self.received.clear();
-        // Lets the former executor and its tasks end: they hold the lock of the spool.
+        // Let the former executor and its tasks end, because they hold the spool's lock.
         self.runtime.block_on(async {
             for _ in 0..50 {
                 tokio::task::yield_now().await;
@@ -412,7 +412,7 @@ fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
     let (real, began) = RealBackend::new(1);
     let mut world = World::new(plain(), real, began);
     world.server.mood(Mood::InsertsTake(30));
-    (0..3).for_each(|_| world.publish(1, true, false)); // the third is of the driver to be erased
+    (0..3).for_each(|_| world.publish(1, true, false)); // the third row is of the driver that is erased below
     world.wait(Duration::from_secs(2));
     world.kill();
     world.erase();

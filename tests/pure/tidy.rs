@@ -23,8 +23,8 @@ const IO: [&str; 9] = [
     "tracing",
 ];
 
-/// Maximum lines of code of a file, without tests and comments, so that it can be read in ten
-/// minutes.
+/// Maximum lines of code in a file, not counting tests and comments. A reader needs at most ten
+/// minutes for such a file.
 const LINES_MAX: usize = 480;
 
 fn here() -> &'static Path {
@@ -80,8 +80,8 @@ fn architecture_lists_every_crate_and_each_states_its_guarantee() {
     }
 }
 
-/// A path that begins with the name of a crate is relative to `crates/NAME/src/`; any other is
-/// relative to the root.
+/// A path that begins with the name of a crate is relative to `crates/NAME/src/`; any other path is
+/// relative to the root of the repository.
 #[test]
 fn architecture_names_only_files_that_exist() {
     let architecture = fs::read_to_string(here().join("ARCHITECTURE.md")).unwrap();
@@ -231,7 +231,8 @@ fn no_dependency_needs_a_newer_rust_than_declared() {
     let rustc = std::process::Command::new("rustc").arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    // Offline, so restricted to this platform: crates of other platforms were never fetched.
+    // Restricted to this platform, because cargo runs offline and never fetched the crates of other
+    // platforms.
     let cargo = std::process::Command::new(env!("CARGO"))
         .args([
             "metadata",
@@ -308,13 +309,13 @@ fn dangling(text: &str) -> Vec<usize> {
         .map(str::trim_start)
         .map(|line| line.strip_prefix("///").or(line.strip_prefix("//!")).map(str::trim_start))
         .collect();
-    let begins = |at: usize| at == 0 || docs[at - 1].is_none_or(str::is_empty);
+    let starts_comment = |at: usize| at == 0 || docs[at - 1].is_none_or(str::is_empty);
     let is_word = |doc: &str, word: &str| {
         doc.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
     };
     (0..docs.len())
         .filter(|at| docs[*at].is_some_and(|doc| DANGLING.iter().any(|word| is_word(doc, word))))
-        .filter(|at| begins(*at))
+        .filter(|at| starts_comment(*at))
         .map(|at| at + 1)
         .collect()
 }

@@ -17,7 +17,7 @@ fn block(marker: &str) -> String {
     let [file, first, last] = *body.split(" | ").collect::<Vec<_>>() else { panic!("{marker}") };
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect(file);
     let lines: Vec<&str> = text.lines().collect();
-    let begins = |line: &&str, with: &str| line.trim_start().starts_with(with);
+    let begins = |line: &&str, prefix: &str| line.trim_start().starts_with(prefix);
     let begin = lines
         .iter()
         .position(|line| begins(line, first))
@@ -30,12 +30,16 @@ fn block(marker: &str) -> String {
         .iter()
         .position(is_end)
         .unwrap_or_else(|| panic!("{marker}: no later line begins with {last:?}"));
-    let shown = &lines[begin..=begin + 1 + length];
-    assert!(shown.len() <= LINES_MAX, "{marker}: {} lines", shown.len());
-    let common =
-        shown.iter().filter(|line| !line.trim().is_empty()).map(|line| indent(line)).min().unwrap();
+    let block_lines = &lines[begin..=begin + 1 + length];
+    assert!(block_lines.len() <= LINES_MAX, "{marker}: {} lines", block_lines.len());
+    let common = block_lines
+        .iter()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| indent(line))
+        .min()
+        .unwrap();
     let mut out = String::new();
-    for line in shown {
+    for line in block_lines {
         writeln!(out, "{}", line.get(common..).unwrap_or_default()).unwrap();
     }
     out

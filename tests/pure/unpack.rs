@@ -151,10 +151,10 @@ fn payload_above_the_limits_is_too_large() {
         let detail = check_refused(&bomb, Reason::TooLarge);
         assert!(detail.contains("compressed bytes hold more than"), "{detail}");
     }
-    // Every byte becomes six: "\u0001".
+    // In JSON, each byte of this string becomes six: `\u0001`.
     check_refused(&cbor(&json!([{ "x": "\u{1}".repeat(200_000) }, 1])), Reason::TooLarge);
-    // An item that begins after exactly `payload_bytes_max` bytes of JSON is read; one byte later
-    // it is not.
+    // The payload is read if its last item begins after exactly `payload_bytes_max` bytes of JSON.
+    // With one byte more, the payload is too large.
     let long = |bytes: usize| json!([{ "lat": 1, "lng": 2, "x": "y".repeat(bytes) }, 1]);
     let bytes =
         limits().payload_bytes_max - json!([{ "lat": 1, "lng": 2, "x": "" }]).to_string().len();
@@ -166,8 +166,8 @@ fn payload_above_the_limits_is_too_large() {
 
 #[test]
 fn decompression_ratio_is_capped_at_100() {
-    // The track, padded with spaces. A file name fills the gzip header up to the length that the
-    // ratio requires.
+    // The text is the track, padded with spaces. A file name in the gzip header pads the result to
+    // `bytes` bytes.
     let gzip = |text: &[u8], bytes: usize| {
         let packed = |name: usize| {
             let mut encoder =
@@ -177,7 +177,7 @@ fn decompression_ratio_is_capped_at_100() {
         };
         packed(1 + bytes - packed(1).len())
     };
-    // A raw block, a block of a repeated byte, and an empty one that ends the frame.
+    // The frame has a raw block, a block of a repeated byte, and an empty block at the end.
     let zstd = |text: &[u8], _: usize| {
         let block = |kind: usize, length: usize, content: &[u8]| {
             [&(length << 3 | kind).to_le_bytes()[..3], content].concat()
@@ -198,8 +198,8 @@ fn decompression_ratio_is_capped_at_100() {
 
 #[test]
 fn cbor_is_equivalent_to_json() {
-    // With the tag for CBOR and half floats:
-    // {_ "lat": 1.5, (_ "l", "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00', 7: 8, -3: 9}
+    // This CBOR has the self-describing tag and half-precision floats: {_ "lat": 1.5, (_ "l",
+    // "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00', 7: 8, -3: 9}
     let encoded =
         "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e006178410007082209ff";
     let decoded = decode_on(TOPICS[0], &unhex(encoded));
@@ -227,7 +227,7 @@ fn nmea_may_be_compressed() {
     assert_eq!(decode_on("n/d7", &cbor(&json!([1]))).rejects[0].reason, Reason::InvalidUtf8);
 }
 
-/// Generates JSON documents with points, and with any other values in their place.
+/// Generates JSON documents with points, and with arbitrary values in place of points.
 fn document() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),
@@ -281,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_after_a_magic_give_a_result_without_a_panic(
+    fn any_bytes_after_a_magic_number_give_a_result_without_a_panic(
         magic in prop::sample::select(vec![&[0x1f, 0x8b, 8][..], &[0x28, 0xb5, 0x2f, 0xfd], &[0xd9, 0xd9, 0xf7], &[0xa1, 0x61], &[0x9f], &[]]),
         rest in prop::collection::vec(any::<u8>(), 0..200),
     ) {

@@ -1,5 +1,5 @@
-//! Checks the access rules in deploy/clickhouse. The local engine cannot execute them, but it
-//! parses them.
+//! Checks the access rules in deploy/clickhouse. The local engine parses these rules, but cannot
+//! execute them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -57,8 +57,9 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // Both statements name the role that all customers have. So they cover a second customer too:
-    // the policy that shows all drivers excepts that customer, and the quota applies.
+    // Both statements name the role that all customers have, so they also cover a second customer.
+    // The policy that shows all drivers excludes every customer, and the quota applies to every
+    // customer.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
@@ -111,9 +112,9 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
     }
-    // The rules contain the grants that the writer, `migrate`, readers and the eraser need. Further
-    // grants are not detected here.
-    for wanted in [
+    // The rules contain the grants that the writer, `migrate`, readers and the eraser need. This
+    // test does not detect further grants.
+    for expected in [
         "GRANT INSERT ON fleet.positions TO",
         "GRANT INSERT ON fleet.rejects TO",
         "GRANT SELECT ON fleet.schema_migrations TO",
@@ -122,13 +123,13 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         "GRANT SELECT ON fleet_ask.* TO milepost_reader",
         "GRANT SELECT ON system.processes TO milepost_eraser",
     ] {
-        ensure!(rules.iter().any(|rule| rule.starts_with(wanted)), "no {wanted}");
+        ensure!(rules.iter().any(|rule| rule.starts_with(expected)), "no {expected}");
     }
     Ok(())
 }
 
 /// The migrations' login must have the right to drop every object that a migration replaces, and
-/// both files must grant the same.
+/// both files must grant the same rights.
 #[test]
 fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
     let deploy = repository().join("deploy/clickhouse");
@@ -163,9 +164,9 @@ fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
     let replaced = ["fixes", "last_positions", "rollups"];
     for view in replaced {
         let grants = to_role("milepost_migrator");
-        let wanted = format!(" ON fleet.{view}");
+        let expected = format!(" ON fleet.{view}");
         ensure!(
-            grants.iter().any(|grant| grant.contains("DROP VIEW") && grant.ends_with(&wanted)),
+            grants.iter().any(|grant| grant.contains("DROP VIEW") && grant.ends_with(&expected)),
             "{view}: {grants:?}"
         );
     }

@@ -1,5 +1,5 @@
-//! Analysts' queries about a drive that was published over MQTT. tests/answers checks the views
-//! themselves.
+//! Tests analysts' queries about a drive that was published over MQTT. tests/answers checks the
+//! views themselves.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::world::{SOON, world};
 const DAY_MS: i64 = 86_400_000;
 
 /// Returns the fixes of a drive: east along the equator, a thousandth of a degree (111.3195 m)
-/// every 10 s, sixty times, then ten minutes in one place.
+/// every 10 s, sixty times. Then the driver stands for ten minutes.
 fn drive(began_ms: i64) -> String {
     let mut points = String::new();
     for number in 0..=120_u32 {
@@ -31,8 +31,8 @@ fn drive(began_ms: i64) -> String {
 fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let world = world("answers")?;
     let _milepost = world.settings.run()?;
-    // Yesterday at noon: far from midnight, and the drive ends at a multiple of 15 s. The
-    // definition of stops samples the fixes at these times.
+    // Yesterday at noon, so that the drive does not cross midnight and ends at a multiple of 15 s.
+    // The definition of stops samples the fixes at multiples of 15 s.
     let began_ms = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     let payload = drive(began_ms);
     // A device that missed its acknowledgement sends all fixes again.
@@ -44,7 +44,8 @@ fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
         world.query(sql)?;
     }
     let quarters = "SELECT round(sum(distance_m)), round(sum(moving_s)), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
-    // The stop begins up to 100 m before its place; 10 s of driving are 111 m.
+    // A stop includes only fixes within 100 m of its place. The last fix before the stop is 111 m
+    // away, so the stop takes no distance from the trip.
     world.wait_for(quarters, "6679\t600\t1200\t121", SOON)?;
     let window =
         format!("from = '{began_ms}', to = '{}', tz = 'Asia/Jakarta'", began_ms + 3_600_000);

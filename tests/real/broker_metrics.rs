@@ -1,5 +1,6 @@
 //! Tests `mqtt.broker_metrics`: the broker's own counters become a metric, and never positions. If
-//! a broker refuses the subscription to them, or closes the connection, nothing else is affected.
+//! a broker refuses the subscription to its counters, or closes the connection, nothing else is
+//! affected.
 
 use std::sync::mpsc;
 
@@ -102,7 +103,7 @@ fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn counters_are_given_up_after_the_broker_closed_three_connections() -> Result<()> {
+fn broker_counters_are_dropped_after_three_closed_connections() -> Result<()> {
     let world = unmigrated("closes_for_counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;

@@ -1,5 +1,5 @@
-//! Tests `milepost check`: it expect_finding every planted fault and names the setting to change; on a
-//! healthy stack it reports no fault.
+//! Tests `milepost check`. The command finds every planted fault and names the setting to change.
+//! On a healthy stack, the command reports no fault.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::world::{SOON, World, settings, unmigrated, world};
 
 const PROBE: &str = "drivers/check/gps-check";
 
-/// Level and text of the line of each check, by the check's name. If a check has several lines, the
-/// first one that is not ok.
+/// Level and text of each check's line, by the check's name. If a check has several lines, the map
+/// contains the first line that is not ok.
 type Lines = BTreeMap<String, (String, String)>;
 
 /// Runs `milepost check`; returns the exit code and the findings.
@@ -40,19 +40,20 @@ fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
     Ok((code, lines))
 }
 
-/// Asserts that the check `what` reports this level and these words.
+/// Asserts that the check `check_name` reports this level and these words.
 fn expect_finding(
     settings: &Settings,
     arguments: &[&str],
-    what: &str,
+    check_name: &str,
     level: &str,
     words: &str,
 ) -> Result<()> {
     let (_, lines) = check(settings, arguments)?;
-    let (found, text) = lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
+    let (found, text) =
+        lines.get(check_name).with_context(|| format!("no {check_name} in {lines:#?}"))?;
     ensure!(
         found == level && text.contains(words),
-        "{what}: expected {level} and {words:?} in {lines:#?}"
+        "{check_name}: expected {level} and {words:?} in {lines:#?}"
     );
     ensure!(!format!("{lines:?}").contains("Secret"), "{lines:#?}");
     Ok(())
@@ -65,13 +66,13 @@ fn check_of_a_healthy_stack_finds_nothing_and_disturbs_nothing() -> Result<()> {
     let (code, printed) = world.settings.call(&["check", "--probe-topic", PROBE])?;
     assert_eq!(code, 0, "{printed}");
     ensure!(printed.ends_with("0 errors, 0 warnings\n"), "{printed}");
-    for what in [
+    for words in [
         "answers in MQTT 5",
         "subscription         $share/milepost-check/drivers/+/gps granted",
         "published and received in",
         "all exist, with every column that milepost inserts",
     ] {
-        ensure!(printed.contains(what), "{what} is not in {printed}");
+        ensure!(printed.contains(words), "{words} is not in {printed}");
     }
     let fix = format!(r#"{{"lat":1,"lng":2,"seq":1,"ts":{}}}"#, lab_stack::unix_ms());
     world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
@@ -172,12 +173,12 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
 }
 
 /// Accepts the connection with these CONNACK properties, and answers each filter with this code.
-fn accept_client(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
+fn accept_client(peer: &mut Peer, properties: &[u8], code: u8) -> Result<()> {
     loop {
         let packet = peer.receive()?;
         if let Packet::Connect(..) = packet {
-            let length = u8::try_from(terms.len())?;
-            peer.send(&[&[0x20, 3 + length, 0, 0, length], terms].concat())?;
+            let length = u8::try_from(properties.len())?;
+            peer.send(&[&[0x20, 3 + length, 0, 0, length], properties].concat())?;
         } else if let Packet::Subscribe(subscribe) = packet {
             let [high, low] = subscribe.pkid.to_be_bytes();
             let codes = vec![code; subscribe.filters.len()];
@@ -190,8 +191,8 @@ fn accept_client(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
 #[test]
 fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     let world = unmigrated("check_terms")?;
-    let on = |terms: &'static [u8], code: u8| -> Result<Settings> {
-        let broker = ScriptedBroker::start(move |peer| accept_client(peer, terms, code))?;
+    let on = |properties: &'static [u8], code: u8| -> Result<Settings> {
+        let broker = ScriptedBroker::start(move |peer| accept_client(peer, properties, code))?;
         Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
     };
     expect_finding(
@@ -269,7 +270,7 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
 }
 
 /// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
-/// until it has cleaned up after the connection that had it before.
+/// until EMQX has cleaned up the former connection of this client id.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
     const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
@@ -288,10 +289,10 @@ fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     for settings in [&settings, &settings.clone().with("MQTT__BROKER_METRICS", "true")] {
         let (_, lines) = check(settings, &[])?;
-        for what in ["broker", "subscription", "queue drops", "message", "cluster"] {
+        for check_name in ["broker", "subscription", "queue drops", "message", "cluster"] {
             let (level, text) =
-                lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
-            ensure!(level == "ok", "{what}: {text}");
+                lines.get(check_name).with_context(|| format!("no {check_name} in {lines:#?}"))?;
+            ensure!(level == "ok", "{check_name}: {text}");
         }
         ensure!(!lines.contains_key("login"), "{lines:#?}");
         ensure!(lines.get("broker metrics").is_none_or(|(level, _)| level == "ok"), "{lines:#?}");
@@ -308,7 +309,7 @@ fn broker_that_stays_busy_is_not_reported_as_a_login_error() -> Result<()> {
     expect_finding(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
 }
 
-/// A broker that publishes its nodes' names as retained messages, as EMQX does.
+/// Starts a broker that publishes its nodes' names as retained messages, as EMQX does.
 fn broker_of_two_nodes() -> Result<ScriptedBroker> {
     ScriptedBroker::start(|peer| {
         loop {
@@ -359,7 +360,7 @@ fn run_warns_once_about_nodes_missing_from_the_url() -> Result<()> {
     Ok(())
 }
 
-/// nginx accepts 1 MiB by default.
+/// By default, nginx accepts request bodies of up to 1 MiB.
 #[test]
 fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     let world = world("check_size")?;
@@ -413,7 +414,7 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
 
 /// Some managed brokers close the connection of a client that subscribes below `$SYS`.
 #[test]
-fn broker_that_hangs_up_on_its_own_topics_does_not_fail_a_check() -> Result<()> {
+fn broker_that_closes_on_a_sys_subscription_does_not_fail_a_check() -> Result<()> {
     let world = unmigrated("check_hangs_up")?;
     let broker = ScriptedBroker::start(|peer| {
         loop {
@@ -448,11 +449,12 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     let world = world("check_tables")?;
     // `check` does not judge the settings of a table that the operator created.
     world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS SELECT driver_id, ts FROM {db}.positions")?;
-    for what in ["deduplication", "fsync"] {
-        expect_finding(&world.settings, &[], what, "ok", "")?;
+    for check_name in ["deduplication", "fsync"] {
+        expect_finding(&world.settings, &[], check_name, "ok", "")?;
     }
-    let expect_error =
-        |what: &str, words: &str| expect_finding(&world.settings, &[], what, "error", words);
+    let expect_error = |check_name: &str, words: &str| {
+        expect_finding(&world.settings, &[], check_name, "error", words)
+    };
     world.query(
         "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 0",
     )?;
@@ -485,12 +487,16 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     expect_error("migrations", "run milepost migrate as a user that may create tables")
 }
 
-/// Starts a proxy to the engine that replaces each statement in which `words` occur. Returns
-/// settings with its URL.
-fn changed(world: &World, words: &'static str, instead: &'static str) -> Result<Settings> {
+/// Starts a proxy to the engine, which replaces each statement that contains `words`. Returns
+/// settings with the proxy's URL.
+fn with_replaced_statement(
+    world: &World,
+    words: &'static str,
+    replacement: &'static str,
+) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(words) {
-            Scripted::Instead(instead.to_owned())
+            Scripted::Instead(replacement.to_owned())
         } else {
             Scripted::Pass
         }
@@ -503,7 +509,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
     let world = world("check_server")?;
     let old = "SELECT '23.3.1.2823', toString(toUnixTimestamp64Milli(now64(3)))";
     expect_finding(
-        &changed(&world, "version()", old)?,
+        &with_replaced_statement(&world, "version()", old)?,
         &[],
         "version",
         "error",
@@ -511,7 +517,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
     )?;
     let behind = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) - 600000)";
     expect_finding(
-        &changed(&world, "version()", behind)?,
+        &with_replaced_statement(&world, "version()", behind)?,
         &[],
         "clocks",
         "error",
@@ -519,13 +525,17 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
     )?;
     let ahead = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
     expect_finding(
-        &changed(&world, "version()", ahead)?,
+        &with_replaced_statement(&world, "version()", ahead)?,
         &[],
         "clocks",
         "warning",
         "ahead of this host; synchronise both hosts",
     )?;
-    let no_grant = changed(&world, "CHECK GRANT INSERT ON check_server.positions", "SELECT 0")?;
+    let no_grant = with_replaced_statement(
+        &world,
+        "CHECK GRANT INSERT ON check_server.positions",
+        "SELECT 0",
+    )?;
     expect_finding(
         &no_grant,
         &[],
@@ -534,7 +544,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
         "GRANT INSERT ON check_server.positions TO default",
     )?;
     let profile = "SELECT 'insert_deduplicate', '0'";
-    let profile = changed(&world, "system.settings", profile)?;
+    let profile = with_replaced_statement(&world, "system.settings", profile)?;
     expect_finding(
         &profile,
         &[],
@@ -583,7 +593,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
 /// A misconfiguration of a cluster, and the line that reports it.
 struct Planted {
     level: &'static str,
-    what: &'static str,
+    check_name: &'static str,
     words: &'static str,
     settings: &'static [(&'static str, &'static str)],
     /// SQL condition: tables whose engine is reported with the prefix "Replicated".
@@ -597,7 +607,7 @@ const MACROS: &[(&str, &str)] = &[("REPLICATION", "macros")];
 /// A correctly configured cluster.
 const GOOD: Planted = Planted {
     level: "ok",
-    what: "replicas",
+    check_name: "replicas",
     words: "3 of 3 live",
     settings: MACROS,
     replicated: "1",
@@ -606,31 +616,31 @@ const GOOD: Planted = Planted {
 
 const PLANTED: [Planted; 16] = [
     GOOD,
-    Planted { what: "insert quorum", words: "on more than one replica", ..GOOD },
+    Planted { check_name: "insert quorum", words: "on more than one replica", ..GOOD },
     Planted {
         level: "error",
-        what: "insert quorum",
+        check_name: "insert quorum",
         words: "clickhouse.replication = \"macros\"",
         settings: &[],
         ..GOOD
     },
     Planted {
         level: "error",
-        what: "insert quorum",
+        check_name: "insert quorum",
         words: "clickhouse.insert_quorum = \"auto\"",
         settings: &[("REPLICATION", "macros"), ("INSERT_QUORUM", "0")],
         ..GOOD
     },
     Planted {
         level: "error",
-        what: "replication",
+        check_name: "replication",
         words: "a quorum has no effect",
         replicated: "0",
         ..GOOD
     },
     Planted {
         level: "error",
-        what: "replication",
+        check_name: "replication",
         words: "rejects: on one server alone",
         replicated: "name != 'rejects'",
         ..GOOD
@@ -651,48 +661,49 @@ const PLANTED: [Planted; 16] = [
     },
     Planted {
         level: "error",
-        what: "read-only replica",
+        check_name: "read-only replica",
         words: "SYSTEM RESTART REPLICA",
         replica: "1, 0, 0, 0, 3, 3",
         ..GOOD
     },
     Planted {
         level: "error",
-        what: "Keeper",
+        check_name: "Keeper",
         words: "<zookeeper>",
         replica: "1, 1, 0, 0, 3, 3",
         ..GOOD
     },
     Planted {
         level: "warning",
-        what: "replica lag",
+        check_name: "replica lag",
         words: "system.replication_queue",
         replica: "0, 0, 61, 9, 3, 3",
         ..GOOD
     },
     Planted {
         level: "warning",
-        what: "token window",
+        check_name: "token window",
         words: "ALTER TABLE check_replicas.rejects",
         ..GOOD
     },
     Planted {
         level: "error",
-        what: "shards",
+        check_name: "shards",
         words: "made without clickhouse.shards",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c"), ("SHARDS", "true")],
         ..GOOD
     },
     Planted {
         level: "error",
-        what: "shards",
+        check_name: "shards",
         words: "the cluster has 2 shards, but the view fixes shows only one",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
         ..GOOD
     },
 ];
 
-/// Starts a proxy to the engine that reports the tables, replicas and clusters of such a server.
+/// Starts a proxy to the engine, which reports the tables, replicas and clusters of a server with
+/// this misconfiguration.
 fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("engine_full FROM system.tables") {
@@ -722,7 +733,7 @@ fn check_names_the_setting_of_each_cluster_misconfiguration() -> Result<()> {
         expect_finding(
             &clustered(&world, planted)?,
             &[],
-            planted.what,
+            planted.check_name,
             planted.level,
             planted.words,
         )?;
@@ -749,7 +760,7 @@ fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
 #[test]
 fn check_reports_an_unusable_spool() -> Result<()> {
     let folder = lab_stack::folder()?;
-    // Neither server is reachable. The disk is checked all the same.
+    // `check` checks the disk even if neither the broker nor ClickHouse is reachable.
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
     expect_finding(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
     ensure!(

@@ -1,5 +1,5 @@
-//! Tests `migrate` on a cluster. This engine does not support ON CLUSTER: a proxy in front of it
-//! removes the cluster from each statement, and simulates the other hosts.
+//! Tests `migrate` on a cluster. This engine does not support ON CLUSTER: a proxy in front of the
+//! engine removes the cluster from each statement, and simulates the other hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub struct Hosts {
 
 /// Rewrites a statement for a single server: without `ON CLUSTER` and without replication.
 /// `hosts_without_tables` is the number of simulated hosts that have none of the tables.
-fn for_single_server(statement: &str, hosts_without_tables: usize) -> String {
+fn rewrite_for_single_server(statement: &str, hosts_without_tables: usize) -> String {
     let mut sql = statement.replace("ENGINE = Replicated", "ENGINE = ");
     for cluster in ["c", "two"] {
         let all_replicas = |table: &str| format!("clusterAllReplicas('{cluster}', system.{table})");
@@ -65,7 +65,10 @@ pub fn for_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Res
             }
             hosts.executed.fetch_add(1, Ordering::SeqCst);
         }
-        Scripted::Instead(for_single_server(statement, hosts.without_tables.load(Ordering::SeqCst)))
+        Scripted::Instead(rewrite_for_single_server(
+            statement,
+            hosts.without_tables.load(Ordering::SeqCst),
+        ))
     })?;
     let settings = settings.with("CLICKHOUSE__URL", url);
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__CLUSTER", "c"))
@@ -139,8 +142,8 @@ fn recorded(inserts: &Inserts) -> Vec<String> {
 }
 
 /// Three clusters: `c` has one shard, `two` has two, and `half` has two of which one is
-/// unreachable. The other shards are the engine itself, which accesses them without a network. Both
-/// shards of `two` are the same tables, so each row is read twice.
+/// unreachable. All other shards are the engine itself, which accesses them without a network. Both
+/// shards of `two` are the same tables, so a query reads each row twice.
 const SHARDS: &str =
     "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
 <c><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></c>
@@ -158,7 +161,7 @@ fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
             inserts.lock().unwrap_or_else(PoisonError::into_inner).push(statement.to_owned());
             return Scripted::Pass;
         }
-        Scripted::Instead(for_single_server(statement, 0))
+        Scripted::Instead(rewrite_for_single_server(statement, 0))
     })?;
     let settings =
         world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__CLUSTER", "c");
@@ -192,8 +195,8 @@ const PARAMETERISED_VIEWS: [&str; 12] = [
     "fence_visits(fence='', driver='', from={f}, to={t}, tz='UTC')",
 ];
 
-/// Stores a fence and a driver who has slept in it for 20 hours, which `fence_visits` finds in
-/// `driver_days_state` only.
+/// Stores a fence, and a driver whose last fix is in the fence and about 20 hours old. For the last
+/// minute, `fence_visits` finds this visit only in `driver_days_state`.
 fn sleep_in_a_fence(world: &World) -> Result<()> {
     world.query(
         "INSERT INTO {db}.fences (name, polygons)
@@ -211,7 +214,7 @@ fn sleep_in_a_fence(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Returns the driver of each visit of the last minute, with its number of fixes.
+/// Returns the driver of each visit of the last minute, with the visit's number of fixes.
 fn visits_of_the_last_minute(world: &World) -> Result<String> {
     world.query(
         "SELECT driver_id, fixes FROM {db}_ask.fence_visits(fence = 'yard', driver = '',
@@ -286,7 +289,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     ensure!(visits_of_the_last_minute(&world)? == "asleep\t2");
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
-    // With two shards, each shard is queried, and no view is refused for a subquery on a
+    // With two shards, ClickHouse queries each shard, and refuses no view for a subquery on a
     // distributed table. Views that group by driver still return one row for each driver.
     let distributed =
         "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
@@ -302,7 +305,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         .zip(one_shard_counts)
         .zip(two_shard_counts)
     {
-        // These views return the rows of both shards; the others merge them.
+        // These views return the rows of both shards; the other views merge the rows.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();
         let (one, two) = (one.parse::<u64>()?, two.parse::<u64>()?);
@@ -441,7 +444,8 @@ fn unknown_replica_count_delays_nothing() -> Result<()> {
                 Scripted::Never
             };
         } else if statement.contains("FROM system.columns") && is_first(&column_queries) {
-            // Makes the process query again, now without an answer, before it inserts anything.
+            // This error makes the process query the replica count again before its first insert.
+            // The second query gets no answer.
             return Scripted::Answer(
                 500,
                 "Code: 202. DB::Exception: Too many simultaneous queries.".to_owned(),

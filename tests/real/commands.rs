@@ -69,8 +69,8 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
                 .map(|exists| assert_eq!(exists, "1", "{table}"))?;
         }
     }
-    // Drop only the target table of a view: inserts fail until the migration has recreated it, with
-    // every driver.
+    // Drop only the target table of a view: inserts fail until the migration has recreated the
+    // table. The new table has every driver.
     let newest =
         world.query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
     world.query("DROP TABLE {db}.last_positions_state SYNC")?;
@@ -123,8 +123,8 @@ fn bench_sink_can_be_migrated_and_written() -> Result<()> {
     let settings = settings(folder.path(), broker.port, &sink.url());
     let (sender, outcome) = std::sync::mpsc::sync_channel(1);
     let migrating = settings.clone();
-    // Migrate on a thread, and wait for it with a timeout: an unsupported query would be retried
-    // for ever.
+    // Migrate on a thread, and wait for the result with a timeout: milepost would retry an
+    // unsupported query for ever.
     thread::spawn(move || sender.send(migrating.migrate()));
     outcome.recv_timeout(SOON)??;
     assert_eq!(settings.run()?.terminate(SOON)?, 0);
@@ -208,8 +208,8 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
     Ok(())
 }
 
-/// A replica that joins later creates its tables with the same statements. Keeper compares them
-/// with the tables of the other replicas, which later migrations have changed.
+/// A replica that joins later creates its tables with the same statements. Keeper compares the new
+/// tables with the tables of the other replicas, which later migrations have changed.
 #[test]
 fn created_tables_equal_migrated_tables() -> Result<()> {
     let world = unmigrated("created")?;
@@ -493,7 +493,8 @@ fn health_queries_the_running_process() -> Result<()> {
     Ok(())
 }
 
-/// The kernel delivers to a container's PID 1 only the signals for which it has handlers.
+/// The kernel delivers a signal to a container's PID 1 only if that process has a handler for the
+/// signal.
 #[test]
 fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
     let container = || {
@@ -686,7 +687,7 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
             Ok(live.log()?.lines().any(|line| words.iter().all(|word| line.contains(word))))
         })
     };
-    // Publish repeatedly, because messages from before its subscription are missed.
+    // Publish repeatedly, because `trace` misses messages from before its subscription.
     wait_until("trace has subscribed", SOON, || {
         live.ensure_alive()?;
         world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;

@@ -1,8 +1,8 @@
 //! Sends each format's documented example through the real broker and the real engine, and compares
 //! the rows with rows that are written by hand.
 //!
-//! The examples are quoted, except for the time of a fix, because milepost rejects a fix that is
-//! years old: `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for a recent time. If a
+//! The examples are quoted, except for the time of a fix: `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and
+//! `<ddmmyy>` stand for a recent time, because milepost rejects a fix that is years old. If a
 //! document gives names and units but no values, the values are ours, and a comment at the example
 //! says so.
 
@@ -79,15 +79,15 @@ keep = ["loc/batt"]
 
 /// An NMEA sentence without `$` and without its checksum, which depends on the date.
 const RMC: &str = "GPRMC,<hhmmss>,A,4807.038,N,01131.000,E,022.4,084.4,<ddmmyy>,003.1,W";
-/// Like [`RMC`], a sentence with an altitude and without a date.
+/// An NMEA sentence in the form of [`RMC`], with an altitude and without a date.
 const GGA: &str = "GPGGA,<hhmmss>,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,";
 
 struct Example {
     topic: &'static str,
     payload: &'static str,
     driver: &'static str,
-    /// The rows, from north to south: lat, lng, speed, heading, alt, acc; the fix's time after
-    /// `<s>` in milliseconds, or `now`; the kept fields.
+    /// The rows, from north to south: lat, lng, speed, heading, alt, acc; then the fix's time in
+    /// milliseconds after `<s>`, or `now`; then the kept fields.
     rows: &'static [&'static str],
 }
 
@@ -99,16 +99,16 @@ const EXAMPLES: &[Example] = &[
         driver: "jane:nokia",
         rows: &["48.856826 2.292713 0 NULL 154 NULL 0 batt=53"],
     },
-    // https://owntracks.org/booklet/images/OwnTracksPosterA1.pdf: vel, cog, alt and acc; the place
-    // is ours. 54 km/h ÷ 3.6.
+    // https://owntracks.org/booklet/images/OwnTracksPosterA1.pdf shows vel, cog, alt and acc; the
+    // place is ours. 54 km/h ÷ 3.6 = 15 m/s.
     Example {
         topic: "owntracks/jane/phone",
         payload: r#"{"_type":"location","batt":80,"cog":270,"lat":25.76,"lon":-80.19,"acc":75,"tid":"YY","tst":<s>,"alt":13,"vel":54}"#,
         driver: "jane:phone",
         rows: &["25.76 -80.19 15 270 13 75 0 batt=80"],
     },
-    // https://www.traccar.org/forward/ and the server's model of a position and a device; values
-    // are ours. 10 knots × 0.514444.
+    // https://www.traccar.org/forward/ and the server's model of a position and a device; the
+    // values are ours. 10 knots × 0.514444 = 5.14 m/s.
     Example {
         topic: "traccar/positions",
         payload: r#"{"position":{"id":12345,"attributes":{"batteryLevel":85,"distance":15.4,"motion":true},"deviceId":10,"protocol":"osmand",
@@ -129,8 +129,8 @@ const EXAMPLES: &[Example] = &[
         rows: &["25.76 -80.19 0 0 0 0 0 battery/level=1"],
     },
     // https://transistorsoft.github.io/react-native-background-geolocation/latest/interfaces/Location.html
-    // and HttpConfig.html: `location` of a batch is an array, `params` are next to it, -1 is
-    // unknown; values are ours.
+    // and HttpConfig.html: `location` is an array, `params` are next to `location`, and -1 is
+    // unknown; the values are ours.
     Example {
         topic: "sdk",
         payload: r#"{"location":[
@@ -141,7 +141,7 @@ const EXAMPLES: &[Example] = &[
         driver: "1234",
         rows: &["25.77 -80.2 12.4 271 -1.5 5 0 -", "25.76 -80.19 NULL NULL 0 5 0 -"],
     },
-    // https://wiki.teltonika-gps.com/view/Codec_JSON; values are ours. 54 km/h ÷ 3.6.
+    // https://wiki.teltonika-gps.com/view/Codec_JSON; the values are ours. 54 km/h ÷ 3.6 = 15 m/s.
     Example {
         topic: "teltonika/356307042441013/data",
         payload: r#"{"state":{"reported":{"ts":<ms>,"pr":0,"latlng":"55.661378,12.584098","alt":12,"ang":270,"sat":9,"sp":54,"evt":240,"239":1,"240":0}}}"#,
@@ -165,7 +165,7 @@ const EXAMPLES: &[Example] = &[
         rows: &["10.1 125.6 NULL NULL NULL NULL now name=Dinagat Islands"],
     },
     // https://www.rfc-editor.org/rfc/rfc7946#section-1.5: the Point of the collection; ts and speed
-    // are ours. 36 km/h ÷ 3.6.
+    // are ours. 36 km/h ÷ 3.6 = 10 m/s.
     Example {
         topic: "geojson/rfc",
         payload: r#"{"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"Point","coordinates":[102.0,0.5]},
@@ -173,15 +173,16 @@ const EXAMPLES: &[Example] = &[
         driver: "rfc",
         rows: &["0.5 102 10 NULL NULL NULL 0 prop0=value0"],
     },
-    // http://www.gpsinformation.org/dale/nmea.htm shows both sentences. 7.038′ ÷ 60, 31′ ÷ 60; 22.4
-    // knots × 0.514444; 545.4 m above the sea, which is 46.9 m above the ellipsoid.
+    // http://www.gpsinformation.org/dale/nmea.htm shows both sentences. 7.038′ ÷ 60 = 0.1173°. 31′
+    // ÷ 60 = 0.5166667°. 22.4 knots × 0.514444 = 11.52 m/s. The fix is 545.4 m above the sea, which
+    // is 46.9 m above the ellipsoid: 592.3 m.
     Example {
         topic: "nmea/both",
         payload: "<rmc>\r\n<gga>\r\n",
         driver: "both",
         rows: &["48.1173 11.5166667 11.52 84.4 592.3 NULL 0 -"],
     },
-    // The same GGA alone has no date: it gets the day nearest to the time of receipt.
+    // The same GGA alone has no date: its fix gets the day nearest to the time of receipt.
     Example {
         topic: "nmea/alone",
         payload: "<gga>\r\n",
@@ -209,8 +210,8 @@ const EXAMPLES: &[Example] = &[
         driver: "tracker",
         rows: &["42.469732 -75.064801 NULL 122.29 324.2 6 0 loc/batt=98.8"],
     },
-    // https://hwb.developer.frammr.no/topic/sensors/location shows this message. It does not say
-    // the unit of its speed.
+    // https://hwb.developer.frammr.no/topic/sensors/location shows this message. The page does not
+    // state the unit of the speed.
     Example {
         topic: "bus/b12/sensors/location",
         payload: r#"{"traceId":"48b12d1f-6b96-4f70-94f9-f785cef96812","eventTimestamp":"<iso>Z","latitudeDegree":62.734393,
@@ -226,7 +227,7 @@ const AT_NULL_ISLAND: &str = r#"{"location":{"timestamp":"<iso>Z","coords":{"lat
     "heading":0,"altitude":0},"is_moving":false},"device_id":"48241179"}"#;
 
 /// Fills the placeholders of a payload with the time `moment_ms`, a whole second.
-fn at(payload: &str, moment_ms: i64) -> String {
+fn fill_time(payload: &str, moment_ms: i64) -> String {
     let iso = humantime::format_rfc3339_millis(
         std::time::UNIX_EPOCH + std::time::Duration::from_millis(moment_ms.unsigned_abs()),
     )
@@ -254,8 +255,9 @@ fn documented_examples_become_their_rows() -> Result<()> {
     let milepost = settings.run()?;
     // An hour ago, so that it cannot be confused with the time of receipt.
     let moment_ms = (unix_ms() / 1_000 - 3_600) * 1_000;
-    let null_island = ("traccar-client", at(AT_NULL_ISLAND, moment_ms));
-    let examples = EXAMPLES.iter().map(|example| (example.topic, at(example.payload, moment_ms)));
+    let null_island = ("traccar-client", fill_time(AT_NULL_ISLAND, moment_ms));
+    let examples =
+        EXAMPLES.iter().map(|example| (example.topic, fill_time(example.payload, moment_ms)));
     let messages: Vec<_> = examples.chain([null_island]).collect();
     let messages: Vec<_> =
         messages.iter().map(|(topic, payload)| (*topic, payload.as_bytes())).collect();

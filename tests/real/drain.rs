@@ -40,9 +40,10 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("shutdown.peers is not set"), "{printed}");
 
-    // The lost member's sessions are still subscribed, so its share of these messages is queued.
-    // Wait for the fleet's count of sent messages: the survivor's acknowledgements are sent per
-    // batch and include earlier messages, so they do not show how many were sent since the kill.
+    // The lost member's sessions are still subscribed, so the broker queues their share of the
+    // messages. Wait for the fleet's own count of sent messages. The survivor's acknowledgements do
+    // not show how many messages were sent since the kill: acknowledgements are sent per batch and
+    // include earlier messages.
     wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
     let (code, printed) = drain(&with_peers, &[])?;
     assert_eq!(code, 0, "{printed}");
@@ -95,8 +96,8 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// `shutdown.peers` is not set, and the member is alone in its group. On its own host, its HTTP port
-/// shows that it runs.
+/// `shutdown.peers` is not set, and the member is alone in its group. On the member's own host,
+/// `drain` finds the running member by its HTTP port.
 #[test]
 fn drain_leaves_a_live_member_alone() -> Result<()> {
     let world = world("drain_living")?;
@@ -116,7 +117,8 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
     }
     assert_eq!(running.metric("mqtt_reconnects_total")?, 0.0, "its sessions were not taken over");
 
-    // Another host cannot see that the member runs, until the member takes its sessions back.
+    // On another host, `drain` detects the running member only when that member takes its sessions
+    // back.
     let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
     let (code, printed) = drain(&elsewhere, &["--leave"])?;
     assert_eq!(code, 75, "{printed}");

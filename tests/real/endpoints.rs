@@ -17,16 +17,17 @@ use crate::world::{SOON, World, wait_for_metric, world};
 /// A scripted server in front of the engine.
 struct Endpoint {
     url: String,
-    /// Tokens of the inserts into `positions` that it received.
+    /// Tokens of the inserts into `positions` that this server received.
     tokens: Arc<Mutex<Vec<String>>>,
-    /// Error code with which it refuses inserts into `positions`. 0: it passes them on.
+    /// Error code with which this server refuses inserts into `positions`; 0: it passes them to the
+    /// engine.
     code: Arc<AtomicU32>,
-    /// Whether it answers as a server without milepost's tables.
+    /// Whether this server answers as if milepost's tables did not exist.
     has_no_tables: Arc<AtomicBool>,
 }
 
 impl Endpoint {
-    fn in_front_of(world: &World) -> Result<Self> {
+    fn start(world: &World) -> Result<Self> {
         let (tokens, code) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicU32::new(0)));
         let (seen, refusal) = (Arc::clone(&tokens), Arc::clone(&code));
         let has_no_tables = Arc::new(AtomicBool::new(false));
@@ -78,9 +79,9 @@ fn member(world: &World, name: &str, urls: &[&str]) -> Settings {
 }
 
 #[test]
-fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
+fn read_only_endpoint_is_replaced_by_the_next_endpoint() -> Result<()> {
     let world = world("read_only_endpoint")?;
-    let (home, other) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
+    let (home, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
@@ -96,12 +97,12 @@ fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)
 }
 
-/// Error 242 precedes the write, so the retry keeps its token. After error 243 some rows may have
-/// been written, so the next endpoint gets a new token.
+/// A server reports error 242 before it writes, so the retry keeps its token. After error 243 some
+/// rows may have been written, so the retry at the next endpoint gets a new token.
 #[test]
 fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
     let world = world("endpoints_refuse")?;
-    let endpoints = (0..4).map(|_| Endpoint::in_front_of(&world)).collect::<Result<Vec<_>>>()?;
+    let endpoints = (0..4).map(|_| Endpoint::start(&world)).collect::<Result<Vec<_>>>()?;
     for (endpoint, code) in endpoints.iter().zip([242, 243, 164]) {
         endpoint.refuse(code);
     }
@@ -133,7 +134,7 @@ fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
 fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
     let world = world("endpoints_import")?;
     let unreachable = format!("http://127.0.0.1:{}", free_port()?);
-    let (read_only, other) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
+    let (read_only, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
     read_only.refuse(242);
     let file = world.folder.path().join("fixes.csv");
     fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
@@ -146,7 +147,7 @@ fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
 #[test]
 fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
     let world = world("endpoint_away")?;
-    let other = Endpoint::in_front_of(&world)?;
+    let other = Endpoint::start(&world)?;
     let unreachable = format!("http://127.0.0.1:{}", free_port()?);
     let milepost = member(&world, "m-0", &[&unreachable, &other.url]).run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -160,11 +161,11 @@ fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
     Ok(())
 }
 
-/// Two replicas have no tables yet, and a third one has them.
+/// Two replicas have no tables yet, but the third one has them.
 #[test]
-fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
+fn endpoint_without_tables_is_replaced_by_an_endpoint_with_tables() -> Result<()> {
     let world = world("endpoint_no_tables")?;
-    let endpoints = (0..3).map(|_| Endpoint::in_front_of(&world)).collect::<Result<Vec<_>>>()?;
+    let endpoints = (0..3).map(|_| Endpoint::start(&world)).collect::<Result<Vec<_>>>()?;
     endpoints[0].set_has_no_tables(true);
     endpoints[1].set_has_no_tables(true);
     let urls: Vec<_> = endpoints.iter().map(|endpoint| &*endpoint.url).collect();
@@ -200,7 +201,7 @@ fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
 #[test]
 fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
     let world = world("endpoint_lost_tables")?;
-    let (home, other) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
+    let (home, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
     let publish = |seq: u32| {
         let payload = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
@@ -231,9 +232,9 @@ fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
 }
 
 #[test]
-fn members_use_endpoints_in_turn() -> Result<()> {
+fn second_member_begins_with_the_second_endpoint() -> Result<()> {
     let world = world("endpoint_turns")?;
-    let (first, second) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
+    let (first, second) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
     let milepost = member(&world, "m-1", &[&first.url, &second.url]).run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
@@ -245,16 +246,16 @@ fn members_use_endpoints_in_turn() -> Result<()> {
 #[test]
 fn events_return_to_their_own_endpoint() -> Result<()> {
     let world = world("endpoint_events")?;
-    let (is_broken, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
-    let (breaks, counts) = (Arc::clone(&is_broken), Arc::clone(&asked));
+    let (is_broken, home_queries) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
+    let (is_failing, count) = (Arc::clone(&is_broken), Arc::clone(&home_queries));
     let home = scripted_clickhouse(world.engine.server.port, move |_| {
-        if breaks.load(Ordering::SeqCst) {
+        if is_failing.load(Ordering::SeqCst) {
             return Scripted::Answer(502, "Bad Gateway".to_owned());
         }
-        counts.fetch_add(1, Ordering::SeqCst);
+        count.fetch_add(1, Ordering::SeqCst);
         Scripted::Pass
     })?;
-    let other = Endpoint::in_front_of(&world)?;
+    let other = Endpoint::start(&world)?;
     let settings = member(&world, "m-0", &[&home, &other.url]);
     let mut watcher = Watcher::start_watching(&settings, &world, "events")?;
     is_broken.store(false, Ordering::SeqCst);
@@ -262,9 +263,9 @@ fn events_return_to_their_own_endpoint() -> Result<()> {
         watcher.process.ensure_alive()?;
         Ok(watcher.process.log()?.contains("back to this member's own ClickHouse endpoint"))
     })?;
-    let asked_before = asked.load(Ordering::SeqCst);
+    let queries_before = home_queries.load(Ordering::SeqCst);
     wait_until("events ask their own endpoint", Duration::from_secs(90), || {
         watcher.process.ensure_alive()?;
-        Ok(asked.load(Ordering::SeqCst) > asked_before + 1)
+        Ok(home_queries.load(Ordering::SeqCst) > queries_before + 1)
     })
 }

@@ -12,13 +12,13 @@ use lab_stack::{Process, free_port, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
-/// The erased driver, one of the fleet `gone`.
+/// The erased driver, a member of the fleet `gone`.
 const DRIVER: &str = "sim-gone-7";
 /// Number of [`DRIVER`] in the fleet.
 const DRIVER_INDEX: usize = 7;
 
-/// Table settings that remove old parts at once. By default they stay for eight minutes, and the
-/// thread that removes them sleeps for up to five.
+/// Table settings that remove old parts at once. By default, old parts stay for eight minutes, and
+/// the thread that removes them sleeps for up to five minutes.
 const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
 /// Query for the tables that store rows.
@@ -37,7 +37,7 @@ fn tables(world: &World) -> Result<Vec<String>> {
     Ok(tables.lines().map(str::to_owned).collect())
 }
 
-/// Returns the number of rows of [`DRIVER`] in every table, hidden ones included.
+/// Returns the number of rows of [`DRIVER`] in every table, hidden rows included.
 fn rows(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(
@@ -92,7 +92,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     let before = rows(&world)?;
     assert!(before.len() >= 4 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
 
-    let erase = |more: &[&str]| settings.call(&[&["erase", "--driver", DRIVER], more].concat());
+    let erase = |flags: &[&str]| settings.call(&[&["erase", "--driver", DRIVER], flags].concat());
     let (code, printed) = erase(&[])?;
     assert!(code == 0 && printed.contains("dry run"), "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.erased")?, "0");
@@ -110,7 +110,8 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     })?;
     killed.kill()?;
 
-    // The rows are hidden at once, and the report says that a member does not have the list yet.
+    // The rows are hidden at once, and the report names the member that has not read the list of
+    // erased drivers yet.
     let (code, printed) = erase(&["--yes", "--within", "4s"])?;
     assert_eq!(code, 75, "{printed}");
     assert!(
@@ -134,7 +135,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     assert!(verdict.is_exact(), "{verdict}");
     world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
     refresh_rollups(&world)?;
-    // The second member has no peer left to ask: it keeps its session, and logs this.
+    // The second member finds no running peer, so it keeps its session and exits with code 75.
     for (milepost, code) in [(&mut spooling_member, 0), (&mut other_member, 75)] {
         wait_until("everything is acknowledged", SOON, || {
             Ok(milepost.metric("mqtt_unacked")? == 0.0)
@@ -194,7 +195,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let inner = world.query(&format!("{MERGE_TREES} AND name LIKE '.inner%'"))?;
     world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {FAST_CLEANUP}"))?;
     world.query("INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)")?;
-    // A table whose engine knows no DELETE, with rows of the driver.
+    // A table with rows of the driver, whose engine does not support DELETE.
     world.query("CREATE TABLE {db}.my_log (Driver_Id String) ENGINE = Log")?;
     world.query("INSERT INTO {db}.my_log VALUES ('7'), ('8')")?;
     let (code, printed) =
@@ -226,8 +227,8 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
 fn erase_and_lift_report_the_true_state() -> Result<()> {
     let world = world("erase_not")?;
     world.settings.migrate()?;
-    let erase = |driver: &str, more: &[&str]| {
-        world.settings.call(&[&["erase", "--driver", driver, "--yes"], more].concat())
+    let erase = |driver: &str, flags: &[&str]| {
+        world.settings.call(&[&["erase", "--driver", driver, "--yes"], flags].concat())
     };
     let (code, printed) = erase("nobody", &["--within", "4s"])?;
     assert!(
@@ -235,8 +236,8 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         "success before members have read the list of erased drivers again: {printed}"
     );
 
-    // A merge removed the rows before the mutation, so that they are in old parts only. Keep these
-    // parts: on a slow machine they could be gone already.
+    // A merge removes the rows before the mutation runs, so only old parts have the rows. Keep the
+    // old parts: on a slow machine, ClickHouse could remove them before the command counts them.
     world.query("ALTER TABLE {db}.positions MODIFY SETTING old_parts_lifetime = 86400")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(9)",
@@ -250,7 +251,8 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
     // On a slow machine a command times out before its mutation ends, and the next command starts
-    // another: each gets twice the time of the one before. None reports that all rows are gone.
+    // another mutation. So each command gets twice the time of the previous command. No command
+    // reports that all rows are gone.
     let mut within = 4;
     wait_until("old parts are named", SOON, || {
         within *= 2;
@@ -262,7 +264,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         Ok(cells[1..4] == ["0", "0", "0"] && cells[4] != "0")
     })?;
 
-    // A row in quarantine that a member does not touch.
+    // A file in quarantine, which the member leaves as it is.
     let spool = world.folder.path().join("spool");
     std::fs::create_dir(&spool)?;
     std::fs::write(spool.join("00000000000000000001-1-7.row"), "rows of an unknown driver")?;
@@ -315,8 +317,8 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     Ok(())
 }
 
-/// A killed process leaves an insert running at the server; no process waits for it, and no member
-/// reports it.
+/// A killed process leaves an insert running at the server; no process waits for this insert, and
+/// no member reports it.
 #[test]
 fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let world = world("erase_late")?;
@@ -478,8 +480,9 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         retried += usize::from(log.contains("retrying"));
     }
     ensure!(begun > 0 && retried > 0, "{retried} of {begun} retried");
-    // A command also removes the rows that concurrent ones have hidden, so those may never send the
-    // last statements. Repeat these faults with one command at a time.
+    // A command also removes the rows that concurrent commands have hidden, so the concurrent
+    // commands may never send the last statements. Test the faults at these statements with one
+    // command at a time.
     let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = spare_drivers.next().context("no driver is left")?;
@@ -487,8 +490,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
     let tried = spare_drivers.start;
-    // Run all commands at the same time: one after the other, each would wait for the old parts of
-    // the one before.
+    // Run all commands at the same time. If they ran one after the other, each would wait until the
+    // old parts of the previous command are removed.
     run_parallel(tried, tried, &|n| {
         let (code, printed) =
             world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;

@@ -10,8 +10,9 @@ use crate::world::world;
 const DRIVERS: u64 = 10_000;
 const MILLION: u64 = 1_000_000;
 
-/// 10,000 drivers with five events a day make 20 million in 400 days. `EVENT_MILLIONS` is the
-/// number of millions; each costs the engine some seconds.
+/// 10,000 drivers with five events a day make 20 million events in 400 days. The environment
+/// variable `EVENT_MILLIONS` changes the number of millions. The engine needs some seconds for each
+/// million.
 #[test]
 #[ignore = "writes 20 million events: cargo test -p milepost --test real -- --ignored --nocapture history"]
 fn history_of_20_million_events_does_not_slow_the_start() -> Result<()> {

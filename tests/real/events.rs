@@ -30,7 +30,7 @@ struct Webhook {
     port: u16,
     /// HTTP status of the answers; 0: the service reads the post and never answers.
     status: Arc<AtomicU16>,
-    /// Whether an answer with status 200 has a body that does not end.
+    /// Whether an answer with status 200 has a body that never ends.
     endless: Arc<AtomicBool>,
     /// Number of posts that were answered with status 200, by event id.
     posts: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -207,9 +207,9 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     let publish = |driver: &str, payload: &str| {
         world.publish(&[(&*format!("drivers/{driver}/gps"), payload.as_bytes())])
     };
-    let wait_for_count = |what: &str, expected: &str| {
+    let wait_for_count = |condition: &str, expected: &str| {
         world.wait_for(
-            &format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"),
+            &format!("SELECT count() FROM {{db}}.events FINAL WHERE {condition}"),
             expected,
             SOON,
         )
@@ -336,9 +336,9 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
             "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3) - number, 520500000, 130500000 FROM numbers(2)"
         ))
     };
-    let wait_for_count = |what: &str, expected: &str| {
+    let wait_for_count = |condition: &str, expected: &str| {
         world.wait_for(
-            &format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"),
+            &format!("SELECT count() FROM {{db}}.events FINAL WHERE {condition}"),
             expected,
             SOON,
         )
@@ -358,10 +358,10 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     Ok(())
 }
 
-/// At the start, one query takes 20 s. At first, the webhook does not answer; later, the query for
+/// At the start, one query takes 20 s. Then the webhook does not answer. Later, the query for
 /// fences gets no answer.
 #[test]
-fn hung_service_is_named_and_delays_no_other() -> Result<()> {
+fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
     let world = world("events_hang")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
@@ -387,7 +387,7 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
         "a slow query at the start must not count as an outage: {log}"
     );
     let wait_for_readyz =
-        |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
+        |words: &str| wait_until(words, SOON, || Ok(watcher.get("/readyz")?.contains(words)));
     world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)")?;
     wait_for_readyz("webhook: no answer within 10s")?;
     world.wait_for(
@@ -410,8 +410,8 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
          ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
-    // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong one,
-    // in the period that a start reads again.
+    // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong fix.
+    // A start of `milepost events` reads the period of the wrong fix again.
     let fixes = [
         (21, 130_500_000, 50),
         (18, 130_500_000, 3_000),
@@ -438,7 +438,7 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
         "['entered']",
         SOON,
     )?;
-    // Fences are read periodically; a fault of one is logged once.
+    // Fences are read periodically, but a faulty fence is logged once.
     let log = watcher.process.log()?;
     assert_eq!(log.matches("a fence causes no events").count(), 1, "{log}");
     Ok(())
@@ -536,7 +536,8 @@ fn start_reads_fixes_as_old_as_the_longest_limit_of_a_fence() -> Result<()> {
 fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> {
     let world = world("events_again")?;
     let settings = world.settings.clone().with("EVENTS__SILENT_FOR", "2d");
-    // The broker was down half an hour ago. Of the two undelivered events, the second is the state.
+    // The broker was down half an hour ago. Two events were not delivered; the newer event, `left`,
+    // is the current state.
     world.query(
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', known, \
          ['entered', 'left'][number + 1], 'yard', 52, 13, now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
@@ -562,7 +563,7 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
         Ok(retained(world.broker.port, "fleet/events/#")?.len() == 2)
     })?;
     drop(second);
-    // Both drivers are erased while no process runs, and the tables have nothing left of them.
+    // Both drivers are erased while no process runs, and the tables have no rows of these drivers.
     world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1'), ('d2')")?;
     world.query("TRUNCATE TABLE {db}.events")?;
     world.query("TRUNCATE TABLE {db}.positions")?;
@@ -575,7 +576,8 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     })
 }
 
-/// The history of `events` grows for ever; a start reads the newest states and the last minutes.
+/// The history of `events` grows for ever. So a start reads only the newest states and the last
+/// minutes.
 #[test]
 fn start_does_not_read_the_history_of_events() -> Result<()> {
     let world = world("events_grown")?;
@@ -592,7 +594,7 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
         }
         Scripted::Pass
     })?;
-    // The newest state of d1 is hours old, that of d2 minutes.
+    // The newest state of d1 is hours old; the newest state of d2 is minutes old.
     for (driver, kind, minutes) in [
         ("d1", "entered", 900),
         ("d1", "left", 800),
@@ -649,7 +651,7 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     Ok(())
 }
 
-/// ClickHouse accepts any bytes as a name; an event's name must be UTF-8.
+/// ClickHouse accepts any bytes as the name of a fence, but in an event the name must be UTF-8.
 #[test]
 fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
     let world = world("events_name")?;

@@ -64,7 +64,7 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
                   to = '2100-01-01', tz = 'UTC') ORDER BY fence";
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1\nboth\t1");
 
-    // An area's rules are stored with it: other rules make it a changed area.
+    // Rules are part of an area: an area with other rules counts as changed.
     let with_rules = feature(
         r#""name":"both","speed_limit_kmh":30,"stay_max_s":2700,"hours":"Mo-Fr 06:00-18:00","drivers":["d"]"#,
         "Polygon",
@@ -93,7 +93,7 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
     check_counts(code, &printed, "0 1 0 0", 0);
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1");
 
-    fs::write(&file, format!("\u{feff}{SQUARE}"))?; // as Windows writes it
+    fs::write(&file, format!("\u{feff}{SQUARE}"))?; // with a byte order mark, as Windows writes it
     let (code, printed) =
         world.settings.call(&["fences", "import", &*file.display().to_string()])?;
     assert!(

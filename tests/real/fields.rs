@@ -40,7 +40,7 @@ fn check_refused(settings: &Settings, arguments: &[&str], expected: &str) -> Res
 }
 
 #[test]
-fn new_field_is_filled_for_old_fixes_too() -> Result<()> {
+fn new_field_is_filled_for_old_fixes() -> Result<()> {
     let world = world("fields_old_fixes")?;
     let before =
         world.settings.clone().with("SOURCE__TOPIC", "drivers/+/gps").with("SOURCE__KEEP", "batt");
@@ -93,7 +93,7 @@ fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
     let after = columns(&world)?;
     with_both_fields.migrate()?;
     assert_eq!(columns(&world)?, after);
-    // Tables that were created with both fields equal those to which they were added.
+    // Tables that are created with both fields equal the tables to which both fields were added.
     let new = crate::world::unmigrated("fields_again_at_once")?;
     let at_once = with_both_fields.clone().with("CLICKHOUSE__DATABASE", &*new.database);
     at_once.migrate()?;
@@ -158,7 +158,7 @@ fn column_type_does_not_change_silently() -> Result<()> {
     // Drop the column, and compute it with another type from the kept attributes.
     let wider = settings.clone().with("FIELDS__BATTERY__TYPE", "Int16");
     check_refused(&wider, &["migrate", "--drop-field", "lat"], "there is no field lat")?;
-    // A migration that another field will refuse drops nothing.
+    // A migration that fails because of another field drops nothing.
     let clashing =
         wider.clone().with("FIELDS__SERVER__FROM", "srv").with("FIELDS__SERVER__TYPE", "String");
     check_refused(&clashing, &["migrate", "--drop-field", "battery"], "fields.server: ")?;
@@ -172,9 +172,9 @@ fn column_type_does_not_change_silently() -> Result<()> {
 
     let (code, output) = world.settings.call(&["migrate", "--drop-field", "battery"])?;
     ensure!(code == 0, "{output}");
-    let columns_left =
+    let battery_columns =
         "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'battery'";
-    assert_eq!(world.query(columns_left)?, "0");
+    assert_eq!(world.query(battery_columns)?, "0");
     assert_eq!(world.query("SELECT attributes['batt'] FROM {db}.last_positions")?, "80");
     Ok(())
 }
@@ -210,7 +210,8 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     let second = b.run()?;
     let send = |driver: &str| {
         let payload = fix(r#","batt":80,"io":{"239":1}"#);
-        // Two drivers, because fixes without a time that arrive in the same millisecond are one.
+        // Two drivers, because two undated fixes of one driver in the same millisecond count as one
+        // fix.
         let topics = [format!("a/{driver}-a/gps"), format!("b/{driver}-b/gps")];
         world.publish(&topics.each_ref().map(|topic| (&**topic, &*payload)))
     };
@@ -244,8 +245,8 @@ fn check_query_refused(world: &World, sql: &str, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// Spool files from before a field existed are replayed after it was added, and after it was
-/// dropped.
+/// Spool files that were written without a field are replayed after the field is added. A spool
+/// file that was written with the field is replayed after the field is dropped.
 #[test]
 fn older_spool_files_are_replayed_into_tables_with_fields() -> Result<()> {
     let world = world("fields_spool")?;
@@ -446,8 +447,8 @@ fn decode_agrees_with_the_columns() -> Result<()> {
     Ok(())
 }
 
-/// The scenario of docs/story.json: while a fleet publishes, a field is added, and two members are
-/// restarted with it, one after the other. The second one is stopped by `kill -9`.
+/// The scenario of docs/story.json: while a fleet publishes, a field is added. Two members are
+/// restarted with the new field, one after the other. The second member is stopped by `kill -9`.
 #[test]
 fn field_added_under_load_loses_nothing() -> Result<()> {
     let world = world("fields_under_load")?;

@@ -42,7 +42,7 @@ fn every_fix_of_every_format_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// Messages without a fix are counted by kind, and the conservation equation holds; kept fields can
+/// Messages without a fix are counted by kind, and the counts at shutdown add up. Kept fields can
 /// be queried.
 #[test]
 fn messages_without_a_fix_are_ignored_and_fields_are_kept() -> Result<()> {

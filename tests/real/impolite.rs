@@ -1,10 +1,10 @@
-//! Tests servers and proxies that lie, hang, cut and refuse: the real binary runs between a real
-//! broker and a scripted proxy in front of the real engine.
+//! Tests servers and proxies that lie, hang, cut connections and refuse inserts: the real binary
+//! runs between a real broker and a scripted proxy in front of the real engine.
 //!
-//! In every case, each acknowledged message is stored at any moment, and memory and log are
-//! bounded. If the fault prevents inserts, the log and `/readyz` name the cause in time. After the
-//! fault, everything is stored and acknowledged. To run one case:
-//! `IMPOLITE=huge_error cargo test --test real impolite -- --nocapture`.
+//! In every case, a message is stored before it is acknowledged, and memory and log are bounded. If
+//! the fault prevents inserts, the log and `/readyz` name the cause in time. After the fault,
+//! everything is stored and acknowledged. To run one case: `IMPOLITE=huge_error cargo test --test
+//! real impolite -- --nocapture`.
 
 mod judge;
 
@@ -31,8 +31,8 @@ struct Case {
 enum Fault {
     /// The scripted server behaves like this.
     Script(Behaviour),
-    /// These statements make the engine itself refuse and accept again; `{db}` is the case's
-    /// database.
+    /// Statements that make the engine itself refuse inserts (`begin`) and accept them again
+    /// (`end`); `{db}` is the case's database.
     Engine { begin: &'static str, end: &'static str },
 }
 
@@ -44,7 +44,7 @@ enum Expect {
     Refused {
         /// Error kinds that a failed insert may be counted as.
         kinds: &'static [&'static str],
-        /// The log and `/readyz` contain one of these, case-insensitively.
+        /// The log and `/readyz` contain one of these strings, in upper or lower case.
         causes: &'static [&'static str],
     },
 }
@@ -54,8 +54,8 @@ impl Case {
         matches!(self.fault, Fault::Script(Behaviour::Hang(_)))
     }
 
-    /// Minimum duration of the fault. A hang needs longer, because it is reported after half a
-    /// minute.
+    /// Minimum duration of the fault. A hang needs longer, because milepost reports a hang after
+    /// half a minute.
     fn fault_duration(&self) -> Duration {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
@@ -149,7 +149,7 @@ static PROXIES: [Case; 7] = [
     // The proxy is misconfigured, with a limit of 8 bytes instead of 8 MiB. No row is too large.
     script(
         "nothing_passes",
-        Behaviour::TooLarge { body_bytes_max: 8, then: TooLarge::AnswersAfterIt },
+        Behaviour::TooLarge { body_bytes_max: 8, then: TooLarge::AnswersAfterBody },
         Expect::Refused {
             kinds: &["ambiguous", "too_large"],
             causes: &["413 Payload Too Large", "HTTP 413", "status 413"],
@@ -169,11 +169,11 @@ const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
 
 /// Servers that are slow or have limits, with which milepost can work.
 static LIMITS: [Case; 5] = [
-    too_large("too_large", TooLarge::AnswersAfterIt, Expect::StoresAll),
+    too_large("too_large", TooLarge::AnswersAfterBody, Expect::StoresAll),
     too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::StoresAll),
     too_large("too_large_reset", TooLarge::Resets, ambiguous(&["reset", "broken pipe", "closed"])),
     script("slow", Behaviour::Slow(Duration::from_secs(2)), Expect::StoresAll),
-    script("in_turn", Behaviour::InTurn, Expect::StoresAll),
+    script("in_turn", Behaviour::RoundRobin, Expect::StoresAll),
 ];
 
 /// Servers that hang; every timeout has its default.
@@ -182,7 +182,7 @@ static HANGS: [Case; 5] = [
     script("hang_in_body", Behaviour::Hang(HangAt::InBody), NO_ANSWER),
     script("hang_after_body", Behaviour::Hang(HangAt::AfterBody), NO_ANSWER),
     script("hang_after_storing", Behaviour::Hang(HangAt::AfterStoring), NO_ANSWER),
-    script("hang_for_good", Behaviour::Hang(HangAt::ForGood), NO_ANSWER),
+    script("hang_for_good", Behaviour::Hang(HangAt::Forever), NO_ANSWER),
 ];
 
 /// ClickHouse's own errors.
@@ -275,42 +275,42 @@ static REPLICAS: [Case; 7] = [
 
 #[test]
 fn balancer_switching_replicas_loses_nothing() {
-    all_hold(&REPLICAS);
+    check_all(&REPLICAS);
 }
 
 #[test]
 fn http_200_without_success_acknowledges_nothing() {
-    all_hold(&LIES);
+    check_all(&LIES);
 }
 
 #[test]
 fn proxy_error_pages_bound_memory_and_log() {
-    all_hold(&PROXIES);
+    check_all(&PROXIES);
 }
 
 #[test]
 fn proxy_limits_do_not_stop_the_flow() {
-    all_hold(&LIMITS);
+    check_all(&LIMITS);
 }
 
 #[test]
 fn hang_is_reported_and_recovery_is_immediate() {
-    all_hold(&HANGS);
+    check_all(&HANGS);
 }
 
 #[test]
 fn clickhouse_errors_are_classified_by_code() {
-    all_hold(&ERRORS);
+    check_all(&ERRORS);
 }
 
 #[test]
 fn failed_commit_or_view_acknowledges_nothing() {
-    all_hold(&COMMITS);
+    check_all(&COMMITS);
 }
 
-/// Asserts that all cases meet their expectations. Runs several at a time, and prints a row for
-/// each. The variable `IMPOLITE` selects a single case.
-fn all_hold(cases: &'static [Case]) {
+/// Asserts that all cases meet their expectations. Runs several cases at a time, and prints a row
+/// for each case. The environment variable `IMPOLITE` selects a single case.
+fn check_all(cases: &'static [Case]) {
     let only = std::env::var("IMPOLITE").ok();
     let cases: Vec<&'static Case> =
         cases.iter().filter(|case| only.as_ref().is_none_or(|only| only == case.name)).collect();

@@ -1,5 +1,6 @@
-//! Imports files of other programs into the real engine. Each file is as that program writes it,
-//! with recent dates, because milepost rejects fixes that the tables would remove at once.
+//! Imports files of other programs into the real engine. Each file looks like the output of that
+//! program, but with recent dates, because milepost rejects fixes that the tables would remove at
+//! once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ fn import(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, String
 }
 
 /// Returns the driver's rows of `fixes`, oldest first: seconds after `began`, lat, lng, speed,
-/// heading, alt, acc, the kept fields.
+/// heading, alt, acc, the kept fields, and 1 if `ts` equals `received_at`.
 fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
     world.query(&format!(
         "SELECT concatWithSeparator(' ', toString((toUnixTimestamp64Milli(ts) - {began}) / 1000), toString(lat), toString(lng), \
@@ -156,7 +157,8 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
     ];
     check(&dawarich, &geojson, "jane", &["0 52.5 13.4 1.5 - 34 8 {properties/battery:53} 1"])?;
 
-    // OwnTracks Recorder (recorder.c, RECFORMAT): the configuration gives the driver of the topic.
+    // OwnTracks Recorder (recorder.c, RECFORMAT): the source in the configuration determines the
+    // driver from the topic.
     let rec = write(
         &world,
         "store/rec/jane/phone/2026-01.rec",
@@ -231,8 +233,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     let (bad, unclosed) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
     let good = |n: i64| format!("{},1,\"2\"\n", began + n * 1_000);
     let mut text = format!("ts,lat,lng\n{}{bad}", good(1));
-    for piece in ["", &bad, &format!("{unclosed}{}{unclosed}{}", good(2), good(3).repeat(20))] {
-        text += piece;
+    for addition in ["", &bad, &format!("{unclosed}{}{unclosed}{}", good(2), good(3).repeat(20))] {
+        text += addition;
         let (code, printed) = resume(&write(&world, "grows.csv", &text)?)?;
         ensure!(code == 0, "{printed}");
     }
@@ -244,7 +246,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
     let detail = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
     ensure!(world.query(detail)? == "a quote in this row is never closed");
-    // The unit of a speed is never guessed. A truncated file is read as far as it goes.
+    // The unit of a speed is never guessed. A truncated file is read up to the point where it was
+    // cut.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
     ensure!(code == 64 && printed.contains("--speed-unit"), "{printed}");
@@ -335,7 +338,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     );
     let (code, printed) = import(&world, &driver, &write(&world, "none.csv", "")?)?;
     ensure!(code == 64 && printed.contains("the first row must name the columns"), "{printed}");
-    // Arguments with which data would be skipped silently are refused.
+    // `import` refuses arguments with which it would skip data silently.
     let heart = write(&world, "heart.csv", &format!("lat,lon,ts,hr\n1,2,{began},60\n"))?;
     for (arguments, expected) in [
         (&["--keep", "/hr"][..], "must be a name such as"),
@@ -376,7 +379,8 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     let (code, report) = dry_run(&world, &driver, &pipe)?;
     ensure!(code == 0 && report["positions"] == 1, "{report}");
     writer.join().expect("the writer does not panic")?;
-    // A zone west of Greenwich. The reported file name is that of the user, not the link's target.
+    // A zone west of Greenwich. `{file}` is the name of the link, not the name of the link's
+    // target.
     let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
     let text = fs::read_to_string(&file)?
         .replace("2026-01-31 08:00:00", &iso(began - 36_000_000).replace(['T', 'Z'], " "));
@@ -475,8 +479,8 @@ fn import_awaits_a_rotated_password() -> Result<()> {
     Ok(())
 }
 
-/// `--resume` leaves a row with an open quote to the next run, and does not skip a file whose
-/// beginning has changed.
+/// `--resume` leaves a row with an open quote to the next run, and refuses a file whose beginning
+/// has changed.
 #[test]
 fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     let world = world("import_grows")?;
@@ -489,8 +493,8 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     };
     let (began, head) = (began_ms(), "ts,lat,lng,note\n");
     let row = |n: i64| format!("{},1,2,x\n", began + n * 1_000);
-    // Import growing prefixes of a file, as a program that still writes it leaves them. One note
-    // has three lines.
+    // Import longer and longer prefixes of a file, as if another program were still writing the
+    // file. One note has three lines.
     let complete = format!(
         "{head}{}{},1,2,\"first\nsecond\nthird\"\n{}",
         (0..4).map(row).collect::<String>(),
@@ -574,8 +578,8 @@ fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
     );
     let count = "SELECT count() FROM {db}.fixes WHERE driver_id = 'd7'";
     ensure!(world.query(count)? == "4", "{}", world.query(count)?);
-    // A device without seq: its fixes are kept with their speed and heading, unless the file has
-    // more fields.
+    // A device that sends no seq: the stored fixes are kept, with speed and heading, unless the
+    // file has more fields.
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
          alt_dm, acc_dm, received_at) \
@@ -591,8 +595,8 @@ fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
     let higher = write(&world, "higher.csv", &higher)?;
     let (_, printed) = import(&world, &["--driver", "d9", "--json"], &higher)?;
     ensure!(printed.contains("\"known\":0") && printed.contains("\"inserted\":3"), "{printed}");
-    // A device that sent more rows between the first and the last fix of the file than one answer of
-    // the client library may have.
+    // In the time between the first and the last fix of the file, the device sent more rows than
+    // one response of the client library may have.
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, received_at) \
          SELECT 'd9', fromUnixTimestamp64Milli({began} + 1 + number), number + 100, 1, 2, \

@@ -97,7 +97,7 @@ fn retained_messages_stay_with_the_broker() -> Result<()> {
 }
 
 #[test]
-fn array_with_bad_points_keeps_its_good_ones() -> Result<()> {
+fn good_points_of_an_array_with_bad_points_are_stored() -> Result<()> {
     let world = world("arrays")?;
     let milepost = world.settings.run()?;
     let now = unix_ms();

@@ -85,7 +85,7 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
         Scripted::Pass
     })?;
     let next_seq = AtomicU32::new(0);
-    // Two fixes at each place: the second confirms the crossing at the first.
+    // Two fixes at each place: the second fix confirms the crossing that the first fix shows.
     let drive = |lng_e7: i64| {
         let seq = next_seq.fetch_add(1, Ordering::SeqCst);
         world.query(&format!(
@@ -102,7 +102,7 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     let first = Watcher::start_watching(&settings, &world, "first")?;
     drive(outside)?;
     drive(inside)?;
-    wait_until("the insert has_arrived", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
+    wait_until("the insert has arrived", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
     first.process.signal("STOP")?;
     frozen.store(true, Ordering::SeqCst);
     wait_for_count("1")?;

@@ -1,5 +1,5 @@
-//! Tests milepost with a broker of two nodes, strict-broker. Like EMQX, it keeps the subscriptions
-//! of a dead node.
+//! Tests milepost with a broker of two nodes, strict-broker. Like EMQX, strict-broker keeps the
+//! subscriptions of a dead node.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     wait_for_spread(&world, &milepost, [1, 4])?;
     let node = format!("mqtt_node_sessions{{node=\"127.0.0.1:{}\"}}", ports(&world)[1]);
     assert!((milepost.metric(&node)? - 4.0).abs() < 0.1);
-    // milepost had received the messages of the node's sessions before it died, so the lost
+    // milepost had received the messages of the node's sessions before the node died, so the lost
     // sessions do not count as at risk.
     assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 2.0);
     assert_eq!(milepost.metric("mqtt_sessions_lost_at_risk_total")?, 0.0);
@@ -60,7 +60,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     assert!(verdict.is_exact(), "{verdict}");
     assert_eq!(milepost.terminate(SOON)?, 0);
 
-    // After the restart, the added session is a former one.
+    // After the restart, the added session is a former session.
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
     wait_until("the added session is ended", SOON, || {
@@ -128,7 +128,7 @@ fn check_names_the_strategy_and_a_hung_node() -> Result<()> {
     Ok(())
 }
 
-/// EMQX refuses a client id with 0x89 while it cleans up after the connection that had it before.
+/// EMQX refuses a client id with 0x89 while it cleans up the former connection of this client id.
 #[test]
 fn check_result_is_stable_while_the_broker_cleans_up_client_ids() -> Result<()> {
     let world = cluster_with("check_cleanup", &["--strategy", "local", "--cleanup", "1h"])?;

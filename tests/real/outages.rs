@@ -258,9 +258,9 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.publish(&[("drivers/d1/gps", ahead.as_bytes())])?;
     wait_for_metric(&milepost, "messages_deferred_total", 1.0)?;
-    let wait_for_reason = |what: &str| {
-        wait_until(what, SOON, || {
-            Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains(what)))
+    let wait_for_reason = |reason: &str| {
+        wait_until(reason, SOON, || {
+            Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains(reason)))
         })
     };
     wait_for_reason("clock: this host's clock has not been compared")?;

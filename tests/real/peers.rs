@@ -20,7 +20,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let peers = [closed, hung.local_addr()?.port(), not_a_member, first, second]
         .map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
-    let settings = settings.with("SHUTDOWN__GRACE", "30s"); // at most a third for asking peers
+    let settings = settings.with("SHUTDOWN__GRACE", "30s"); // a member asks its peers for at most a third of this time
     let mut lower = settings.clone().with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
     let mut higher = settings.clone().with("MQTT__CLIENT_ID", "pod-10").start_at(second)?;
     lower.wait_until_ready()?;

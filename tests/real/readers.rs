@@ -142,7 +142,7 @@ fn closed_output_pipe_is_not_a_failure() -> Result<()> {
 }
 
 /// Returns settings with a spool of one file. The file is named like a batch of seven positions,
-/// but its content is not one.
+/// but its content is not a batch.
 fn settings_with_spool(world: &World) -> Result<Settings> {
     let dir = world.folder.path().join("spool");
     std::fs::create_dir(&dir)?;

@@ -33,14 +33,14 @@ pub struct ScriptedBroker {
 }
 
 impl ScriptedBroker {
-    /// Starts a broker that runs `serve` for each connection, on a thread of its own. It answers
-    /// visits to former sessions by itself.
+    /// Starts a broker that runs `serve` for each connection, on a thread of its own. The broker
+    /// itself answers visits to former sessions.
     pub fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
         Self::serve(true, serve)
     }
 
     /// Like `start`, but closes the separate connection with which `run` looks for further nodes of
-    /// the broker, and does not count it.
+    /// the broker, and does not record that connection.
     pub fn start_for_sessions(
         serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Self> {
@@ -105,8 +105,8 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 /// The broker's end of a connection.
 pub struct Peer {
     stream: TcpStream,
-    /// Index among the connections that the script serves. It is `None` for a visit, and until the
-    /// connection is recorded.
+    /// Index among the connections that the script serves. The index is `None` for a visit, and
+    /// until the connection is recorded.
     index: Option<usize>,
     seen: Arc<Mutex<Seen>>,
     input: BytesMut,

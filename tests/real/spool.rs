@@ -14,8 +14,7 @@ use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
-/// A world with a proxy in front of ClickHouse that can refuse connections, and with settings of a
-/// milepost that has a spool.
+/// A world whose milepost has a spool. A proxy in front of ClickHouse can refuse connections.
 struct Scene {
     world: World,
     http: Proxy,
@@ -37,9 +36,9 @@ fn scene(name: &str) -> Result<Scene> {
 }
 
 impl Scene {
-    /// Starts a milepost, and makes it spool this many messages of d1, each into a file of its own.
-    /// ClickHouse stays unreachable.
-    fn spooled(&self, messages: u32) -> Result<Milepost> {
+    /// Starts a milepost, and makes it spool this many messages of d1. Each message goes into its
+    /// own file. ClickHouse stays unreachable.
+    fn spool_messages(&self, messages: u32) -> Result<Milepost> {
         let milepost = self.settings.run()?;
         self.http.set(Fault::Refuse);
         for seq in 1..=messages {
@@ -51,7 +50,7 @@ impl Scene {
     }
 }
 
-/// Asserts the conservation equation of positions, in one scrape.
+/// Asserts that the positions add up in one scrape: each received position has exactly one outcome.
 fn assert_ledger(milepost: &Milepost) -> Result<()> {
     let text = milepost.get("/metrics")?;
     let sum = |name: &str| -> u64 {
@@ -186,11 +185,11 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
 #[test]
 fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
     let scene = scene("spool_unready")?;
-    assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, 75);
     scene.http.set(Fault::None);
 
-    let check_replay_waits = |what: &str| -> Result<()> {
-        let log = scene.world.folder.path().join(format!("replay-{what}.log"));
+    let check_replay_waits = |cause: &str| -> Result<()> {
+        let log = scene.world.folder.path().join(format!("replay-{cause}.log"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_milepost"));
         command
             .args(["spool", "replay"])
@@ -202,7 +201,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
             replay.ensure_alive()?;
             Ok(replay.log()?.contains("waiting for ClickHouse"))
         })?;
-        ensure!(replay.log()?.contains(what), "{}", replay.log()?);
+        ensure!(replay.log()?.contains(cause), "{}", replay.log()?);
         replay.signal("TERM")?;
         let code = replay.wait(SOON)?.code();
         ensure!(code == Some(75), "{code:?}: {}", replay.log()?);
@@ -233,7 +232,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
 #[test]
 fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     let scene = scene("spool_refused")?;
-    assert_eq!(scene.spooled(3)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(3)?.terminate(SOON)?, 75);
     let server = ScriptedClickHouse::start(&[scene.world.engine.server.url()])?;
     server.set_for(1, Behaviour::ClickHouseError { code: 516, stored: false });
     let mut command =
@@ -254,7 +253,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
 #[test]
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
-    assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, 75);
     // The first insert is refused, and from then on the list of erased drivers as well: the replay
     // retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
@@ -288,7 +287,7 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
 #[test]
 fn answer_without_an_erased_list_is_not_an_empty_list() -> Result<()> {
     let scene = scene("spool_no_list")?;
-    assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, 75);
     scene.world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
     for answer in ["", "<html>"] {
         let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -326,7 +325,7 @@ fn spool_directory_admits_one_process() -> Result<()> {
 #[test]
 fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
     let scene = scene("spool_torn")?;
-    scene.spooled(3)?.process.kill()?;
+    scene.spool_messages(3)?.process.kill()?;
     let second = std::fs::read_dir(&scene.dir)?
         .filter_map(Result::ok)
         .map(|file| file.path())
@@ -428,7 +427,7 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     Ok(())
 }
 
-/// The driver id is outside the array, and not in the stored payload of a point.
+/// The driver id is outside the array, so the stored payload of a point lacks the driver id.
 #[test]
 fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     let world = world("rejects_arrays")?;

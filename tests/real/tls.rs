@@ -72,7 +72,7 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     let mut milepost = settings.run()?;
     publish_until_acked(&broker, &milepost, 1)?;
 
-    // Replace the broker's password and certificate; another CA has signed the new one.
+    // Replace the broker's password and certificate; another CA has signed the new certificate.
     broker_password(folder, "milepost", "mq-Secret-2")?;
     tls_lines(folder, "server", &new.pem, &new.sign(&HOSTS)?)?;
     broker = broker.restart()?;
@@ -113,8 +113,8 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
 fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
-    let (ca, clients, others) =
-        (Authority::new("ca")?, Authority::new("clients")?, Authority::new("others")?);
+    let (ca, clients, new_clients) =
+        (Authority::new("ca")?, Authority::new("clients")?, Authority::new("new_clients")?);
     let lines = format!(
         "{}\nrequire_certificate true\nuse_identity_as_username true",
         tls_lines(folder, "server", &clients.pem, &ca.sign(&HOSTS)?)?
@@ -122,26 +122,26 @@ fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     let mut broker = SecureBroker::start(folder, &[("mutual", lines)])?;
     let engine = shared_engine()?;
     let _dropped = DroppedWithTest::new(&engine, "client_certificate");
-    let ours = clients.sign(&["milepost"])?;
+    let first_identity = clients.sign(&["milepost"])?;
     let settings = settings(folder, 1, &engine.server.url())
         .with("CLICKHOUSE__DATABASE", "client_certificate")
         .with("MQTT__URL", format!("mqtts://127.0.0.1:{}", broker.port("mutual")))
         .with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?)
-        .with("MQTT__CERT_FILE", put(folder, "client.pem", &ours.cert)?)
-        .with("MQTT__KEY_FILE", put(folder, "client.key", &ours.key)?);
+        .with("MQTT__CERT_FILE", put(folder, "client.pem", &first_identity.cert)?)
+        .with("MQTT__KEY_FILE", put(folder, "client.key", &first_identity.key)?);
     settings.migrate()?;
     let mut milepost = settings.run()?;
     publish_until_acked(&broker, &milepost, 1)?;
 
-    put(folder, "server-ca.pem", &others.pem)?;
+    put(folder, "server-ca.pem", &new_clients.pem)?;
     broker = broker.restart()?;
     wait_for_words(
         &milepost,
         "the server refuses the client certificate; mqtt.cert_file must be valid",
     )?;
-    let theirs = others.sign(&["milepost"])?;
-    put(folder, "client.pem", &theirs.cert)?;
-    put(folder, "client.key", &theirs.key)?;
+    let second_identity = new_clients.sign(&["milepost"])?;
+    put(folder, "client.pem", &second_identity.cert)?;
+    put(folder, "client.key", &second_identity.key)?;
     wait_until("the new certificate is accepted", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     publish_until_acked(&broker, &milepost, 2)?;
     let log = milepost.process.log()?;
@@ -186,8 +186,8 @@ fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Starts a milepost with its own folder and a spool, so that a fault of one server does not hide
-/// the other's.
+/// Starts a milepost with its own folder and a spool, so that a fault of one server does not hide a
+/// fault of the other server.
 fn start_case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;
@@ -198,7 +198,7 @@ fn start_case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<M
     settings.start()
 }
 
-/// Name of a case, settings that override the usual ones, and the words that report its fault.
+/// Name of a case, settings that override the usual settings, and the words that report its fault.
 type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
 
 /// Asserts that the log and `/readyz` contain the words of each case. Runs all cases at the same

@@ -1,15 +1,17 @@
 """Runs every test and check, and prints a summary: python3 tests/run quick|test|check [STEP…]
 
 Steps run concurrently. A failure does not stop the other steps. The summary has each failure with the end of its output,
-the slowest tests, and one line `N passed, N failed`. If steps are named, only they and the steps that they need run.
+the slowest tests, and one line `N passed, N failed`. If steps are named, only these steps and the steps that they need
+run.
 
 Guarantee: pure tests give the same result every time, because models use fixed cases (.cargo/config.toml). Tests of real
 processes compete for the machine: see below. If a step writes into the tree, the run fails. A failed step keeps its log,
 its servers' logs and their data, and the summary prints where.
 
 If a test of real processes fails, it runs once more, alone, after all the others: on few cores, the load of the other
-tests may have caused the failure. If it passes then, the summary lists it with the output of its failure, and the run does
-not fail; with STRICT=1 it does. Nothing else is repeated, and nothing at all if more than ALONE_MAX tests failed.
+tests may have caused the failure. If the test passes then, the summary lists it with the output of its failure, and the
+run does not fail. With STRICT=1, no test is repeated, and the run fails. Other tests are never repeated, and no test is
+repeated if more than ALONE_MAX tests failed.
 """
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ def crate_of(executable: dict) -> str:
 
 
 def cargo_variables() -> dict[str, str]:
-    """Returns the variables that cargo would set: the executables are started without it."""
+    """Returns the variables that cargo would set: the executables are started without cargo."""
     lines = (REPOSITORY / ".cargo/config.toml").read_text().split("[env]")[-1].splitlines()
     pairs = (line.split(" = ", 1) for line in lines if " = " in line and not line.startswith("#"))
     return {name: os.environ.get(name, value.strip('"')) for name, value in pairs}
@@ -191,10 +193,12 @@ ALL = ("quick", "test", "check")
 TENTH = {"CASES_PERCENT": str(CASES_PERCENT_QUICK)}
 # A crate embeds the page's files. If the page was built before, rebuild it first, so that its files do not change during compilation.
 PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
-# The steps that take longest are listed first, so that they start first.
+# Steps start in this order, once the steps that they need have passed. Of the steps that need `build`, the longest are
+# listed first.
 STEPS = [
     Step("fmt", single_result(lambda work: work.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
-    # fuzz/ is a separate workspace that no other step builds: a changed dependency of ours can make its lock file stale.
+    # fuzz/ is a separate workspace that no other step builds: a changed dependency of milepost can make the lock file of
+    # fuzz/ stale.
     Step("fuzz-lock", single_result(lambda work: work.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check")),
     Step("figures", single_result(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
     Step("story", single_result(lambda work: work.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
@@ -267,8 +271,8 @@ class Run:
                 shutil.rmtree(work.folder / "tmp", ignore_errors=True)
             self.running -= 1
             self.changed.notify()
-        what = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if work.passed else "ended with an error"
-        print(f"  {'ok      ' if work.passed else 'FAILED  '} {step.name}: {what}, {work.seconds:.0f} s", flush=True)
+        result = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if work.passed else "ended with an error"
+        print(f"  {'ok      ' if work.passed else 'FAILED  '} {step.name}: {result}, {work.seconds:.0f} s", flush=True)
 
     def repeat_failures_alone(self) -> None:
         """Repeats the failed tests of real processes, one at a time."""

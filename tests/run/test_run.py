@@ -17,7 +17,7 @@ Step, Run = runner.Step, runner.Run
 
 
 def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True) -> tuple[Run, int, int]:
-    """Runs one step. `first`: whether each of its tests passes; `alone`: whether a repeated test does."""
+    """Runs one step. `first`: whether each of its tests passes; `alone`: whether a repeated test passes."""
     tests = [runner.Test(f"t{index}", 0.1, passed, "words") for index, passed in enumerate(first)]
     repeat = (lambda work, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
     run = Run([Step("real", lambda work: list(tests), repeat=repeat)], tmp_path)

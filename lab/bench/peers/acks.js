@@ -1,8 +1,8 @@
-// PUBACK after the insert.
+// Sends the PUBACK of a message after the insert of its rows.
 //
 // mqtt.js has two hooks, customHandleAcks and handleMessage. Both hold back the *next* packet until their callback
 // is called, so a batch could never fill. This module therefore discards the PUBACK that mqtt.js sends on receipt,
-// and sends another one when the batch is stored. _sendPacket is not public, so the version of mqtt.js is pinned.
+// and sends its own when the batch is stored. _sendPacket is not public, so the version of mqtt.js is pinned.
 
 /** Returns a function that takes a received packet and returns the function that acknowledges it. */
 export function acknowledgeLater(client) {

@@ -31,7 +31,7 @@ export class Batcher {
     if (this.#open.rows.length >= this.#settings.rowsMax) this.#close();
   }
 
-  /** Calls back as soon as few enough batches wait, possibly at once. This bounds the messages in memory. */
+  /** Calls `callback` when fewer than `insertsInFlight` batches wait, possibly at once. This bounds the messages in memory. */
   whenRoom(callback) {
     if (this.#waiting.length < this.#settings.insertsInFlight) callback();
     else this.#roomCallback = callback;

@@ -1,4 +1,4 @@
-// Serves /metrics and /readyz. On Bun it uses Bun.serve, which is faster there than node:http.
+// Serves /metrics and /readyz. On Bun this module uses Bun.serve, which is faster on Bun than node:http.
 
 import { createServer } from 'node:http';
 

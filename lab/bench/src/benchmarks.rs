@@ -51,7 +51,7 @@ fn commands(benchmark: Benchmark) -> &'static [&'static str] {
     }
 }
 
-/// Runs the commands of a benchmark; `more` is passed to the one that measures.
+/// Runs the commands of a benchmark; `more` is passed to the command that measures.
 pub(crate) fn run(benchmark: Benchmark, more: &[String]) -> Result<bool> {
     let venv = std::env::var("VENV_DIR").unwrap_or_else(|_| ".local/venv".to_owned());
     let python = format!("{venv}/bin/python");

@@ -38,7 +38,8 @@ pub(crate) struct Case {
     pub(crate) repetitions: u32,
     /// The value of milepost's `mqtt.connections`. `None`: its default.
     pub(crate) connections: Option<u32>,
-    /// Number of times the consumer is killed under load. Its CPU and memory are then not reported.
+    /// Number of times the consumer is killed under load. If it is killed, its CPU and memory are
+    /// not reported.
     pub(crate) kills: u32,
     pub(crate) kinds: Vec<Kind>,
 }
@@ -51,10 +52,10 @@ impl Case {
     }
 
     fn real(name: &str, rate: u32, qos: u8, store: Store) -> Self {
-        let to = if store == Store::Engine { "ClickHouse engine" } else { "null sink" };
+        let target = if store == Store::Engine { "ClickHouse engine" } else { "null sink" };
         Self {
             name: name.to_owned(),
-            title: format!("{rate} messages/s at QoS {qos}: Mosquitto → {to}"),
+            title: format!("{rate} messages/s at QoS {qos}: Mosquitto → {target}"),
             source: Source::Mosquitto,
             store,
             qos,
@@ -73,7 +74,7 @@ impl Case {
             title:
                 "kill -9 under load, three times: 10000 messages/s at QoS 1, Mosquitto → ClickHouse engine"
                     .to_owned(),
-            // Fewer drivers, because losses are compared for each one.
+            // Fewer drivers, because losses are compared driver by driver.
             drivers: 500,
             seconds: 4,
             repetitions: 1,
@@ -104,8 +105,8 @@ pub(crate) fn quick() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases of `lab bench --full`: the quick ones for longer, with Telegraf where the
-/// store is the engine, and a series over numbers of connections.
+/// Returns the cases of `lab bench --full`: the quick cases with longer steps, Telegraf wherever
+/// the store is the engine, and cases with different numbers of connections.
 pub(crate) fn full() -> Vec<Case> {
     let mut cases = quick();
     for case in &mut cases {

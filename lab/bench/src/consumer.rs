@@ -14,7 +14,8 @@ use crate::peers;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// The programs of the consumers that take part. For a consumer that is unavailable, the reason.
+/// The programs of the consumers that take part. For an unavailable consumer, `found` has the
+/// reason.
 #[derive(Debug)]
 pub(crate) struct Binaries {
     pub(crate) milepost: PathBuf,
@@ -42,7 +43,7 @@ impl Binaries {
         found.as_deref().map_err(String::as_str)
     }
 
-    /// Returns the reason for which a consumer is unavailable; `None`: it is available.
+    /// Returns the reason for which a consumer is unavailable; `None`: the consumer is available.
     pub(crate) fn unavailable_reason(&self, kind: Kind) -> Option<&str> {
         self.path(kind).err()
     }
@@ -73,7 +74,8 @@ pub(crate) struct RunConfig<'a> {
 }
 
 impl RunConfig<'_> {
-    /// Returns the environment variables of the peers. Each peer reads those it understands.
+    /// Returns the environment variables of the peers. Each peer reads the variables that it
+    /// understands.
     fn environment(&self, http_port: u16) -> [(&'static str, String); 10] {
         let Self { mqtt_port, clickhouse_url, qos, .. } = self;
         [

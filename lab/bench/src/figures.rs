@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result};
 use crate::cases::{Case, Source, Store, WARM_UP_SECONDS};
 use crate::trial::Trial;
 
-/// Smallest share of its rate that the generator must hold. Below it, the generator fell behind.
+/// Smallest share of its rate that the generator must hold. Below this share, the generator fell
+/// behind.
 const RATE_MIN: f64 = 0.98;
-/// Rows that may be in flight at any time although the consumer keeps up: those of two batches, one
-/// open and one being inserted.
+/// Rows that may be in flight at any time although the consumer keeps up: two batches, one open and
+/// one being inserted.
 const ROWS_IN_FLIGHT: f64 = 10_000.0;
 /// Seconds of messages that two batches hold at low rates: one is open for a second while another
 /// is being inserted.
@@ -24,14 +25,14 @@ pub(crate) fn compute_figures(trial: &mut Trial, case: &Case) -> Result<()> {
     let sent = (last.sent - first.sent) as f64;
     let stored = (last.stored - first.stored) as f64;
     let cpu = last.cpu_seconds - first.cpu_seconds;
-    // The backlog of a consumer is in the socket buffers with the firehose, and in the broker's
-    // queue with a fleet. The cost of a consumer that is behind is divided by the rows that it
-    // stored, not by the messages sent.
+    // With the firehose, a consumer's backlog is in the socket buffers. With a fleet, the backlog
+    // is in the broker's queue. If a consumer is behind, its cost is divided by the rows that it
+    // stored, not by the messages that were sent.
     let behind = case.store == Store::Sink && stored < sent * RATE_MIN - rows_in_flight(case);
     let done = if case.source == Source::Firehose || behind { stored } else { sent };
     trial.rate_held = sent / seconds;
-    // The kernel counts CPU in ticks, this process exactly, so an idle machine may come out
-    // slightly below zero.
+    // The kernel counts the machine's CPU time in ticks, and the CPU time of this process exactly.
+    // So the difference may be slightly below zero on an idle machine.
     trial.others_cores = ((last.others_cpu_seconds - first.others_cpu_seconds) / seconds).max(0.0);
     trial.cpu_us_per_message = cpu * 1e6 / done;
     trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / done;
@@ -62,9 +63,9 @@ fn rows_in_flight(case: &Case) -> f64 {
         .map_or(ROWS_IN_FLIGHT, |rate| (SECONDS_IN_FLIGHT * f64::from(rate)).min(ROWS_IN_FLIGHT))
 }
 
-/// Divides the cost of the counted seconds by the rows that the engine wrote in them if the
-/// consumer lags, because it would look cheap otherwise. `written` is the number of rows that the
-/// engine wrote in the whole step, in all tables.
+/// If the consumer lags, divides the cost of the counted seconds by the rows that the engine wrote
+/// in these seconds. Otherwise a lagging consumer would look cheap. `written` is the number of rows
+/// that the engine wrote in the whole step, in all tables.
 pub(crate) fn charge_by_engine_rows(trial: &mut Trial, case: &Case, written: u64) {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let Some((first, last)) = counted.first().zip(counted.last()) else { return };

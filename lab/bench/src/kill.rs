@@ -25,16 +25,17 @@ use crate::trial::{Kills, Trial};
 
 /// Half of a batch, in messages. The largest batch of every consumer is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// Longest wait for the moment of a kill. A consumer that inserts nothing is killed after it.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest wait for the moment of a kill. After this time, even a consumer that inserts nothing is
+/// killed.
+const MOMENT_WITHIN: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(1);
 /// Interval between two comparisons with the tables.
 const COMPARE_EVERY: Duration = Duration::from_millis(200);
-/// A complete store that has not grown for this long counts as settled. A batch of duplicates may
-/// be open for up to a second.
+/// A store that has every fix counts as settled if it has not grown for this long. A batch of
+/// duplicates may be open for up to a second.
 const COMPLETE_QUIET: Duration = Duration::from_millis(1_500);
 
-/// The state of the consumer at which it is killed.
+/// The state in which the consumer is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     HalfABatch,
@@ -66,7 +67,7 @@ impl Moment {
 
 fn wait_for(condition: impl Fn() -> bool) {
     let began = Instant::now();
-    while !condition() && began.elapsed() < PATIENCE {
+    while !condition() && began.elapsed() < MOMENT_WITHIN {
         sleep(POLL);
     }
 }
@@ -167,8 +168,8 @@ fn check_load(
     Ok(())
 }
 
-/// Waits until nothing more is stored. It cannot wait until everything is stored, because a
-/// consumer may have lost rows.
+/// Waits until the number of stored rows stops growing. A consumer may have lost rows, so this
+/// function cannot wait until every row is stored.
 fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
     let tables = servers.tables()?;
     let (began, mut before, mut changed) =

@@ -27,7 +27,7 @@ impl Kind {
         match self {
             Self::Milepost | Self::Node | Self::Floor => ("/readyz", ""),
             // Telegraf's inputs count from the time when all of them have started; mqtt_consumer
-            // has started with its SUBACK.
+            // has started when its SUBACK arrives.
             Self::Telegraf => ("/metrics", "internal_mqtt_consumer_messages_received"),
         }
     }

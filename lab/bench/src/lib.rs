@@ -37,7 +37,7 @@ use self::report::Report;
 use self::step::Stage;
 use self::trial::Trial;
 
-/// CPU cores that other processes may use at most on a quiet machine.
+/// Maximum CPU cores that other processes may use on a quiet machine.
 const OTHERS_CORES_MAX: f64 = 0.1;
 
 /// Arguments of `lab bench`.
@@ -129,7 +129,7 @@ fn ensure_quiet() -> Result<()> {
 }
 
 fn select_cases(arguments: &Arguments) -> Result<Vec<Case>> {
-    // If both lists have a case with the same name, the one of the requested list counts.
+    // If both lists have a case with the same name, the case of the requested list counts.
     let (mut cases, others) = if arguments.full {
         (cases::full(), cases::quick())
     } else {

@@ -133,7 +133,8 @@ pub(crate) fn sample(
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
         consumer.process.ensure_alive()?;
         let usage = usage_of_tree(consumer.process.pid())?;
-        // Servers and consumers are children of this process; generator and sink are threads of it.
+        // Servers and consumers are children of this process; generator and sink are threads of
+        // this process.
         let bench = usage_of_tree(std::process::id())?;
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),

@@ -23,7 +23,8 @@ type FigureOf = fn(&Trial) -> Option<f64>;
 /// A column: its name, its figure, and the number of decimals.
 type Column = (&'static str, FigureOf, usize);
 
-/// Largest share of Node's CPU that the floor may use. Above it, it is no lower bound.
+/// Largest share of Node's CPU that the floor may use. Above this share, the floor is no lower
+/// bound.
 const FLOOR_MAX: f64 = 0.2;
 /// Largest spread of a ratio, as a share of its median. A larger spread means a noisy machine.
 const SPREAD_MAX: f64 = 0.25;
@@ -115,20 +116,20 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn figure(&self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
-        Figure::from_values(self.counted.iter().filter_map(|trial| of(trial)).collect())
+    fn figure(&self, figure_of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
+        Figure::from_values(self.counted.iter().filter_map(|trial| figure_of(trial)).collect())
     }
 
-    fn ratio_to(&self, base: &Self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
+    fn ratio_to(&self, base: &Self, figure_of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
         let ratio = |trial: &&Trial| {
             let paired = base.counted.iter().find(|other| other.repetition == trial.repetition)?;
-            Some(of(trial)? / of(paired).filter(|figure| *figure > 0.0)?)
+            Some(figure_of(trial)? / figure_of(paired).filter(|figure| *figure > 0.0)?)
         };
         Figure::from_values(self.counted.iter().filter_map(ratio).collect())
     }
 
-    fn sum(&self, of: impl Fn(&Trial) -> u64) -> u64 {
-        self.counted.iter().map(|trial| of(trial)).sum()
+    fn sum(&self, figure_of: impl Fn(&Trial) -> u64) -> u64 {
+        self.counted.iter().map(|trial| figure_of(trial)).sum()
     }
 
     fn lost(&self) -> u64 {
@@ -252,15 +253,16 @@ impl Report {
         let killed = rows_of("kill-9");
         let names = once(format!("{} = 1", base.name()))
             .chain(known.iter().map(|(line, _)| line.0.to_owned()));
-        let mut table =
-            Table::of(names.chain(killed.iter().map(|_| "lost, twice after kill -9".to_owned())));
+        let mut table = Table::with_columns(
+            names.chain(killed.iter().map(|_| "lost, twice after kill -9".to_owned())),
+        );
         let find = |rows: &[Row<'_>], kind| rows.iter().position(|row| row.kind == kind);
         for kind in kinds {
             let mut cells = vec![kind.name().to_owned()];
-            for ((_, _, of, digits, unit), rows) in &known {
+            for ((_, _, figure_of, digits, unit), rows) in &known {
                 let cell = || {
                     let (row, base) = (&rows[find(rows, kind)?], &rows[find(rows, base)?]);
-                    let (ratio, figure) = (row.ratio_to(base, of)?, row.figure(of)?);
+                    let (ratio, figure) = (row.ratio_to(base, figure_of)?, row.figure(figure_of)?);
                     Some(format!("{:.2} ({:.digits$} {unit})", ratio.median, figure.median))
                 };
                 cells.push(cell().unwrap_or_else(dash));
@@ -317,7 +319,7 @@ impl Report {
         let base = self.rows(first);
         let cell =
             |case: &&Case| Some(self.rows(case).first()?.ratio_to(base.first()?, CPU.1)?.text(2));
-        let mut table = Table::of(cases.iter().map(|case| case.name.clone()));
+        let mut table = Table::with_columns(cases.iter().map(|case| case.name.clone()));
         table.rows.push(cases.iter().map(|case| cell(case).unwrap_or_else(dash)).collect());
         Some(table)
     }
@@ -330,11 +332,11 @@ fn cost_table(rows: &[Row<'_>]) -> Table {
         .filter(|column| rows.iter().any(|row| row.figure(column.1).is_some()))
         .collect();
     let names = once("consumer").chain(columns.iter().map(|column| column.0));
-    let mut table = Table::of(names.chain(["messages", "lost, twice"]));
+    let mut table = Table::with_columns(names.chain(["messages", "lost, twice"]));
     for (index, row) in rows.iter().enumerate() {
-        let cell = |(_, of, digits): &&Column| {
-            let Some(figure) = row.figure(of) else { return dash() };
-            let ratio = row.ratio_to(&rows[0], of).filter(|_| index > 0);
+        let cell = |(_, figure_of, digits): &&Column| {
+            let Some(figure) = row.figure(figure_of) else { return dash() };
+            let ratio = row.ratio_to(&rows[0], figure_of).filter(|_| index > 0);
             figure.text(*digits)
                 + &ratio.map_or(String::new(), |ratio| format!("; × {}", ratio.text(2)))
         };
@@ -349,9 +351,9 @@ fn cost_table(rows: &[Row<'_>]) -> Table {
 /// Returns the table of kills: sums over the repetitions, and the longest absence.
 fn kills_table(rows: &[Row<'_>]) -> Table {
     let names = "consumer|kills|messages|lost, twice|inserted again|met no session|longest absence";
-    let mut table = Table::of(names.split('|'));
+    let mut table = Table::with_columns(names.split('|'));
     for row in rows {
-        let sum = |of: fn(&Kills) -> u64| row.kills().map(of).sum::<u64>().to_string();
+        let sum = |count_of: fn(&Kills) -> u64| row.kills().map(count_of).sum::<u64>().to_string();
         let longest = row.kills().flat_map(|kills| &kills.back_after_ms).copied().reduce(f64::max);
         table.rows.push(vec![
             row.kind.name().to_owned(),
@@ -371,7 +373,7 @@ mod tests {
     use super::*;
 
     /// Returns a report in which milepost takes 1 µs in the first repetition and 2 µs in the
-    /// second, and Node `times` as much.
+    /// second, and Node takes `times` as much.
     fn report(times: [f64; 2]) -> String {
         let case = crate::cases::quick().remove(0);
         let mut report = Report::new(Machine::default(), std::slice::from_ref(&case), None);

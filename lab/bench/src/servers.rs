@@ -1,4 +1,4 @@
-//! The servers of one step: real ones or stand-ins.
+//! The servers of one step: real servers or stand-ins.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,7 +17,7 @@ use loadgen::verify::{Verdict, verify};
 use crate::cases::{Case, Source, Store};
 use crate::kind::Kind;
 
-/// Longest wait for the broker's count. Mosquitto publishes it each second.
+/// Longest wait for the broker's count. Mosquitto publishes this count each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The servers on both sides of a consumer: a broker or the firehose, the engine or the sink.
@@ -106,15 +106,15 @@ impl Servers {
     }
 }
 
-/// Returns the rows that inserts have written since the engine started, by its own count, including
-/// those of the views' tables.
+/// Returns the rows that inserts have written since the engine started, by the engine's own count.
+/// Rows of the views' tables are included.
 pub(crate) fn inserted_rows(engine: &ClickHouse) -> Result<u64> {
     let rows = engine.query("SELECT sum(value) FROM system.events WHERE event = 'InsertedRows'")?;
     Ok(rows.trim().parse()?)
 }
 
-/// Returns how many messages the broker has counted, as soon as that is `expected`, or else after
-/// [`COUNT_WITHIN`].
+/// Returns how many messages the broker has counted, as soon as the count is `expected`, or else
+/// after [`COUNT_WITHIN`].
 pub(crate) fn broker_received(port: u16, expected: u64) -> Result<u64> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(COUNT_WITHIN))?;

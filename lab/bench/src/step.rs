@@ -86,7 +86,8 @@ impl Stage<'_> {
     }
 }
 
-/// Compares the fixes stored with those sent, and refuses a generator whose counts disagree.
+/// Compares the stored fixes with the sent fixes. Refuses the step if the generator's counts
+/// disagree.
 fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
     let mut settled = true;
     let (lost, duplicates) = match (&sent.manifest, &servers.sink) {

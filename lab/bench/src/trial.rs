@@ -40,7 +40,7 @@ pub(crate) struct Trial {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// Figures up to one second of the step; sums over all processes of the consumer.
+/// Figures from the start of the step up to one second, summed over all processes of the consumer.
 #[derive(Debug, Clone, Copy, Serialize, Default)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
@@ -75,7 +75,8 @@ impl Trial {
         )
     }
 
-    /// Marks the figures as not counting. `may_retry`: another attempt may succeed.
+    /// Marks the figures as refused, so that they do not count. `may_retry`: another attempt may
+    /// succeed.
     pub(crate) fn refuse(&mut self, may_retry: bool, reason: String) {
         self.is_worth_repeating |= may_retry;
         self.refused.push(reason);

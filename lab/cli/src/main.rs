@@ -1,6 +1,6 @@
-//! `lab faults` tests the guarantees, and `lab replicas` those that need several ClickHouse
-//! servers. `lab bench` measures the cost, and `lab story` repeats the experiment of the story.
-//! `lab floor` is the cheapest possible consumer, the yardstick of the benchmark.
+//! `lab faults` tests the guarantees, and `lab replicas` tests the guarantees that need several
+//! ClickHouse servers. `lab bench` measures the cost, and `lab story` repeats the experiment of the
+//! story. `lab floor` is the cheapest possible consumer, the yardstick of the benchmark.
 
 mod replicas;
 
@@ -26,7 +26,8 @@ struct Arguments {
 enum Command {
     /// Real programs with faults between them; prints losses, duplicates and recovery times
     Faults(lab_faults::Arguments),
-    /// Milepost on your own replicas, which commands of yours kill, cut off and start again
+    /// Milepost on your own replicas; your commands kill the replicas, cut them off and start them
+    /// again
     Replicas(replicas::Arguments),
     /// Milepost compared with Node, Telegraf and the floor under the same load; or another
     /// benchmark, with --what

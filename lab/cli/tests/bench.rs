@@ -7,11 +7,12 @@ use serde_json::Value;
 
 const COST: &str = "--only sink-10k-qos0 --seconds 2 --repetitions 1";
 const KILL: &str = "--only kill-9 --seconds 8";
-/// Largest number of runs of a floor that acknowledges before the insert, until a kill finds
-/// acknowledged messages in its memory.
+/// Number of runs within which a kill must find acknowledged messages in the memory of a floor that
+/// acknowledges before the insert.
 const RUNS_MAX: u32 = 4;
 
-/// Runs one step of the floor with these arguments. Returns its figures and the page.
+/// Runs one step of the floor with these arguments. Returns the step's figures and the Markdown
+/// report.
 fn run_step(step: &str, arguments: &[&str]) -> Result<(Value, String)> {
     let results = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
@@ -74,10 +75,10 @@ fn busy_machine_is_refused() {
     assert!(printed.contains("cores of this machine") && printed.contains("--busy"), "{printed}");
 }
 
-/// A consumer that keeps its session and acknowledges after its insert must pass. For one that
+/// A consumer that keeps its session and acknowledges after its insert must pass. If the consumer
 /// acknowledges before the insert, the report must show lost data. On a busy machine the broker may
-/// not have read those acknowledgements when the kill resets the socket. It then redelivers the
-/// messages, and nothing is lost.
+/// not have read those acknowledgements when the kill resets the socket. Then the broker redelivers
+/// the messages, and nothing is lost.
 #[test]
 #[ignore = "depends on the moment of a kill, so it needs an idle machine: `make faults` runs it"]
 fn acknowledgement_before_the_insert_is_found() {

@@ -1,5 +1,5 @@
-//! Brokers with tight limits, or with the behaviour of EMQX, where a session is one process that is
-//! killed when it falls behind.
+//! Rows on brokers with tight limits, or with the behaviour of EMQX. There a session is one
+//! process, which is killed when the session falls behind.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -104,8 +104,8 @@ fn replaced(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Kills a session at the broker. The messages that the broker had not sent are gone with it; those
-/// that milepost has received must be stored.
+/// Kills a session at the broker. The messages that the broker had not sent are lost with the
+/// session. The messages that milepost has received must be stored.
 fn session_killed(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.http.set(Fault::Refuse);
@@ -120,7 +120,8 @@ fn session_killed(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Resumes a session of 600,000 messages, for which the broker needs longer than most clients wait.
+/// Resumes a session of 600,000 messages, for which the broker needs more time than most clients
+/// wait.
 fn queued(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;

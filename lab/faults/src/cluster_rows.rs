@@ -1,7 +1,7 @@
-//! A broker cluster of two nodes, one of which dies; members whose number of sessions is reduced;
-//! peers that do not answer.
+//! Rows on a broker cluster of two nodes, one of which dies. Further rows: members whose number of
+//! sessions is reduced, and peers that do not answer.
 //!
-//! The fleet publishes to the second node. The first one is killed for ten seconds.
+//! The fleet publishes to the second node. The first node is killed for ten seconds.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -60,8 +60,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// Kills a node for ten seconds. The messages in its sessions are lost in any case; with the
-/// strategy `local` there are none, because nobody publishes to this node.
+/// Kills a node for ten seconds. The messages in the node's sessions are lost in any case. With the
+/// strategy `local` these sessions have no messages, because nobody publishes to this node.
 fn node_killed(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.control_broker("node 0 down")?;
@@ -134,7 +134,7 @@ fn takeover(scene: &mut Scene) -> Result<()> {
 }
 
 /// Restarts the member with fewer connections. The surplus sessions collect messages until they are
-/// unsubscribed, and lose those that are left when they expire.
+/// unsubscribed, and lose the remaining messages when they expire.
 fn shrink(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
@@ -146,8 +146,8 @@ fn shrink(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Ends members that cannot ask their peers whether any stays. Each keeps its session, reports that
-/// by its exit code, and loses nothing if it returns soon.
+/// Ends members that cannot ask their peers whether any stays. Each member keeps its session,
+/// reports this by its exit code, and loses nothing if it returns soon.
 fn peers_unreachable(scene: &mut Scene) -> Result<()> {
     scene.set("SHUTDOWN__LEAVE", "false");
     for n in 0..2 {

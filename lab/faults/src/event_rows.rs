@@ -1,5 +1,5 @@
-//! `milepost events` under a fleet whose drivers cross a fence with every second fix. Each process
-//! is killed in turn.
+//! Runs `milepost events` under a fleet whose drivers cross a fence with every second fix. Each
+//! process is killed in turn.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -32,8 +32,8 @@ pub(crate) fn all() -> Vec<Row> {
 }
 
 /// Checks that every event belongs to a crossing, is stored once and was published, and that the
-/// last event of each driver agrees with its newest two fixes. A fix that is stored after a newer one
-/// makes no event, so some crossings may have none.
+/// last event of each driver agrees with its newest two fixes. A fix that is stored after a newer
+/// fix causes no event, so some crossings may have no event.
 fn events(scene: &mut Scene) -> Result<()> {
     let fence = scene.write("fence.json", FENCE)?;
     scene.run_command(&["fences", "import", &fence])?;
@@ -57,7 +57,7 @@ fn events(scene: &mut Scene) -> Result<()> {
             }
             _ => sleep(STEP),
         }
-        // Two fixes at each place: the second confirms the crossing at the first.
+        // Two fixes at each place: the second fix confirms the crossing that the first fix shows.
         let (side, is_crossing) = (step / 2 % 2, step % 2 == 0);
         let now = unix_ms();
         let shuttles = (0..SHUTTLES).map(|shuttle| format!("shuttle-{shuttle}"));

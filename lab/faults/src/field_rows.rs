@@ -1,8 +1,8 @@
 //! Adds two fields while a fleet publishes: `[fields.NAME]`, `milepost migrate`, and the members
 //! restart one after the other.
 //!
-//! The source stores the value of one field (`keep`) from the beginning, so every fix has it in the
-//! end. Each member stores the value of the other field only after its restart.
+//! The source stores the value of one field (`keep`) from the beginning, so every fix has this
+//! value in the end. Each member stores the value of the other field only after its restart.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -135,7 +135,8 @@ fn add_fields(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the first member has filled the other column; it alone has the new configuration.
+/// Waits until the first member has filled the other column. Only this member has the new
+/// configuration.
 fn wait_until_filled(scene: &mut Scene) -> Result<()> {
     let rate = scene.rate();
     let filled = format!("SELECT countIf(tracker_event = {EVENT}) > {rate} FROM fleet.positions");

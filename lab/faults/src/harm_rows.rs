@@ -1,5 +1,5 @@
-//! Attacks on a public topic (malformed messages of every kind, and floods of them), and a clock
-//! that jumps.
+//! Attacks on a public topic (malformed messages of every kind, and floods of malformed messages),
+//! and a clock that jumps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -70,7 +70,7 @@ pub(crate) fn fix(driver: &str, lat: f64, lng: f64, ts: i64) -> Message {
     Message { topic: format!("drivers/{driver}/gps"), ..message(payload, None) }
 }
 
-/// Publishes the messages, and returns when the broker has acknowledged all of them.
+/// Publishes the messages, and returns when the broker has acknowledged all messages.
 pub(crate) fn publish(port: u16, messages: &[Message]) -> Result<()> {
     let mut options = MqttOptions::new(format!("harm-{}", fastrand::u32(..)), "127.0.0.1", port);
     options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
@@ -106,7 +106,8 @@ pub(crate) fn publish(port: u16, messages: &[Message]) -> Result<()> {
     })
 }
 
-/// Returns the number of stored rejects by reason. A row of the table may represent several.
+/// Returns the number of stored rejects by reason. A row of the table may represent several
+/// rejects.
 fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
     let text =
         scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;

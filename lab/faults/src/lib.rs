@@ -82,7 +82,7 @@ struct Finding {
     recovered: Duration,
     peak_rss_bytes: u64,
     /// Drivers whose last position is not their newest fix.
-    last_wrong: u64,
+    wrong_last_positions: u64,
     silent_stall: Option<String>,
     /// A member whose exit code reports that it left data behind.
     unclean_exit: Option<String>,
@@ -98,8 +98,8 @@ struct Finding {
 
 impl Finding {
     /// Describes each condition that does not hold. The recovery time is not judged in the quick
-    /// subset, because it runs at the same time as other tests: there a member must only recover
-    /// before the wait ends.
+    /// subset, because that subset runs at the same time as other tests: there a member must only
+    /// recover before the wait ends.
     fn violations(&self, is_quick: bool) -> Vec<String> {
         let mut violations = Vec::new();
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
@@ -114,8 +114,9 @@ impl Finding {
                 self.no_subscriber
             ));
         }
-        if self.last_wrong > 0 {
-            violations.push(format!("{} drivers have a wrong last position", self.last_wrong));
+        if self.wrong_last_positions > 0 {
+            violations
+                .push(format!("{} drivers have a wrong last position", self.wrong_last_positions));
         }
         violations.extend(self.violation.clone());
         violations.extend(self.silent_stall.clone());
@@ -261,7 +262,7 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Plays a row. If the row does not hold, keeps the folder with its logs and data, and stores its
+/// Runs a row. If the row does not hold, keeps the folder with its logs and data, and stores its
 /// path in `kept_folder`.
 fn run_row(
     row: &Row,
@@ -277,14 +278,14 @@ fn run_row(
         .bytes()
         .fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut scene = Scene::begin(binary, &arguments.strict_broker, &row.setup, row.name, seed)?;
-    let played = play_row(row, &mut scene);
-    if !played.as_ref().is_ok_and(|finding| finding.violations(arguments.quick).is_empty()) {
+    let outcome = run_scene(row, &mut scene);
+    if !outcome.as_ref().is_ok_and(|finding| finding.violations(arguments.quick).is_empty()) {
         *kept_folder = Some(scene.keep());
     }
-    played
+    outcome
 }
 
-fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
+fn run_scene(row: &Row, scene: &mut Scene) -> Result<Finding> {
     scene.start_fleet()?;
     (row.act)(scene)?;
     let recovered = scene.wait_until_recovered(RECOVERY_MAX * 4)?;
@@ -292,7 +293,7 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
     // Positions that may be lost never arrive, so a long wait for them is pointless.
     let within = if scene.allowed_losses > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
-    let last_wrong = last_wrong(scene.engine()?, VIEW_WITHIN)?;
+    let wrong_last_positions = wrong_last_positions(scene.engine()?, VIEW_WITHIN)?;
     let mut unclean_exit = None;
     let mut codes = Vec::new();
     for member in &mut scene.members {
@@ -309,7 +310,7 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
         verdict,
         recovered,
         peak_rss_bytes: scene.watch.peak_rss_bytes(),
-        last_wrong,
+        wrong_last_positions,
         silent_stall: scene.watch.silent_stall(),
         unclean_exit,
         unacked: scene.unacked,
@@ -322,10 +323,10 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
 /// Counts the drivers that have no last position, or one that is not their newest fix. The rows
 /// of an insert become visible a moment before those of its view, so an error counts only if it
 /// persists for `within`.
-fn last_wrong(engine: &ClickHouse, within: Duration) -> Result<u64> {
+fn wrong_last_positions(engine: &ClickHouse, within: Duration) -> Result<u64> {
     let until = Instant::now() + within;
     loop {
-        let wrong = last_wrong_now(engine)?;
+        let wrong = count_wrong_last_positions(engine)?;
         if wrong == 0 || Instant::now() >= until {
             return Ok(wrong);
         }
@@ -333,7 +334,7 @@ fn last_wrong(engine: &ClickHouse, within: Duration) -> Result<u64> {
     }
 }
 
-fn last_wrong_now(engine: &ClickHouse) -> Result<u64> {
+fn count_wrong_last_positions(engine: &ClickHouse) -> Result<u64> {
     let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS newest FROM fleet.fixes GROUP BY driver_id) AS f \
                FULL JOIN (SELECT driver_id, ts AS newest FROM fleet.last_positions) AS l USING driver_id \
                WHERE f.newest != l.newest";
@@ -342,7 +343,7 @@ fn last_wrong_now(engine: &ClickHouse) -> Result<u64> {
 
 fn table(findings: &[Finding]) -> Table {
     let head = "fault|messages|lost|twice in `fixes`|raw duplicates|back after|peak RSS|unacked at the fault";
-    let mut table = Table::of(head.split('|'));
+    let mut table = Table::with_columns(head.split('|'));
     table.rows.extend(findings.iter().map(|finding| {
         let Finding { description, messages, verdict, recovered, peak_rss_bytes, unacked, .. } =
             finding;

@@ -1,10 +1,10 @@
 //! Patches that plant mistakes which are typical of a consumer like milepost. The laboratory must
-//! find each by its row.
+//! find each mistake by its row.
 
 pub(crate) struct Mistake {
     /// Completes the sentence "a milepost that …".
     pub(crate) description: &'static str,
-    /// The rows that must find it.
+    /// The rows that must find the mistake.
     pub(crate) rows: &'static [&'static str],
     /// Patch against the checkout.
     pub(crate) patch: &'static str,
@@ -79,7 +79,7 @@ pub(crate) const ALL: [Mistake; 12] = [
 /// A planted mistake of the commands other than `run`, such as `import`.
 pub(crate) struct CommandMistake {
     pub(crate) description: &'static str,
-    /// Full name of the test in `tests/real` that must find it.
+    /// Full name of the test in `tests/real` that must find the mistake.
     pub(crate) test: &'static str,
     /// Patch against the checkout.
     pub(crate) patch: &'static str,

@@ -128,8 +128,8 @@ fn full_buffer(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Ends the fleet while ClickHouse refuses inserts, and waits until milepost holds all its messages
-/// unacknowledged.
+/// Ends the fleet while ClickHouse refuses inserts, and waits until milepost holds all messages of
+/// the fleet unacknowledged.
 pub(crate) fn receive_all_unacked(scene: &mut Scene) -> Result<()> {
     let sent = scene.wait_until_sent()? as f64;
     wait_until("milepost has received every message", SETTLE, || {
@@ -199,7 +199,7 @@ fn lose_session(scene: &Scene) -> Result<f64> {
 }
 
 /// Replaces the session while milepost holds its messages. The new session starts its packet ids at
-/// 1 again, so they equal those of the held messages.
+/// 1 again, so they equal the packet ids of the held messages.
 fn session_reborn(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.http.set(Fault::Refuse);
@@ -217,7 +217,7 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
 }
 
 /// Ends a member while the broker is unreachable. A member that cannot unsubscribe reports that by
-/// its exit code. One that can unsubscribe in time leaves no subscription behind.
+/// its exit code. A member that can unsubscribe in time leaves no subscription behind.
 fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(1)?;
     scene.mqtt.set(Fault::Refuse);
@@ -249,15 +249,15 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
 }
 
 fn answers_missing(scene: &mut Scene) -> Result<()> {
-    let orders = [
+    let commands = [
         "next 2 connack late 2s",
         "next 2 suback late 2s",
         "next 4 connack never",
         "next 4 suback never",
     ];
-    for order in orders {
+    for command in commands {
         scene.wait_for_unacked(0)?;
-        scene.control_broker(&format!("{order} for member"))?;
+        scene.control_broker(&format!("{command} for member"))?;
         scene.mqtt.set(Fault::Cut);
         scene.wait_until_recovered(SETTLE)?;
     }
@@ -295,9 +295,9 @@ fn fsync_hung(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Drops the view and creates it again while rows arrive. Rows in between never pass through the
-/// view, and drivers that send nothing more do not fill the gap: `migrate` must fill the table of
-/// the view that it creates.
+/// Drops the view and creates it again while rows arrive. Rows that arrive in between never pass
+/// through the view. If their drivers send nothing more, no later row fills the gap. So `migrate`
+/// must fill the table of the view that it creates.
 fn tables_again(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     drop_and_migrate(scene)?;
@@ -344,8 +344,8 @@ fn spools_merged(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// Sets the clock 40 days back. A milepost that trusted it would reject valid fixes as lying in the
-/// future, and store others under a wrong date.
+/// Sets the clock 40 days back. A milepost that trusted this clock would reject valid fixes because
+/// they are in the future, and store other fixes with a wrong date.
 fn clock_40_days(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.set_clock(-40 * 86_400)?;

@@ -1,4 +1,5 @@
-//! Members that start and stop as pods do: several at once, and without knowing which of them stay.
+//! Rows in which members start and stop as pods do: several at once, and no member knows which of
+//! them stay.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -51,8 +52,9 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// Plays a node that hangs, and wakes up after its pod has been started elsewhere: two processes
-/// with the same client id take the sessions over from each other until one of them is killed.
+/// Simulates a node that hangs, and wakes up after its pod has been started elsewhere: two
+/// processes with the same client id take the sessions over from each other until one of them is
+/// killed.
 fn zombie(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     let zombie = scene.members.remove(0);
@@ -75,8 +77,8 @@ fn zombie(scene: &mut Scene) -> Result<()> {
     scene.wait_until_recovered(TAKEOVERS_WITHIN).map(drop)
 }
 
-/// Returns a row whose sessions do not expire while it is played: messages that stay in a session
-/// are missing at the end.
+/// Returns a row whose sessions do not expire while it runs: messages that stay in a session are
+/// missing at the end.
 fn drained(name: &'static str, description: &'static str) -> Row {
     row(name, description, (2_000, 15), drain).members(2).pods()
 }

@@ -1,4 +1,4 @@
-//! A row of the fault table: the setup of its scene, and the function that plays it.
+//! A row of the fault table: the setup of its scene, and the function that runs the row.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) act: fn(&mut Scene) -> Result<()>,
 }
 
-/// Longest wait for a condition while a row is played.
+/// Longest wait for a condition while a row runs.
 pub(crate) const SETTLE: Duration = Duration::from_secs(30);
 
 pub(crate) fn row(
@@ -92,7 +92,7 @@ impl Row {
         self
     }
 
-    /// Excludes a long row from all runs that do not name it.
+    /// Excludes a long row from all runs, except from runs that name the row.
     pub(crate) fn by_name_only(self) -> Self {
         Self { in_full_run: false, ..self }
     }
@@ -112,24 +112,24 @@ impl Row {
         self
     }
 
-    /// Uses a strict-broker with these options. Without options it follows the standard exactly,
-    /// and its window is the client's Receive Maximum.
+    /// Uses a strict-broker with these options. Without options, strict-broker follows the standard
+    /// exactly, and its window is the client's Receive Maximum.
     pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
         self.setup.strict = Some(options.into());
         self
     }
 
     /// Uses a broker with the behaviour of EMQX, the settings of deploy/emqx, and these options: a
-    /// session is one process that sends about 20,000 messages a second, and is killed when it
-    /// falls behind.
+    /// session is one process that sends about 20,000 messages a second, and is killed when the
+    /// session falls behind.
     pub(crate) fn on_emqx(self, options: &str) -> Self {
-        const MANNERS: &str =
+        const BEHAVIOUR: &str =
             "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000";
-        self.on_strict_broker(format!("{MANNERS} {options}"))
+        self.on_strict_broker(format!("{BEHAVIOUR} {options}"))
     }
 
     /// Uses a cluster of two nodes with this `shared_subscription_strategy`. As in EMQX, the shared
-    /// subscriptions of a dead node stay as ghosts: the messages given to them are lost.
+    /// subscriptions of a dead node stay as ghosts: the messages given to ghosts are lost.
     pub(crate) fn on_cluster(mut self, strategy: &str) -> Self {
         self.setup.cluster = true;
         self.on_strict_broker(format!("--max-inflight 32000 --strategy {strategy}"))

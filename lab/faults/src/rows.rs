@@ -1,5 +1,5 @@
-//! The faults of one member or two on Mosquitto, one function each. A function returns when its
-//! fault has ended. The conditions that must hold afterwards are the same for every fault.
+//! Rows with one or two members on Mosquitto. Each fault is one function. A function returns when
+//! its fault has ended. The conditions that must hold afterwards are the same for every fault.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use lab_stack::wait_until;
 use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
-/// Returns the rows on Mosquitto, and those on a strict broker with a window of 32. Mosquitto
-/// exceeds its window once all 65,535 packet ids are in use, so fewer messages than that arrive in
-/// an outage.
+/// Returns the rows on Mosquitto, and the rows on a strict broker with a window of 32. Mosquitto
+/// exceeds its window once all 65,535 packet ids are in use. So fewer messages than that arrive
+/// during each outage.
 pub(crate) fn all() -> Vec<Row> {
     vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), |scene| {
@@ -148,7 +148,7 @@ fn kill_one_of_two(scene: &mut Scene) -> Result<()> {
     for _ in 0..3 {
         scene.wait_for_unacked(0)?;
         scene.members[0].process.process.kill()?;
-        // The other member continues, and the broker keeps the session of the killed one.
+        // The other member continues, and the broker keeps the session of the killed member.
         sleep(Duration::from_secs(2));
         scene.restart_member(0)?;
         scene.wait_until_recovered(SETTLE)?;
@@ -251,18 +251,19 @@ fn cut(scene: &mut Scene) -> Result<()> {
             scene.wait_until_recovered(SETTLE)?;
         }
         if time == 4 {
-            // After the third short connection in a row, the backoff takes seconds and `/readyz`
-            // stays at 503 for ten more. Which cut is the third depends on the machine's load; the
-            // last one, whose recovery is judged, must not be it.
+            // After the third short connection in a row, the backoff takes seconds, and `/readyz`
+            // returns 503 for ten more seconds. The load of the machine decides which cut is the
+            // third of a series. The recovery after the last cut is judged, so this cut must not be
+            // the third of a series.
             sleep(GOOD_CONNECTION);
         }
     }
     Ok(())
 }
 
-/// Cuts the connection, and kills the member once it is connected again. An acknowledgement of the
-/// old connection that is sent on the new one settles the wrong message there, and the killed
-/// process can no longer insert it.
+/// Cuts the connection, and kills the member once it is connected again. If milepost sent an
+/// acknowledgement of the old connection on the new connection, the broker would settle another
+/// message with the same packet id. The killed process could no longer insert that message.
 fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
         scene.wait_for_unacked(0)?;

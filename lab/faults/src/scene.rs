@@ -21,8 +21,8 @@ use loadgen::publish::Plan;
 
 use crate::watch::Watch;
 
-/// Longest wait for a condition; longer than any of them takes in a working system.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for a condition. In a working system, every condition takes less time.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Number of HTTP ports for pods: the largest number of members in a row that uses `pods()`.
 const PODS: usize = 4;
 /// Exit code of a milepost that left data with the broker or in the spool.
@@ -100,7 +100,8 @@ pub(crate) struct Scene {
     /// Number of positions that may be missing at the end: those in spool files that the row
     /// damaged, or those that the cluster's broker lost.
     pub(crate) allowed_losses: u64,
-    /// Failure of milepost that the row observed, other than a loss. It makes the row fail.
+    /// Failure of milepost that the row observed, other than a loss. Such a failure makes the row
+    /// fail.
     pub(crate) violation: Option<String>,
     tls: Option<Tls>,
     spool: bool,
@@ -114,11 +115,12 @@ pub(crate) struct Scene {
     pub(crate) watch: Watch,
     plan: Plan,
     broker_forgets: bool,
-    /// Declared last, because it must be dropped last: the processes above write into it.
+    /// Declared last, because it must be dropped last: the processes above write into this folder.
     folder: TempDir,
 }
 
-/// Runs milepost under libfaketime, so that a row can change its clock without the machine's.
+/// Runs milepost under libfaketime, so that a row can change milepost's clock and leave the
+/// machine's clock alone.
 fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
     let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
     let library = libraries
@@ -268,7 +270,7 @@ impl Scene {
     pub(crate) fn start_fleet(&mut self) -> Result<()> {
         // The fleet publishes until `finish_fleet`, so the whole row takes place under load.
         self.fleet = Some(Background::start(self.plan.clone(), true));
-        wait_until("the first rows are acknowledged", PATIENCE, || Ok(self.acks()? > 0.0))
+        wait_until("the first rows are acknowledged", WAIT_MAX, || Ok(self.acks()? > 0.0))
     }
 
     /// Waits until the fleet has sent everything.
@@ -282,8 +284,8 @@ impl Scene {
         Ok(manifest)
     }
 
-    /// Returns the number of messages for which the broker had no subscriber. Each means that a
-    /// session was lost. Returns 0 for a broker that forgets subscriptions.
+    /// Returns the number of messages for which the broker had no subscriber. Each such message
+    /// means that a session was lost. Returns 0 for a broker that forgets subscriptions.
     pub(crate) fn messages_without_subscriber(&self, manifest: &Manifest) -> u64 {
         if self.broker_forgets { 0 } else { manifest.no_subscriber }
     }
@@ -333,8 +335,8 @@ impl Scene {
         tls.http.set_certificate(&identity)
     }
 
-    /// Sets the wall clock of every member to the machine's plus `seconds`. Their monotonic clock
-    /// is unaffected.
+    /// Sets the wall clock of every member to the machine's clock plus `seconds`. The members'
+    /// monotonic clock is unaffected.
     pub(crate) fn set_clock(&self, seconds: i64) -> Result<()> {
         Ok(std::fs::write(&self.clock_file, format!("{seconds:+}s"))?)
     }
@@ -441,7 +443,7 @@ impl Scene {
     pub(crate) fn wait_until_sent(&self) -> Result<u64> {
         let fleet = self.fleet.as_ref().context("the fleet is not running")?;
         fleet.progress.endless.store(false, Ordering::Relaxed);
-        wait_until("the fleet has sent everything", 2 * PATIENCE, || Ok(fleet.is_finished()))?;
+        wait_until("the fleet has sent everything", 2 * WAIT_MAX, || Ok(fleet.is_finished()))?;
         Ok(fleet.progress.acked.load(Ordering::Relaxed))
     }
 
@@ -466,13 +468,13 @@ impl Scene {
         self.broker.as_ref().context("the broker is not running")?.command(command)
     }
 
-    /// Makes Mosquitto save its sessions. After kill -9 it restores these.
+    /// Makes Mosquitto save its sessions. After kill -9, Mosquitto restores the saved sessions.
     pub(crate) fn snapshot_broker(&self) -> Result<()> {
         let file = self.folder.path().join("mosquitto/mosquitto.db");
         let written = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
         let before = written();
         self.broker.as_ref().context("the broker is not running")?.process().signal("USR1")?;
-        wait_until("the broker has saved its sessions", PATIENCE, || Ok(written() != before))
+        wait_until("the broker has saved its sessions", WAIT_MAX, || Ok(written() != before))
     }
 
     pub(crate) fn kill_broker(&mut self) -> Result<()> {
@@ -484,14 +486,15 @@ impl Scene {
         self.settings = self.settings.clone().with(key, value);
     }
 
-    /// Waits for random times until member `n` holds unacknowledged messages, because a fault
-    /// without any tests nothing. Records their number in [`Scene::unacked`].
+    /// Waits for random times until member `n` holds unacknowledged messages: a fault without
+    /// unacknowledged messages would test nothing. Records the number of these messages in
+    /// [`Scene::unacked`].
     pub(crate) fn wait_for_unacked(&mut self, n: usize) -> Result<()> {
         let began = Instant::now();
         loop {
             ensure!(
-                began.elapsed() < PATIENCE,
-                "no moment with unacknowledged messages in {PATIENCE:?}"
+                began.elapsed() < WAIT_MAX,
+                "no moment with unacknowledged messages in {WAIT_MAX:?}"
             );
             sleep(Duration::from_millis(self.rng.u64(..900)));
             let unacked = self.members[n].process.metric("mqtt_unacked").unwrap_or(0.0);

@@ -14,8 +14,8 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
 const MIB: u64 = 1 << 20;
-/// Options of a broker that queues 1,000 messages beyond its window and drops further ones, as EMQX
-/// does by default.
+/// Options of a broker that queues 1,000 messages beyond its window and drops further messages, as
+/// EMQX does by default.
 const SHALLOW: &str = "--max-queue 1000";
 /// Lowest replay rate of a spool, as a multiple of the rate of live messages.
 const REPLAY_PER_LIVE: f64 = 5.0;

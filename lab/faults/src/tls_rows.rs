@@ -1,4 +1,4 @@
-//! TLS to both servers. With `--tls` all rows use it; this row always does.
+//! A row with TLS to both servers. With `--tls`, the rows without a cluster use TLS, too.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Watches every member during all rows: the memory it uses, and whether `/readyz` reports a member
-//! that stopped acknowledging.
+//! Watches every member during all rows: its memory, and whether `/readyz` reports that the member
+//! has stopped acknowledging.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,8 +28,8 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// A member's number of acknowledgements when it last changed, and the time of the first check at
-/// which messages waited without a change; `None` while there is progress.
+/// A member's last known number of acknowledgements, and the time of the first check at which this
+/// number had not changed although messages waited. The time is `None` while there is progress.
 type Progress = (f64, Option<Instant>);
 
 impl Watch {

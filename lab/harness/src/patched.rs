@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use lab_stack::repository;
 
 /// Applies `patch` to a copy of the checkout's files, builds the binary without optimisation, and
-/// returns its path. The next call overwrites it.
+/// returns the binary's path. The next call overwrites the binary.
 pub fn build(patch: &str) -> Result<PathBuf> {
     let folder = TempDir::new()?;
-    // Use the same path for every patch, so that cargo reuses the build of the previous one.
+    // Use the same path for every patch, so that cargo reuses the build of the previous patch.
     let sources = repository().join("target/patched/sources");
     let _ = std::fs::remove_dir_all(&sources);
     copy_sources(&sources)?;
@@ -28,7 +28,8 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     let build =
         ["-n", "5", "cargo", "build", "--locked", "--offline", "--workspace", "--bin", "milepost"];
     let mut nice = Command::new("nice");
-    // tests/run sets RUSTC_BOOTSTRAP for the JSON output of libtest. The build must not inherit it.
+    // tests/run sets RUSTC_BOOTSTRAP for the JSON output of libtest. The build must not inherit
+    // this variable.
     nice.args(build)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTC_BOOTSTRAP")
@@ -39,8 +40,8 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// Compiles every test of the sources that [`build`] has patched, and runs those of the decoder and
-/// the core.
+/// Compiles every test of the sources that [`build`] has patched, and runs the tests of the decoder
+/// and the core.
 pub fn test() -> Result<()> {
     let compile: &[&str] = &["check", "--workspace", "--tests"];
     let run_tests: &[&str] = &["test", "--lib", "-p", "milepost-decode", "-p", "milepost-core"];

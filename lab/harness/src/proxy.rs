@@ -1,8 +1,8 @@
 //! A TCP proxy that fails on demand, between a client and a real server.
 //!
 //! Guarantee: the proxy forwards bytes unchanged, complete and in order, or resets their
-//! connection. The one exception is [`Fault::HalfOpen`], whose connections are reset when it ends.
-//! The proxy buffers at most 256 KiB in each direction; then it stops reading.
+//! connection. The one exception is [`Fault::HalfOpen`], whose connections are reset when the fault
+//! ends. The proxy buffers at most 256 KiB in each direction; then it stops reading.
 
 mod fault;
 mod pump;
@@ -51,8 +51,8 @@ impl Proxy {
         Ok(Self { port: server.port, shared, _server: server })
     }
 
-    /// Sets the fault. It applies to bytes that arrive after this returns, and to bytes that the
-    /// proxy still holds. A cut resets all accepted connections.
+    /// Sets the fault. The fault applies to bytes that arrive after this function returns, and to
+    /// bytes that the proxy still holds. A cut resets all accepted connections.
     pub fn set(&self, fault: Fault) {
         self.shared.state.send_modify(|state| {
             let ends_half_open = state.fault == Fault::HalfOpen && fault != Fault::HalfOpen;

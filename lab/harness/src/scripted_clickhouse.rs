@@ -20,14 +20,14 @@ use lab_stack::lock;
 
 use self::client::Client;
 use self::script::Shared;
-pub use self::script::{Behaviour, HangAt, Seen, TooLarge};
+pub use self::script::{Behaviour, HangAt, ReceivedInsert, TooLarge};
 use crate::server::Server;
 
-/// Receive buffer in bytes. It is small, so that a client is still writing a large body when an
-/// early answer arrives.
+/// Receive buffer in bytes. The buffer is small, so that a client is still writing a large body
+/// when an early answer arrives.
 const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
 
-/// A running server. Dropping it closes all connections.
+/// A running server. Dropping this value closes all connections.
 #[derive(Debug)]
 pub struct ScriptedClickHouse {
     /// Port of the listener on the loopback.
@@ -39,7 +39,7 @@ pub struct ScriptedClickHouse {
 impl ScriptedClickHouse {
     /// Listens on a free port of the loopback, in front of the engines at these addresses
     /// (`http://127.0.0.1:8123`). The server starts with [`Behaviour::Honest`]. Every behaviour but
-    /// [`Behaviour::InTurn`] uses the first engine.
+    /// [`Behaviour::RoundRobin`] uses the first engine.
     ///
     /// # Errors
     /// The list of engines is empty, an address does not begin with `http://`, or no port is free.
@@ -67,8 +67,8 @@ impl ScriptedClickHouse {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Sets the behaviour for INSERTs from now on, and releases those that hang. An INSERT whose
-    /// answer has begun keeps its behaviour.
+    /// Sets the behaviour for INSERTs from now on, and releases the INSERTs that hang. An INSERT
+    /// whose answer has begun keeps its behaviour.
     ///
     /// # Panics
     /// This server has no text for the error code of the behaviour.
@@ -76,9 +76,10 @@ impl ScriptedClickHouse {
         self.change(behaviour, None);
     }
 
-    /// Sets the behaviour for the next `count` INSERTs that it hits. The server is honest
-    /// afterwards. Only [`Behaviour::ClickHouseError`], [`Behaviour::ProxyError`],
-    /// [`Behaviour::SwallowAnswer`] and [`Behaviour::ResetInBody`] count hits.
+    /// Sets the behaviour for the next `count` INSERTs that the behaviour affects (hits).
+    /// Afterwards the server is honest again. Only [`Behaviour::ClickHouseError`],
+    /// [`Behaviour::ProxyError`], [`Behaviour::SwallowAnswer`] and [`Behaviour::ResetInBody`] count
+    /// hits.
     pub fn set_for(&self, count: u32, behaviour: Behaviour) {
         self.change(behaviour, Some(count));
     }
@@ -94,14 +95,14 @@ impl ScriptedClickHouse {
         });
     }
 
-    /// Returns `true` if the behaviour is [`Behaviour::Honest`], as it is again after the last
-    /// INSERT of [`set_for`](Self::set_for).
+    /// Returns `true` if the behaviour is [`Behaviour::Honest`]. After the last INSERT of
+    /// [`set_for`](Self::set_for) the behaviour is honest again.
     #[must_use]
     pub fn is_honest(&self) -> bool {
         self.shared.script.borrow().behaviour == Behaviour::Honest
     }
 
-    /// Returns how many INSERTs the behaviours that [`set_for`](Self::set_for) counts have hit.
+    /// Returns how many INSERTs were hit by a behaviour that [`set_for`](Self::set_for) counts.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.shared.hits.load(Ordering::Relaxed)
@@ -115,7 +116,7 @@ impl ScriptedClickHouse {
     }
 
     /// Returns how many INSERTs are in progress that began while the behaviour was
-    /// [`Behaviour::Honest`]. They stay honest after a change.
+    /// [`Behaviour::Honest`]. These INSERTs stay honest after a change of the behaviour.
     #[must_use]
     pub fn honest_in_progress(&self) -> usize {
         self.shared.honest.load(Ordering::SeqCst)
@@ -129,7 +130,7 @@ impl ScriptedClickHouse {
 
     /// Returns every INSERT whose body arrived complete, in order of arrival.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
-        self.shared.seen().clone()
+    pub fn received_inserts(&self) -> Vec<ReceivedInsert> {
+        self.shared.received().clone()
     }
 }

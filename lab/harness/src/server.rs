@@ -22,8 +22,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens on a free port. `serve` is called for each accepted connection, and the future that
-    /// it returns runs as a task. A small `receive_buffer` keeps a client writing a large body when
-    /// the answer arrives.
+    /// it returns runs as a task. With a small `receive_buffer`, a client is still writing a large
+    /// body when the answer arrives.
     pub(crate) fn start<Served: Future<Output = ()> + Send + 'static>(
         receive_buffer: Option<u32>,
         serve: impl Fn(TcpStream) -> Served + Send + 'static,

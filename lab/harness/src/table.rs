@@ -8,8 +8,9 @@ pub struct Table {
 }
 
 impl Table {
+    /// Returns a table with these columns and without rows.
     #[must_use]
-    pub fn of<Name: Into<String>>(head: impl IntoIterator<Item = Name>) -> Self {
+    pub fn with_columns<Name: Into<String>>(head: impl IntoIterator<Item = Name>) -> Self {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
@@ -34,7 +35,7 @@ mod tests {
 
     #[test]
     fn number_columns_are_right_aligned() {
-        let mut table = Table::of(["name", "lost", "in words"]);
+        let mut table = Table::with_columns(["name", "lost", "in words"]);
         table.rows.push(["a", "0", "nothing"].map(str::to_owned).to_vec());
         table.rows.push(["b", "–", ""].map(str::to_owned).to_vec());
         let expected =

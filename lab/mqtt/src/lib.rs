@@ -1,9 +1,9 @@
 //! MQTT 5 packets as bytes: the codec of the fleet, the firehose, the floor and the benchmark.
 //!
-//! It is written by hand, and borrows from the buffer that was read. The firehose sends millions of
-//! messages a second, and the floor is the yardstick of cost, so neither may include the cost of a
-//! library's codec (rumqttc's copies each topic and payload). Numbers in brackets are sections of
-//! the MQTT 5 standard.
+//! The codec is written by hand, and its packets borrow from the buffer that was read. The firehose
+//! sends millions of messages a second, and the floor is the yardstick of cost, so neither may
+//! include the cost of a library's codec (rumqttc's copies each topic and payload). Numbers in
+//! brackets are sections of the MQTT 5 standard.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::BufMut;
@@ -23,7 +23,7 @@ pub mod kind {
     pub const DISCONNECT: u8 = 14;
 }
 
-/// Longest packet, in bytes. The laboratory sends none that is longer.
+/// Longest packet, in bytes. The laboratory sends no longer packets.
 const PACKET_BYTES_MAX: usize = 1 << 20;
 /// Longest encoding of a remaining length, in bytes (2.2.3).
 const LENGTH_BYTES_MAX: usize = 4;
@@ -98,7 +98,7 @@ pub fn put_string(text: &str, out: &mut impl BufMut) {
 
 /// Appends a CONNECT of MQTT 5 (3.1). Clean Start is set unless the session has an expiry. The
 /// keep-alive is 18 hours, because no PINGREQ follows. A keep-alive of 0 would turn it off, but
-/// rumqttd refuses that.
+/// rumqttd refuses 0.
 pub fn put_connect(
     client_id: &str,
     login: Option<(&str, &str)>,
@@ -134,7 +134,7 @@ pub fn put_subscribe(packet_id: u16, filter: &str, qos: u8, out: &mut impl BufMu
     put_packet(kind::SUBSCRIBE, 0b10, &body, out);
 }
 
-/// Appends a PUBLISH of MQTT 5 without properties (3.3), at QoS 1 if it has a packet id.
+/// Appends a PUBLISH of MQTT 5 without properties (3.3), at QoS 1 if `packet_id` is given.
 pub fn put_publish(topic: &str, packet_id: Option<u16>, payload: &[u8], out: &mut impl BufMut) {
     out.put_u8(kind::PUBLISH << 4 | if packet_id.is_some() { 0b10 } else { 0 });
     put_length(2 + topic.len() + packet_id.map_or(0, |_| 2) + 1 + payload.len(), out);
@@ -158,7 +158,7 @@ pub struct ConnAck {
 }
 
 impl ConnAck {
-    /// Reads a CONNACK. Fails if it is truncated.
+    /// Reads a CONNACK. Fails if the packet is truncated.
     pub fn read(body: &[u8]) -> Result<Self> {
         let mut reader = Reader(body);
         let (flags, reason) = (reader.u8()?, reader.u8()?);
@@ -183,7 +183,7 @@ pub struct Publish<'a> {
 }
 
 impl<'a> Publish<'a> {
-    /// Reads a PUBLISH of MQTT 5. Fails if it is truncated.
+    /// Reads a PUBLISH of MQTT 5. Fails if the packet is truncated.
     pub fn read(packet: Packet<'a>) -> Result<Self> {
         let mut reader = Reader(packet.body);
         let topic = reader.string()?;
@@ -193,7 +193,7 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// Returns the packet id of a SUBSCRIBE and its filters. Fails if it is truncated.
+/// Returns the packet id and the filters of a SUBSCRIBE. Fails if the packet is truncated.
 pub fn read_subscribe(body: &[u8]) -> Result<(u16, Vec<&[u8]>)> {
     let mut reader = Reader(body);
     let packet_id = reader.u16()?;
@@ -206,8 +206,8 @@ pub fn read_subscribe(body: &[u8]) -> Result<(u16, Vec<&[u8]>)> {
     Ok((packet_id, filters))
 }
 
-/// Returns the packet id at the beginning of a PUBACK, SUBACK or UNSUBSCRIBE. Fails if it is
-/// truncated.
+/// Returns the packet id at the beginning of a PUBACK, SUBACK or UNSUBSCRIBE. Fails if the packet
+/// is truncated.
 pub fn packet_id(body: &[u8]) -> Result<u16> {
     Reader(body).u16()
 }

@@ -8,7 +8,7 @@ use crate::process::{Process, READY_TIMEOUT, free_port, local_program};
 use crate::sql;
 
 /// Time zone of the engine, UTC+14: its date is tomorrow for most of a UTC day, so code that takes
-/// a local date for a UTC one fails.
+/// a local date for a UTC date fails.
 const FAR_FROM_UTC: &str = "Pacific/Kiritimati";
 
 /// A running ClickHouse engine. Its data survives [`kill`](Self::kill) and
@@ -125,10 +125,10 @@ fn render_statements(template: &str, database: &str) -> Result<Vec<String>> {
     let statements =
         template.trim_end().split(";\n").filter(|sql| !sql.trim_start().starts_with("{shards}"));
     let fill = |statement: &str| {
-        let mut pieces = statement.split('{');
-        let mut filled = pieces.next().unwrap_or_default().to_owned();
-        for piece in pieces {
-            let (placeholder, rest) = piece.split_once('}').unwrap_or((piece, ""));
+        let mut parts = statement.split('{');
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (placeholder, rest) = part.split_once('}').unwrap_or((part, ""));
             match placeholder.split_once(':').unwrap_or((placeholder, "")) {
                 ("database", _) => filled += database,
                 ("on_cluster" | "all" | "policy", _) => {}

@@ -1,6 +1,6 @@
 //! Starts, queries and kills the real servers on free ports of the loopback: Mosquitto, the
-//! ClickHouse engine, milepost and milepost-map. The demo, the tests and the laboratory use it.
-//! Dropping a handle kills its process.
+//! ClickHouse engine, milepost and milepost-map. The demo, the tests and the laboratory use this
+//! crate. Dropping a handle kills its process.
 
 mod broker;
 mod clickhouse;

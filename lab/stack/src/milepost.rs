@@ -104,8 +104,8 @@ impl Settings {
     /// Runs a command that ends by itself. Returns its exit code and its output.
     ///
     /// # Errors
-    /// The command does not end within [`CALL_TIMEOUT`]: then it is killed, and the error has its
-    /// output.
+    /// The command does not end within [`CALL_TIMEOUT`]: then the command is killed, and the error
+    /// contains its output.
     pub fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(i32, String)> {
         self.call_within(arguments, CALL_TIMEOUT)
     }
@@ -207,18 +207,18 @@ impl Milepost {
 
     /// Returns the `q` quantile of a histogram, interpolated within its bucket as Prometheus does.
     pub fn quantile(&self, name: &str, q: f64) -> Result<f64> {
-        prom::quantile(&self.get("/metrics")?, &self.full(name), q)
+        prom::quantile(&self.get("/metrics")?, &self.full_name(name), q)
             .with_context(|| format!("no histogram {name}"))
     }
 
     /// Returns the sum of a metric over its labels.
     pub fn metric(&self, name: &str) -> Result<f64> {
-        prom::value(&self.get("/metrics")?, &self.full(name))
+        prom::value(&self.get("/metrics")?, &self.full_name(name))
             .with_context(|| format!("no metric {name}"))
     }
 
     /// Returns the name of a metric with the prefix of its program.
-    fn full(&self, name: &str) -> String {
+    fn full_name(&self, name: &str) -> String {
         format!("{}_{name}", self.name.replace('-', "_"))
     }
 

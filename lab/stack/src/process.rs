@@ -18,15 +18,15 @@ use crate::procfs;
 /// Longest wait until a server answers or is ready, and longest time of a query.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(20);
-/// Ports from which free ones are taken. They are below the ephemeral range of the kernel, so no
-/// outgoing connection takes one in the minutes until the server binds it.
+/// Range of the free ports. The range is below the ephemeral ports of the kernel, so no outgoing
+/// connection takes a port in the minutes until the server binds it.
 const PORTS: Range<u16> = 10_000..32_000;
 /// Number of random ports to try.
 const ATTEMPTS: usize = 1_000;
 
 /// Returns a port on which no process listens now, and which this process has not used before.
 pub fn free_port() -> Result<u16> {
-    // Remember ports, so that two callers do not get the same one before the first has bound it.
+    // Remember the port, so that no other caller gets it before this caller has bound it.
     static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     for _ in 0..ATTEMPTS {
         let port = fastrand::u16(PORTS);
@@ -63,7 +63,7 @@ pub fn wait_until(
 /// into the checkout that built it.
 ///
 /// # Panics
-/// Neither is within a checkout.
+/// Neither the program nor the current folder is within a checkout.
 #[must_use]
 pub fn repository() -> &'static Path {
     static REPOSITORY: OnceLock<PathBuf> = OnceLock::new();
@@ -91,7 +91,7 @@ pub(crate) fn local_program(program: &str, folder: &Path) -> Command {
 /// Process ids of the running children, for [`kill_all`].
 static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Kills every child. An interrupt leaves no time to drop their handles.
+/// Kills every child. An interrupt leaves no time to drop the children's handles.
 fn kill_all() {
     for pid in lock(&RUNNING).iter() {
         let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).status();
@@ -118,8 +118,8 @@ pub fn unless_interrupted<T: Send + 'static>(
     outcome
 }
 
-/// Runs `work` as [`unless_interrupted`] does, with its own folder in the checkout, which is
-/// removed afterwards.
+/// Runs `work` as [`unless_interrupted`] does, with a folder of its own in the checkout. The folder
+/// is removed afterwards.
 pub fn in_scratch_folder<T: Send + 'static>(
     prefix: &str,
     work: impl FnOnce(&Path) -> Result<T> + Send + 'static,
@@ -133,7 +133,8 @@ pub fn in_scratch_folder<T: Send + 'static>(
 }
 
 /// Creates a folder for a test's servers, removed when its handle is dropped. If the environment
-/// variable KEEP_FOLDERS is set it is kept, and tests/run removes it when the tests have passed.
+/// variable KEEP_FOLDERS is set, the folder is kept, and tests/run removes the folder when the
+/// tests have passed.
 pub fn folder() -> Result<tempfile::TempDir> {
     let mut folder = tempfile::TempDir::with_prefix("milepost-")?;
     folder.disable_cleanup(std::env::var_os("KEEP_FOLDERS").is_some());
@@ -165,7 +166,8 @@ impl Process {
     }
 
     /// Returns the log so far. A separate thread of milepost writes it, so a line appears a moment
-    /// after its event: this waits until the file has stopped growing, for a second at most.
+    /// after its event. This function therefore waits until the file has stopped growing, for a
+    /// second at most.
     pub fn log(&self) -> Result<String> {
         let mut bytes = std::fs::read(&self.log)?;
         for _ in 0..20 {
@@ -217,7 +219,7 @@ impl Process {
             status = self.child.try_wait()?;
             Ok(status.is_some())
         })?;
-        status.context("it has ended")
+        status.context("the process has ended")
     }
 
     /// Fails with the end of the log if the process has ended.

@@ -1,10 +1,10 @@
 //! A stand-in for the broker that sends as fast as the consumer reads, or at a rate that no broker
 //! reaches, so that the consumer is the bottleneck.
 //!
-//! It speaks MQTT 5 at QoS 0. Each member of the share group gets the same number of messages, and
-//! nothing is sent twice. The sent fixes are known exactly: message `k` is fix [`FIRST_SEQ`] +
-//! `k / drivers` of driver `k % drivers`. It is no broker beyond that: it accepts no messages and
-//! matches no topics.
+//! The firehose speaks MQTT 5 at QoS 0. Each member of the share group gets the same number of
+//! messages, and no message is sent twice. The sent fixes are known exactly: message `k` is fix
+//! [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. The firehose is not a complete broker: it
+//! accepts no messages and matches no topics.
 
 mod segment;
 
@@ -26,7 +26,7 @@ use self::segment::{MESSAGES, Segments};
 const READ_BYTES: usize = 64 * 1024;
 /// Interval at which an idle writer checks for messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Number of messages by which a member may be ahead of the slowest one before it must wait.
+/// Number of messages by which a member may be ahead of the slowest member before it must wait.
 const AHEAD_MAX: u64 = 4 * 1024;
 /// Offset of the protocol version in the body of a CONNECT, and the version of MQTT 5 (3.1.2.2).
 const VERSION_OFFSET: usize = 6;
@@ -63,8 +63,9 @@ struct Distributor {
 }
 
 impl Distributor {
-    /// Assigns the next [`MESSAGES`] messages to a member, and returns the number of the first one.
-    /// `None`: the firehose is closed, the member is too far ahead, or the pace allows no more now.
+    /// Assigns the next [`MESSAGES`] messages to a member, and returns the number of the first
+    /// message. `None`: the firehose is closed, the member is too far ahead, or the pace allows no
+    /// more now.
     fn assign(&mut self, member: usize) -> Option<u64> {
         let slowest = *self.assigned.values().min()?;
         let assigned = self.assigned.get_mut(&member)?;
@@ -122,7 +123,7 @@ impl Firehose {
         self.open();
     }
 
-    /// Assigns no more messages. Those that were assigned are still sent.
+    /// Assigns no more messages. Messages that were already assigned are still sent.
     pub fn close(&self) {
         lock(&self.shared.distributor).is_open = false;
     }
@@ -257,7 +258,8 @@ impl Shared {
     fn write_all(&self, member: usize, link: &Mutex<Link>, stream: &mut TcpStream) -> Result<()> {
         let mut segments = None;
         loop {
-            // Keep the lock while messages are assigned, so that the SUBACK is sent before them.
+            // Keep the lock while messages are assigned, so that the SUBACK is sent before the
+            // messages.
             let mut link = lock(link);
             if !link.control.is_empty() {
                 let control = std::mem::take(&mut link.control);

@@ -1,13 +1,13 @@
 //! `lab floor`: the cheapest possible consumer, as a yardstick for the others.
 //!
-//! It has hand-written framing, pauses between reads within milepost's limits, one JSON parse into
-//! a plain struct, one row appended to one buffer, and plain HTTP. It leaves out everything that
-//! makes a consumer safe: it checks types only, retries nothing, survives no fault, and ends with
-//! its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
+//! The floor has hand-written framing, pauses between reads within milepost's limits, one JSON
+//! parse into a plain struct, one row appended to one buffer, and plain HTTP. It leaves out
+//! everything that makes a consumer safe: it checks types only, retries nothing, survives no fault,
+//! and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 //!
-//! Its HTTP is hand-written because its cost is measured: with ureq and hyper it took 8 % more CPU
-//! per message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians of four
-//! steps each), and 6.4 MiB instead of 5.7.
+//! Its HTTP is hand-written because its cost is measured: with ureq and hyper the floor took 8 %
+//! more CPU per message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians
+//! of four steps each), and 6.4 MiB instead of 5.7.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -169,7 +169,7 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
         let resumed = packet.kind == kind::CONNACK && ConnAck::read(packet.body)?.session_present;
         input.clear();
         if resumed {
-            break; // already subscribed, and messages may arrive before the SUBACK
+            break; // the session is subscribed already, and messages may arrive before the SUBACK
         }
     }
     Ok(stream)
@@ -284,8 +284,8 @@ fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result
     let driver_id =
         publish.topic.split(|byte| *byte == b'/').nth(1).context("a topic without a driver")?;
     let fix: Fix = serde_json::from_slice(publish.payload)?;
-    let scaled = |value: Option<f64>, by: f64, unknown: u16| {
-        value.map_or(unknown, |v| (v * by).round() as u16)
+    let scaled = |value: Option<f64>, factor: f64, unknown: u16| {
+        value.map_or(unknown, |v| (v * factor).round() as u16)
     };
     put_length(driver_id.len(), out);
     out.extend_from_slice(driver_id);
@@ -381,7 +381,8 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
     Ok(())
 }
 
-/// Serves `/readyz`: one request per connection. Its head is assumed to arrive in one read.
+/// Serves `/readyz`: one request per connection. The head of a request is assumed to arrive in one
+/// read.
 fn serve(listener: &TcpListener, subscribed: &AtomicBool) {
     for mut stream in listener.incoming().flatten() {
         let _ = stream.read(&mut [0; 4096]);

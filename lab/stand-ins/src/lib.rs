@@ -1,4 +1,5 @@
-//! Stand-ins for the real servers, for measurements in which these would be the bottleneck.
+//! Stand-ins for the real servers, for measurements in which the real servers would be the
+//! bottleneck.
 //!
 //! | module | job |
 //! |---|---|

@@ -1,10 +1,10 @@
 //! A stand-in for ClickHouse that accepts inserts and only counts their rows, so that ClickHouse is
 //! not the bottleneck.
 //!
-//! It reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4
-//! blocks. It also answers the statements of `milepost migrate` and `milepost run`: it keeps the
-//! rows of `schema_migrations`, and every CREATE succeeds. It answers other statements, formats,
-//! columns and codecs with an error.
+//! The sink reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's
+//! LZ4 blocks. It also answers the statements of `milepost migrate` and `milepost run`: it keeps
+//! the rows of `schema_migrations`, and every CREATE succeeds. It answers other statements,
+//! formats, columns and codecs with an error.
 
 mod bytes;
 mod rows;
@@ -91,7 +91,8 @@ impl Shared {
         match self.answer(request) {
             Ok(answer) => answer,
             Err(error) => {
-                // milepost probes features of the server, and logs a failed probe itself.
+                // Do not print unknown statements: milepost probes features of the server with
+                // them, and logs a failed probe itself.
                 if !error.is::<UnknownStatement>() {
                     eprintln!("sink: {error:#}");
                 }

@@ -1,10 +1,10 @@
 //! The set of stored fixes, by (driver, seq), for stores that are not ClickHouse.
 //!
-//! Drivers are numbered, and each numbers its fixes `first`, `first` + 1, … The set is therefore an
-//! array of bits: the first fix of every driver, then the second fix of every driver, and so on. A
-//! fix takes one bit, whatever the number of drivers.
+//! Drivers are numbered, and each driver numbers its fixes `first`, `first` + 1, … The set is
+//! therefore an array of bits: the first fix of every driver, then the second fix of every driver,
+//! and so on. A fix takes one bit, whatever the number of drivers.
 
-/// Maximum number of bits; they take half a GiB. Rows beyond it count as never sent.
+/// Maximum number of bits; they take half a GiB. Rows beyond this limit count as never sent.
 const BITS_MAX: u64 = 1 << 32;
 
 /// The stored fixes.
@@ -70,7 +70,7 @@ impl Tally {
         word.is_some_and(|word| word & 1 == 1)
     }
 
-    /// Compares the stored fixes with the sent ones. `sent[n]`: number of fixes of driver `n`.
+    /// Compares the stored fixes with the sent fixes. `sent[n]`: number of fixes of driver `n`.
     #[must_use]
     pub fn compare(&self, sent: &[u32]) -> Verdict {
         let most = sent.iter().copied().max().unwrap_or(0);

@@ -44,7 +44,11 @@ fn sink_counts_rows_of_every_format() {
     let verdict = sink.tally().compare(&[100, 100, 101]);
     assert_eq!((verdict.lost, verdict.duplicates, verdict.never_sent), (1, 0, 0));
 
-    assert_eq!(insert(&sink, "Parquet", "", b"PAR1").unwrap(), 500, "a format it does not know");
+    assert_eq!(
+        insert(&sink, "Parquet", "", b"PAR1").unwrap(),
+        500,
+        "a format that the sink does not know"
+    );
     assert_eq!(
         insert(&sink, "RowBinary", "", &plain[..plain.len() - 1]).unwrap(),
         500,

@@ -31,7 +31,7 @@ pub(crate) struct Recipe<'a> {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) process: Process,
-    /// URL of its HTTP interface.
+    /// URL of the consumer's HTTP interface.
     pub(crate) http: String,
     began: Instant,
 }
@@ -89,7 +89,7 @@ impl Recipe<'_> {
         Ok(Running { process, http: format!("http://127.0.0.1:{port}"), began })
     }
 
-    /// Starts the consumer, and waits until it is subscribed. Returns the time that took.
+    /// Starts the consumer, and waits until it is subscribed. Returns the duration of both.
     pub(crate) fn start_until_ready(&self) -> Result<(Running, Duration)> {
         let mut running = self.start()?;
         let url = format!("{}{}", running.http, self.spec.ready);

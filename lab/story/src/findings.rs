@@ -3,8 +3,8 @@
 
 use crate::record::{Ceiling, Finding, Outcome};
 
-/// Private memory counts as growing if it gains more than this in the second half of a run, and
-/// more than this share of its size.
+/// Private memory counts as growing if its gain in the second half of a run is above the first
+/// limit, and above the second limit as a share of its size.
 const GROWTH_MIB: f64 = 5.0;
 const GROWTH_SHARE: f64 = 0.2;
 /// Shortest run, in seconds, that can show growth: before that, caches fill and compilers run.
@@ -12,8 +12,8 @@ const GROWTH_SECONDS: f64 = 45.0;
 /// A broker that uses this many cores is at its limit: Mosquitto has one thread, and shares the
 /// machine with the other programs.
 const BROKER_CORES: f64 = 0.7;
-/// CPU cores used by other processes. Above it, falling behind is no finding: the machine may be
-/// the cause.
+/// CPU cores used by other processes. If they use more, a consumer that falls behind is not
+/// reported: the machine may be the cause.
 const OTHERS_CORES: f64 = 0.15;
 /// Share of the target rate below which a step shows a ceiling.
 const RATE_HELD: f64 = 0.95;

@@ -32,9 +32,9 @@ use self::stage::{Fault, Stage};
 
 const PARTS: [&str; 8] =
     ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
-/// Parts that are played only with `--full`.
+/// Parts that run only with `--full`.
 const LONG: [&str; 2] = ["smaller", "everyone"];
-/// Parts that `--prove` plays: those in which the planted mistakes show.
+/// Parts that `--prove` runs: the parts in which the planted mistakes show.
 const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
 /// Length of the memory part of `--prove`, in seconds; long enough to tell a leak from a cache.
 const PROOF_MEMORY_SECONDS: u32 = 60;
@@ -44,7 +44,7 @@ const OTHERS_CORES_MAX: f64 = 0.1;
 /// Arguments of `lab story`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Play everything: 20 s a step, every step, Telegraf, smaller pods, ten minutes of memory
+    /// Run everything: 20 s a step, every step, Telegraf, smaller pods, ten minutes of memory
     #[arg(long)]
     full: bool,
     /// Check in a minute or two that everything runs; the figures mean nothing
@@ -112,7 +112,7 @@ impl Arguments {
     }
 }
 
-/// A step to play with one consumer.
+/// A step to run with one consumer.
 struct Turn<'a> {
     part: &'static str,
     consumer: &'a Consumer,
@@ -121,7 +121,7 @@ struct Turn<'a> {
     seconds: u32,
 }
 
-/// Plays the plan. Returns `true` if everything could be measured; with `--prove`, if the report
+/// Runs the plan. Returns `true` if everything could be measured; with `--prove`, if the report
 /// names every planted mistake.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let (plan, seconds) = select(arguments)?;
@@ -181,15 +181,16 @@ fn ensure_quiet() -> Result<()> {
     Ok(())
 }
 
-/// Returns all steps in the order of play: part by part, and the consumers in turn. `ceiling`: the
-/// broker's measured rate, on which the part `memory` depends; known after the ramp.
+/// Returns all steps in the order of the run: part by part, and the consumers in turn. `ceiling`:
+/// the broker's measured rate, which is known after the ramp. The part `memory` depends on this
+/// rate.
 fn turns<'a>(
     arguments: &Arguments,
     plan: &'a Plan,
     seconds: Seconds,
     ceiling: Option<f64>,
 ) -> Vec<Turn<'a>> {
-    let is_played = |part: &str| {
+    let is_selected = |part: &str| {
         let is_full = !LONG.contains(&part) || arguments.full;
         let is_proof = !arguments.prove || PROOF.contains(&part);
         if arguments.only.is_empty() {
@@ -203,7 +204,7 @@ fn turns<'a>(
         let takes_part =
             |consumer: &&Consumer| !step.has_stand_in() || consumer.stand_ins != Some(false);
         let turn = |consumer| Turn { part, consumer, step, limit, seconds };
-        if is_played(part) {
+        if is_selected(part) {
             turns.extend(plan.consumers.iter().filter(takes_part).map(turn));
         }
     };
@@ -243,7 +244,7 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         if arguments.resume && resume::has_step(&record, turn.part, name, &turn.step, turn.limit) {
             continue;
         }
-        // The pods come in order of size: if one was too small, the rest are too.
+        // The pods come in order of size: if one pod was too small, all later pods are too small.
         if turn.part == "smaller" && has_failed_a_smaller_pod(&record, name) {
             continue;
         }
@@ -451,9 +452,9 @@ mod tests {
         let turns = turns(&arguments, &plan, seconds, None);
         for consumer in &plan.consumers {
             let Some([part, _]) = &consumer.must_show else { continue };
-            let is_played =
+            let is_selected =
                 turns.iter().any(|turn| turn.part == part && turn.consumer.name == consumer.name);
-            assert!(is_played, "{}: {part} is not played", consumer.name);
+            assert!(is_selected, "{}: {part} is not run", consumer.name);
         }
     }
 

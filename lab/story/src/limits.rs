@@ -1,6 +1,7 @@
 //! A cgroup for the consumer, which limits CPU and memory as a pod does, and counts memory as
-//! `docker stats` does. It is of version 2 if that has the controllers, else of version 1. Without
-//! either, steps with a limit fail, and the others lack the memory that `docker stats` would show.
+//! `docker stats` does. The cgroup is of version 2 if version 2 has the controllers, and of version
+//! 1 otherwise. Without a cgroup, steps with a limit fail, and the other steps lack the memory that
+//! `docker stats` would show.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use crate::plan::Limit;
 const ROOT: &str = "/sys/fs/cgroup";
 const PERIOD_US: u32 = 100_000;
 
-/// The control groups of one consumer. Dropping it removes them, so the consumer must have ended.
+/// The control groups of one consumer. Dropping this value removes the groups, so the consumer must
+/// have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     cpu: Option<PathBuf>,

@@ -48,10 +48,10 @@ pub(crate) struct Consumer {
     /// `false`: the consumer needs a real broker and ClickHouse, because the stand-ins do not speak
     /// its protocol or format.
     pub(crate) stand_ins: Option<bool>,
-    /// Client ids of its sessions. The laboratory ends them after each step at a broker that it did
-    /// not start. `{n}` stands for 0 to 63.
+    /// Client ids of the consumer's sessions. At a broker that the laboratory did not start, it
+    /// ends these sessions after each step. `{n}` stands for 0 to 63.
     pub(crate) sessions: Vec<String>,
-    /// The finding with which the report must name a planted mistake: its part, and its `what`.
+    /// The finding with which the report must name a planted mistake: its part, and its name.
     pub(crate) must_show: Option<[String; 2]>,
 }
 

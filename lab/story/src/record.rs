@@ -106,7 +106,7 @@ pub(crate) struct Outcome {
     pub(crate) holds: bool,
     /// Growth of private memory over the second half.
     pub(crate) slope_mib_per_min: Option<f64>,
-    /// Time from the first to the last sample.
+    /// Seconds from the first to the last sample.
     pub(crate) samples_seconds: f64,
     pub(crate) samples: Vec<Sample>,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Outcome {
 pub(crate) struct MemoryMib {
     /// Resident set, pages of files included.
     pub(crate) resident: f64,
-    /// Without pages of files.
+    /// Resident set, pages of files excluded.
     pub(crate) private: f64,
     /// Memory as `docker stats` counts it; `None` without a cgroup.
     pub(crate) docker: Option<f64>,

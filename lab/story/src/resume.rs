@@ -1,4 +1,4 @@
-//! Continues an interrupted run: the steps that its record has are not played again.
+//! Continues an interrupted run: the steps that are in its record are not run again.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use crate::findings;
 use crate::plan::{Limit, Step};
 use crate::record::{Outcome, Record};
 
-/// Copies the outcomes of the interrupted run whose record is in `folder` into `record`, without
-/// those of steps that could not be measured: these are played again.
+/// Copies the outcomes of an interrupted run into `record`. The record of the interrupted run is in
+/// `folder`. Steps that could not be measured are not copied: they are run again.
 ///
 /// # Errors
 ///
-/// There is no record, or it is of another command, commit or machine: its figures would not be
-/// comparable with those of this run.
+/// There is no record, or the record is of another command, commit or machine: its figures would
+/// not be comparable with this run's figures.
 pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Result<()> {
     let file = folder.join("story.json");
     let text = std::fs::read_to_string(&file).with_context(|| {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn resumed_run_has_the_outcomes_and_findings_of_the_interrupted_one() {
+    fn resumed_run_has_the_outcomes_and_findings_of_the_interrupted_run() {
         let (folder, earlier) = (TempDir::new().unwrap(), recorded());
         write(&earlier, &folder);
         let mut record = new_run(&earlier);

@@ -146,7 +146,8 @@ impl Servers {
     }
 }
 
-/// Reads packets until one of this kind. Returns the payload of a PUBLISH; empty for other kinds.
+/// Reads packets until a packet of this kind arrives. Returns the payload of a PUBLISH, and nothing
+/// for other kinds.
 fn read_until(stream: &mut TcpStream, input: &mut Vec<u8>, kind: u8) -> Result<Vec<u8>> {
     let (began, mut buffer) = (Instant::now(), [0; 4096]);
     while began.elapsed() < ANSWER_WITHIN {

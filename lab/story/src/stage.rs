@@ -28,16 +28,17 @@ const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(5);
 const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 const COUNT_EVERY: Duration = Duration::from_millis(200);
-/// Longest wait for an insert before a kill. A consumer that inserts nothing is killed after it.
+/// Longest wait for an insert before a kill. A consumer that inserts nothing is killed after this
+/// wait.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Time in which the broker reads everything that a stopped consumer had sent.
 const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
 /// Half of a batch, in messages. The largest batch of every consumer is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// Share of the rate that a consumer must store. Below it, the consumer does not keep up.
+/// Share of the rate that a consumer must store. A consumer that stores less does not keep up.
 const HOLDS_SHARE: f64 = 0.98;
-/// Rows that may be in flight at any time although the consumer keeps up: those of two batches, one
-/// open and one being inserted, or, at low rates, those of two seconds.
+/// Rows that may be in flight at any time although the consumer keeps up: the rows of two batches
+/// (one open, one being inserted) or, at low rates, the rows of two seconds.
 const IN_FLIGHT_ROWS: f64 = 10_000.0;
 const IN_FLIGHT_SECONDS: f64 = 2.0;
 
@@ -86,7 +87,7 @@ impl Load<'_> {
 }
 
 impl Stage<'_> {
-    /// Runs the step. If it fails, the outcome has the reason.
+    /// Runs the step. If the step fails, the outcome has the reason.
     pub(crate) fn measure(&self) -> Outcome {
         let mut outcome = Outcome {
             part: self.part.to_owned(),
@@ -250,8 +251,9 @@ impl Stage<'_> {
                     sleep(due.saturating_sub(began.elapsed()));
                     wait_for_half_a_batch(servers, self.step.rate);
                     // Stop the consumer, and let the broker read its last acknowledgements before
-                    // the kill. A busy broker would lose them with the connection and redeliver
-                    // the messages, and acknowledging too early would cost nothing.
+                    // the kill. A busy broker would lose these acknowledgements with the
+                    // connection, and would redeliver the messages. A consumer that acknowledges
+                    // too early would then lose nothing.
                     running.process.signal("STOP")?;
                     sleep(ACKS_READ_WITHIN);
                     let killed_at = Instant::now();
@@ -399,7 +401,7 @@ fn count_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Waits until an insert has been answered and half a batch more has arrived.
+/// Waits until an insert has been answered and another half of a batch has arrived.
 fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
     let (began, before) = (Instant::now(), servers.insert_durations().len());
     while servers.insert_durations().len() == before && began.elapsed() < PATIENCE {

@@ -38,7 +38,7 @@ pub(crate) struct Sources<'a> {
 pub(crate) fn sample(sources: &Sources<'_>, is_over: &AtomicBool) -> Vec<Sample> {
     let began = Instant::now();
     let mut samples = Vec::new();
-    // `killed_cpu`: CPU seconds of the killed processes; `cpu`: those of the running one.
+    // `killed_cpu`: CPU seconds of the killed processes; `cpu`: CPU seconds of the running process.
     let (mut pid, mut killed_cpu, mut cpu, mut histogram) = (0, 0.0, 0.0, Histogram::default());
     while !is_over.load(Ordering::Relaxed) {
         let target = lock(sources.target).clone();
@@ -89,7 +89,7 @@ pub(crate) fn usage(pid: u32, limits: &Limits) -> Result<(f64, MemoryMib)> {
 
 /// Returns the CPU time so far of everything on the machine outside the laboratory, in seconds. The
 /// laboratory is this process with its children: servers and consumers. The generator and the sink
-/// are threads of it.
+/// are threads of this process.
 pub(crate) fn others_cpu_seconds() -> Result<f64> {
     Ok(busy_time_of_machine()?.as_secs_f64() - usage_of_tree(std::process::id())?.cpu.as_secs_f64())
 }

@@ -48,7 +48,7 @@ pub(crate) struct Opened {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Expired,
-    /// Its connection ended, and its expiry was 0 from the CONNECT on.
+    /// The connection ended, and the session's expiry was 0 from the CONNECT on.
     WithConnection,
     CleanStart,
     /// The client set the session expiry to 0 in its DISCONNECT.
@@ -72,7 +72,7 @@ impl End {
     }
 }
 
-/// Message counters. As on EMQX, none counts the messages that a killed session held.
+/// Message counters. As on EMQX, no counter includes the messages that a killed session held.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) received: u64,
@@ -150,8 +150,8 @@ impl Broker {
         }
     }
 
-    /// Gives a connecting client its session. The client owns the session from now on, even before
-    /// its CONNACK.
+    /// Gives a connecting client its session. From now on the connection owns the session, even
+    /// before the CONNACK is sent.
     pub(crate) fn open(&mut self, hello: &Hello, now: Instant) -> Opened {
         let client = &hello.client;
         if let Some(link) = self.sessions.get(client).and_then(Session::link) {
@@ -207,7 +207,7 @@ impl Broker {
         session.link().is_some_and(|current| Rc::ptr_eq(current, link)).then_some(session)
     }
 
-    /// Handles the end of a connection. `expiry`: the session expiry in its DISCONNECT.
+    /// Handles the end of a connection. `expiry`: the session expiry in the client's DISCONNECT.
     pub(crate) fn close(
         &mut self,
         client: &ClientId,
@@ -273,8 +273,8 @@ impl Broker {
         self.end(client, End::Killed, now);
     }
 
-    /// Plays kill -9 of a node: its connections and sessions end, and its shared subscriptions stay
-    /// as ghosts.
+    /// Simulates kill -9 of a node: its connections and sessions end, and its shared subscriptions
+    /// stay as ghosts.
     pub(crate) fn kill_node(&mut self, node: usize) {
         self.down[node] = true;
         let is_on_node = |(client, session): (&ClientId, &Session)| {
@@ -380,8 +380,8 @@ impl Broker {
         removed.into_iter().map(|existed| if existed { 0 } else { 0x11 }).collect()
     }
 
-    /// Advances the process of a connected session to `now`. Returns the time at which it will have
-    /// handled the next message.
+    /// Advances the process of a connected session to `now`. Returns the time at which the process
+    /// will have handled the next message.
     pub(crate) fn advance(
         &mut self,
         client: &ClientId,
@@ -399,7 +399,8 @@ impl Broker {
         due
     }
 
-    /// Writes the messages of a connection into `out`. Returns the time at which there may be more.
+    /// Writes the messages of a connection into `out`. Returns the time at which there may be more
+    /// messages.
     pub(crate) fn write(
         &mut self,
         client: &ClientId,
@@ -417,7 +418,7 @@ impl Broker {
         due
     }
 
-    /// Ends expired sessions, and advances the processes of those without a connection.
+    /// Ends expired sessions, and advances the processes of sessions without a connection.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.cleaning.retain(|_, until| now < *until);
         let mut ends = Vec::new();
@@ -431,8 +432,8 @@ impl Broker {
                 Life::Dying(until) if until <= now => ends.push((Rc::clone(client), End::Killed)),
                 Life::Away(_) | Life::Dying(_) => {}
             }
-            // Without a connection no message is assigned a packet id, so the process cannot die of
-            // an id in use.
+            // Without a connection no message is assigned a packet id, so the error "id in use"
+            // cannot occur.
             if let Some(Ok(dropped)) = self.pace.map(|pace| session.advance(now, pace)) {
                 all += dropped;
             }

@@ -31,7 +31,7 @@ struct Close {
     code: Option<u8>,
     /// Session expiry in the client's own DISCONNECT.
     expiry: Option<Expiry>,
-    /// The packets in the output buffer are sent first.
+    /// Whether the packets in the output buffer are sent before the close.
     flushes: bool,
 }
 
@@ -170,8 +170,8 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Handles a PUBACK. It makes room for a new message, whose packet id may still be in use. That
-    /// kills the session and ends the connection.
+    /// Handles a PUBACK. A PUBACK makes room for a new message. If the packet id of the new message
+    /// is still in use, the session is killed and the connection ends.
     fn ack(&self, packet_id: u16) {
         let Accepted { client, link, .. } = &self.accepted;
         let mut broker = self.hub.broker.borrow_mut();

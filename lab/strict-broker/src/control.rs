@@ -15,7 +15,7 @@
 //! | `lose N` | the next N messages with a subscriber are acknowledged and discarded; `counters` shows them |
 //! | `kill PREFIX` | as EMQX's force_shutdown: TCP is closed without a DISCONNECT, and the session is gone, without a counter or redispatch |
 //!
-//! `PREFIX` is the beginning of client ids; `next` without one applies to every client.
+//! `PREFIX` is the beginning of client ids; `next` without a PREFIX applies to every client.
 //! `BEHAVIOUR` is one of
 //!
 //! * `never`: no answer, and the connection stays open;

@@ -14,7 +14,7 @@ pub(crate) fn parse(path: &str) -> Option<(Option<&str>, &str)> {
 fn is_filter(filter: &str) -> bool {
     let mut levels = filter.split('/').peekable();
     while let Some(level) = levels.next() {
-        // A wildcard must be a whole level, and `#` must be the last one (4.7.1).
+        // A wildcard must be a whole level, and `#` must be the last level (4.7.1).
         let is_level = level.len() == 1 || !level.contains(['+', '#']);
         if !is_level || (level == "#" && levels.peek().is_some()) {
             return false;

@@ -140,8 +140,8 @@ async fn follow_order(
     socket.wait(hub, &accepted.client, &accepted.link, until).await == WaitOutcome::Elapsed
 }
 
-/// Builds a CONNACK like EMQX's, without the features that this broker lacks. Like EMQX's, it does
-/// not echo the session expiry.
+/// Builds a CONNACK like EMQX's, without the features that this broker lacks. Like EMQX's, this
+/// CONNACK does not echo the session expiry.
 fn connack(hello: &Hello, session_present: bool, hub: &Hub) -> Packet {
     let properties = ConnAckProperties {
         session_expiry_interval: None,

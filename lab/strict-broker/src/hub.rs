@@ -7,7 +7,7 @@ use crate::broker::Broker;
 use crate::options::Options;
 use crate::orders::Orders;
 
-/// The shared state. All connections run on one thread, so it needs no lock.
+/// The shared state. All connections run on one thread, so the state needs no lock.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) options: Rc<Options>,

@@ -1,10 +1,10 @@
 //! The mailbox of a session. On EMQX a session is one process, and messages wait in its mailbox
-//! until it has handled the earlier ones.
+//! until the process has handled the earlier messages.
 //!
-//! Handling a message takes `1 / rate`, and so does sending one that waited for the window. Both
-//! take `scan` longer for each message in the mailbox, because EMQX's process searches its mailbox
-//! at each send. A session that is slightly too slow therefore becomes ever slower, until it is
-//! killed.
+//! Handling a message takes `1 / rate`, and sending a message that waited for the window takes as
+//! long. Both take `scan` longer for each message in the mailbox, because EMQX's process searches
+//! its mailbox at each send. A session that is slightly too slow therefore becomes ever slower,
+//! until the session is killed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<Message>,
-    /// Time at which the last unit of work was completed, or the current one began.
+    /// Time at which the last unit of work was completed, or the current unit began.
     since: Instant,
     /// A unit of work is under way.
     busy: bool,

@@ -1,17 +1,17 @@
 //! strict-broker: an MQTT 5 broker for tests. `strict-broker --help` lists its options.
 //!
-//! It is exact where Mosquitto 2.0.11 is not: the window of a session is the smaller of the
-//! client's Receive Maximum and `--max-inflight`, and while the window is full, the broker sends
-//! one message for each acknowledgement. A resumed session receives its unacknowledged messages
-//! with their old packet ids and DUP, in order, before any new ones.
+//! strict-broker is exact where Mosquitto 2.0.11 is not: the window of a session is the smaller of
+//! the client's Receive Maximum and `--max-inflight`, and while the window is full, the broker
+//! sends one message for each acknowledgement. A resumed session receives its unacknowledged
+//! messages with their old packet ids and DUP, in order, before any new messages.
 //!
-//! It also behaves as EMQX 5.8 does under stress. Each behaviour has an option, or a command for
-//! the running broker (`control.rs`):
+//! strict-broker also behaves as EMQX 5.8 does under stress. Each behaviour has an option, or a
+//! command for the running broker (`control.rs`):
 //!
-//! * a session is one process with a rate and a mailbox, and is killed when that overflows
+//! * a session is one process with a rate and a mailbox, and is killed when the mailbox overflows
 //!   (`mailbox.rs`);
-//! * the messages of a session go to its group when it ends, depending on how it ends
-//!   (`broker.rs`);
+//! * when a session ends, its messages go to its group or are lost, depending on how the session
+//!   ends (`broker.rs`);
 //! * taking over a large session takes time, and a client that disconnects meanwhile empties it
 //!   (`handshake.rs`);
 //! * two nodes form a cluster (`--second-port`); the shared subscriptions of a killed node stay in

@@ -25,8 +25,8 @@ pub(crate) struct Options {
     /// Port of the cluster's second node; 0 takes a free port
     #[arg(long)]
     pub(crate) second_port: Option<u16>,
-    /// Which member of a share group receives a message; `local`: one on the publisher's node, if
-    /// there is one
+    /// Which member of a share group receives a message; `local`: a member on the publisher's node,
+    /// if there is one
     #[arg(long, value_enum, default_value = "round-robin")]
     pub(crate) strategy: Strategy,
     /// Port for commands, see the top of src/control.rs; 0 takes a free port and prints it
@@ -36,8 +36,8 @@ pub(crate) struct Options {
     /// is smaller (EMQX: 32)
     #[arg(long, default_value = "65535")]
     pub(crate) max_inflight: NonZeroU16,
-    /// Messages that wait for a session beyond its window; above it the oldest are dropped (EMQX:
-    /// 1000)
+    /// Largest number of messages that wait for a session beyond its window; the oldest of more
+    /// messages are dropped (EMQX: 1000)
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) max_queue: usize,
     /// Whether CONNACK announces the window
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     pub(crate) announce: bool,
 
     /// Messages a second that a session's process handles; default: no limit. 25000 behaves like
-    /// EMQX: it sustains 20000, even after a pause of about 80 ms, and fails at 30000
+    /// EMQX: the session sustains 20000, even after a pause of about 80 ms, and fails at 30000
     #[arg(long, value_parser = rate)]
     pub(crate) session_rate: Option<f64>,
     /// Extra time to handle a message, for each message in the mailbox
@@ -56,11 +56,11 @@ pub(crate) struct Options {
     pub(crate) max_mailbox: usize,
 
     /// Time for which a session that expires, or ends with its connection, remains a member;
-    /// messages routed to it are lost
+    /// messages routed to the session are lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) dying: Duration,
-    /// Time for which messages for a session are lost, uncounted, after the other node takes it
-    /// over (EMQX: some dozen messages)
+    /// Time for which messages for a session are lost and not counted after the other node takes
+    /// the session over (EMQX: some dozen messages)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) takeover_gap: Duration,
     /// Time for which a client id is refused with 0x89 after its session ended with its connection

@@ -1,9 +1,11 @@
-//! The messages of a session for its client: those queued, and those sent and unacknowledged.
+//! The messages of a session for its client: the queued messages, and the messages that are sent
+//! and unacknowledged.
 //!
 //! The unacknowledged messages never exceed the window, with one exception: a client that resumes
-//! with a smaller window receives all of them again, as on EMQX, and nothing new until the
-//! window has room. The n-th message has packet id n modulo 65,535. When the next id still belongs
-//! to an unacknowledged message, EMQX's session dies; here [`IdInUse`] is returned.
+//! with a smaller window receives all unacknowledged messages again, as on EMQX. New messages
+//! follow when the window has room. The n-th message has packet id n modulo 65,535. When the next
+//! id still belongs to an unacknowledged message, EMQX's session dies; here [`IdInUse`] is
+//! returned.
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
@@ -40,7 +42,7 @@ impl AddAssign for Dropped {
 pub(crate) struct Outbox {
     queue_max: usize,
     /// `true`: the session's process sends waiting messages one by one, by [`send`](Self::send).
-    /// `false`: they are sent as soon as the window has room.
+    /// `false`: waiting messages are sent as soon as the window has room.
     paced: bool,
     window: usize,
     /// Sent messages in the order of their packet ids, without a gap. `None`: acknowledged before
@@ -54,7 +56,7 @@ pub(crate) struct Outbox {
     next: u64,
     /// Number below which messages were sent on an earlier connection.
     dup_below: u64,
-    /// Messages at QoS 0, which do not wait for the window.
+    /// Messages at QoS 0. These messages do not wait for the window.
     qos0_queue: VecDeque<Message>,
     queue: VecDeque<Message>,
 }
@@ -141,7 +143,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Handles a new connection: all unacknowledged messages are sent again, then the queued ones.
+    /// Handles a new connection: all unacknowledged messages are sent again, then the queued
+    /// messages are sent.
     pub(crate) fn resume(&mut self, window: u16) -> Result<(), IdInUse> {
         self.window = window.into();
         self.next = self.first;
@@ -190,7 +193,7 @@ impl Outbox {
     }
 
     /// Empties the outbox, and returns the messages that another member of the group may receive:
-    /// first the unacknowledged, then the queued ones.
+    /// first the unacknowledged messages, then the queued messages.
     pub(crate) fn take_shared(&mut self) -> Vec<Message> {
         let queued = self.queue.drain(..).filter(|message| message.qos != QoS::AtMostOnce);
         let all = self.sent.iter_mut().filter_map(Option::take).chain(queued);

@@ -81,8 +81,8 @@ impl Router {
         }
     }
 
-    /// Handles the death of a node: the plain subscriptions of its sessions are removed, their
-    /// shared ones stay as ghosts.
+    /// Handles the death of a node: the plain subscriptions of its sessions are removed, and their
+    /// shared subscriptions stay as ghosts.
     pub(crate) fn kill_node(&mut self, node: usize, clients: &[ClientId]) {
         self.plain.retain(|(_, by, _)| !clients.contains(by));
         for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
@@ -125,8 +125,8 @@ impl Router {
 }
 
 impl Group {
-    /// Returns the next member in turn, preferably one on `node`. Offline members and ghosts take
-    /// their turns as well, as on EMQX.
+    /// Returns the next member in turn, preferably a member on `node`. Offline members and ghosts
+    /// take their turns as well, as on EMQX.
     fn next(&mut self, node: Option<usize>) -> Option<Target> {
         let count = self.members.len();
         let is_on_node = |index: &usize| node.is_none_or(|node| self.members[*index].node == node);

@@ -14,8 +14,8 @@ use crate::options::Options;
 use crate::outbox::{Dropped, IdInUse, Outbox};
 use crate::packet::Message;
 
-/// Bytes in a connection's output buffer from which on no more messages are written to it. Messages
-/// that a client does not read thus stay in its session.
+/// Once a connection's output buffer has this many bytes, no more messages are written into the
+/// buffer. Messages that a client does not read thus stay in its session.
 pub(crate) const OUT_BYTES_ENOUGH: usize = 256 * 1024;
 
 /// The session's end of a connection.
@@ -67,7 +67,7 @@ pub(crate) enum Life {
     /// The session waits for a connection, at most until this time; `None`: without limit.
     Away(Option<Instant>),
     /// The session has ended, but remains a member of its group until this time: messages given to
-    /// it are lost.
+    /// the session are lost.
     Dying(Instant),
 }
 
@@ -157,8 +157,8 @@ impl Session {
         Ok(dropped)
     }
 
-    /// Advances the session's process to `now`: it handles and sends the messages that it had time
-    /// for.
+    /// Advances the session's process to `now`: the process handles and sends the messages that it
+    /// had time for.
     pub(crate) fn advance(&mut self, now: Instant, pace: Pace) -> Result<Dropped, Death> {
         let connected = self.link().is_some();
         let mut all = Dropped::default();

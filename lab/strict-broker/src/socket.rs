@@ -36,7 +36,7 @@ pub(crate) enum Event {
     Woken,
     /// The deadline has passed.
     Due,
-    /// The client has closed the connection, or it failed.
+    /// The client has closed the connection, or the connection failed.
     Gone,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum WaitOutcome {
 impl Socket {
     pub(crate) fn new(stream: TcpStream) -> Self {
         // Without TCP_NODELAY, the kernel holds back small answers until the client has
-        // acknowledged earlier ones. A socket that refuses the option is about to fail anyway.
+        // acknowledged earlier answers. A socket that refuses the option is about to fail anyway.
         let _ = stream.set_nodelay(true);
         Self { stream, input: BytesMut::with_capacity(READ_BYTES), out: BytesMut::new() }
     }
@@ -84,13 +84,13 @@ impl Socket {
         }
     }
 
-    /// Returns the next packet; `None`: none is complete.
+    /// Returns the next packet; `None`: no packet is complete.
     pub(crate) fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         packet::read(&mut self.input)
     }
 
-    /// Waits until the deadline; without one, until the client leaves. Meanwhile the session's
-    /// process continues, and packets from the client are kept.
+    /// Waits until the deadline; without a deadline, until the client leaves. Meanwhile the
+    /// session's process continues, and packets from the client are kept.
     pub(crate) async fn wait(
         &mut self,
         hub: &Hub,

@@ -50,7 +50,7 @@ pub(super) struct Figures {
     recovered_after: Option<Duration>,
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
-    /// Messages that the fault stored and that were unacknowledged when it ended.
+    /// Messages that were stored during the fault, and were still unacknowledged at its end.
     stored_unacked: u64,
     /// Violated expectations.
     pub(super) problems: Vec<String>,
@@ -95,11 +95,11 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Heads of the columns of [`Figures`].
+/// Headings of the columns of a printed [`Figures`].
 pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | logged after | unready after | back after | errors | verdict";
 
 /// The processes of a case: milepost between a broker and the scripted server, and the engines
-/// behind that.
+/// behind that server.
 struct Stage {
     case: &'static Case,
     database: String,
@@ -163,7 +163,7 @@ impl Stage {
     fn start(case: &'static Case) -> Result<Self> {
         let folder = lab_stack::folder()?;
         let (first, broker) = (shared_engine()?, Broker::start(folder.path())?);
-        let second = if case.fault == Fault::Script(Behaviour::InTurn) {
+        let second = if case.fault == Fault::Script(Behaviour::RoundRobin) {
             let folder = lab_stack::folder()?;
             Some(Engine::start(folder)?)
         } else {
@@ -259,25 +259,26 @@ impl Stage {
         Ok(self.acks()? >= sent && self.stored()?.len() as u64 == sent)
     }
 
-    /// Returns the numbers of stored and of acknowledged messages after the inserts that began
-    /// before the fault. milepost may have given up such an insert, whose rows are then stored and
-    /// unacknowledged without the fault.
+    /// Waits until the inserts that began before the fault have ended. Returns the numbers of
+    /// stored and of acknowledged messages at that time. milepost may have given up such an insert:
+    /// then its rows are stored and unacknowledged, but not because of the fault.
     fn stored_and_acked_before(&self) -> Result<(u64, u64)> {
         wait_until("the inserts that began before the fault have ended", SOON, || {
             Ok(self.server.honest_in_progress() == 0)
         })?;
-        let acks = self.acks()?; // first: an acknowledgement follows its row
+        let acks = self.acks()?; // read first, because a row is stored before it is acknowledged
         Ok((self.stored()?.len() as u64, acks))
     }
 
-    /// Returns how many messages are stored and unacknowledged, beyond those `before`. If the fault
-    /// is not expected to leave any, waits for the acknowledgements on their way.
+    /// Returns how many messages were stored and not acknowledged during the fault. `stored` and
+    /// `acks` are the numbers before the fault. If the fault must not leave unacknowledged
+    /// messages, waits for acknowledgements that are still on their way.
     fn stored_unacked(&self, (stored, acks): (u64, u64)) -> Result<u64> {
         let unacked = || -> Result<u64> {
             let newly_stored = (self.stored()?.len() as u64).saturating_sub(stored);
             Ok(newly_stored.saturating_sub(self.acks()?.saturating_sub(acks)))
         };
-        if !self.is_left_unacked() {
+        if !self.leaves_unacked() {
             let _ = wait_until("every stored message is acknowledged", ACK_TIMEOUT, || {
                 Ok(unacked()? == 0)
             });
@@ -286,7 +287,7 @@ impl Stage {
     }
 
     /// Returns whether the fault stores rows that milepost must not acknowledge.
-    fn is_left_unacked(&self) -> bool {
+    fn leaves_unacked(&self) -> bool {
         matches!(
             self.case.fault,
             Fault::Script(
@@ -388,7 +389,7 @@ impl Stage {
     fn check_server(&self, figures: &mut Figures) {
         let Fault::Script(behaviour) = self.case.fault else { return };
         let stored_unacked = figures.stored_unacked;
-        figures.expect((stored_unacked > 0) == self.is_left_unacked(), || {
+        figures.expect((stored_unacked > 0) == self.leaves_unacked(), || {
             format!("{stored_unacked} stored and not acknowledged")
         });
         let had_effect = if let Behaviour::Slow(delay) = behaviour {
@@ -403,14 +404,14 @@ impl Stage {
         figures.expect(had_effect, || "no insert met the fault".to_owned());
     }
 
-    /// Asserts that a token identifies its rows: after an unknown outcome a retry has a new token,
-    /// after a definite failure it keeps the token.
+    /// Asserts that a token identifies its rows. After an unknown outcome, a retry has a new token.
+    /// After a definite failure, a retry keeps the token.
     fn check_tokens(&self, kinds: &[&str], aborted_inserts: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();
-        for seen in self.server.seen() {
-            bodies.entry(seen.token.clone()).or_default().insert(seen.body_hash);
-            tokens.entry(seen.body_hash).or_default().push(seen.token);
+        for received in self.server.received_inserts() {
+            bodies.entry(received.token.clone()).or_default().insert(received.body_hash);
+            tokens.entry(received.body_hash).or_default().push(received.token);
         }
         figures.expect(bodies.values().all(|bodies| bodies.len() == 1), || {
             "a token was reused for other rows".to_owned()

@@ -18,7 +18,7 @@ pub(super) const HEAD: [&str; 8] = [
     "verdict",
 ];
 
-/// The result of a row: the fate of the fleet's fixes.
+/// The result of a row: what became of the fleet's fixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) sent: u64,
@@ -27,9 +27,9 @@ pub(super) struct Verdict {
     pub(super) lost_without_first: Option<u64>,
     /// Batches left in the spool.
     pub(super) spooled: u64,
-    /// Fixes missing on the replica that lacks most.
+    /// Fixes missing on the replica with the most missing fixes.
     pub(super) lost: u64,
-    /// Fixes stored twice on the replica that has most of them.
+    /// Fixes stored twice on the replica with the most such fixes.
     pub(super) twice: u64,
     /// Rows of `positions` beyond one for each fix, which ClickHouse merges away later.
     pub(super) extra_rows: u64,
@@ -69,7 +69,8 @@ impl Verdict {
         [vec![name.to_owned(), sent.to_string(), without], numbers.to_vec(), vec![verdict]].concat()
     }
 
-    /// Compares the fixes sent with those of each replica, after waiting for it to catch up.
+    /// Compares the sent fixes with the fixes of each replica. Waits first until the replica has
+    /// caught up.
     pub(super) fn compare(
         &mut self,
         replicas: &[Store],
@@ -94,7 +95,7 @@ impl Verdict {
     }
 }
 
-/// Returns the number of last positions, and a hash of them.
+/// Returns the number of last positions, and a hash of all last positions.
 fn last_positions(store: &Store) -> Result<String> {
     store.query(&format!(
         "SELECT count(), groupBitXor(cityHash64(* EXCEPT inserted_at)) FROM {}.last_positions",
@@ -128,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Plays two replicas with two databases of one engine.
+    /// Simulates two replicas by two databases of one engine.
     #[test]
     fn missing_and_duplicate_fixes_of_one_replica_are_found() -> Result<()> {
         in_scratch_folder("judge-", |folder| {

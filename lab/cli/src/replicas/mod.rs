@@ -3,9 +3,9 @@
 //!
 //! A row holds if at the end every fix that the broker acknowledged is on each replica once, the
 //! last positions of all replicas are equal, and the spool is empty. While a replica is away, the
-//! others and the spool must already hold everything. The machine needs Mosquitto. The rows create
-//! their tables on each replica with `clickhouse.replication = "macros"`, in databases that are
-//! dropped afterwards.
+//! other replicas and the spool must already hold everything. The machine needs Mosquitto. The rows
+//! create their tables on each replica with `clickhouse.replication = "macros"`, in databases that
+//! are dropped afterwards.
 
 mod arguments;
 mod judge;
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn judge_all(arguments: &Arguments, rows: &[Row]) -> Result<bool> {
-    let mut table = Table::of(judge::HEAD);
+    let mut table = Table::with_columns(judge::HEAD);
     let mut holds = true;
     for row in rows {
         let verdict = scene::judge(arguments, row)?;
@@ -45,7 +45,7 @@ fn judge_all(arguments: &Arguments, rows: &[Row]) -> Result<bool> {
 }
 
 fn prove(arguments: &Arguments, rows: &[Row]) -> Result<bool> {
-    let mut table = Table::of(
+    let mut table = Table::with_columns(
         ["a milepost that", "found by"].into_iter().chain(judge::HEAD.into_iter().skip(1)),
     );
     let mut all_found = true;

@@ -7,21 +7,22 @@ use super::arguments::Arguments;
 pub(super) enum Step {
     /// Runs a shell command.
     Shell(String),
-    /// Commits an insert, runs this command, which makes the balancer prefer another replica, and
-    /// loses the answer. The next attempt reaches the other replica.
+    /// Commits an insert, runs this command, and loses the answer. The command makes the balancer
+    /// prefer another replica, so the next attempt reaches that replica.
     SwitchDuringInsert(String),
     /// Creates the tables on the other replicas, and restarts milepost with a quorum and the URL of
     /// the balancer.
     ScaleOut,
-    /// Moves from the tables of one server to replicated ones, as in docs/clickhouse.md. Copies the
-    /// history twice, as after an interrupted copy.
+    /// Moves from the tables of one server to replicated tables, as in docs/clickhouse.md. Copies
+    /// the history twice, as after an interrupted copy.
     Move,
     /// Erases a driver on every replica, while the driver's fixes arrive.
     Erase,
-    /// Adds fields on the first replica, restarts milepost with them, and adds them on the others.
+    /// Adds fields on the first replica, restarts milepost with the new fields, and adds the fields
+    /// on the other replicas.
     AddField,
-    /// Drops the first replica from the Keeper, starts it without its data by these commands, and
-    /// creates its tables.
+    /// Drops the first replica from the Keeper. Starts that replica without its data by these
+    /// commands, and creates its tables.
     Renew(Vec<String>),
 }
 

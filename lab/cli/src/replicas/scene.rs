@@ -1,4 +1,4 @@
-//! Plays one row: creates the tables, starts broker, milepost and fleet, performs the steps, and
+//! Runs one row: creates the tables, starts broker, milepost and fleet, performs the steps, and
 //! compares the fixes.
 
 use std::path::Path;
@@ -34,8 +34,8 @@ pub(super) fn judge(arguments: &Arguments, row: &Row) -> Result<Verdict> {
     let database = format!("lab_{}_{}", row.name, unix_ms());
     let (arguments, row) = (arguments.clone(), row.clone());
     in_scratch_folder("replicas-", move |folder| {
-        let outcome = Scene::start(&arguments, &row, folder, &database).and_then(Scene::play);
-        // Drop the databases of the views first, then those that the views read.
+        let outcome = Scene::start(&arguments, &row, folder, &database).and_then(Scene::run);
+        // Drop the databases of the views first, then the databases that the views read.
         let databases =
             ["_ask", "", "_old_ask", "_old"].map(|suffix| format!("{database}{suffix}"));
         for (url, database) in
@@ -117,7 +117,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    fn play(mut self) -> Result<Verdict> {
+    fn run(mut self) -> Result<Verdict> {
         let began = Instant::now();
         let plan = Plan {
             broker: format!("127.0.0.1:{}", self.broker.port),
@@ -168,8 +168,8 @@ impl<'a> Scene<'a> {
             }
             self.milepost.terminate(RECOVERY_MAX)?;
         } else {
-            // The first replica is still away. Whatever the spool holds must reach the second one,
-            // and after that no acknowledged fix may be missing there.
+            // The first replica is still away. The content of the spool must reach the second
+            // replica. After that, the second replica must have every acknowledged fix.
             self.milepost.terminate(RECOVERY_MAX)?;
             let second = &self.arguments.replica[1];
             let settings = self.settings.clone().with("CLICKHOUSE__URL", second);
@@ -326,8 +326,8 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Adds two fields to the configuration and to the first replica, restarts milepost with them,
-    /// and then adds them to the others while that process inserts.
+    /// Adds two fields to the configuration and to the first replica, and restarts milepost with
+    /// the new configuration. While that process inserts, adds the fields to the other replicas.
     fn add_field(&mut self) -> Result<()> {
         self.settings = self.settings.clone().with_all(&ADDED);
         let [first, others @ ..] = &*self.arguments.replica else { bail!("no replica") };
@@ -355,7 +355,7 @@ impl<'a> Scene<'a> {
         TABLES.iter().map(count).sum()
     }
 
-    /// Counts the rows of the erased driver on this replica's disk, including hidden ones.
+    /// Counts the rows of the erased driver on this replica's disk, including hidden rows.
     fn rows_of_erased(&self, url: &str) -> Result<u64> {
         let tables = self.arguments.query(
             url,

@@ -9,17 +9,17 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Resets the existing connections, and new ones as soon as they are accepted.
+    /// Resets the existing connections, and resets new connections as soon as they are accepted.
     Refuse,
     /// Resets the existing connections, and behaves as [`Fault::None`] from then on.
     Cut,
-    /// Forwards nothing and connects to no server. When it ends, everything flows again.
+    /// Forwards nothing and connects to no server. When the fault ends, all bytes flow again.
     HangBoth,
-    /// Discards bytes up and the client's end of stream, and forwards bytes down. When it ends, the
-    /// connections are reset.
+    /// Discards bytes up and the client's end of stream, and forwards bytes down. When the fault
+    /// ends, the connections are reset.
     HalfOpen,
-    /// Forwards bytes up, and holds back bytes down and the server's end of stream. When it ends,
-    /// they flow again.
+    /// Forwards bytes up, and holds back bytes down and the server's end of stream. When the fault
+    /// ends, the held bytes and the end of stream are forwarded.
     HangDown,
     /// Forwards all bytes with this delay in each direction. At most 256 KiB are in flight.
     Delay(Duration),

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 use super::fault::{Fault, Shared, State};
 
 const READ_BYTES: usize = 64 * 1024;
-/// Limits of a direction: the bytes held back, and the number of reads that brought them. A client
-/// that sends single bytes reaches the limit of reads first.
+/// Limits of a direction: the number of bytes held back, and the number of reads of these bytes. A
+/// client that sends single bytes reaches the limit of reads first.
 const HELD_BYTES: usize = 256 * 1024;
 const HELD_READS: usize = 4096;
 
@@ -42,9 +42,10 @@ pub(super) struct Pump<'a> {
     reader: ReadHalf<'a>,
     writer: WriteHalf<'a>,
     buffer: Vec<u8>,
-    /// Bytes read and not yet forwarded, one entry for each read, with its time.
+    /// Bytes that are read and not yet forwarded: one entry for each read, with the time of the
+    /// read.
     held: VecDeque<(BytesMut, Instant)>,
-    /// The end of stream, with its time; forwarded after the bytes before it. `true`: a regular
+    /// The end of stream, with its time. It is forwarded after all held bytes. `true`: a regular
     /// end, `false`: a reset.
     end: Option<(Instant, bool)>,
 }

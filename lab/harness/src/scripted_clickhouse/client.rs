@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 
 use super::answers;
 use super::message::{Body, Head};
-use super::script::{Behaviour, HangAt, SUMMARY, Script, Seen, Shared, TooLarge};
+use super::script::{Behaviour, HangAt, ReceivedInsert, SUMMARY, Script, Shared, TooLarge};
 
 /// Body length of [`Behaviour::HugeError`], in bytes.
 const HUGE_ERROR_BYTES: usize = 600 << 20;
 const LONG_ERROR_PIECE: &[u8] = &[b'e'; 64 * 1024];
-/// Pause between two pieces of an endless body. At up to 64 MiB a second it soon fills the memory
-/// of a client that keeps it.
+/// Pause between two pieces of an endless body. At up to 64 MiB a second, such a body soon fills
+/// the memory of a client that keeps it.
 const LONG_ERROR_PAUSE: Duration = Duration::from_millis(1);
 
 /// The next step for a connection after an answer.
@@ -54,7 +54,7 @@ impl Client {
         Ok(())
     }
 
-    /// Forwards a request that is no INSERT.
+    /// Forwards a request that is not an INSERT.
     async fn forward(&mut self, head: &Head) -> io::Result<AfterAnswer> {
         let mut body = Vec::new();
         Body::request(head).pull_all(&mut self.stream, &mut body).await?;
@@ -75,10 +75,10 @@ impl Client {
         let mut hasher = DefaultHasher::new();
         hasher.write(&body);
         let token = head.parameter("insert_deduplication_token").unwrap_or_default();
-        let seen = Seen { token, body_hash: hasher.finish() };
-        self.shared.seen().push(seen.clone());
+        let received = ReceivedInsert { token, body_hash: hasher.finish() };
+        self.shared.received().push(received.clone());
         if let Behaviour::ReplicaDies { code } = script.behaviour {
-            return self.answer_as_replica(code, &head, &body, seen).await;
+            return self.answer_as_replica(code, &head, &body, received).await;
         }
         self.answer(script, head, &body, began).await
     }
@@ -92,7 +92,7 @@ impl Client {
         let mut hangs = script.behaviour == Behaviour::Hang(HangAt::InBody);
         while incoming.pull(&mut self.stream, &mut body).await? {
             if let Behaviour::TooLarge { body_bytes_max, then } = script.behaviour
-                && then != TooLarge::AnswersAfterIt
+                && then != TooLarge::AnswersAfterBody
                 && body.len() > body_bytes_max
             {
                 return Ok(Rows::TooLarge(then));
@@ -119,7 +119,7 @@ impl Client {
         if then != TooLarge::Resets {
             self.send(&answers::page(413)).await?;
         }
-        Ok(if then == TooLarge::AnswersAfterIt { AfterAnswer::Next } else { AfterAnswer::Reset })
+        Ok(if then == TooLarge::AnswersAfterBody { AfterAnswer::Next } else { AfterAnswer::Reset })
     }
 
     async fn answer(
@@ -133,7 +133,7 @@ impl Client {
             Behaviour::Honest
             | Behaviour::ReplicaDies { .. }
             | Behaviour::HonestWithoutSummary
-            | Behaviour::InTurn
+            | Behaviour::RoundRobin
             | Behaviour::ResetInBody { .. }
             | Behaviour::SwallowAnswer
             | Behaviour::Slow(_)
@@ -141,7 +141,7 @@ impl Client {
             | Behaviour::Hang(HangAt::BeforeBody | HangAt::InBody | HangAt::AfterStoring) => {
                 self.answer_honestly(script, &head, body, began).await
             }
-            Behaviour::Hang(HangAt::ForGood) => std::future::pending().await,
+            Behaviour::Hang(HangAt::Forever) => std::future::pending().await,
             Behaviour::Hang(HangAt::AfterBody) => {
                 self.shared.wait_for_release(script).await;
                 Ok(AfterAnswer::Reset)
@@ -192,26 +192,26 @@ impl Client {
         }
     }
 
-    /// Plays the replica that takes the rows and dies, if the body is new; otherwise the other
-    /// replica, which may know the token. See [`Behaviour::ReplicaDies`].
+    /// Answers as the replica that takes the rows and dies if the body is new. Otherwise answers as
+    /// the other replica, which may know the token. See [`Behaviour::ReplicaDies`].
     async fn answer_as_replica(
         &mut self,
         code: u32,
         head: &Head,
         body: &[u8],
-        seen: Seen,
+        received: ReceivedInsert,
     ) -> io::Result<AfterAnswer> {
         let known_token = {
             let mut tokens = lock(&self.shared.tokens);
-            let known = tokens.get(&seen.body_hash).cloned();
-            tokens.entry(seen.body_hash).or_insert_with(|| seen.token.clone());
+            let known = tokens.get(&received.body_hash).cloned();
+            tokens.entry(received.body_hash).or_insert_with(|| received.token.clone());
             known
         };
         let quorum =
             head.parameter("insert_quorum").is_some_and(|quorum| !matches!(&*quorum, "0" | "1"));
         match known_token {
             None => self.respond(&answers::error(code)).await,
-            Some(token) if token != seen.token => {
+            Some(token) if token != received.token => {
                 let answer = self.shared.ask_engine(head, body).await?;
                 self.relay(answer).await
             }
@@ -220,7 +220,7 @@ impl Client {
         }
     }
 
-    /// Forwards the INSERT to the engine, and relays its answer.
+    /// Forwards the INSERT to the engine, and relays the engine's answer.
     async fn answer_honestly(
         &mut self,
         script: Script,

@@ -27,7 +27,7 @@ pub enum Behaviour {
     /// Like `Honest`, after this delay.
     Slow(Duration),
     /// A load balancer: each request, of any kind, is forwarded to the next engine.
-    InTurn,
+    RoundRobin,
     /// 200 with the summary, and an exception in the body, split over many chunks.
     ExceptionInChunks,
     /// 200 with the summary, and an exception that is cut within `__exception__`, where the
@@ -49,7 +49,7 @@ pub enum Behaviour {
     EndlessError,
     /// 500 with a body of 600 MiB.
     HugeError,
-    /// A proxy that accepts bodies up to a length. Those are treated honestly.
+    /// A proxy that accepts bodies up to a length. Accepted bodies are treated honestly.
     TooLarge {
         /// Longest accepted body, in bytes on the wire.
         body_bytes_max: usize,
@@ -91,7 +91,7 @@ pub enum Behaviour {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooLarge {
     /// Reads the whole body, then answers 413 with a page.
-    AnswersAfterIt,
+    AnswersAfterBody,
     /// Answers 413 with a page as soon as the limit is exceeded, and resets the connection.
     AnswersAtOnce,
     /// Resets the connection as soon as the limit is exceeded.
@@ -111,13 +111,13 @@ pub enum HangAt {
     AfterStoring,
     /// After the body, and never released, as if the machine had died and another one had taken
     /// its address.
-    ForGood,
+    Forever,
 }
 
 /// An INSERT that arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// Its `insert_deduplication_token`; empty if it has none.
+pub struct ReceivedInsert {
+    /// The INSERT's `insert_deduplication_token`; empty if the INSERT has none.
     pub token: String,
     /// Hash of the body as received on the wire.
     pub body_hash: u64,
@@ -127,10 +127,10 @@ pub struct Seen {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) engines: Vec<String>,
-    /// Number of requests forwarded while the behaviour was [`Behaviour::InTurn`].
+    /// Number of requests forwarded while the behaviour was [`Behaviour::RoundRobin`].
     pub(super) turn: AtomicUsize,
     pub(super) script: watch::Sender<Script>,
-    pub(super) seen: Mutex<Vec<Seen>>,
+    pub(super) received: Mutex<Vec<ReceivedInsert>>,
     /// Durations of the INSERTs that the engine answered with 200, from the request's head to the
     /// engine's answer.
     pub(super) durations: Mutex<Vec<Duration>>,
@@ -160,7 +160,7 @@ impl Shared {
                 remaining: None,
                 changes: 0,
             }),
-            seen: Mutex::default(),
+            received: Mutex::default(),
             durations: Mutex::default(),
             hits: AtomicU64::new(0),
             honest: AtomicUsize::new(0),
@@ -168,18 +168,19 @@ impl Shared {
         }
     }
 
-    pub(super) fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
-        lock(&self.seen)
+    pub(super) fn received(&self) -> MutexGuard<'_, Vec<ReceivedInsert>> {
+        lock(&self.received)
     }
 
     /// Returns the address of the engine for the next request.
     pub(super) fn engine(&self) -> &str {
-        let in_turn = self.script.borrow().behaviour == Behaviour::InTurn;
+        let in_turn = self.script.borrow().behaviour == Behaviour::RoundRobin;
         let turn = if in_turn { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         &self.engines[turn % self.engines.len()]
     }
 
-    /// Returns the script for an INSERT that begins. The second value is dropped when it ends.
+    /// Returns the script for an INSERT that begins. The caller drops the second value when the
+    /// INSERT ends.
     pub(super) fn begin_insert(self: &Arc<Self>) -> (Script, Option<HonestInsert>) {
         // Count before reading: after a change, the count never misses an honest INSERT.
         self.honest.fetch_add(1, Ordering::SeqCst);
@@ -200,7 +201,7 @@ impl Shared {
         });
     }
 
-    /// Waits until the test sets a behaviour after `script`.
+    /// Waits until the test sets another behaviour than that of `script`.
     pub(super) async fn wait_for_release(&self, script: Script) {
         let _ = self.script.subscribe().wait_for(|now| now.changes != script.changes).await;
     }

@@ -5,12 +5,12 @@ use lab_mqtt::{kind, put_packet, put_string};
 use lab_stack::unix_ms;
 use loadgen::fleet::{Fleet, LIVE_ACC_M};
 
-/// The first `seq` of every driver. It has ten digits, so all later ones have as many: a JSON
-/// number cannot be padded with zeros.
+/// The first `seq` of every driver. This number has ten digits, so all later numbers have ten
+/// digits as well: a JSON number cannot be padded with zeros.
 pub const FIRST_SEQ: u32 = 1_000_000_001;
 /// Number of messages in a segment, which has about 64 KiB.
 pub(super) const MESSAGES: u64 = 460;
-/// Number of different segments. Equal ones would make a batch compress too well.
+/// Number of different segments. Equal segments would make a batch compress too well.
 const SEGMENTS: usize = 16;
 
 const DRIVER_DIGITS: usize = 7;

@@ -19,9 +19,9 @@ const BLOCK_BYTES_MAX: usize = 256 << 20;
 pub(super) enum Width {
     String,
     Fixed(usize),
-    /// A byte; if it is 0, the value follows.
+    /// A byte; if the byte is 0, the value follows.
     Nullable(usize),
-    /// A count, then as many pairs of strings.
+    /// A count, then this number of pairs of strings.
     StringPairs,
 }
 

@@ -15,7 +15,7 @@ use rumqttc::v5::mqttbytes::{Error, QoS};
 use tempfile::TempDir;
 
 pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
-/// Longest wait for a condition, which no passing test needs.
+/// Longest wait for a condition. A test that passes needs less.
 const LONG: Duration = Duration::from_secs(240);
 
 /// Waits until a condition holds, and fails after [`LONG`].
@@ -123,7 +123,8 @@ pub(crate) enum Next {
 pub(crate) struct Client {
     stream: TcpStream,
     input: BytesMut,
-    pub(crate) present: bool,
+    /// Session Present of the CONNACK.
+    pub(crate) session_present: bool,
     pub(crate) connack: Option<ConnAck>,
     last_id: u16,
 }
@@ -142,8 +143,13 @@ impl Client {
     fn dial_at(port: u16, hello: &Hello) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut client =
-            Self { stream, input: BytesMut::new(), present: false, connack: None, last_id: 0 };
+        let mut client = Self {
+            stream,
+            input: BytesMut::new(),
+            session_present: false,
+            connack: None,
+            last_id: 0,
+        };
         client.send(&hello.packet());
         client
     }
@@ -154,7 +160,7 @@ impl Client {
 
     pub(crate) fn receive_connack(mut self) -> Self {
         let Next::Packet(Packet::ConnAck(connack)) = self.next(LONG) else { panic!("no CONNACK") };
-        self.present = connack.session_present;
+        self.session_present = connack.session_present;
         self.connack = Some(connack);
         self
     }
@@ -166,7 +172,8 @@ impl Client {
         member
     }
 
-    pub(crate) fn announced(&self) -> Option<u16> {
+    /// Returns the window that the CONNACK announces.
+    pub(crate) fn announced_window(&self) -> Option<u16> {
         self.connack.as_ref()?.properties.as_ref()?.receive_max
     }
 
@@ -208,14 +215,14 @@ impl Client {
         }
     }
 
-    /// Returns all packets until the connection ends; fails if it does not.
+    /// Returns all packets until the connection ends. Fails if the connection does not end.
     pub(crate) fn rest(&mut self) -> Vec<Packet> {
         let mut all = Vec::new();
         loop {
             match self.next(LONG) {
                 Next::Packet(packet) => all.push(packet),
                 Next::Closed => return all,
-                Next::Nothing => panic!("not closed"),
+                Next::Nothing => panic!("the broker has not closed the connection"),
             }
         }
     }
@@ -228,8 +235,8 @@ impl Client {
         })
     }
 
-    /// Returns the messages that the broker has for this client now. It pings twice, because the
-    /// broker has sent them all before it answers the second ping.
+    /// Returns the messages that the broker has for this client now. The client pings twice,
+    /// because the broker has sent all messages before it answers the second ping.
     pub(crate) fn take(&mut self) -> Vec<Publish> {
         let mut all = Vec::new();
         for _ in 0..2 {

@@ -11,7 +11,7 @@ use crate::client::{Broker, Client, Hello, SHARED, ids, numbers, sequence};
 fn window_is_announced_and_never_exceeded() {
     let broker = Broker::start(&["--max-inflight", "32"]);
     let mut member = Client::member(&broker, &Hello::keep("member"));
-    assert_eq!(member.announced(), Some(32));
+    assert_eq!(member.announced_window(), Some(32));
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     publisher.publish(0..100);
 
@@ -19,9 +19,9 @@ fn window_is_announced_and_never_exceeded() {
     assert_eq!(numbers(&first), sequence(0..32));
     member.ack(&first[0]);
     assert_eq!(numbers(&member.take()), [32]);
-    member.ack(&first[20]); // out of turn
+    member.ack(&first[20]); // before earlier messages
     assert_eq!(numbers(&member.take()), [33]);
-    member.ack(&first[20]); // again
+    member.ack(&first[20]); // a second PUBACK of the same message
     assert_eq!(numbers(&member.take()), []);
 }
 
@@ -31,26 +31,26 @@ fn resumed_session_receives_unacked_and_queued_messages() {
         let broker = Broker::start(&["--max-inflight", "32", "--announce", announce]);
         let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
         let mut member = Client::member(&broker, &Hello::keep("member"));
-        assert!(!member.present);
+        assert!(!member.session_present);
         publisher.publish(0..40);
         let first = member.take();
         assert_eq!(first.len(), 32);
         member.ack(&first[0]);
         assert_eq!(numbers(&member.take()), [32]);
         member.break_off(&broker, "member");
-        publisher.publish(40..50); // while it is away
+        publisher.publish(40..50); // while the member is away
 
         // The client does not subscribe again: the session has its subscription.
         let mut member = Client::connect(&broker, &Hello::keep("member"));
-        assert!(member.present);
+        assert!(member.session_present);
         let again = member.take();
         assert_eq!(numbers(&again), sequence(1..33));
-        assert!(again.iter().all(|p| p.dup), "sent before");
-        assert_eq!(ids(&again[..31]), ids(&first[1..]), "under the same packet identifiers");
+        assert!(again.iter().all(|p| p.dup), "these messages were sent before");
+        assert_eq!(ids(&again[..31]), ids(&first[1..]), "the packet ids are the same");
         member.ack_all(&again);
         let rest = member.take();
         assert_eq!(numbers(&rest), sequence(33..50));
-        assert!(rest.iter().all(|p| !p.dup), "never sent before");
+        assert!(rest.iter().all(|p| !p.dup), "these messages were not sent before");
     }
 }
 
@@ -60,7 +60,7 @@ fn full_queue_drops_the_oldest_message() {
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut member = Client::member(&broker, &Hello::keep("member"));
     publisher.publish(0..10);
-    let first = member.take(); // these fill the window
+    let first = member.take(); // these ten messages fill the window
     publisher.publish(10..100);
     assert_eq!(numbers(&member.take()), []);
     assert_eq!(broker.counter("delivery.dropped.queue_full"), 70);

@@ -1,5 +1,5 @@
-//! The broker as its clients see it: tests of the binary with a client that does nothing on its
-//! own.
+//! The broker as its clients see it: tests of the binary with a client that sends only what a test
+//! tells it to send.
 #![expect(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,

@@ -11,7 +11,7 @@ use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence};
 const SOON: Duration = Duration::from_millis(500);
 
 /// Starts a broker with an offline member that holds three messages.
-fn with_messages() -> Broker {
+fn broker_with_messages() -> Broker {
     let broker = Broker::start(&[]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
     Client::connect(&broker, &Hello::once("publisher")).publish(0..3);
@@ -21,13 +21,13 @@ fn with_messages() -> Broker {
 /// Checks that the session still has its three messages.
 fn check_messages(broker: &Broker) {
     let mut member = Client::connect(broker, &Hello::keep("member"));
-    assert!(member.present);
+    assert!(member.session_present);
     assert_eq!(numbers(&member.take()), sequence(0..3));
 }
 
 #[test]
 fn connack_is_withheld_on_request() {
-    let broker = with_messages();
+    let broker = broker_with_messages();
     broker.command("next 1 connack never");
     let mut waiting = Client::dial(&broker, &Hello::keep("member"));
     assert_eq!(waiting.next(SOON), Next::Nothing);
@@ -37,7 +37,7 @@ fn connack_is_withheld_on_request() {
 
 #[test]
 fn late_connack_keeps_the_session_of_an_impatient_client() {
-    let broker = with_messages();
+    let broker = broker_with_messages();
     broker.command("next 2 connack late 2s");
     let impatient = Client::dial(&broker, &Hello::keep("member"));
     broker.wait_for("member", "connected");
@@ -50,12 +50,12 @@ fn late_connack_keeps_the_session_of_an_impatient_client() {
 }
 
 #[test]
-fn connack_and_session_are_lost() {
-    let broker = with_messages();
+fn lost_connack_empties_the_session() {
+    let broker = broker_with_messages();
     broker.command("next 1 connack lose");
     assert_eq!(Client::dial(&broker, &Hello::keep("member")).rest(), []);
     let mut member = Client::connect(&broker, &Hello::keep("member"));
-    assert!(member.present);
+    assert!(member.session_present);
     assert_eq!(member.take(), []);
     assert!(!broker.session("member").unwrap().contains(SHARED));
 }

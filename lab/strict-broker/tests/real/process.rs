@@ -18,7 +18,7 @@ fn full_mailbox_slows_the_session_down() {
 }
 
 #[test]
-fn mailbox_overflow_kills_the_session_uncounted() {
+fn mailbox_overflow_kills_the_session_without_a_counter() {
     let broker = Broker::start(&["--session-rate", "1", "--max-mailbox", "50"]);
     let mut member = Client::member(&broker, &Hello::keep("member"));
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
@@ -29,5 +29,5 @@ fn mailbox_overflow_kills_the_session_uncounted() {
     assert!(broker.has_logged("session member killed: MailboxOverflow"));
     assert_eq!(broker.session("member"), None);
     assert_eq!(broker.counter("delivery.dropped"), 0);
-    assert!(!Client::connect(&broker, &Hello::keep("member")).present);
+    assert!(!Client::connect(&broker, &Hello::keep("member")).session_present);
 }
