@@ -16,11 +16,11 @@ const BEGAN: i64 = 1_760_000_000_000;
 const HOUR: i64 = 3_600;
 /// Degrees of longitude of a metre on the equator.
 const METRE: f64 = 1.0 / 111_195.0;
-/// Two minutes: a fix that no other follows for this long is believed alone.
+/// Seconds after which a fix counts without a second one.
 const ALONE: i64 = 120;
 
-/// A depot of 200 m by 200 m with its centre at 0° N, 0° E, which is closed, where no driver is
-/// ever silent.
+/// Returns rules with one fence: a depot of 200 m by 200 m with its centre at 0° N, 0° E. The depot
+/// is closed during these tests, and no driver inside is ever silent.
 fn depot(stay_max_s: Option<u32>) -> Rules {
     let rules = FenceRules {
         stay_max_s,
@@ -40,7 +40,7 @@ fn depot(stay_max_s: Option<u32>) -> Rules {
     }
 }
 
-/// Returns a fix at this second, so many metres to the east of the depot's centre.
+/// Returns a fix at this second, `metres` to the east of the depot's centre.
 fn fix(second: i64, metres: f64, speed: Option<f64>) -> Fix {
     Fix {
         driver_id: "d1".to_owned(),
@@ -84,7 +84,8 @@ fn summary(events: &[Event]) -> Vec<(Kind, i64)> {
     events.iter().map(|event| (event.kind, (event.ts - BEGAN) / 1_000)).collect()
 }
 
-/// Eight hours in the depot, a fix every `interval` seconds, one of each hour 300 m off.
+/// Returns eight hours of fixes in the depot, one every `interval` seconds. One fix of each hour is
+/// 300 m off.
 fn parked(interval: i64, speed: Option<f64>) -> Vec<Fix> {
     let seconds = (0..8 * HOUR / interval).map(|n| n * interval);
     let is_spike = |second: i64| (second + HOUR / 2) % HOUR < interval;
@@ -123,7 +124,7 @@ fn spike_as_the_last_fix_before_sleep_neither_leaves_nor_silences() {
     // The next morning begins in the depot.
     fixes.extend((0..4).map(|n| fix(12 * HOUR + n * 15, 5.0, Some(0.0))));
     assert_eq!(events(depot(None), &fixes, 13 * HOUR), ENTERED);
-    // The longest stay counts during the sleep.
+    // A sleeping device can still exceed the longest stay.
     let found = events(depot(Some(3_600)), &fixes, 13 * HOUR);
     assert_eq!(found, [&ENTERED[..], &[(Kind::Overstayed, 0)]].concat());
 }
@@ -138,7 +139,7 @@ fn restart_during_the_sleep_after_a_spike_does_not_leave() {
     let spike = fix(45, 300.0, Some(0.0));
     first.handle_fix(spike.clone(), &mut known);
     assert_eq!(summary(&known), ENTERED);
-    // After some hours, only the newest fix of the driver is read.
+    // A process that starts after some hours reads only the newest fix of the driver.
     let mut second = Watch::new(depot(None));
     second.restore_fix(spike);
     known.iter().for_each(|event| second.restore_event(event));
@@ -229,7 +230,7 @@ fn towed_car_leaves_even_at_speed_0() {
         left.map(|(_, second)| second).collect::<Vec<_>>()
     };
     assert_eq!(leaves(&[(240, 300.0), (300, 900.0), (360, 1_500.0)], 361), [240]);
-    // A tracker that wakes every half an hour: beyond 1 km, one fix is enough.
+    // The tracker wakes every half an hour. Beyond 1 km, one fix is enough.
     assert_eq!(leaves(&[(2_000, 9_000.0)], 2_121), [2_000]);
     assert_eq!(leaves(&[(2_000, 900.0)], 3_000), Vec::<i64>::new());
     assert_eq!(leaves(&[(2_000, 900.0), (3_800, 900.0)], 3_801), [2_000]);
@@ -237,7 +238,7 @@ fn towed_car_leaves_even_at_speed_0() {
 
 #[test]
 fn buffered_fixes_are_judged_by_the_clock_of_the_device() {
-    // Ten minutes between the fixes, and all sent at once: each is believed alone.
+    // The fixes are ten minutes apart and sent at once: each counts without a second fix.
     let steps = [5.0, 5.0, 4_000.0, 5.0, 5.0];
     let late: Vec<Fix> = (0..)
         .zip(steps)
@@ -249,7 +250,7 @@ fn buffered_fixes_are_judged_by_the_clock_of_the_device() {
         found.into_iter().filter(is_crossing).collect::<Vec<_>>()
     };
     assert_eq!(crossings(&late), [(Kind::Entered, 0), (Kind::Left, 1_200), (Kind::Entered, 1_800)]);
-    // 15 s between them: a spike.
+    // The fixes are 15 s apart: the distant one is a spike.
     let late: Vec<Fix> = (0..)
         .zip(late)
         .map(|(n, fix)| Fix { ts: BEGAN + n * 15_000, lng: fix.lng.min(400.0 * METRE), ..fix })
@@ -288,8 +289,8 @@ fn spike_changes_no_speed_state_of_the_fence() {
     assert_eq!(found, expected);
 }
 
-/// Restates the rules for one fence with a margin, from the fixes alone: second, metres beyond the
-/// border (negative: inside), speed.
+/// A second implementation of the rules for one fence with a margin, without ticks. Each fix is its
+/// second, its metres beyond the border (negative: inside) and its speed.
 fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> {
     let mut found = Vec::new();
     let mut is_inside = false;
@@ -346,7 +347,7 @@ proptest! {
         let is_crossing = |event: &&Event| matches!(event.kind, Kind::Entered | Kind::Left);
         let found: Vec<Event> = found.iter().filter(is_crossing).cloned().collect();
         prop_assert_eq!(summary(&found), crossings(&steps, until));
-        // Known with the next fix, or after two minutes without one.
+        // A crossing becomes known with the next fix, or after two minutes without one.
         for event in &found {
             let next = fixes.iter().find(|fix| fix.ts > event.ts).map_or(i64::MAX, |fix| fix.ts);
             prop_assert!(event.known_at == next || event.known_at == event.ts + ALONE * 1_000 && event.known_at < next);

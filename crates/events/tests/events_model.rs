@@ -18,7 +18,7 @@ const BEGAN: i64 = 1_760_000_000_000;
 const SILENT_FOR: i64 = 120_000;
 const LIMIT: f64 = 25.0;
 
-/// 90 km/h, the same limit in km/h.
+/// [`LIMIT`] in km/h: 90.
 const LIMIT_KMH: f64 = LIMIT * 3.6;
 
 /// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and
@@ -325,7 +325,7 @@ proptest! {
         let drive: Vec<Fix> = drive.into_iter().filter(|fix| fix.acc.is_none_or(|acc| acc <= 200.0)).collect();
         prop_assume!(!drive.is_empty());
         let mut drive = drive;
-        // Three fixes at one place, much later, decide whatever was in doubt.
+        // Three much later fixes at one place decide every crossing that was still undecided.
         let later = end_of(&drive) + 4_000_000;
         for driver in 0..3 {
             drive.extend((0..3).map(|n| fix(driver, later + n * 10_000, 0.15)));
@@ -433,7 +433,7 @@ fn limit_of_a_fence_applies_only_inside_it() {
     let steps = [
         (0, 0.25, Some(12.0)),
         (60, 0.29, Some(12.0)),
-        // Not fast: only one fix inside is above the limit.
+        // Not fast, because only one fix inside is above the limit.
         (120, 0.31, Some(12.0)),
         (130, 0.311, Some(9.0)),
         (140, 0.312, Some(12.0)),
@@ -616,9 +616,11 @@ fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
         silent.map(|event| (event.known_at - BEGAN) / 60_000).collect::<Vec<_>>()
     };
     let real_time = |minutes: &[i64]| minutes.iter().map(|at| (*at, *at)).collect::<Vec<_>>();
-    // Hourly, with one report missing: two silences before the rhythm is known, and one at the end.
+    // Reports every hour, with one report missing: two silences before the rhythm is known, and one
+    // at the end.
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 240, 360, 420])), [10, 70, 570]);
-    // Hourly while parked, every minute while driving: the last silence is that of a drive.
+    // Reports every hour while parked, and every minute while driving: the last silence is that of
+    // a drive.
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 181, 182, 183])), [10, 70, 193]);
     // One long pause changes nothing.
     assert_eq!(silences(&real_time(&[0, 1, 2, 90, 91, 92])), [12, 102]);
@@ -875,7 +877,7 @@ fn stay_is_measured_after_a_restart_without_a_fix_of_the_driver() {
     let mut first = Watch::new(rules());
     first.handle_fix(fix(1, BEGAN - 1, 0.35), &mut known);
     first.handle_fix(fix(1, BEGAN, 0.35), &mut known);
-    // At the start, the last fix is too old to be read, but the state is restored.
+    // After the restart, the last fix is too old to be read, but the state is restored.
     let mut restarted = Watch::new(rules());
     restarted.restore_event(&known[0]);
     let mut out = Vec::new();
@@ -918,7 +920,7 @@ fn rules_of_an_ended_fence_cause_no_event() {
 
 #[test]
 fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
-    // Along the west border, 20 m to either side of it, always above the limit.
+    // The drive follows the west border, up to 20 m to either side, always above the limit.
     let steps: Vec<_> = (0..60)
         .map(|n| {
             let metres = 20.0 * f64::from(if n % 2 == 0 || n < 3 { 1 } else { -1 });

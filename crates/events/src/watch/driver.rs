@@ -27,8 +27,9 @@ pub(super) struct Driver {
     last_good: Option<Fix>,
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
-    /// The newest good fix may be on the other side of a fence's border, and no event says so yet.
-    /// The next fix decides, or the time that passes without one.
+    /// The newest good fix may be on the other side of a fence's border, and no event reports the
+    /// crossing yet. The next fix decides, or [`ALONE_MS`](super::crossing::ALONE_MS) without a
+    /// next fix.
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
     is_at_rest: bool,
@@ -52,8 +53,8 @@ impl Driver {
         if std::mem::take(&mut self.is_silent) {
             out.push(event(&fix, Kind::Heard, ""));
         }
-        // Do what a tick just before this insert would have done, so that the polls' times do not
-        // change the events.
+        // Do first what a tick just before this insert would have done. Otherwise the events would
+        // depend on the times of the polls.
         let is_undecided = self.cross_alone(fix.inserted_at, rules, out);
         if self.may_have_crossed && !is_undecided {
             for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
@@ -149,8 +150,8 @@ impl Driver {
     }
 
     /// Accepts the crossings of the newest good fix that `next` confirms, or all of them if that
-    /// fix was alone for [`ALONE_MS`]. Returns the fences of the other crossings: as to these, the
-    /// good fix was wrong.
+    /// fix was alone for [`ALONE_MS`]. Returns the fences whose crossings are not accepted: for
+    /// these fences, the good fix was wrong.
     fn confirm_crossings(
         &mut self,
         next: &Fix,
@@ -163,8 +164,8 @@ impl Driver {
         self.may_have_crossed = false;
         let crossed = Surroundings::of(good, &self.fences, rules).crossed;
         let crossed_by_next = Surroundings::of(next, &self.fences, rules).crossed;
-        // Measure the time alone by the device's clock, too: a device that was offline sends all
-        // its fixes at once, so the times of their inserts say nothing.
+        // Measure by the device's clock, too, how long the fix was alone. A device that was offline
+        // sends all its fixes at once, so the times of their inserts do not show it.
         let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;
         let (accepted, wrong) =
             crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));
