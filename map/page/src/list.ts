@@ -83,7 +83,7 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
       const { drivers, truncated } = await fetchList(filter, controller.signal);
       if (controller.signal.aborted) return;
       show(drivers, truncated);
-      // Without a filter the map would ring every driver.
+      // Without a filter, the list contains every driver, so draw no rings.
       const isFiltered = [...filter.values()].some((value) => value !== '');
       onFound(isFiltered ? drivers : []);
       shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
@@ -115,7 +115,7 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
     button.append(make('span', name || driver_id), make('small', what.join(' · ')));
     button.addEventListener('click', () => {
       choose(driver_id);
-      // A phone has room for one card.
+      // A phone has room for only one card, so close the list.
       if (innerWidth <= 640) toggle();
     });
     item.append(button);

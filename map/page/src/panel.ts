@@ -112,7 +112,8 @@ export class Panel {
     this.box.hidden = true;
     this.options.chosen(null);
     this.options.shared();
-    // The map gets the focus, for arrow keys and shortcuts; in the search field they would be text.
+    // Focus the map, which handles arrow keys and shortcuts. In the search field, such keys would
+    // be text.
     byId('map', HTMLElement).querySelector('canvas')?.focus({ preventScroll: true });
   }
 
@@ -219,7 +220,7 @@ export class Panel {
   private show(track: Track): void {
     this.track = track;
     const { metres, movingMs, stops, gaps } = summary(track.episodes);
-    // ClickHouse computes trips and stops some minutes late: the server sums the newest minutes
+    // ClickHouse computes trips and stops some minutes late, so the server sums the newest minutes
     // from the points.
     const { tail } = track;
     const count = (n: number, word: string) => `${n} ${word}${n === 1 ? '' : 's'}`;
@@ -238,7 +239,7 @@ export class Panel {
     for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
     if (track.points.ts.length > 0) {
       this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
-      // After the player is open, because it covers a part of the map.
+      // Call this after the player is open, because the player covers a part of the map.
       this.options.tracked(track);
     } else {
       this.options.player.close();
@@ -309,7 +310,7 @@ export class Panel {
       return;
     }
     const age = (now - fix.ts) / 1000;
-    // Of a silent driver "moving" would be a guess.
+    // Do not describe the movement of a silent driver: "moving" would be a guess.
     setText(byId('driver-moves', HTMLElement), age < silentAfter() ? `${motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));

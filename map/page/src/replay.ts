@@ -13,13 +13,14 @@ import type { Bounds } from './tiles';
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
 /**
- * A driver is shown for this many steps after a fix, and at least until it counts as silent: in a
- * short span steps are shorter than the time between two fixes.
+ * A driver is shown for this many steps after a fix, but at least until the driver counts as
+ * silent. Otherwise drivers would vanish in a short span, whose steps are shorter than the time
+ * between two fixes.
  */
 const STEPS_KEPT = 10;
 /**
- * A moving driver without a further fix in the area for that long has left it, and is shown for
- * only this many steps.
+ * A moving driver that has no further fix in the area for that long has left the area. Such a
+ * driver is shown for only this many steps.
  */
 const STEPS_LEAVING = 2;
 

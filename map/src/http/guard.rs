@@ -155,8 +155,8 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
     answer
 }
 
-/// Answers a request that carries a link, valid or not. `None`: the request carries no link, or a
-/// login that overrides it.
+/// Answers a request that carries a link, valid or not. Returns `None` if the request carries no
+/// link, or carries a login, which overrides the link.
 async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
     let key = state.config.access.links_key.clone()?;
     let http = &state.config.http;
@@ -170,8 +170,10 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let key = tokio::task::spawn_blocking(move || key.read().ok()).await.ok().flatten();
     let key = key.filter(|key| !key.is_empty());
     let Some(link) = key.and_then(|key| Link::open(&given, &key, now().unix_ms())) else {
-        // The page's own files hold no data. An open page gets the reason instead of them or of
-        // data, without a challenge, which would open the browser's own dialog over the page.
+        // Loading `/` removes the invalid link and shows what a viewer without a link gets. Without
+        // a configured login, so do the page's own files, which hold no data. Any other request
+        // gets the reason for the refusal. The refusal has no challenge: a challenge would make the
+        // browser open its own login dialog over the page.
         let path = request.uri().path();
         if !is_new && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
             let mut answer = serve_login(state, std::mem::take(request), next).await;
@@ -200,8 +202,8 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     Some(answer)
 }
 
-/// Returns the link from the URL, or from the cookie that an earlier request with the URL set;
-/// `true`: from the URL.
+/// Returns the link from the URL, or from the cookie that an earlier request with the URL set. The
+/// second value is true if the link is from the URL.
 fn link_of(request: &Request, http: &Http) -> Option<(String, bool)> {
     let query = url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     if let Some((_, link)) = query.into_iter().find(|(name, _)| name == "link") {

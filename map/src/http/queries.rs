@@ -49,8 +49,8 @@ async fn attributes(
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     in_scope(&state, &viewer, id)?;
-    // The time of the fix is a part of the key: the page already shows this fix, so a shared answer
-    // about an older one would be stale.
+    // The time of the fix is part of the key. The page already shows this fix, so it must not get a
+    // shared answer about an older fix.
     let fix_ms = state.live.fleet().find(id).map(|fix| fix.ts_ms);
     let load = async {
         let properties =
