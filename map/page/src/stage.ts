@@ -149,7 +149,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
 
   /**
    * Returns the names of drivers and fences in view, the chosen driver's first. If the map is
-   * zoomed out or shows many drivers, only the chosen driver has a name.
+   * zoomed out or shows many drivers, no other driver has a name.
    */
   function labelsNow(): Label[] {
     const found: Label[] = [];
