@@ -57,10 +57,11 @@ fn fix(second: i64, metres: f64, speed: Option<f64>) -> Fix {
 /// Returns kind and second of each event of these fixes. Ticks every five seconds until
 /// `until`.
 fn events(rules: Rules, fixes: &[Fix], until: i64) -> Vec<(Kind, i64)> {
-    summary(&watched(&mut Watch::new(rules), fixes, until))
+    summary(&events_of(&mut Watch::new(rules), fixes, until))
 }
 
-fn watched(watch: &mut Watch, fixes: &[Fix], until: i64) -> Vec<Event> {
+/// Returns the events of these fixes. Ticks every five seconds until the second `until`.
+fn events_of(watch: &mut Watch, fixes: &[Fix], until: i64) -> Vec<Event> {
     let mut out = Vec::new();
     let Some(first) = fixes.first() else { return out };
     let mut now = first.inserted_at;
@@ -117,7 +118,7 @@ fn spike_does_not_restart_the_longest_stay() {
 }
 
 #[test]
-fn spike_as_the_last_fix_before_sleep_neither_leaves_nor_silences() {
+fn spike_before_sleep_causes_neither_left_nor_silent() {
     let mut fixes: Vec<Fix> = (0..10).map(|n| fix(n * 15, 5.0, Some(0.0))).collect();
     fixes.push(fix(150, 300.0, Some(0.0)));
     assert_eq!(events(depot(None), &fixes, 12 * HOUR), ENTERED);
@@ -149,7 +150,7 @@ fn restart_during_the_sleep_after_a_spike_does_not_leave() {
 }
 
 #[test]
-fn cold_start_far_off_causes_no_crossing() {
+fn wrong_fix_at_a_cold_start_causes_no_crossing() {
     for (interval, metres) in [(15, 5_000.0), (30, 5_000.0), (60, 5_000.0), (60, 700.0)] {
         let night = |day: i64| {
             let morning = day * 24 * HOUR;
@@ -164,7 +165,7 @@ fn cold_start_far_off_causes_no_crossing() {
 }
 
 #[test]
-fn cold_start_before_a_second_sleep_causes_no_crossing() {
+fn wrong_fix_between_two_sleeps_causes_no_crossing() {
     let fixes = [
         fix(0, 5.0, None),
         fix(15, 5.0, None),
@@ -185,7 +186,7 @@ fn second_fix_confirms_a_crossing_at_the_first() {
         fix(45, -150.0, Some(9.0)),
         fix(60, -300.0, Some(9.0)),
     ];
-    let found = watched(&mut Watch::new(depot(None)), &fixes, 70);
+    let found = events_of(&mut Watch::new(depot(None)), &fixes, 70);
     let expected =
         [(Kind::Entered, 15), (Kind::OffHours, 15), (Kind::Left, 45), (Kind::OffHours, 45)];
     assert_eq!(summary(&found), expected);
@@ -195,10 +196,10 @@ fn second_fix_confirms_a_crossing_at_the_first() {
 }
 
 #[test]
-fn device_that_reports_hourly_crosses_after_two_minutes() {
+fn crossing_of_an_hourly_device_is_reported_after_two_minutes() {
     let fixes: Vec<Fix> =
         [5.0, 4_000.0, 5.0].into_iter().zip(0..).map(|(at, n)| fix(n * HOUR, at, None)).collect();
-    let found = watched(&mut Watch::new(depot(None)), &fixes, 3 * HOUR);
+    let found = events_of(&mut Watch::new(depot(None)), &fixes, 3 * HOUR);
     let crossings = found.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
     let crossings: Vec<_> = crossings
         .map(|event| (event.kind, (event.ts - BEGAN) / 1_000, (event.known_at - BEGAN) / 1_000))
@@ -211,7 +212,7 @@ fn device_that_reports_hourly_crosses_after_two_minutes() {
 }
 
 #[test]
-fn arrival_with_the_last_fix_before_sleep_is_believed() {
+fn arrival_at_the_last_fix_before_sleep_is_reported() {
     // The engine is turned off in the depot, some seconds after the last fix outside.
     for speed in [None, Some(0.0)] {
         let fixes = [fix(0, 500.0, Some(9.0)), fix(60, 5.0, speed)];
@@ -336,7 +337,7 @@ proptest! {
             steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
         let mut watch = Watch::new(depot(None));
         let found = if is_polled {
-            watched(&mut watch, &fixes, until)
+            events_of(&mut watch, &fixes, until)
         } else {
             // No tick before the last one: the fixes alone must give the same events.
             let mut out = Vec::new();
@@ -367,11 +368,11 @@ proptest! {
             let crossings = events.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
             crossings.map(Event::id).collect::<BTreeSet<_>>()
         };
-        let uninterrupted = ids(&watched(&mut Watch::new(depot(None)), &fixes, until));
+        let uninterrupted = ids(&events_of(&mut Watch::new(depot(None)), &fixes, until));
         // The first process ends after a fix; the next one replays from some fixes earlier.
         let kill = kill.index(fixes.len());
         let from = kill.saturating_sub(back);
-        let written = watched(&mut Watch::new(depot(None)), &fixes[..=kill], steps[kill].0);
+        let written = events_of(&mut Watch::new(depot(None)), &fixes[..=kill], steps[kill].0);
         let mark = if from == 0 { 0 } else { fixes[from - 1].inserted_at };
         let mut second = Watch::new(depot(None));
         fixes[from.saturating_sub(3)..from].iter().for_each(|fix| second.restore_fix(fix.clone()));
@@ -380,7 +381,7 @@ proptest! {
         before.iter().for_each(|event| second.restore_event(event));
         second.restore_states_before(known.iter());
         second.replay_known(known);
-        let rest = watched(&mut second, &fixes[from..], until);
+        let rest = events_of(&mut second, &fixes[from..], until);
         let both = ids(&written).union(&ids(&rest)).cloned().collect::<BTreeSet<_>>();
         prop_assert_eq!(both, uninterrupted);
     }

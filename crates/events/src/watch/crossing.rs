@@ -34,6 +34,7 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl<'a> Surroundings<'a> {
+    /// Locates a fix. `fences`: the driver's state at each fence.
     pub(super) fn of(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
@@ -47,10 +48,10 @@ impl<'a> Surroundings<'a> {
             if around.iter().any(|area| area.name == *fence) {
                 continue;
             }
-            let near = rules.areas_of(fence, &fix.driver_id);
-            let near = near.filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
+            let areas = rules.areas_of(fence, &fix.driver_id);
+            let near_areas = areas.filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
             let count_before = around.len();
-            around.extend(near);
+            around.extend(near_areas);
             if around.len() == count_before {
                 crossed.insert(fence.clone());
             }

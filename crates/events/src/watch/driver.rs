@@ -42,6 +42,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
+    /// Processes a fix and appends its events to `out`. Ignores a fix that is not newer than the last
+    /// one. An inaccurate fix only ends a silence. A fix reached at an impossible speed becomes the
+    /// suspect, which the next fix confirms or shows to be a jump.
     pub(super) fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
             return;
@@ -55,11 +58,11 @@ impl Driver {
         }
         // Do first what a tick just before this insert would have done. Otherwise the events would
         // depend on the times of the polls.
-        let is_undecided = self.cross_alone(fix.inserted_at, rules, out);
+        let is_undecided = self.accept_lone_crossings(fix.inserted_at, rules, out);
         if self.may_have_crossed && !is_undecided {
             for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
                 let areas: Vec<&Area> = rules.areas_of(fence, &fix.driver_id).collect();
-                stay.overstay_at(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
+                stay.judge_stay_at_time(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
             }
         }
         if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
@@ -110,6 +113,8 @@ impl Driver {
         fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
     }
 
+    /// Makes this fix the newest good one. Judges the crossings at the good fix before, the stays and
+    /// the speed.
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         let not_crossed = self.confirm_crossings(&fix, rules, out);
         let mut was_inside = BTreeSet::new();
@@ -117,7 +122,7 @@ impl Driver {
             if !not_crossed.contains(fence) {
                 was_inside.insert(fence.clone());
             }
-            stay.overstay_by(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
+            stay.judge_stay_at_fix(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
         }
         let Surroundings { around, crossed } = Surroundings::of(&fix, &self.fences, rules);
         let last = self.last_good.as_ref().map(|good| (good, &was_inside));
@@ -131,7 +136,12 @@ impl Driver {
     /// without another fix. `now` is by the server's clock. Returns whether a crossing will be
     /// decided later, even without a further fix: until then, neither a stay nor a silence can be
     /// judged.
-    pub(super) fn cross_alone(&mut self, now: i64, rules: &Rules, out: &mut Vec<Event>) -> bool {
+    pub(super) fn accept_lone_crossings(
+        &mut self,
+        now: i64,
+        rules: &Rules,
+        out: &mut Vec<Event>,
+    ) -> bool {
         let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
             return false;
         };

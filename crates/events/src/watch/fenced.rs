@@ -33,7 +33,7 @@ impl Stay {
 
     /// Appends `overstayed` if, at this fix, the driver has been inside for longer than one of
     /// these areas of the fence allows. Only this method finds a stay that the device reports late.
-    pub(super) fn overstay_by<'a>(
+    pub(super) fn judge_stay_at_fix<'a>(
         &mut self,
         fix: &Fix,
         fence: &str,
@@ -58,7 +58,7 @@ impl Stay {
     /// Appends `overstayed` if, by the server's clock, the driver has been inside for longer than
     /// one of these areas of the fence allows. Needs no fix, because a sleeping device sends none.
     /// An area of the fence must still be valid at the time at which the limit is exceeded.
-    pub(super) fn overstay_at(
+    pub(super) fn judge_stay_at_time(
         &mut self,
         now: i64,
         (driver_id, fence): (&str, &str),

@@ -148,11 +148,11 @@ impl Watch {
         }
         let limited = Limited::new(&rules.areas);
         for (id, driver) in drivers {
-            if driver.cross_alone(now, rules, out) {
+            if driver.accept_lone_crossings(now, rules, out) {
                 continue;
             }
             for (fence, stay) in driver.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
-                stay.overstay_at(now, (id, fence), limited.areas(fence), out);
+                stay.judge_stay_at_time(now, (id, fence), limited.areas(fence), out);
             }
             if driver.is_silent {
                 continue;
