@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_a_view_is_not_the_time_of_the_place() {
+    fn timestamp_of_a_view_is_ignored() {
         let view = "<LookAt><gx:TimeStamp><when>2020-01-01</when></gx:TimeStamp></LookAt>";
         let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");
         let point = "<Point><coordinates>13.4,52.5</coordinates></Point>";
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_time_outside_a_track_is_not_a_time_of_the_track() {
+    fn empty_time_outside_a_track_is_ignored() {
         let track = format!("<gx:Track>{WHEN}<gx:coord>13.4 52.5</gx:coord></gx:Track>");
         for inner in [
             format!("<gx:Track/><TimeStamp><when/></TimeStamp>{track}"),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn altitude_mode_is_that_of_the_geometry() {
+    fn altitude_mode_of_the_geometry_applies() {
         let ground = "<altitudeMode>relativeToGround</altitudeMode>";
         let absolute = "<altitudeMode>absolute</altitudeMode>";
         let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");

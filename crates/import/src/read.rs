@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn unclosed_quote_costs_one_line() {
+    fn unclosed_quote_invalidates_only_its_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
             all(|emit| {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_content_is_named_with_its_converter() {
+    fn error_for_foreign_content_names_the_converter() {
         for (head, message) in [
             (&b"\x1f\x8b\x08\0"[..], "zcat x.gpx"),
             (b"PK\x03\x04", "unzip x.gpx"),

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_of_another_extension_is_not_that_of_the_point() {
+    fn speed_in_an_unrelated_extension_is_ignored() {
         for (inner, expected) in [
             ("<x:TrackPointExtension><speed>4</speed></x:TrackPointExtension>", r#""speed":"4""#),
             ("<wind><speed>12</speed></wind><speed>4</speed>", r#""speed":"4","wind speed":"12""#),
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn second_place_or_time_of_a_point_does_not_replace_the_first() {
+    fn conflicting_place_or_time_of_a_point_becomes_invalid() {
         for (inner, expected) in [
             ("<time>1</time><time>1</time>", r#""time":"1"}"#),
             (
