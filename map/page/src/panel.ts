@@ -176,7 +176,7 @@ export class Panel {
    */
   private async showAttributes(fix: Fix, signal: AbortSignal): Promise<void> {
     this.shownAttributes = { ts: fix.ts, at: performance.now() };
-    const known = await properties(fix.driver_id, signal);
+    const found = await properties(fix.driver_id, signal);
     if (this.id !== fix.driver_id) return;
     const row = ({ name, value, comment }: Property) => {
       const entry = make('div');
@@ -184,7 +184,7 @@ export class Panel {
       if (comment) entry.title = comment;
       return entry;
     };
-    this.attributes.replaceChildren(...shownProperties(known, serverNow()).map(row));
+    this.attributes.replaceChildren(...shownProperties(found, serverNow()).map(row));
   }
 
   lastHour(): void {
@@ -226,11 +226,11 @@ export class Panel {
     const count = (n: number, word: string) => `${n} ${word}${n === 1 ? '' : 's'}`;
     if (track.points.ts.length === 0) setText(this.message, 'No fixes in this span.');
     else {
-      const cut = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
+      const truncation = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
       const driven = `${distance(metres + (tail?.metres ?? 0))} in ${duration((movingMs + (tail?.moving_ms ?? 0)) / 1000)}`;
       const parts = track.episodes.length === 0 ? '' : `, ${count(stops, 'stop')}, ${count(gaps, 'gap')}`;
       const until = tail && track.to - tail.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(tail.from, this.shownDay())}.`) : '';
-      setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${cut}` : `${driven}${parts}.${until}${cut}`);
+      setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${truncation}` : `${driven}${parts}.${until}${truncation}`);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
     setText(byId('sql', HTMLElement), track.sql);
@@ -250,13 +250,13 @@ export class Panel {
   private row(episode: Episode): HTMLLIElement {
     const { kind, from, to, distance_m, lng, lat } = episode;
     const at = kind === 'stop' ? this.options.place(lng, lat) : '';
-    const what = { trip: `Trip, ${distance(distance_m)}`, stop: at || 'Stop', gap: 'No fixes' }[kind];
+    const label = { trip: `Trip, ${distance(distance_m)}`, stop: at || 'Stop', gap: 'No fixes' }[kind];
     const day = this.shownDay();
     const item = make('li');
     const button = make('button');
     button.type = 'button';
     button.dataset.kind = kind;
-    button.append(make('i'), make('span', `${what} · ${duration((to - from) / 1000)}`), make('span', `${minuteOf(from, day)}–${minuteOf(to, day)}`));
+    button.append(make('i'), make('span', `${label} · ${duration((to - from) / 1000)}`), make('span', `${minuteOf(from, day)}–${minuteOf(to, day)}`));
     button.addEventListener('click', () => this.options.player.seek(from));
     item.append(button);
     return item;
@@ -316,7 +316,7 @@ export class Panel {
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);
     set('acc', fix.acc === null ? 'unknown' : `within ${distance(fix.acc)}`);
-    const near = this.options.place(fix.lng, fix.lat);
-    set('place', `${near && `${near} · `}${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);
+    const place = this.options.place(fix.lng, fix.lat);
+    set('place', `${place && `${place} · `}${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);
   }
 }
