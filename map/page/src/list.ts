@@ -109,10 +109,10 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
     const button = make('button');
     button.type = 'button';
     button.dataset.id = driver_id;
-    const what = [ago((now - ts) / 1000), ...(speed === null ? [] : [formatSpeed(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
-    if (in_group) what.unshift(in_group);
-    if (name) what.unshift(driver_id);
-    button.append(make('span', name || driver_id), make('small', what.join(' · ')));
+    const details = [ago((now - ts) / 1000), ...(speed === null ? [] : [formatSpeed(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
+    if (in_group) details.unshift(in_group);
+    if (name) details.unshift(driver_id);
+    button.append(make('span', name || driver_id), make('small', details.join(' · ')));
     button.addEventListener('click', () => {
       choose(driver_id);
       // A phone has room for only one card, so close the list.

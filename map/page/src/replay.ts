@@ -81,8 +81,8 @@ export class Replay {
     try {
       const past = await fetchPast(this.options.bounds(), from, to, controller.signal);
       if (controller.signal.aborted) return;
-      const cut = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
-      setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${cut}`);
+      const truncation = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
+      setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${truncation}`);
       if (past.ids.length === 0) return;
       this.isPlaying = true;
       this.options.play(film(past, (drivers) => this.options.show(drivers)));

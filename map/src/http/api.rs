@@ -346,8 +346,8 @@ fn verdict(good: &str, wrong: &[String]) -> Response {
 
 async fn metrics(From(state): From<Arc<State>>, Extension(viewer): Extension<Viewer>) -> Response {
     if !viewer.scope.is_all() {
-        let what = "metrics cover all drivers, and you may see only some of them".to_owned();
-        return Refusal(StatusCode::FORBIDDEN, what).into_response();
+        let message = "metrics cover all drivers, and you may see only some of them".to_owned();
+        return Refusal(StatusCode::FORBIDDEN, message).into_response();
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], state.live.metrics.render()).into_response()
 }

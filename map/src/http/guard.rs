@@ -140,7 +140,7 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
         });
         let _ = delay.await;
     }
-    let what = match (&http.login, &http.token) {
+    let message = match (&http.login, &http.token) {
         (Some(_), Some(_)) => "log in with a name and password (Basic) or a token (Bearer)",
         (Some(_), None) => "log in with a name and password (Basic)",
         (None, _) => "log in with a token (Bearer)",
@@ -150,7 +150,7 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
     } else {
         "Bearer"
     };
-    let mut answer = Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
+    let mut answer = Refusal(StatusCode::UNAUTHORIZED, message.to_owned()).into_response();
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     answer
 }
@@ -180,8 +180,8 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
             answer.headers_mut().extend(cookie("", 0));
             return Some(answer);
         }
-        let what = "this link has expired, or is incomplete: ask for a new one";
-        return Some(Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response());
+        let message = "this link has expired, or is incomplete: ask for a new one";
+        return Some(Refusal(StatusCode::UNAUTHORIZED, message.to_owned()).into_response());
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Some(
@@ -227,8 +227,8 @@ async fn serve_named(state: &State, mut request: Request, next: Next) -> Respons
     let http = &state.config.http;
     let user = http.user(request.headers()).map(str::to_owned);
     if http.user_header.is_some() && user.is_none() {
-        let what = "the proxy did not name the viewer (http.user_header)";
-        return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
+        let message = "the proxy did not name the viewer (http.user_header)";
+        return Refusal(StatusCode::UNAUTHORIZED, message.to_owned()).into_response();
     }
     let login =
         http.login.as_ref().filter(|_| is_basic(request.headers())).map(|(name, _)| name.clone());
@@ -238,8 +238,8 @@ async fn serve_named(state: &State, mut request: Request, next: Next) -> Respons
     let scope =
         if is_program { Some(Arc::default()) } else { state.config.access.scope(name.as_deref()) };
     let Some(scope) = scope else {
-        let what = "you may not see any driver (access.viewers)";
-        return Refusal(StatusCode::FORBIDDEN, what.to_owned()).into_response();
+        let message = "you may not see any driver (access.viewers)";
+        return Refusal(StatusCode::FORBIDDEN, message.to_owned()).into_response();
     };
     request.extensions_mut().insert(Viewer { name, scope, link_until_ms: None });
     next.run(request).await

@@ -69,8 +69,8 @@ async fn read_body(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes,
     })
 }
 
-fn forbidden(what: &str) -> Refusal {
-    Refusal(StatusCode::FORBIDDEN, what.to_owned())
+fn forbidden(message: &str) -> Refusal {
+    Refusal(StatusCode::FORBIDDEN, message.to_owned())
 }
 
 /// Returns the ClickHouse login that writes, if the viewer may use it.

@@ -42,9 +42,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Processes a fix and appends its events to `out`. Ignores a fix that is not newer than the last
-    /// one. An inaccurate fix only ends a silence. A fix reached at an impossible speed becomes the
-    /// suspect, which the next fix confirms or shows to be a jump.
+    /// Processes a fix and appends its events to `out`. Ignores a fix that is not newer than the
+    /// last one. An inaccurate fix only ends a silence. A fix reached at an impossible speed
+    /// becomes the suspect, which the next fix confirms or shows to be a jump.
     pub(super) fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
             return;
@@ -113,8 +113,8 @@ impl Driver {
         fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
     }
 
-    /// Makes this fix the newest good one. Judges the crossings at the good fix before, the stays and
-    /// the speed.
+    /// Makes this fix the newest good one. Judges the crossings at the good fix before, the stays
+    /// and the speed.
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         let not_crossed = self.confirm_crossings(&fix, rules, out);
         let mut was_inside = BTreeSet::new();
