@@ -28,7 +28,7 @@ pub(super) struct Driver {
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
     /// The newest good fix may be on the other side of a fence's border, and no event reports the
-    /// crossing yet. The next fix decides, or [`ALONE_MS`](super::crossing::ALONE_MS) without a
+    /// crossing yet. The next fix decides, or [`ALONE_MS`] without a
     /// next fix.
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
