@@ -3,14 +3,14 @@
 -- (sql/351). A leg is the straight line between two consecutive fixes.
 --   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
 --   run    Consecutive looks within radius_m of the first look of the run; within trip_m, if no fix came for stop_s before the look. A look
---          within 1,000 m of the first one also belongs to the run if it stands by the device's word: the device sends a speed of 0 at this
---          look and at the one before, at most 30 s earlier. If a look that stands by the device's word begins a run, because it is too far
---          away for the run before, that word is not believed in the new run. The place of a run is the mean of its looks in the first stop_s.
+--          within 1,000 m of the first one also belongs to the run if the device reports that it stands: it sends a speed of 0 at this look
+--          and at the look before, at most 30 s earlier. If the device reports that it stands, but is too far away for the run before, a new
+--          run begins, in which a speed of 0 is not believed. The place of a run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. The next run belongs to the stop if the absence before it lasts for at most spike_s, and
 --          its place is within half of radius_m of the place of the first run. If either the stop so far or the next run lasts for stop_s, the
 --          limits are trip_s and radius_m; if both do, trip_s and trip_m. An absence in which the driver moves for 60 s ends the stop,
---          however short it is. A stop lasts for at least stop_s, absences included. A shorter one,
---          even of runs below 45 s, counts if it fills the time between two silences or is next to parking.
+--          even if the absence is short. A stop lasts for at least stop_s, absences included. A shorter stop, even of runs below 45 s,
+--          counts if it fills the time between two silences or is next to parking.
 --   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. A
 --          silence that ends within trip_m of where it began is parking, which the views (sql/370) count as a stop.
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
@@ -20,12 +20,12 @@
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. spike_s limits absences from a stop, not jumps. There are
 -- four kinds of jumps:
 --   - A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
---   - A fix after a silence, or the first fix of all, that cannot be left within speed_max, while the next fix can be left, within an hour, and
---     is nearer to the fix before the silence.
+--   - The first fix after a silence, or of all, if the leg from it is faster than speed_max, but the leg from the next fix, of at most an hour,
+--     is not, and the next fix is nearer to the fix before the silence.
 --   - A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
---     shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them. Around them means
---     the direct way, the leg before and the leg after. If the leg before or after leads to a second wrong fix, the speeds of two legs taken as
---     one, and of the leg beyond these, are lower: then they count instead.
+--     shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them. The speed around them
+--     is the highest one of the direct way, the leg before and the leg after. The leg before or after may lead to a second wrong fix. Then
+--     the higher one of two other speeds counts instead, if it is lower: that of two legs taken as one, and that of the leg beyond these.
 --   - A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if one of these holds. First: the
 --     device sends a speed of 0 at all three, at most two hours apart each; the fix is at most 1,000 m away; and the fix before it is within
 --     radius_m of its predecessor, or the fix after it within radius_m of its successor. Second: a silence precedes the fix, and
@@ -48,7 +48,7 @@ WITH
     100 AS jump_m, -- a shorter leg is neither impossible nor a jump
     120000 AS spike_ms_max, -- longest time to a jump and back
     10 AS still_cms, -- a lower speed sent counts as 0
-    30000 AS still_ms, -- longest time between two looks that stand by the device's word
+    30000 AS still_ms, -- longest time between two looks at which the device reports that it stands
     45000 AS run_ms, -- shortest run that can be a stop or a part of one
     60000 AS false_ms, -- longest time to the fixes by which a speed that the device sends is judged
     8 AS brake_mps2, -- a vehicle neither accelerates nor brakes harder than this, metres per second squared

@@ -1,10 +1,11 @@
 -- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of more than
--- 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and the visit goes
--- on. Dropped fixes are left out (sql/360), as in trips. Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours
--- beyond it. If a silence crosses that limit, the fix at its other end counts, too, if it is at most three UTC days beyond the limit. It comes
--- from driver_days_state, so no more rows of positions are read. A driver whose newest fix is inside the area is still there: its visit overlaps
--- every later window, if that fix is from today (UTC) or the three days before. Two grids of cells (a twentieth of a degree, and five degrees for
--- large areas) and then the areas' bounds select few pairs of fix and area, which are tested exactly.
+-- 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and the visit
+-- goes on. Dropped fixes are left out (sql/360), as in trips. Visits that overlap the window from `from` to `to` are returned whole, up to 12
+-- hours beyond it. If a silence crosses that limit, the fix at the other end of the silence counts, too, if it is at most three UTC days beyond
+-- the limit. That fix is read from driver_days_state, so no more rows of positions are read. A driver whose newest fix is inside the area
+-- counts as still there: the visit overlaps every later window, if that fix is from today (UTC) or the three days before. Two grids of cells (a
+-- twentieth of a degree, and five degrees for large areas) and then the areas' bounds select few pairs of fix and area, which are tested
+-- exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
@@ -65,9 +66,9 @@ FROM
                                     AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
                             )
                         UNION ALL
-                        -- The last fix before a silence across first_ts, which may still last, the end of the trip before that fix, and the first fix
-                        -- after a silence across end_ts. A gap counts here only as the fix
-                        -- after it (began = ended). All other parts follow each other without a pause, so a pause between two parts is a silence.
+                        -- Three fixes from beyond the window: the last fix before a silence across first_ts, which may still last; the end of the
+                        -- trip before that fix; and the first fix after a silence across end_ts. Of a gap, only the fix after it is read
+                        -- (began = ended). All other parts follow each other without a pause, so a pause between two parts is a silence.
                         SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
                         FROM
                         (

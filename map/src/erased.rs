@@ -1,8 +1,9 @@
-//! The erased drivers (`milepost erase`), of whom the map stores no card and no acknowledgement. The
-//! column `drivers` of `fences` is not checked (docs/privacy.md).
+//! Finds the erased drivers (`milepost erase`). The map stores no card and no acknowledgement of an
+//! erased driver. It does not check the column `drivers` of `fences` (docs/privacy.md).
 //!
-//! The map reads the list just before each write. If a driver is erased between the two,
-//! `milepost erase` still finds the row: it scans the tables for 40 s after it wrote the list.
+//! The map reads the list just before each write. If a driver is erased between the read and the
+//! write, `milepost erase` still finds the row: it scans the tables for 40 s after it wrote the
+//! list.
 
 use std::collections::HashSet;
 

@@ -159,8 +159,8 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Sums distance and moving time since `counted_ms`, without legs across which the route is
-/// unknown: gaps, and legs that no vehicle drives.
+/// Sums distance and moving time since `counted_ms`. Leaves out the legs on which the route is
+/// unknown: gaps, and legs too fast for any vehicle.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
@@ -180,8 +180,8 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
             continue;
         }
         let metres = leg_m * ms as f64 / leg_ms as f64;
-        // On a short leg the device's own speed is more accurate than one computed from its
-        // positions; after ten minutes on the road it may be that at a red light.
+        // On a short leg, the device's own speed is more accurate than one computed from its
+        // positions. At the end of a long leg, the device may just stand at a red light.
         let speed = b.speed.filter(|_| leg_ms <= SPEED_VALID_MS).map(f64::from);
         if speed.unwrap_or(metres * 1_000.0 / ms as f64) >= MOVING_MPS {
             tail.metres += metres;
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn tail_counts_fixes_outside_all_episodes() {
-        // Steps of 100 m in 10 s each, then standing, then a gap.
+        // The driver drives 100 m in each 10 s, then stands, then sends no fix for a while: a gap.
         let step = 100.0 / METRES_PER_DEGREE;
         let mut rows: Vec<TrackRow> =
             (0..7).map(|n| row(n * 10, n as f64 * step, Some(10.0))).collect();
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(counted(None), (0, 600.0, 60));
         assert_eq!(counted(Some(30)), (30, 300.0, 30));
         assert_eq!(counted(Some(35)), (35, 250.0, 25));
-        // The shorter way across the antimeridian.
+        // This leg crosses the antimeridian.
         let lng = [179.999, -179.999];
         let across = [0, 1].map(|n| TrackRow { lng: lng[n], ..row(n as i64 * 10, 0.0, None) });
         assert_eq!(tail(&across, None).unwrap().metres.round(), 223.0);
@@ -512,7 +512,8 @@ mod tests {
     #[test]
     fn tail_grows_for_a_driver_who_reports_every_ten_minutes() {
         let km = 1_000.0 / METRES_PER_DEGREE;
-        // 5 km, the last metres at a red light; then parked, with noise; then a leap of 100 km.
+        // The driver drives 5 km, of which the last metres are at a red light. Then the driver is
+        // parked, with noise in the positions. Then the position leaps by 100 km.
         let rows = [
             row(0, 0.0, Some(0.0)),
             row(600, 5.0 * km, Some(0.0)),

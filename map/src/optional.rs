@@ -1,4 +1,4 @@
-//! Tables without which the map still works: a database that an older `milepost migrate` created
+//! Tables without which the map still works. A database that an older `milepost migrate` created
 //! may lack them. Queries then read no rows instead of failing, so only the part of the page that
 //! needs the table stays empty. No I/O.
 
@@ -83,7 +83,7 @@ impl Optional {
         })
     }
 
-    /// Returns what to do about those of these tables that are missing; `None`: none is.
+    /// Returns advice if some of these tables are missing; `None`: no table is missing.
     #[must_use]
     pub fn hint(&self, tables: &[&str], now: Instant) -> Option<String> {
         let missing = self.missing(now);

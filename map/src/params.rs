@@ -251,7 +251,8 @@ impl Params {
         }
     }
 
-    /// Returns the conditions of a list of drivers; every driver meets a missing one.
+    /// Returns the conditions of a list of drivers. A condition that the request leaves out is met
+    /// by every driver.
     ///
     /// # Errors
     /// A condition is invalid.
@@ -312,7 +313,7 @@ impl Params {
         })
     }
 
-    /// Returns the ids of drivers in `of`.
+    /// Returns the ids of drivers in the parameter `of`.
     ///
     /// # Errors
     /// No ids, too many, or an invalid one.

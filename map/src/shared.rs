@@ -27,7 +27,7 @@ impl<T> Default for Shared<T> {
 
 impl<T: Clone> Shared<T> {
     /// Returns a cached answer, waits for a query in flight with the same key, or runs `query`. If
-    /// the caller that runs the query is dropped, the next waiting caller runs its own.
+    /// the caller that runs the query is dropped, the next waiting caller runs its own query.
     pub async fn answer(&self, key: String, query: impl Future<Output = T>) -> T {
         let cell = {
             let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,9 +13,9 @@ pub struct Point {
     pub lng: f64,
 }
 
-/// Returns the indexes of the points to keep. A movement at constant speed between them is never
-/// further than `metres` from the original at the same time (Meratnia and de By's TD-TR, which is
-/// Douglas-Peucker with time). So stops and speeds survive.
+/// Returns the indexes of the points to keep. At any time, a driver that moves at constant speed
+/// between these points is at most `metres` away from the original track. So stops and speeds
+/// survive. The algorithm is TD-TR (Meratnia and de By): Douglas-Peucker with time.
 #[must_use]
 pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     if metres <= 0.0 || points.len() < 3 {

@@ -106,8 +106,8 @@ impl Store {
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
     }
 
-    /// Fetches the rows of the query that `query` builds. If it fails because optional tables are
-    /// missing, fetches those of a query that reads them as empty.
+    /// Fetches the rows of the query that `query` builds. If the query fails because optional
+    /// tables are missing, repeats it with these tables read as empty.
     ///
     /// # Errors
     /// The query failed for another reason.
@@ -127,7 +127,7 @@ impl Store {
         }
     }
 
-    /// Returns what to do about those of these optional tables that are missing; `None`: none is.
+    /// Returns advice if some of these optional tables are missing; `None`: no table is missing.
     #[must_use]
     pub fn hint(&self, tables: &[&str]) -> Option<String> {
         self.optional.hint(tables, Instant::now())

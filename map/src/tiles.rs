@@ -33,8 +33,8 @@ pub struct Cell {
     pub speed_cms: u16,
 }
 
-/// Returns one kind for all tiles of a view, so that no border between points and cells runs
-/// through the map: points if at most `points_max` drivers are in view.
+/// Returns one kind for all tiles of a view: points if at most `points_max` drivers are in view,
+/// else cells. So a view never mixes points and cells.
 #[must_use]
 pub fn kind(
     fleet: &Fleet,
@@ -61,7 +61,7 @@ pub fn kind(
 #[must_use]
 pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i64) -> Vec<u8> {
     let all = fleet.in_tile(tile);
-    // Most tiles show all of their drivers: these rows are not copied.
+    // Do not copy the rows of a tile that shows all of its drivers, as most tiles do.
     let rows: Cow<'_, [Row]> = if all.iter().all(|row| filter.shows(row)) {
         Cow::Borrowed(all)
     } else {

@@ -23,7 +23,10 @@ warnings.filterwarnings("ignore")
 
 
 def milepost(labelled):
-    """Returns the stops that the tool finds in a labelled day, the mileage in metres and the number of trips, as do the other two tools."""
+    """Returns the stops that milepost finds in a labelled day, the mileage in metres and the number of trips.
+
+    The functions of the other tools return the same.
+    """
     found = truth.episodes(labelled.fixes)
     stops = [(row["began"], row["ended"]) for row in found if row["kind"] == "stop"]
     return stops, sum(row["metres"] for row in found), sum(row["kind"] == "trip" for row in found)

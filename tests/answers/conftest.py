@@ -139,7 +139,7 @@ def engine(tmp_path_factory):
         yield url
 
 
-# Numbers of the databases.
+# Numbers for the names of the databases.
 NUMBERS = itertools.count(1)
 
 
@@ -147,7 +147,7 @@ def milepost(url: str, name: str, command: str) -> None:
     """Runs a command of the binary on the database of this name."""
     binary = Path(os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost").resolve()
     environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": url, "MILEPOST__CLICKHOUSE__DATABASE": name}
-    # It does not run in the root of the repository, because a developer may have a milepost.toml there.
+    # Do not run in the root of the repository: a developer may have a milepost.toml there.
     done = subprocess.run([binary, command], cwd=REPOSITORY / "tests", env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 

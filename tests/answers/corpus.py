@@ -1,7 +1,7 @@
-"""Labelled days: the true positions of a vehicle, second by second, and the fixes that a receiver makes of them.
+"""Labelled days. A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver would send.
 
-The truth is the simulated movement: when the wheels stood, and how far they rolled. The fixes are computed from it with a rate, an
-error of position and one kind of trouble. This file does not use milepost's definition of stops and trips.
+The true positions are simulated, so it is known when the wheels stood and how far they rolled. The fixes are computed from
+these positions with a given rate, an error of position and one kind of fault. This file does not use milepost's definition of stops and trips.
 """
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
 # Seconds between two fixes, and root mean squares of the error of position in metres.
 RATES = (1, 5, 15, 30, 60, 300)
 ERRORS = (3, 8, 15, 30, 50)
-# Part of the seed of vehicles, routes and errors. The limits of trips were chosen on the draw "", so the days of any other draw are held out.
+# Part of the random seed of vehicles, routes and errors. The limits of trips were chosen with the empty seed, so any other value gives days
+# that were not used to choose them.
 DRAW = os.environ.get("CORPUS_DRAW", "")
 
 
@@ -261,7 +262,7 @@ def matched(found: list[tuple[int, int]], true_stops: list[tuple[int, int]]) -> 
 
 @dataclass
 class Score:
-    """Sums of what a tool found and of what is true, over labelled days."""
+    """Sums over labelled days: what a tool found, and the true values."""
     hits: int = 0  # true stops that were found
     found_stops: int = 0
     true_stops: int = 0

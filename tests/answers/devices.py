@@ -1,11 +1,11 @@
-"""Devices whose route is known: methods that say where a driver goes, and the fixes that result."""
+"""Simulated devices whose route is known. Each method moves the driver and records the fixes that the device sends."""
 from __future__ import annotations
 
 import random
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from truth import ahead
+from truth import destination
 
 
 def epoch_ms(text: str, tz: str = "UTC") -> int:
@@ -25,14 +25,14 @@ class Device:
     def drive(self, bearing: float, speed: float, seconds: float) -> "Device":
         for _ in range(round(seconds / self.every)):
             self.ms += round(self.every * 1000)
-            self.lat, self.lng = ahead(self.lat, self.lng, bearing, speed * self.every)
+            self.lat, self.lng = destination(self.lat, self.lng, bearing, speed * self.every)
             self._send(self.lat, self.lng, speed)
         return self
 
     def stand(self, seconds: float, noise_m: float = 4) -> "Device":
         for _ in range(round(seconds / self.every)):
             self.ms += round(self.every * 1000)
-            place = ahead(self.lat, self.lng, self.chance.uniform(0, 360), abs(self.chance.gauss(0, noise_m)))
+            place = destination(self.lat, self.lng, self.chance.uniform(0, 360), abs(self.chance.gauss(0, noise_m)))
             self._send(*place, 0)
         return self
 
@@ -53,7 +53,7 @@ class Device:
 
 
 def square() -> Device:
-    """Four sides of 3,600 m at 12 m/s."""
+    """Drives a square with sides of 3,600 m, at 12 m/s."""
     device = Device("square", "2026-06-01T08:00:00", 48.1, 11.5)
     for bearing in (0, 90, 180, 270):
         device.drive(bearing, 12, 300)
@@ -61,7 +61,7 @@ def square() -> Device:
 
 
 def lunch() -> Device:
-    """Half an hour of driving, 45 minutes at lunch, half an hour back."""
+    """Drives for half an hour, stands for 45 minutes at lunch, and drives back for half an hour."""
     return Device("lunch", "2026-06-01T11:00:00", 52.5, 13.4).drive(45, 10, 1800).stand(2700).drive(225, 10, 1800)
 
 
@@ -87,13 +87,16 @@ def pole() -> Device:
 
 
 def silent() -> Device:
-    """Is silent for two hours, and then elsewhere. Later it is silent for half an hour, and stays in its place."""
+    """Is silent for two hours, and then sends from another place. Later, is silent for half an hour without moving."""
     device = Device("silent", "2026-06-01T06:00:00", 51.5, -0.1).drive(0, 10, 900).silent(7200).jump(51.7, 0.2)
     return device.drive(90, 10, 900).silent(1800).drive(90, 10, 600)
 
 
 def wild(number: int) -> Device:
-    """Random movements: a fix every second to every 25 minutes, silences, noise, equal times, restarted counters, unknown speeds, bad accuracies."""
+    """Moves at random, with a fix every second to every 25 minutes.
+
+    Includes silences, noise, equal times, restarted counters, unknown speeds and bad accuracies.
+    """
     device = Device(f"wild{number}", "2026-06-01T00:00:00", 10 * number - 80, 37 * number % 360 - 180)
     chance = random.Random(number)
     for _ in range(60):
@@ -119,12 +122,15 @@ def wild(number: int) -> Device:
 
 
 def walker() -> Device:
-    """Two hours at 1.0 m/s, with a fix every 5 s: 7,200 m, and no stop."""
+    """Walks for two hours at 1.0 m/s without a stop: 7,200 m, with a fix every 5 s."""
     return Device("walker", "2026-06-01T08:00:00", 52.5, 13.4).drive(70, 1.0, 7200)
 
 
 def courier() -> Device:
-    """Across midnight UTC: drives 400 m and stands at a door for four minutes, ten times, and then ten times on the way back."""
+    """Makes ten deliveries on the way out and ten on the way back, across midnight UTC.
+
+    For each, drives 400 m and stands for four minutes.
+    """
     device = Device("courier", "2026-06-01T23:01:00", 52.5, 13.4, every=10)
     for number in range(20):
         device.drive(90 if number < 10 else 270, 8, 50).stand(240)
@@ -132,15 +138,19 @@ def courier() -> Device:
 
 
 def jam() -> Device:
-    """An hour at 0.4 m/s, across midnight UTC."""
+    """Crawls for an hour at 0.4 m/s in a traffic jam, across midnight UTC."""
     return Device("jam", "2026-06-01T23:20:00", 52.5, 13.4, every=10).drive(0, 15, 300).drive(0, 0.4, 3600).drive(0, 15, 300)
 
 
 def jumper() -> Device:
-    """3,000 m at 10 m/s, with a fix 100 km off, one 900 m off and one with an accuracy of 900 m; then a long drive, whose last fix is far off."""
+    """Drives 3,000 m at 10 m/s.
+
+    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows; its last fix before midnight
+    UTC is far off.
+    """
     device = Device("jumper", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 300)
     device.fixes[20].update(lat=53.4, speed=99.0)
-    device.fixes[30].update(dict(zip(("lat", "lng"), ahead(device.fixes[30]["lat"], device.fixes[30]["lng"], 0, 900))), speed=98.0)
+    device.fixes[30].update(dict(zip(("lat", "lng"), destination(device.fixes[30]["lat"], device.fixes[30]["lng"], 0, 900))), speed=98.0)
     device.fixes[40].update(lng=13.44, acc=900.0, speed=97.0)
     device.silent(2 * 3600).drive(90, 10, 35_000)
     device.fixes[-1].update(acc=30.0)
@@ -150,13 +160,13 @@ def jumper() -> Device:
 
 
 def flight() -> Device:
-    """Is in another town after a silence of ten minutes, faster than any vehicle. 20 hours later it is 11 km from there."""
+    """Sends from another town after a silence of ten minutes: no vehicle is that fast. 20 hours later, sends from a place 11 km away."""
     device = Device("flight", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 600).silent(600).jump(48.1, 11.5)
     return device.drive(90, 10, 600).silent(20 * 3600).jump(48.2, 11.5).drive(90, 10, 300)
 
 
 def vague() -> Device:
-    """Two fixes late in the evening, an inaccurate one on the next day, and two more on the day after."""
+    """Sends two fixes late in the evening, an inaccurate fix on the next day, and two more fixes on the day after."""
     device = Device("vague", "2026-06-01T22:20:00", 52.5, 13.4, every=600).drive(0, 1, 600).silent(11 * 3600)
     device.drive(0, 0.001, 600).silent(24 * 3600).drive(0, 1, 1200)
     device.fixes[2].update(acc=500.0)
@@ -164,7 +174,7 @@ def vague() -> Device:
 
 
 def blind() -> Device:
-    """A day with inaccurate fixes only."""
+    """Sends inaccurate fixes only."""
     device = Device("blind", "2026-06-02T10:00:00", 52.5, 13.4, every=60).drive(0, 10, 300)
     for fix in device.fixes:
         fix.update(acc=201.0)
@@ -172,7 +182,10 @@ def blind() -> Device:
 
 
 def twins() -> Device:
-    """Ten minutes north, without sequence numbers. At the fifth minute, two more fixes have the same time, far to the south and north."""
+    """Drives north for ten minutes, without sequence numbers.
+
+    At the fifth minute, sends two more fixes with the same time, far to the south and to the north.
+    """
     device = Device("twins", "2026-06-01T10:00:00", 52.5, 13.4, every=60).drive(0, 2, 600)
     device.fixes += [{**device.fixes[5], "lat": lat} for lat in (51.0, 54.0)]
     for fix in device.fixes:
@@ -181,7 +194,7 @@ def twins() -> Device:
 
 
 def equals() -> Device:
-    """The last two fixes have the same time."""
+    """Sends two last fixes with the same time."""
     device = Device("equals", "2026-06-01T10:00:00", 52.5, 13.4, every=60).drive(0, 8, 60)
     device.ms -= 60_000
     return device.drive(0, 1, 60)

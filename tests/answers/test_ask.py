@@ -48,7 +48,7 @@ def test_time_is_read_in_the_zone_or_by_its_own_offset(computed_fleet):
     ("track", {}), ("near", {"lat": 48.1, "lng": 11.5, "metres": 1e7}), ("gaps", {"seconds": 1}),
     ("speeding", {"speed": 1.0}), ("health", {}),
 ])
-def test_empty_driver_means_all_and_names_use_the_index(db, view, arguments):
+def test_empty_driver_selects_all_and_a_name_uses_the_index(db, view, arguments):
     many = [{"driver": f"d{number % 50:02}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 1000, "lat": 48.1 + number / 1e5, "lng": 11.5,
              "speed": 20} for number in range(60_000)]
     db.insert(many)
@@ -56,8 +56,8 @@ def test_empty_driver_means_all_and_names_use_the_index(db, view, arguments):
         values = ", ".join(f"{name} = {value!r}" for name, value in {**arguments, "driver": driver, **EARLY_JUNE}.items())
         text, summary = db.answer(f"SELECT arrayStringConcat(arraySort(groupUniqArray(driver_id)), ',') FROM {{db}}_ask.{view}({values})")
         return text.decode().strip(), int(summary["read_rows"])
-    everybody, all_rows = drivers_and_rows("")
-    assert len(everybody.split(",")) == 50
+    all_drivers, all_rows = drivers_and_rows("")
+    assert len(all_drivers.split(",")) == 50
     for names in ("d07", "d07,d31"):
         drivers, rows = drivers_and_rows(names)
         assert drivers == names and rows < all_rows / 2, (rows, all_rows)
@@ -80,7 +80,7 @@ def test_track_and_health_match_truth(computed_fleet):
         for fix, reason in zip(tracks[driver], truth.reasons(tracks[driver])):
             row, row_number = found[row_number], row_number + 1
             assert (row["driver_id"], row["ms"], row["lat"], row["lng"], row["dropped"]) == (driver, fix["ms"], fix["lat"], fix["lng"], reason)
-            expected = truth.between(last_good, fix) if last_good and not reason else 0
+            expected = truth.fix_distance(last_good, fix) if last_good and not reason else 0
             assert near_enough(row["metres"], expected), (row, expected)
             last_good = last_good if reason else fix
             if before and fix["seq"] > before["seq"]:
@@ -101,7 +101,7 @@ def test_track_and_health_match_truth(computed_fleet):
     ("2026-06-01T07:00:00", "2026-06-01T08:00:00", False),  # in the middle of many silences
     ("2026-06-01T10:00:00", "2026-06-01T10:00:01", True),
 ])
-def test_gaps_are_whole_and_open_ones_are_included(computed_fleet, since, until, has_open_gap):
+def test_gaps_includes_open_gaps_and_cuts_none(computed_fleet, since, until, has_open_gap):
     db, fixes = computed_fleet
     window = {"from": since, "to": until, "tz": "UTC"}
     columns = "driver_id, toUnixTimestamp64Milli(began) AS began_ms, toUnixTimestamp64Milli(ended) AS ended_ms, seconds, metres"
@@ -138,10 +138,11 @@ def test_health_shows_clock_ahead_late_fixes_and_missing_numbers(db):
     assert rows["holes"]["missing"] == sum(fix["seq"] % 24 == 5 for fix in device.fixes)
 
 
-def test_speeding_has_the_same_rows_before_and_after_the_roll_up(db):
+def test_speeding_has_equal_rows_before_and_after_the_roll_up(db):
     """A row covers a period from its first fast fix to its last one.
 
-    The day of the driver `new` is not computed when its rows are read. If no fix of a day is fast enough, the day's fixes are not read.
+    The rows of the driver `new` are read before the roll-up has computed its day. If a computed day has no fix that is fast enough, its
+    fixes are not read.
     """
     device = Device("fast", "2026-06-01T08:00:00", 48, 11, every=10).drive(0, 20, 60).drive(0, 31, 100).drive(0, 25, 30).drive(0, 33, 50)
     device.silent(400).drive(0, 34, 20).drive(0, 27.78, 900)
@@ -162,7 +163,7 @@ def test_speeding_has_the_same_rows_before_and_after_the_roll_up(db):
         assert (int(summary["read_rows"]) >= len(device.fixes)) == reads_fixes, (speed, summary)
 
 
-def test_near_matches_the_distance_of_each_fix(db):
+def test_near_matches_distances_computed_per_fix(db):
     chance, place = random.Random(7), (52.52, 13.405)
     fixes = [{"driver": f"d{chance.randrange(40)}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 1000, "speed": None,
               "lat": place[0] + chance.gauss(0, 0.02), "lng": place[1] + chance.gauss(0, 0.03)} for number in range(4000)]
@@ -193,7 +194,7 @@ def test_in_box_heatmap_and_heard_since_match_each_fix(db, box):
         db.insert(fixes[part::4])
     south, west, north, east = box
     def inside(fix):
-        # The box extends eastward from `west`. If it crosses the antimeridian, `east` is a turn of 360 degrees further on.
+        # The box extends eastward from `west`. If it crosses the antimeridian, add 360 degrees to `east`.
         east_end = east if west <= east else east + 360
         return south <= fix["lat"] <= north and any(west <= fix["lng"] + turn <= east_end for turn in (-360, 0, 360))
     rows = ask(db, "in_box", "driver_id", south=south, west=west, north=north, east=east)

@@ -52,9 +52,10 @@ def test_panel_returns_rows_and_its_columns_have_units(day, title):
     if panel["type"] == "xychart":
         (series,) = panel["options"]["series"]
         assert {series[axis]["matcher"]["options"] for axis in "xy"} <= columns
-    # Without a driver, all are shown. A name that tries to end the string literal must count as an unknown driver.
-    everybody = answer(day, panel)
-    assert (everybody == []) == (title == "Track") and (title == "Track" or len(everybody) >= len(rows))
+    # Without a driver, the panel shows all drivers. A name that contains a quote must not end the string literal: it counts as an unknown
+    # driver.
+    all_drivers = answer(day, panel)
+    assert (all_drivers == []) == (title == "Track") and (title == "Track" or len(all_drivers) >= len(rows))
     assert answer(day, panel, driver="x') OR 1 --") == answer(day, panel, driver="nobody")
 
 

@@ -79,7 +79,9 @@ def test_days_match_truth(computed_fleet, tz):
 
 
 def test_quarters_days_trips_and_totals_agree(computed_fleet):
-    """For each driver and in each zone, the sums agree to within a centimetre and a hundredth of a second, and the numbers of fixes are equal."""
+    """For each driver and in each zone, the sums agree to within a centimetre and a hundredth of a second, and the numbers of fixes
+    are equal.
+    """
     db, fixes = computed_fleet
     sums = {}
     for what, sql in {
@@ -132,7 +134,7 @@ def test_wrong_fixes_do_not_change_the_figures_of_a_day(db):
     assert ask(db, "speeding", driver="", speed=90.0, **YEAR_2026) == []
 
 
-def test_impossible_move_that_lasts_is_a_gap(computed_fleet):
+def test_impossible_move_without_return_is_a_gap(computed_fleet):
     db, _ = computed_fleet
     rows = sorted(episodes_of(db, "flight"), key=lambda row: row["began"])
     assert [row["kind"] for row in rows] == ["trip", "gap", "trip", "gap", "trip"]
@@ -140,7 +142,7 @@ def test_impossible_move_that_lasts_is_a_gap(computed_fleet):
     assert len(flight().fixes) == sum(row["fixes"] for row in rows) + 1
 
 
-def test_a_stop_is_where_the_driver_stood(computed_fleet):
+def test_place_of_a_stop_is_where_the_driver_stood(computed_fleet):
     db, _ = computed_fleet
     outward, meal, back = sorted(episodes_of(db, "lunch"), key=lambda row: row["began"])
     assert [outward["kind"], meal["kind"], back["kind"]] == ["trip", "stop", "trip"]
@@ -156,7 +158,7 @@ def test_trips_across_the_antimeridian_and_the_pole_are_found(computed_fleet, dr
     db, fixes = computed_fleet
     first, stop, last = sorted(episodes_of(db, driver), key=lambda row: row["began"])
     assert [first["kind"], stop["kind"], last["kind"]] == ["trip", "stop", "trip"] and first["metres"] + last["metres"] < 35_000
-    place = truth.middle([(fix["lat"], fix["lng"]) for fix in fixes if fix["driver"] == driver and fix["speed"] == 0 and fix["seq"] > 1])
+    place = truth.mean_position([(fix["lat"], fix["lng"]) for fix in fixes if fix["driver"] == driver and fix["speed"] == 0 and fix["seq"] > 1])
     for radius in (20, 300, 4000):
         (row,) = ask(db, "near", lat=place[0], lng=place[1], metres=float(radius), driver=driver, **YEAR_2026)
         distances = [truth.metres(fix["lat"], fix["lng"], *place) for fix in fixes if fix["driver"] == driver]
@@ -164,7 +166,7 @@ def test_trips_across_the_antimeridian_and_the_pole_are_found(computed_fleet, dr
 
 
 def test_every_window_returns_the_same_episodes_and_days(computed_fleet):
-    """A window that cuts an episode or a day returns it whole, exactly as a window of a year does."""
+    """If an episode or a day is only partly in the window, the view returns the whole of it, exactly as with a window of a year."""
     db, _ = computed_fleet
     def rounded(row):
         return tuple(round(value, 3) if isinstance(value, float) else value for value in
@@ -190,8 +192,11 @@ def test_day_has_25_or_23_hours_if_the_clocks_change(computed_fleet, driver, day
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_pieces_in_any_order_give_the_same_figures(db, seed):
-    """Pieces arrive late, some of them twice, with refreshes in between. Each refresh gives the figures of the fixes that have arrived."""
+def test_order_of_inserts_does_not_change_the_figures(db, seed):
+    """The fixes arrive late, in pieces and some of them twice, with refreshes in between.
+
+    Each refresh computes the figures of the fixes that have arrived.
+    """
     chance = random.Random(seed)
     slow = Device("slow", "2026-06-01T20:00:00", 48, 11, every=1500).drive(40, 3, 9000).silent(4000).drive(40, 3, 3000).silent(8000).drive(10, 1, 6000)
     fixes = lunch().fixes + square().fixes + slow.fixes
@@ -211,8 +216,10 @@ def test_pieces_in_any_order_give_the_same_figures(db, seed):
 
 
 @pytest.mark.parametrize("start", ["22:10:00", "23:50:00"])
-def test_drive_over_midnight_may_arrive_in_thirds(db, start):
-    """After the first third, the drive from 23:50 begins with the leg across midnight: the trip begins at the fix before midnight, not after it."""
+def test_drive_over_midnight_matches_truth_after_each_third(db, start):
+    """After the first third, the drive from 23:50 begins with the leg across midnight: the trip begins at the fix before midnight,
+    not after it.
+    """
     device, arrived = Device("third", f"2026-06-01T{start}", 48, 11, every=300).drive(20, 10, 9000).stand(1200).drive(200, 10, 4500), []
     for third in range(3):
         db.insert(device.fixes[third::3])
@@ -228,8 +235,11 @@ def test_drive_over_midnight_may_arrive_in_thirds(db, start):
             assert truth.metres(trip["lat"], trip["lng"], *episode["from"][0]) < 1 and truth.metres(trip["to_lat"], trip["to_lng"], *episode["to"][0]) < 1
 
 
-def test_server_clock_that_is_set_back_does_not_matter(db):
-    """The clock is an hour ahead, then right, then 90 days behind, so later inserts have times before the computation of the day."""
+def test_setting_the_server_clock_back_loses_no_insert(db):
+    """The clock is first an hour ahead, then right, then 90 days behind.
+
+    So the later inserts seem older than the last computation of the day.
+    """
     now = round(time.time() * 1000)
     device = square().fixes
     for part, ahead_ms in enumerate((3_600_000, 0, -90 * 86_400_000)):

@@ -16,7 +16,7 @@ NAME = 'INSERT INTO {db}.drivers (driver_id, name) FORMAT JSONEachRow\n{"driver_
         (FENCE, ("1", "2"), "SELECT substring(toString(tupleElement(polygons[1][1][2], 1)), 4) FROM {db}.fences FINAL"),
     ],
 )
-def test_value_may_return_to_an_earlier_one(db, statement, values, question):
+def test_newest_value_wins_even_if_it_repeats_an_earlier_one(db, statement, values, question):
     first, second = values
     for value in (first, second, first, second, second, first):
         db.ask(statement % value)

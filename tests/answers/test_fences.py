@@ -44,7 +44,7 @@ def expected_visits(fixes, fences):
                     continue
                 quiet_ms = fix["ms"] - run[-1]["ms"] if run else 0
                 was_outside = index > last + 1 and quiet_ms > 60_000
-                went_silent = quiet_ms > truth.GAP_MS and truth.between(run[-1], fix) > 210
+                went_silent = quiet_ms > truth.GAP_MS and truth.fix_distance(run[-1], fix) > 210
                 if run and (was_outside or went_silent):
                     found.append((name, driver, run[0]["ms"], run[-1]["ms"], len(run)))
                     run = []
@@ -81,7 +81,7 @@ def test_visits_match_a_test_of_each_fix(db):
     assert visits_of(db, fence=fence, driver=driver) == [visit for visit in expected if visit[:2] == (fence, driver)]
 
 
-def test_fence_counts_while_valid_with_its_newest_polygon(db):
+def test_visits_use_the_newest_polygon_while_the_fence_is_valid(db):
     square = [[[10.99, 47.99], [11.01, 47.99], [11.01, 48.01], [10.99, 48.01]]]
     db.insert(Device("d1", "2026-06-01T08:00:00", 48, 11, every=60).stand(7200).fixes)
     insert_fence(db, "moved", [[[[0, 0], [1, 0], [1, 1]]]])
@@ -96,17 +96,17 @@ def test_fence_counts_while_valid_with_its_newest_polygon(db):
     assert visits_of(db, **{**window, "from": "2026-06-01 12:00", "to": "2026-06-01 13:00"}) == []
 
 
-def test_dropped_fixes_make_no_visits_and_end_none(db):
+def test_dropped_fixes_neither_begin_nor_end_visits(db):
     """A jump into an area is no visit, and neither is an inaccurate fix; a jump out of the area does not end the visit."""
     began = epoch_ms("2026-06-01 10:00:00")
     area = [[[11.0, 47.99], [11.02, 47.99], [11.02, 48.01], [11.0, 48.01]]]
     insert_fence(db, "far", [area])
     insert_fence(db, "home", [[[[11.5, 47.99], [11.52, 47.99], [11.52, 48.01], [11.5, 48.01]]]])
-    # Once it is 37 km away for a moment, and once a fix whose accuracy is 500 m says so.
+    # One fix is a jump of 37 km. Another fix is as far away, with an accuracy of 500 m.
     fixes = [{"driver": "parked", "ms": began + minute * 60_000, "lat": 48.0, "lng": 11.01 if minute == 30 else 11.51, "speed": 0} for minute in range(120)]
     fixes.append({"driver": "parked", "ms": began + 90 * 60_000 + 5_000, "lat": 48.0, "lng": 11.01, "acc": 500})
     db.insert(fixes)
-    # Jumps are not known before the day is computed.
+    # Before the day is computed, jumps are not recognised.
     assert [visit[0] for visit in visits_of(db)] == ["far", "home", "home"]
     db.refresh()
     assert visits_of(db) == [("home", "parked", began, began + 119 * 60_000, 119)]
@@ -119,14 +119,14 @@ def weekend(driver: str, metres: float = 0, ended: str = "2026-06-08T07:00:00") 
     """Stands at the depot on Friday until 18:00, is silent until Monday 7:00, and is then this far away."""
     began = epoch_ms("2026-06-05T17:30:00")
     device = Device(driver, "2026-06-05T17:30:00", 48, 11.5, every=60).stand(1800)
-    monday = Device(driver, ended, *truth.ahead(48, 11.5, 90, metres), every=60).drive(90, 10, 1800)
+    monday = Device(driver, ended, *truth.destination(48, 11.5, 90, metres), every=60).drive(90, 10, 1800)
     assert device.fixes[-1]["ms"] == began + 1_800_000
     device.fixes += [{**fix, "seq": fix["seq"] + 100} for fix in monday.fixes]
     return device
 
 
 def test_silent_weekend_inside_is_part_of_a_visit(db):
-    """A silence that ends where it began is parking: the driver is inside on the days without a fix."""
+    """A silence that ends where it began counts as parking, so the driver is inside on the days without a fix."""
     insert_fence(db, "depot", [DEPOT])
     slept, moved_bay, left = weekend("slept"), weekend("bay", 150), weekend("left", 600)
     home = [{**fix, "driver": "home", "lng": fix["lng"] + 0.1} for fix in slept.fixes]
@@ -138,14 +138,18 @@ def test_silent_weekend_inside_is_part_of_a_visit(db):
         assert {visit[1] for visit in visits} == {"slept", "bay"}, (since, until, visits)
         for _, _, entered, left_at, _ in visits:
             assert entered <= friday and left_at >= monday, (since, until, visits)
-    # The whole visit, if the window touches both of its ends; who left during the silence was inside until Friday, and again on Monday.
+    # If the window touches both ends of a visit, the visit is returned whole. A driver who left during the silence has two visits: one
+    # until Friday, one from Monday.
     assert {visit[1]: visit[2:4] for visit in visits_of(db, fence="depot", driver="slept")} == {"slept": (epoch_ms("2026-06-05T17:30:00"), monday + 60_000)}
     assert [visit[2:4] for visit in visits_of(db, fence="depot", driver="left")] == [(epoch_ms("2026-06-05T17:30:00"), friday), (monday, monday)]
     assert visits_of(db, fence="depot", driver="left", **{"from": "2026-06-06", "to": "2026-06-08", "tz": "UTC"}) == []
 
 
-def test_driver_whose_newest_fix_is_inside_is_still_there(db):
-    """Vans sleep at the depot: since a moment ago, for 20 and for 60 hours. One has been silent for five days, and two are elsewhere now."""
+def test_visit_is_open_while_the_newest_fix_is_inside(db):
+    """Three vans are silent at the depot: for a moment, for 20 hours and for 60 hours.
+
+    One van has been silent for five days, and two are elsewhere now.
+    """
     insert_fence(db, "depot", [DEPOT])
     now = datetime.now(UTC).replace(microsecond=0, tzinfo=None)
     vans = {driver: Device(driver, (now - timedelta(hours=hours, minutes=20)).isoformat(), 48, 11.42, every=60).drive(90, 10, 600).stand(600, noise_m=1)

@@ -1,4 +1,6 @@
-"""Days of kinds that corpus.py does not have: all figures agree with each other, and with the simulated truth."""
+"""Kinds of days that corpus.py does not have, and that were not used to choose the limits: all figures agree with each other, and
+with the simulated truth.
+"""
 from __future__ import annotations
 
 import math
@@ -86,8 +88,8 @@ def figures(db, driver: str) -> dict:
     return {"metres": metres, "stops": stops, "trips": trips, "gap_m": gaps}
 
 
-def test_held_out_days_agree_with_themselves_and_with_the_truth(db):
-    """A fix every 15 s, with errors of 5 to 8 m; between tall buildings also drifts of 15 and 25 m that last for two minutes."""
+def test_figures_of_held_out_days_match_the_truth(db):
+    """Fixes are 15 s apart, with errors of 5 to 8 m. Between tall buildings, they also drift by 15 and 25 m for two minutes at a time."""
     car, feet, yards, east = town_car("held out"), walker(), depots(), town_car("held out")
     days = {
         "canyon car": (car, drifting(fixes_of("c", car, 15, 8, has_speed=False), 25, 120), 0),
@@ -106,7 +108,7 @@ def test_held_out_days_agree_with_themselves_and_with_the_truth(db):
         spans = [(epoch_ms(row["began"]) - shift_ms, epoch_ms(row["ended"]) - shift_ms) for row in found["stops"]]
         result = Score().add(labelled, spans, found["metres"], len(found["trips"]))
         assert result.f1 == 1 and abs(found["metres"] / day.metres - 1) < 0.02, (driver, result)
-        # The route of the ship is unknown: the gaps are the straight lines of two crossings of 40 km.
+        # The route of the ship is unknown. So the distance of the gaps is that of two straight crossings of 40 km.
         assert abs(found["gap_m"] - (80_000 if driver == "ferry" else 0)) < 200, (driver, found["gap_m"])
 
 

@@ -14,7 +14,7 @@ from devices import working_day
 NOTEBOOK = REPOSITORY / "docs/analysts.ipynb"
 
 
-def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
+def test_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
     for name, value in (("CLICKHOUSE_URL", day.url), ("CLICKHOUSE_DATABASE", day.name), ("FLEET_FROM", "2026-06-01"), ("FLEET_TO", "2026-06-03"),
                         ("FLEET_TZ", "Europe/Berlin"), ("IPYTHONDIR", str(tmp_path)), ("MPLCONFIGDIR", str(tmp_path)), ("no_proxy", "127.0.0.1")):
         monkeypatch.setenv(name, value)
@@ -24,7 +24,7 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
                                         "print(quarters.to_json(date_format='iso', orient='records')); print([round(float(figure.axes[0].get_aspect()), 3) for figure in maps])")
     for cell in book.cells:  # a figure is closed when it is shown, so collect it when it is drawn
         if cell.cell_type == "code" and "def map_of" in cell.source:
-            cell.source += "\nmaps, draw = [], map_of\ndef map_of(*what):\n    axes = draw(*what)\n    maps.append(axes.figure)\n    return axes\n"
+            cell.source += "\nmaps, draw = [], map_of\ndef map_of(*arguments):\n    axes = draw(*arguments)\n    maps.append(axes.figure)\n    return axes\n"
     book.cells.append(counted)
     nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
 
@@ -43,7 +43,7 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
     busiest_count = max(sum(row["driver_id"] == driver for row in episodes) for driver in {row["driver_id"] for row in episodes})
     assert found == [5, busiest_count, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in episodes),
                      sum(row["kind"] == "trip" for row in episodes), 4]
-    # The third figure: a row for each quarter of an hour, in Berlin's wall clock time; 0 if no driver sent anything.
+    # The third figure has a row for each quarter of an hour, in Berlin's wall clock time, even for those in which no driver sent a fix.
     rows = json.loads(rows)
     assert rows[0]["at"].startswith("2026-06-01T08:00") and rows[-1]["at"].startswith("2026-06-02T00:30")
     assert len(rows) == 67 and {row["sending"] for row in rows if "T15:00" <= row["at"][10:16] < "T22:30"} == {0}

@@ -108,7 +108,7 @@ def pixels(png: bytes) -> list[list[tuple[int, int, int]]]:
     return rows
 
 
-def test_png_export_lights_the_pixels_with_fixes(day):
+def test_png_export_has_a_lit_pixel_where_fixes_are(day):
     south, west, north, east = 52.4, 13.2, 52.7, 13.8
     box = {"south": str(south), "west": str(west), "north": str(north), "east": str(east)}
     rows = pixels(export(day, "heatmap.png.sql", **box))
@@ -135,7 +135,7 @@ def test_every_export_is_listed():
 QUERY_AND_ANSWER = re.compile(r"```sql\n(.*?)```\n(?:\n((?:\|[^\n]*\n)+))?", re.DOTALL)
 
 
-def test_answers_in_the_document_are_those_of_the_engine(day):
+def test_answers_in_the_document_match_the_engine(day):
     text = DOCUMENT.read_text()
     def with_answer(found):
         sql, shown = found.groups()
@@ -148,7 +148,7 @@ def test_answers_in_the_document_are_those_of_the_engine(day):
     assert DOCUMENT.read_text() == updated
 
 
-def test_the_document_names_every_view_query_and_export(day):
+def test_document_names_every_view_query_and_export(day):
     text = DOCUMENT.read_text()
     views = day.ask("SELECT name FROM system.tables WHERE database = '{db}_ask'").split()
     assert [name for name in views if f"`{name}(" not in text] == []

@@ -41,7 +41,7 @@ def test_time_in_a_zone_is_cut_at_local_midnight(db):
     assert found == {"2026-06-01": pytest.approx(60, abs=1), "2026-06-02": pytest.approx(120, abs=1)}
 
 
-def test_a_shift_is_from_the_first_trip_to_the_end_of_the_last(db):
+def test_shift_lasts_from_the_first_trip_to_the_end_of_the_last(db):
     lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
     db.insert(fixes("2026-06-01T07:00:00", range(0, 3600, 15)))
     db.insert(fixes("2026-06-01T08:00:00", range(0, 1800, 15), lng=lng_from(0), speed=15.0))

@@ -22,7 +22,7 @@ def rows(db: Database) -> dict[str, int]:
     return {row["driver_id"]: row["rows"] for row in found}
 
 
-def test_each_row_counts_once_whatever_merges_and_mutations_do(db):
+def test_each_row_counts_once_despite_merges_and_mutations(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
         db.insert(fixes("b", first, day=-40))  # late fixes: their partition is another one, whose block numbers lie in between
@@ -36,7 +36,7 @@ def test_each_row_counts_once_whatever_merges_and_mutations_do(db):
     assert rows(db) == {"a": 30, "b": 30}, "a merge of one part must add nothing"
 
 
-def test_rows_that_merged_before_they_were_counted_are_counted(db):
+def test_rows_merged_before_counting_are_counted(db):
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
     for first in (0, 10, 20):
@@ -54,7 +54,7 @@ def test_fix_that_is_sent_again_with_another_speed_counts(db):
     assert rows(db) == {"a": 11}
 
 
-def test_parts_of_an_emptied_table_do_not_hide_new_rows(db):
+def test_rows_inserted_after_a_truncate_are_counted(db):
     for first in (0, 10):
         db.insert(fixes("a", first))
     assert rows(db) == {"a": 20}
@@ -63,7 +63,7 @@ def test_parts_of_an_emptied_table_do_not_hide_new_rows(db):
     assert rows(db)["b"] == 10
 
 
-def test_reused_block_numbers_hide_no_rows(tmp_path):
+def test_rows_with_reused_block_numbers_are_counted(tmp_path):
     """A restarted server continues after the highest block number that it finds. If there are no parts, it reuses old numbers."""
     with running_engine(tmp_path) as (url, _):
         db = migrated(url)
@@ -79,8 +79,11 @@ def test_reused_block_numbers_hide_no_rows(tmp_path):
 
 
 @pytest.mark.parametrize("counted_before", [True, False])
-def test_counts_of_the_view_on_inserts_are_kept(db, counted_before):
-    """The view of sql/101 leaves counts in `touched`, and no record of parts. Parts that are older than the view of sql/304 must not count again."""
+def test_counts_of_the_former_view_are_kept(db, counted_before):
+    """The former view of sql/101 left counts in `touched`, but no record of the counted parts.
+
+    So parts older than the view of sql/304 must not count again.
+    """
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
     age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"
@@ -93,7 +96,7 @@ def test_counts_of_the_view_on_inserts_are_kept(db, counted_before):
     assert rows(db) == {"a": 20 if counted_before else 30}
 
 
-def test_counting_that_stopped_shows_in_rollups(db):
+def test_rollups_shows_that_counting_stopped(db):
     db.insert(fixes("a", 0))
     db.refresh()
     assert db.ask("SELECT pending, behind_s FROM {db}.rollups") == "0\t0\n"

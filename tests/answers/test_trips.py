@@ -1,4 +1,6 @@
-"""Checks what a dispatcher expects of stops, trips and mileage, on days of known truth (corpus.py) and with the errors of real receivers."""
+"""Checks what a dispatcher expects of stops, trips and mileage, on days of known truth (corpus.py) and with the errors of real
+receivers.
+"""
 from __future__ import annotations
 
 import pytest
@@ -24,7 +26,7 @@ def test_parked_car_with_wrong_fixes_does_not_move(db, has_speed):
     for number, fix in enumerate(car.fixes):
         fix["speed"] = 0.0 if has_speed else None
         if number % 240 == 100:
-            fix.update(dict(zip(("lat", "lng"), truth.ahead(48, 11, number % 360, 889 if number == 340 else 300))))
+            fix.update(dict(zip(("lat", "lng"), truth.destination(48, 11, number % 360, 889 if number == 340 else 300))))
     db.insert(car.fixes)
     db.refresh()
     stops, trips = stops_and_trips(db)
@@ -33,7 +35,7 @@ def test_parked_car_with_wrong_fixes_does_not_move(db, has_speed):
     assert (day["metres"], day["trips"], day["stops"], day["standing_s"]) == (0, 0, 1, 8 * 3600)
 
 
-def test_van_asleep_in_the_depot_is_one_stop_and_one_visit(db):
+def test_night_of_silence_in_the_depot_is_one_stop_and_one_visit(db):
     van = Device("van", "2026-06-01T17:00:00", 48.05, 11, every=15).drive(180, 10, 540).stand(240)
     van.silent(12 * 3600).stand(120).drive(0, 10, 600)
     db.insert(van.fixes)
@@ -47,7 +49,7 @@ def test_van_asleep_in_the_depot_is_one_stop_and_one_visit(db):
     assert len(visits_of(db, fence="depot", **JUNE)) == 1
 
 
-def test_weekend_asleep_is_standing_on_each_of_its_days(db):
+def test_silent_weekend_is_standing_time_on_each_day(db):
     van = Device("van", "2026-06-05T15:00:00", 48, 11, every=15, tz="Europe/Berlin").drive(90, 10, 900).stand(60).silent(62 * 3600).drive(90, 10, 900)
     db.insert(van.fixes)
     db.refresh()
@@ -56,7 +58,7 @@ def test_weekend_asleep_is_standing_on_each_of_its_days(db):
     assert sum(row["stops"] for row in days.values()) == 1
 
 
-def test_device_that_wakes_each_hour_makes_no_trips(db):
+def test_parked_device_that_wakes_hourly_has_no_trips(db):
     van = Device("van", "2026-06-01T03:00:00", 48, 11, every=30)
     for _ in range(8):
         van.stand(60, noise_m=12).silent(2 * 3600)
@@ -99,7 +101,7 @@ def scored(labelled) -> Score:
 
 
 @pytest.mark.parametrize("labelled", corpus(rates=(5, 15, 30), errors=(3, 15)), ids=lambda labelled: labelled.driver)
-def test_stops_trips_and_mileage_of_a_labelled_day_are_found(labelled):
+def test_figures_of_a_labelled_day_match_its_labels(labelled):
     score = scored(labelled)
     assert score.f1 >= 0.95, score
     assert abs(score.trips - score.true_trips) <= 1, score
@@ -113,12 +115,15 @@ def test_mileage_of_all_labelled_days_is_within_two_percent():
 
 
 def test_speed_is_derived_if_the_device_sends_none(db):
-    """Trains at 31 m/s for ten minutes, with a fix every 1, 15 and 60 s, are fast. Cars with a wrong fix or an impossible move are not."""
+    """Trains at 31 m/s for ten minutes, with a fix every 1, 15 and 60 s, count as speeding.
+
+    Cars with a wrong fix or an impossible move do not.
+    """
     for every, seconds in ((1, 600), (15, 600), (60, 600)):
         train = Device(f"train{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(600).drive(0, 15, 300).drive(0, 31, seconds).drive(0, 15, 300)
         db.insert([{**fix, "speed": None} for fix in train.fixes])
     parked = Device("parked", "2026-06-01T08:00:00", 48, 11, every=15).stand(3600)
-    parked.fixes[100].update(dict(zip(("lat", "lng"), truth.ahead(48, 11, 90, 3_000))))
+    parked.fixes[100].update(dict(zip(("lat", "lng"), truth.destination(48, 11, 90, 3_000))))
     moved = Device("moved", "2026-06-01T08:00:00", 48, 11, every=15).stand(900).drive(0, 15, 300)
     elsewhere = Device("moved", "2026-06-01T08:20:15", 49, 11, every=15).stand(900)
     db.insert([{**fix, "speed": None} for fix in parked.fixes + moved.fixes + elsewhere.fixes])

@@ -49,7 +49,10 @@ def test_last_positions_shows_the_newest_fix_while_parts_are_not_merged(wanderer
 
 
 def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
-    """If one of these queries becomes correct in a later ClickHouse, remove its warning from the table's comment and docs/analysts.md."""
+    """These queries give wrong results.
+
+    If a later ClickHouse makes one of them correct, remove its warning from the table's comment and docs/analysts.md.
+    """
     db, newest = wanderers
     for condition in ("FINAL PREWHERE lat BETWEEN 10 AND 40", "WHERE lat BETWEEN 10 AND 40"):
         wrong = int(db.ask(f"SELECT count() FROM {{db}}.last_positions_state {condition}"))
@@ -60,7 +63,10 @@ def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
 
 @pytest.fixture(scope="module")
 def ties():
-    """Returns rows of few drivers, and the rank of each driver's newest row. Many rows have the same ts, seq or place, or all of these."""
+    """Returns rows of a few drivers, and the rank of each driver's newest row.
+
+    Many rows have equal ts, seq or place, or all of them equal.
+    """
     chance = random.Random(30)
     rows = [{"driver_id": f"d{chance.randrange(40)}", "ts": chance.choice([-5, 0, START, START + 1]) / 1000, "seq": chance.choice([0, 1, 2**32 - 1]),
              "lat_e7": chance.choice([-9 * 10**8, 0, 9 * 10**8]), "lng_e7": chance.choice([-18 * 10**8, -1, 18 * 10**8]),
@@ -127,7 +133,7 @@ def test_older_row_of_the_same_fix_is_never_returned(db):
     assert db.ask("SELECT count() FROM {db}.fixes WHERE lat = 1") == "1\n"
 
 
-def test_fix_that_is_twice_in_one_insert_is_returned_once(db):
+def test_duplicate_fix_of_one_insert_is_returned_once(db):
     db.ask("SYSTEM STOP MERGES {db}.positions")
     row = "('d', '2026-06-01 08:00:00', 10, {'battery': '%s'})"
     db.ask(f"INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, attributes) VALUES {row % 1}, {row % 2}", optimize_on_insert="0")

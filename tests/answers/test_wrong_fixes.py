@@ -1,4 +1,4 @@
-"""Wrong positions and wrong speeds that devices send: they make no trips, and true movements of the same kind stay."""
+"""Tests that wrong positions and speeds cause no trips, and that similar true movements are kept."""
 from __future__ import annotations
 
 from datetime import date
@@ -26,7 +26,7 @@ def kinds_of(db, fixes: list[dict]) -> dict[str, list[str]]:
 
 
 def moved(fix: dict, bearing: float, metres: float, **more) -> dict:
-    return {**fix, **dict(zip(("lat", "lng"), truth.ahead(fix["lat"], fix["lng"], bearing, metres))), **more}
+    return {**fix, **dict(zip(("lat", "lng"), truth.destination(fix["lat"], fix["lng"], bearing, metres))), **more}
 
 
 def day_of(db, driver: str) -> dict:
@@ -39,7 +39,10 @@ def dropped(db, driver: str) -> list[int]:
 
 
 def test_parked_device_with_rare_fixes_does_not_move(db):
-    """A fix every 5 minutes to every hour, all with speed 0. One fix an hour is 300 m off: with a fix an hour, every fourth."""
+    """Devices send a fix every 5 minutes to every hour, always with speed 0.
+
+    One fix an hour is 300 m off; with one fix an hour, every fourth is.
+    """
     fixes = []
     for every in (300, 600, 1800, 3600, 3601):
         car = Device(f"car{every}", "2026-06-01T00:10:00", 48, 11, every=every).stand(23 * 3600, noise_m=6)
@@ -66,7 +69,7 @@ def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
         assert abs(day_of(db, driver)["metres"] - 2 * places.get(12, (4800, 0))[0] ) < 250, (driver, day_of(db, driver))
 
 
-def test_speed_of_zero_is_not_believed_while_the_position_moves(db):
+def test_zero_speed_is_ignored_while_the_position_moves(db):
     """A car drives to a ferry and off it. On the ferry, and on a tow truck, its device sends a speed of 0."""
     fixes = []
     for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
@@ -79,12 +82,12 @@ def test_speed_of_zero_is_not_believed_while_the_position_moves(db):
     kinds = kinds_of(db, fixes)
     for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
         assert kinds[driver] == ["stop", "trip"] * 3 + ["stop"]
-        # The stop before the crossing goes on for the first kilometre, and then its end is known.
+        # The stop lasts until the position is 1 km away: up to there, the speed of 0 is believed.
         stop, crossing, _, last_trip = sorted((row for row in episodes_of(db, driver)), key=lambda row: row["began"])[2:6]
         assert stop["seconds"] <= 600 + 1000 / speed + 30 and abs(crossing["metres"] - speed * 7200) < 60 and abs(last_trip["metres"] - 7200) < 60
 
 
-def test_speed_of_zero_is_believed_at_a_place_with_reflections(db):
+def test_zero_speed_is_used_while_reflections_shift_the_position(db):
     """A standing device with a fix every 15 s sends speed 0, while the positions drift 400 m away and back within ten minutes."""
     car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(3600, noise_m=6).drive(0, 10, 600).stand(600)
     fixes = [moved(fix, 90, 10 * (20 - abs(20 - (number - 100)))) if 100 <= number < 140 else fix for number, fix in enumerate(car.fixes)]
@@ -116,7 +119,7 @@ def test_wrong_first_fix_after_a_silence_is_a_jump(db, metres):
         assert truth.metres(first_stop["lat"], first_stop["lng"], 48, 11) < 5
 
 
-def test_wrong_first_fix_after_a_night_that_crosses_midnight_is_a_jump(db):
+def test_wrong_first_fix_after_a_silence_over_midnight_is_a_jump(db):
     car = Device("car", "2026-06-01T16:00:00", 48, 11, every=15).stand(600).drive(90, 12, 600).stand(300).silent(12 * 3600)
     first = len(car.fixes)
     car.stand(300).drive(270, 12, 600).stand(600)
@@ -126,8 +129,10 @@ def test_wrong_first_fix_after_a_night_that_crosses_midnight_is_a_jump(db):
     assert sum(row["untracked_m"] for row in days) == 0 and sum(row["stops"] for row in days) == 3
 
 
-def test_true_first_fix_after_a_silence_stays(db):
-    """The fix after the silence is right: the next one is wrong, or the car has been elsewhere, or drives on at once."""
+def test_true_first_fix_after_a_silence_is_kept(db):
+    """The first fix after the silence is right in three cases: the next one or two fixes are wrong, the car was moved during the
+    silence, or it drives on at once.
+    """
     track = parked_overnight("car", 15)
     (first,) = [number for number, fix in enumerate(track) if number and fix["ms"] - track[number - 1]["ms"] > 3_600_000]
     def with_moves(driver, moves):
@@ -143,7 +148,10 @@ def test_true_first_fix_after_a_silence_stays(db):
 
 @pytest.mark.parametrize("hours", [24, 60])
 def test_days_and_stops_agree_for_devices_with_few_fixes(db, hours):
-    """One fix each day, or each two and a half: at home; somewhere else each time; and moving first, then at home."""
+    """Devices send a fix every day, or every two and a half days.
+
+    The drivers stay at home, are somewhere else each time, or do one and then the other.
+    """
     start = epoch_ms("2026-06-01T03:10:00")
     places = {"home": [0] * 6, "tour": list(range(6)), "back": [1, 2, 3, 0, 0, 0], "tour then": [0, 0, 0, 1, 2, 2]}
     fixes = [{"driver": driver, "ms": start + number * hours * 3_600_000, "lat": 52 + 0.3 * place, "lng": 13.4, "speed": 0, "seq": number + 1}
@@ -159,7 +167,10 @@ def test_days_and_stops_agree_for_devices_with_few_fixes(db, hours):
 
 
 def test_health_counts_dropped_fixes(db):
-    """Two devices send under one id, 5 km apart: nearly every fix is a jump, and only `dropped` of `health` and `track` show it."""
+    """Two devices 5 km apart send with the same driver id, so nearly every fix is a jump.
+
+    Only the column `dropped` of `health` and of `track` shows this.
+    """
     one = Device("two", "2026-06-01T08:00:00", 52.5, 13.4, every=30).drive(0, 12, 3600)
     other = Device("two", "2026-06-01T08:00:15", 52.45, 13.4, every=30).stand(3600)
     alone = Device("one", "2026-06-01T08:00:00", 52.5, 13.4, every=30).drive(0, 12, 3600)
@@ -176,7 +187,10 @@ def test_health_counts_dropped_fixes(db):
 
 
 def test_short_round_trips_are_trips(db):
-    """A shuttle leaves its terminal for 2.1 km, is back after four minutes, and waits four minutes. Spikes of a parked car stay a stop."""
+    """A shuttle drives 2.1 km, is back at its terminal after four minutes, and waits four minutes.
+
+    A parked car with spikes still has a single stop.
+    """
     shuttle = Device("shuttle", "2026-06-01T08:00:00", 48, 11, every=15).stand(600, noise_m=6)
     for _ in range(10):
         shuttle.drive(90, 10, 105).drive(270, 10, 105).stand(240, noise_m=6)
@@ -189,8 +203,11 @@ def test_short_round_trips_are_trips(db):
     assert kinds["parked"] == ["stop"]
 
 
-def test_false_speed_of_a_parked_device_is_no_top_speed(db):
-    """A parked device sends 60 m/s once. True speeds: a leg of 600 m between two stops, and a receiver that repeats its position."""
+def test_false_speed_of_a_parked_device_is_ignored(db):
+    """A parked device sends 60 m/s once, which is false.
+
+    Three other devices send true speeds: one drives 600 m between two stops, one repeats its position, and one brakes hard.
+    """
     fixes = []
     for every in (1, 15, 60):
         car = Device(f"parked{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(1800, noise_m=2)
@@ -209,7 +226,10 @@ def test_false_speed_of_a_parked_device_is_no_top_speed(db):
 
 
 def test_second_wrong_fix_does_not_hide_the_first_one(db):
-    """Every second fix of a driving and of a parked device is wrong, twice. A tractor turns at both ends of a field, with a fix at each end."""
+    """Two wrong fixes, with a right fix between them, occur while driving and while parked.
+
+    A tractor that turns at both ends of a field, with a fix at each end, has no wrong fix.
+    """
     parked = Device("parked", "2026-06-01T08:00:00", 48, 11, every=30).stand(1800, noise_m=2).fixes
     driving = Device("driving", "2026-06-01T08:00:00", 48, 11, every=30).stand(600, noise_m=2).drive(90, 12, 1200).stand(600, noise_m=2).fixes
     fixes = [{**moved(fix, 0, 730 if number in (30, 32) else 0), "speed": None} for track in (parked, driving) for number, fix in enumerate(track)]

@@ -1,4 +1,4 @@
-"""Computes, without SQL, what the views must return. Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
+"""Computes the rows that the views must return, without SQL. Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
 
 A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, acc, received (ms).
 """
@@ -44,31 +44,31 @@ def metres(lat1, lng1, lat2, lng2) -> float:
         lam = difference + (1 - c) * F * sin_a * (s + c * sin_s * (cos_2m + c * cos_s * (2 * cos_2m**2 - 1)))
         if abs(lam - before) < 1e-13:
             break
-    big_a, big_b = series(cos2_a)
-    return B * big_a * (s - delta_s(big_b, sin_s, cos_s, cos_2m))
+    big_a, big_b = vincenty_coefficients(cos2_a)
+    return B * big_a * (s - arc_correction(big_b, sin_s, cos_s, cos_2m))
 
 
-def series(cos2_a):
+def vincenty_coefficients(cos2_a):
     u = cos2_a * (A * A - B * B) / (B * B)
     return (1 + u / 16384 * (4096 + u * (-768 + u * (320 - 175 * u))),
             u / 1024 * (256 + u * (-128 + u * (74 - 47 * u))))
 
 
-def delta_s(b, sin_s, cos_s, cos_2m):
+def arc_correction(b, sin_s, cos_s, cos_2m):
     return b * sin_s * (cos_2m + b / 4 * (cos_s * (2 * cos_2m**2 - 1)
                                           - b / 6 * cos_2m * (4 * sin_s**2 - 3) * (4 * cos_2m**2 - 3)))
 
 
-def ahead(lat, lng, bearing, distance) -> tuple[float, float]:
+def destination(lat, lng, bearing, distance) -> tuple[float, float]:
     """Returns the point at this distance (metres) and bearing (degrees clockwise from north), by Vincenty's direct formula."""
     azimuth, u1 = math.radians(bearing), math.atan((1 - F) * math.tan(math.radians(lat)))
     s1, sin_a = math.atan2(math.tan(u1), math.cos(azimuth)), math.cos(u1) * math.sin(azimuth)
     cos2_a = 1 - sin_a**2
-    big_a, big_b = series(cos2_a)
+    big_a, big_b = vincenty_coefficients(cos2_a)
     s = distance / (B * big_a)
     for _ in range(50):
         cos_2m = math.cos(2 * s1 + s)
-        s = distance / (B * big_a) + delta_s(big_b, math.sin(s), math.cos(s), cos_2m)
+        s = distance / (B * big_a) + arc_correction(big_b, math.sin(s), math.cos(s), cos_2m)
     x = math.sin(u1) * math.sin(s) - math.cos(u1) * math.cos(s) * math.cos(azimuth)
     lat2 = math.atan2(math.sin(u1) * math.cos(s) + math.cos(u1) * math.sin(s) * math.cos(azimuth),
                       (1 - F) * math.hypot(sin_a, x))
@@ -80,7 +80,7 @@ def ahead(lat, lng, bearing, distance) -> tuple[float, float]:
     return math.degrees(lat2), (lng + math.degrees(turn) + 540) % 360 - 180
 
 
-def on_three_axes(lat, lng):
+def earth_centred(lat, lng):
     """Returns earth-centred coordinates in metres."""
     e2 = F * (2 - F)
     n = A / math.sqrt(1 - e2 * math.sin(math.radians(lat)) ** 2)
@@ -88,13 +88,13 @@ def on_three_axes(lat, lng):
             n * math.cos(math.radians(lat)) * math.sin(math.radians(lng)), n * (1 - e2) * math.sin(math.radians(lat)))
 
 
-def middle(points) -> tuple[float, float]:
+def mean_position(points) -> tuple[float, float]:
     """Returns the mean position of points."""
-    return degrees_of(tuple(sum(axis) / len(axis) for axis in zip(*(on_three_axes(*point) for point in points))))
+    return degrees_of(tuple(sum(axis) / len(axis) for axis in zip(*(earth_centred(*point) for point in points))))
 
 
 def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
-    """Returns the fixes of each driver, each fix once, in order."""
+    """Returns the distinct fixes of each driver, in the order of their times."""
     drivers: dict[str, dict] = {}
     for fix in fixes:
         lat, lng = round(fix["lat"] * 1e7) / 1e7, round(fix["lng"] * 1e7) / 1e7
@@ -104,13 +104,13 @@ def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
     return {driver: [unique[key] for key in sorted(unique)] for driver, unique in drivers.items()}
 
 
-def between(a, b):
+def fix_distance(a, b):
     return metres(a["lat"], a["lng"], b["lat"], b["lng"])
 
 
-def apart(a, b) -> float:
+def straight_metres(a, b) -> float:
     """Returns the length of the straight line through the earth, in metres."""
-    return math.dist(on_three_axes(a["lat"], a["lng"]), on_three_axes(b["lat"], b["lng"]))
+    return math.dist(earth_centred(a["lat"], a["lng"]), earth_centred(b["lat"], b["lng"]))
 
 
 @dataclass
@@ -129,15 +129,18 @@ RULES = Rules()
 
 
 def is_impossible(a, b, rules=RULES) -> bool:
-    return apart(a, b) > JUMP_M + rules.speed_max * (b["ms"] - a["ms"]) / 1000
+    return straight_metres(a, b) > JUMP_M + rules.speed_max * (b["ms"] - a["ms"]) / 1000
 
 
 def speed_between(a, b) -> float:
-    return apart(a, b) * 1000 / max(1, abs(b["ms"] - a["ms"]))
+    return straight_metres(a, b) * 1000 / max(1, abs(b["ms"] - a["ms"]))
 
 
 def reasons(track: list[dict], rules=RULES) -> list[str]:
-    """Returns the reason why each fix is dropped, or ''. The fixes of a UTC day are judged by them and those of two hours on both sides."""
+    """Returns the reason why each fix is dropped; '' if it is kept.
+
+    To judge the fixes of a UTC day, also reads the fixes of two hours before and after the day.
+    """
     found = {}
     for day in {fix["ms"] // DAY_MS for fix in track}:
         near = [place for place, fix in enumerate(track) if day * DAY_MS - MARGIN_MS <= fix["ms"] < (day + 1) * DAY_MS + MARGIN_MS]
@@ -152,31 +155,32 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
     def near(step):
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
-    def is_way(a, b):
+    def can_drive(a, b):
         """Returns whether the fixes are at most an hour apart, and the vehicle can drive from one to the other."""
         return a is not None and b is not None and b["ms"] - a["ms"] <= GAP_MS and not is_impossible(a, b, rules)
 
-    def are_together(a, b):
+    def are_at_one_place(a, b):
         """Returns whether both fixes exist and are at the same place."""
-        return a is not None and b is not None and apart(a, b) <= rules.radius_m
+        return a is not None and b is not None and straight_metres(a, b) <= rules.radius_m
     older, before, fix, after, later = (near(step) for step in (-2, -1, 0, 1, 2))
     if after is None:
         return False
     is_after_silence = before is None or fix["ms"] - before["ms"] > GAP_MS
     leaves_too_fast = after["ms"] - fix["ms"] <= GAP_MS and is_impossible(fix, after, rules)
-    # The first fix after a silence has no fix from which it was reached: the two fixes after it agree with each other, but not with it.
-    if is_after_silence and leaves_too_fast and is_way(after, later) and (before is None or apart(before, after) < apart(before, fix)):
+    # The first fix after a silence cannot be compared with the fix before. It is a jump if the next two fixes agree with each other, but
+    # not with it.
+    if is_after_silence and leaves_too_fast and can_drive(after, later) and (before is None or straight_metres(before, after) < straight_metres(before, fix)):
         return True
     if before is None:
         return False
     if not is_after_silence and leaves_too_fast and is_impossible(before, fix, rules) and not is_impossible(before, after, rules):
         return True
-    leg_to, leg_from, direct = apart(before, fix), apart(fix, after), apart(before, after)
+    leg_to, leg_from, direct = straight_metres(before, fix), straight_metres(fix, after), straight_metres(before, after)
     if min(leg_to, leg_from) <= JUMP_M:
         return False
     pace_before = speed_between(older, before) if older else 0
     pace_after = speed_between(after, later) if later else 0
-    # If the next leg leads to a second wrong fix, two legs as one, and the leg beyond them, are slower.
+    # The next leg may lead to a second wrong fix. Then the driver is slower over two legs taken as one, and over the leg after these.
     def beyond(one, two, three):
         return max(speed_between(one, two), speed_between(two, three) if three else 0) if two else math.inf
     calm_before, calm_after = min(pace_before, beyond(before, near(-3), near(-4))), min(pace_after, beyond(after, near(3), near(4)))
@@ -185,17 +189,19 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return True
     if direct > rules.radius_m:
         return False
-    # The device stands by its own word, and the next fix is back where it was.
+    # The device itself reports that it stands, and the next fix is back at the same place.
     stands = all(each.get("speed") is not None and each["speed"] < STILL_MPS for each in (before, fix, after))
     is_soon = fix["ms"] - before["ms"] <= ASLEEP_MS_MAX and after["ms"] - fix["ms"] <= ASLEEP_MS_MAX
-    if stands and is_soon and max(leg_to, leg_from) <= HONEST_M and (are_together(older, before) or are_together(after, later)):
+    if stands and is_soon and max(leg_to, leg_from) <= HONEST_M and (are_at_one_place(older, before) or are_at_one_place(after, later)):
         return True
-    # The first fix after a silence: the next one, soon after it, is where the silence began.
+    # This fix is the first after a silence. It is wrong if the next fix, soon after it, is where the silence began.
     return is_after_silence and after["ms"] - fix["ms"] <= SPIKE_MS_MAX and speed_between(fix, after) > 1.5 * pace_after + 5
 
 
-def good(track: list[dict], rules=RULES) -> list[dict]:
-    """Returns the fixes that are not dropped, each with its `true_speed`: the speed that the device sent, or None if there is none or it is false."""
+def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
+    """Returns the fixes that are not dropped, each with its `true_speed`: the speed that the device sent; None if the device sent
+    none, or a false one.
+    """
     fixes = [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
     return [{**fix, "true_speed": None if is_false_speed(before, fix, after) else fix.get("speed")}
             for before, fix, after in zip([None, *fixes], fixes, [*fixes[1:], None])]
@@ -208,29 +214,33 @@ def is_false_speed(before, fix, after) -> bool:
     speed, times = round(fix["speed"] * 100) / 100, [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
     nearest = min(speed**2 / (2 * BRAKE_MPS2), speed * min(times) / 4)
     return max(times) <= FALSE_S and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed \
-        and max(apart(before, fix), apart(fix, after)) < nearest
+        and max(straight_metres(before, fix), straight_metres(fix, after)) < nearest
 
 
 def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
     """Returns the stops of the UTC day, each with the indices of its first and last fix and its place."""
     here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
-    # Looks: the first fix in each interval of LOOK_MS.
+    # A look is the first fix in an interval of LOOK_MS. `looks` holds the indices of all looks.
     looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
-    axes = {at: on_three_axes(fixes[at]["lat"], fixes[at]["lng"]) for at in looks}
+    axes = {at: earth_centred(fixes[at]["lat"], fixes[at]["lng"]) for at in looks}
     # A speed of 0 is ignored if the device sends no other speed all day and moves farther than HONEST_M.
-    is_honest = any((fixes[at].get("speed") or 0) >= STILL_MPS for at in looks) or all(math.dist(axes[looks[0]], axes[at]) <= HONEST_M for at in looks)
+    is_zero_speed_credible = any((fixes[at].get("speed") or 0) >= STILL_MPS for at in looks) or all(math.dist(axes[looks[0]], axes[at]) <= HONEST_M for at in looks)
 
     def is_still(at):
         speed = fixes[at].get("speed")
-        return is_honest and speed is not None and speed < STILL_MPS
+        return is_zero_speed_credible and speed is not None and speed < STILL_MPS
 
     def is_silence(at):
-        """Returns whether a silence precedes the fix with this index. True before the first fix and after the last one."""
+        """Returns whether a silence precedes the fix with this index.
+
+        Returns True for the first fix, and for the index after the last fix.
+        """
         return not 0 < at < len(fixes) or fixes[at]["ms"] - fixes[at - 1]["ms"] > GAP_MS
 
     def is_parking(at):
-        return is_silence(at) and at - 1 in here and apart(fixes[at - 1], fixes[at]) <= rules.trip_m
-    # Runs: consecutive looks within a radius of the first look of the run. is_doubted: the run begins where the device's word was not believed.
+        return is_silence(at) and at - 1 in here and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
+    # A run is a series of consecutive looks within a radius of its first look. is_doubted: the device reported speed 0 where the run
+    # begins, but was too far away to be believed.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *looks], looks):
@@ -248,7 +258,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
     index_of = {at: number for number, at in enumerate(looks)}
 
     def moving_ms(after, until):
-        """Returns how long the driver moves at the looks between two looks. The speed of a look is taken over three legs."""
+        """Returns for how long the driver moves between two looks, in milliseconds. The speed at each look is measured over three legs."""
         moved = 0
         for number in range(index_of[after] + 1, index_of[until]):
             begin, end = looks[max(number - 1, 0)], looks[min(number + 2, len(looks) - 1)]
@@ -257,7 +267,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
             moved += leg_ms if speed >= MOVING_MPS and leg_ms <= GAP_MS else 0
         return moved
 
-    # Stays: each is a run, or several runs that belong to the same stop.
+    # A stay is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
     for number, run in enumerate(runs):
         next_at = runs[number + 1][0] if number + 1 < len(runs) else here[-1] + 1
@@ -284,7 +294,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
-    """Returns, by the index of each fix of the UTC day, the slot of time whose mean position is one point of the route.
+    """Returns the time slot of each fix of the UTC day, by the index of the fix. The mean position of a slot is one point of the route.
 
     A slot is about STEP_M metres long, and lasts for at most STEP_S_MAX seconds.
     """
@@ -309,7 +319,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
 
     A leg has a, b, kind, metres, untracked, `fixes` (those after a, up to b) and, if the driver stands, `place`.
     """
-    fixes = good(track, rules)
+    fixes = kept_fixes(track, rules)
     stop_of: dict[int, tuple] = {}
     slot_of: dict[int, tuple] = {}
     for day in {fix["ms"] // DAY_MS for fix in fixes}:
@@ -327,10 +337,10 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             return "gap"
         if a["ms"] < midnight:
             around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000] + [a]
-            return "night stop" if all(apart(fix, b) <= rules.radius_m for fix in around) else "night trip"
+            return "night stop" if all(straight_metres(fix, b) <= rules.radius_m for fix in around) else "night trip"
         return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
     kinds = [kind_of(at) for at in range(len(fixes) + 1)]
-    axes = [on_three_axes(fix["lat"], fix["lng"]) for fix in fixes]
+    axes = [earth_centred(fix["lat"], fix["lng"]) for fix in fixes]
     # Points of the route, each with the indices of its fixes.
     points: list[tuple[list[int], tuple]] = []
     for at in range(len(fixes)):
@@ -352,7 +362,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         raw = metres(a["lat"], a["lng"], b["lat"], b["lng"])
         if kind == "gap":
             leg["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= SILENCE_DAYS_MAX
-            if b["ms"] - a["ms"] > GAP_MS and apart(a, b) <= rules.trip_m and leg["is_known"]:
+            if b["ms"] - a["ms"] > GAP_MS and straight_metres(a, b) <= rules.trip_m and leg["is_known"]:
                 leg["kind"], leg["place"], leg["is_silent"] = "stop", (a["lat"], a["lng"]), True
             else:
                 leg["untracked"] = raw
@@ -374,7 +384,10 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
 
 
 def bend(before, here, after, up) -> float:
-    """Returns the factor by which a leg is longer than its line, if the vehicle turned where the lines before and after it meet."""
+    """Returns the factor by which a leg is longer than its straight line.
+
+    Assumes that the vehicle turned where the lines before and after the leg meet.
+    """
     if before is None or after is None or math.hypot(*here) < BEND_M:
         return 1.0
     turns = []
@@ -408,7 +421,7 @@ def runs(route):
 
 
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
-    """Returns what the view `episodes` must return, ordered by driver and time; times are epoch milliseconds."""
+    """Returns the rows that the view `episodes` must return, ordered by driver and time; times are epoch milliseconds."""
     found = []
     for driver, track in sorted(by_driver(fixes).items()):
         for run in runs(legs(track)):
@@ -425,7 +438,10 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
 
 
 def pieces(leg, next_cut):
-    """Splits a leg: returns the start, share and seconds of each piece. `next_cut` returns the first cut after a time."""
+    """Splits a leg at the cuts.
+
+    Returns the start, the share of the leg and the seconds of each piece. `next_cut` returns the first cut after a time.
+    """
     began, ended, at = leg["a"]["ms"], leg["b"]["ms"], leg["a"]["ms"]
     if began == ended:
         return [(at, 1.0, 0.0)]
@@ -438,7 +454,7 @@ def pieces(leg, next_cut):
 
 
 def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
-    """Returns what the view `days` must return for the local days from since_day up to, but not including, until_day."""
+    """Returns the rows that the view `days` must return for the local days from since_day up to, but not including, until_day."""
     zone, found = ZoneInfo(tz), {}
 
     def day_of(ms):
@@ -467,7 +483,7 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
 
 
 def quarters(fixes) -> dict[tuple[str, int], dict]:
-    """Returns what the view `driver_quarters` must return, by driver and start of the quarter in epoch seconds."""
+    """Returns the rows that the view `driver_quarters` must return, by driver and start of the quarter in epoch seconds."""
     names = ("fixes", "distance_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
     found: dict[tuple[str, int], dict] = {}
     for driver, track in by_driver(fixes).items():
@@ -478,7 +494,7 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
             quarter["fixes"] += 1
             if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
                 quarter["missing"] += fix["seq"] - before["seq"] - 1
-        for fix in good(track):
+        for fix in kept_fixes(track):
             if fix["true_speed"] is not None:
                 quarter = quarter_of(fix["ms"])
                 quarter["speed_sum"] += fix["true_speed"]
@@ -493,7 +509,7 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
 
 
 def silences(fixes, seconds, since, until, now) -> list[dict]:
-    """Returns the silences that overlap the window from `since` to `until`, whole up to twelve hours beyond it.
+    """Returns the silences that overlap the window from `since` to `until`. Reads the fixes of up to twelve hours before and after the window.
 
     `ended` is None if no fix follows within these twelve hours.
     """
@@ -503,6 +519,6 @@ def silences(fixes, seconds, since, until, now) -> list[dict]:
             ended = following and following["ms"]
             duration_s = ((ended or min(until, now)) - fix["ms"]) / 1000
             if duration_s > seconds and fix["ms"] < until and (ended is None or ended > since):
-                distance_m = following and between(fix, following)
+                distance_m = following and fix_distance(fix, following)
                 found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": duration_s, "metres": distance_m})
     return found

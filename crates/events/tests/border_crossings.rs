@@ -16,11 +16,11 @@ const BEGAN: i64 = 1_760_000_000_000;
 const HOUR: i64 = 3_600;
 /// Degrees of longitude of a metre on the equator.
 const METRE: f64 = 1.0 / 111_195.0;
-/// Two minutes: a fix that no other follows for this long is believed alone.
+/// Seconds after which a fix counts without a second one.
 const ALONE: i64 = 120;
 
-/// A depot of 200 m by 200 m with its centre at 0° N, 0° E, which is closed, where no driver is
-/// ever silent.
+/// Returns rules with one fence: a depot of 200 m by 200 m with its centre at 0° N, 0° E. The depot
+/// is closed during these tests, and no driver inside is ever silent.
 fn depot(stay_max_s: Option<u32>) -> Rules {
     let rules = FenceRules {
         stay_max_s,
@@ -40,7 +40,7 @@ fn depot(stay_max_s: Option<u32>) -> Rules {
     }
 }
 
-/// Returns a fix at this second, so many metres to the east of the depot's centre.
+/// Returns a fix at this second, `metres` to the east of the depot's centre.
 fn fix(second: i64, metres: f64, speed: Option<f64>) -> Fix {
     Fix {
         driver_id: "d1".to_owned(),
@@ -57,10 +57,11 @@ fn fix(second: i64, metres: f64, speed: Option<f64>) -> Fix {
 /// Returns kind and second of each event of these fixes. Ticks every five seconds until
 /// `until`.
 fn events(rules: Rules, fixes: &[Fix], until: i64) -> Vec<(Kind, i64)> {
-    summary(&watched(&mut Watch::new(rules), fixes, until))
+    summary(&events_of(&mut Watch::new(rules), fixes, until))
 }
 
-fn watched(watch: &mut Watch, fixes: &[Fix], until: i64) -> Vec<Event> {
+/// Returns the events of these fixes. Ticks every five seconds until the second `until`.
+fn events_of(watch: &mut Watch, fixes: &[Fix], until: i64) -> Vec<Event> {
     let mut out = Vec::new();
     let Some(first) = fixes.first() else { return out };
     let mut now = first.inserted_at;
@@ -84,7 +85,8 @@ fn summary(events: &[Event]) -> Vec<(Kind, i64)> {
     events.iter().map(|event| (event.kind, (event.ts - BEGAN) / 1_000)).collect()
 }
 
-/// Eight hours in the depot, a fix every `interval` seconds, one of each hour 300 m off.
+/// Returns eight hours of fixes in the depot, one every `interval` seconds. One fix of each hour is
+/// 300 m off.
 fn parked(interval: i64, speed: Option<f64>) -> Vec<Fix> {
     let seconds = (0..8 * HOUR / interval).map(|n| n * interval);
     let is_spike = |second: i64| (second + HOUR / 2) % HOUR < interval;
@@ -116,14 +118,14 @@ fn spike_does_not_restart_the_longest_stay() {
 }
 
 #[test]
-fn spike_as_the_last_fix_before_sleep_neither_leaves_nor_silences() {
+fn spike_before_sleep_causes_neither_left_nor_silent() {
     let mut fixes: Vec<Fix> = (0..10).map(|n| fix(n * 15, 5.0, Some(0.0))).collect();
     fixes.push(fix(150, 300.0, Some(0.0)));
     assert_eq!(events(depot(None), &fixes, 12 * HOUR), ENTERED);
     // The next morning begins in the depot.
     fixes.extend((0..4).map(|n| fix(12 * HOUR + n * 15, 5.0, Some(0.0))));
     assert_eq!(events(depot(None), &fixes, 13 * HOUR), ENTERED);
-    // The longest stay counts during the sleep.
+    // A sleeping device can still exceed the longest stay.
     let found = events(depot(Some(3_600)), &fixes, 13 * HOUR);
     assert_eq!(found, [&ENTERED[..], &[(Kind::Overstayed, 0)]].concat());
 }
@@ -138,7 +140,7 @@ fn restart_during_the_sleep_after_a_spike_does_not_leave() {
     let spike = fix(45, 300.0, Some(0.0));
     first.handle_fix(spike.clone(), &mut known);
     assert_eq!(summary(&known), ENTERED);
-    // After some hours, only the newest fix of the driver is read.
+    // A process that starts after some hours reads only the newest fix of the driver.
     let mut second = Watch::new(depot(None));
     second.restore_fix(spike);
     known.iter().for_each(|event| second.restore_event(event));
@@ -148,7 +150,7 @@ fn restart_during_the_sleep_after_a_spike_does_not_leave() {
 }
 
 #[test]
-fn cold_start_far_off_causes_no_crossing() {
+fn wrong_fix_at_a_cold_start_causes_no_crossing() {
     for (interval, metres) in [(15, 5_000.0), (30, 5_000.0), (60, 5_000.0), (60, 700.0)] {
         let night = |day: i64| {
             let morning = day * 24 * HOUR;
@@ -163,7 +165,7 @@ fn cold_start_far_off_causes_no_crossing() {
 }
 
 #[test]
-fn cold_start_before_a_second_sleep_causes_no_crossing() {
+fn wrong_fix_between_two_sleeps_causes_no_crossing() {
     let fixes = [
         fix(0, 5.0, None),
         fix(15, 5.0, None),
@@ -184,7 +186,7 @@ fn second_fix_confirms_a_crossing_at_the_first() {
         fix(45, -150.0, Some(9.0)),
         fix(60, -300.0, Some(9.0)),
     ];
-    let found = watched(&mut Watch::new(depot(None)), &fixes, 70);
+    let found = events_of(&mut Watch::new(depot(None)), &fixes, 70);
     let expected =
         [(Kind::Entered, 15), (Kind::OffHours, 15), (Kind::Left, 45), (Kind::OffHours, 45)];
     assert_eq!(summary(&found), expected);
@@ -194,10 +196,10 @@ fn second_fix_confirms_a_crossing_at_the_first() {
 }
 
 #[test]
-fn device_that_reports_hourly_crosses_after_two_minutes() {
+fn crossing_of_an_hourly_device_is_reported_after_two_minutes() {
     let fixes: Vec<Fix> =
         [5.0, 4_000.0, 5.0].into_iter().zip(0..).map(|(at, n)| fix(n * HOUR, at, None)).collect();
-    let found = watched(&mut Watch::new(depot(None)), &fixes, 3 * HOUR);
+    let found = events_of(&mut Watch::new(depot(None)), &fixes, 3 * HOUR);
     let crossings = found.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
     let crossings: Vec<_> = crossings
         .map(|event| (event.kind, (event.ts - BEGAN) / 1_000, (event.known_at - BEGAN) / 1_000))
@@ -210,7 +212,7 @@ fn device_that_reports_hourly_crosses_after_two_minutes() {
 }
 
 #[test]
-fn arrival_with_the_last_fix_before_sleep_is_believed() {
+fn arrival_at_the_last_fix_before_sleep_is_reported() {
     // The engine is turned off in the depot, some seconds after the last fix outside.
     for speed in [None, Some(0.0)] {
         let fixes = [fix(0, 500.0, Some(9.0)), fix(60, 5.0, speed)];
@@ -229,7 +231,7 @@ fn towed_car_leaves_even_at_speed_0() {
         left.map(|(_, second)| second).collect::<Vec<_>>()
     };
     assert_eq!(leaves(&[(240, 300.0), (300, 900.0), (360, 1_500.0)], 361), [240]);
-    // A tracker that wakes every half an hour: beyond 1 km, one fix is enough.
+    // The tracker wakes every half an hour. Beyond 1 km, one fix is enough.
     assert_eq!(leaves(&[(2_000, 9_000.0)], 2_121), [2_000]);
     assert_eq!(leaves(&[(2_000, 900.0)], 3_000), Vec::<i64>::new());
     assert_eq!(leaves(&[(2_000, 900.0), (3_800, 900.0)], 3_801), [2_000]);
@@ -237,7 +239,7 @@ fn towed_car_leaves_even_at_speed_0() {
 
 #[test]
 fn buffered_fixes_are_judged_by_the_clock_of_the_device() {
-    // Ten minutes between the fixes, and all sent at once: each is believed alone.
+    // The fixes are ten minutes apart and sent at once: each counts without a second fix.
     let steps = [5.0, 5.0, 4_000.0, 5.0, 5.0];
     let late: Vec<Fix> = (0..)
         .zip(steps)
@@ -249,7 +251,7 @@ fn buffered_fixes_are_judged_by_the_clock_of_the_device() {
         found.into_iter().filter(is_crossing).collect::<Vec<_>>()
     };
     assert_eq!(crossings(&late), [(Kind::Entered, 0), (Kind::Left, 1_200), (Kind::Entered, 1_800)]);
-    // 15 s between them: a spike.
+    // The fixes are 15 s apart: the distant one is a spike.
     let late: Vec<Fix> = (0..)
         .zip(late)
         .map(|(n, fix)| Fix { ts: BEGAN + n * 15_000, lng: fix.lng.min(400.0 * METRE), ..fix })
@@ -288,8 +290,8 @@ fn spike_changes_no_speed_state_of_the_fence() {
     assert_eq!(found, expected);
 }
 
-/// Restates the rules for one fence with a margin, from the fixes alone: second, metres beyond the
-/// border (negative: inside), speed.
+/// A second implementation of the rules for one fence with a margin, without ticks. Each fix is its
+/// second, its metres beyond the border (negative: inside) and its speed.
 fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> {
     let mut found = Vec::new();
     let mut is_inside = false;
@@ -335,7 +337,7 @@ proptest! {
             steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
         let mut watch = Watch::new(depot(None));
         let found = if is_polled {
-            watched(&mut watch, &fixes, until)
+            events_of(&mut watch, &fixes, until)
         } else {
             // No tick before the last one: the fixes alone must give the same events.
             let mut out = Vec::new();
@@ -346,7 +348,7 @@ proptest! {
         let is_crossing = |event: &&Event| matches!(event.kind, Kind::Entered | Kind::Left);
         let found: Vec<Event> = found.iter().filter(is_crossing).cloned().collect();
         prop_assert_eq!(summary(&found), crossings(&steps, until));
-        // Known with the next fix, or after two minutes without one.
+        // A crossing becomes known with the next fix, or after two minutes without one.
         for event in &found {
             let next = fixes.iter().find(|fix| fix.ts > event.ts).map_or(i64::MAX, |fix| fix.ts);
             prop_assert!(event.known_at == next || event.known_at == event.ts + ALONE * 1_000 && event.known_at < next);
@@ -366,11 +368,11 @@ proptest! {
             let crossings = events.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
             crossings.map(Event::id).collect::<BTreeSet<_>>()
         };
-        let uninterrupted = ids(&watched(&mut Watch::new(depot(None)), &fixes, until));
+        let uninterrupted = ids(&events_of(&mut Watch::new(depot(None)), &fixes, until));
         // The first process ends after a fix; the next one replays from some fixes earlier.
         let kill = kill.index(fixes.len());
         let from = kill.saturating_sub(back);
-        let written = watched(&mut Watch::new(depot(None)), &fixes[..=kill], steps[kill].0);
+        let written = events_of(&mut Watch::new(depot(None)), &fixes[..=kill], steps[kill].0);
         let mark = if from == 0 { 0 } else { fixes[from - 1].inserted_at };
         let mut second = Watch::new(depot(None));
         fixes[from.saturating_sub(3)..from].iter().for_each(|fix| second.restore_fix(fix.clone()));
@@ -379,7 +381,7 @@ proptest! {
         before.iter().for_each(|event| second.restore_event(event));
         second.restore_states_before(known.iter());
         second.replay_known(known);
-        let rest = watched(&mut second, &fixes[from..], until);
+        let rest = events_of(&mut second, &fixes[from..], until);
         let both = ids(&written).union(&ids(&rest)).cloned().collect::<BTreeSet<_>>();
         prop_assert_eq!(both, uninterrupted);
     }

@@ -18,7 +18,7 @@ const BEGAN: i64 = 1_760_000_000_000;
 const SILENT_FOR: i64 = 120_000;
 const LIMIT: f64 = 25.0;
 
-/// 90 km/h, the same limit in km/h.
+/// [`LIMIT`] in km/h: 90.
 const LIMIT_KMH: f64 = LIMIT * 3.6;
 
 /// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and
@@ -111,23 +111,23 @@ fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
 }
 
 /// Returns the events that a watch finds in these inserts. Ticks before each insert and at `until`.
-fn watched(watch: &mut Watch, inserts: &[Fix], until: i64) -> Vec<Event> {
+fn events_of(watch: &mut Watch, inserts: &[Fix], until: i64) -> Vec<Event> {
     let mut out = Vec::new();
     for fix in inserts {
         watch.tick(fix.inserted_at - 1, &mut out);
         watch.handle_fix(fix.clone(), &mut out);
     }
     watch.tick(until, &mut out);
-    in_order(out)
+    sorted(out)
 }
 
-/// Sorts events, because those of one time may be found in any order.
-fn in_order(mut events: Vec<Event>) -> Vec<Event> {
+/// Sorts events: those of the same time may be found in any order.
+fn sorted(mut events: Vec<Event>) -> Vec<Event> {
     events.sort_by_key(|event| (event.known_at, event.ts, event.id()));
     events
 }
 
-fn end_of(inserts: &[Fix]) -> i64 {
+fn time_of_last(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR * 2
 }
 
@@ -154,7 +154,7 @@ fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
 }
 
 /// Returns the events that polls of a replica find.
-fn polled(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Vec<Event> {
+fn events_of_polls(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Vec<Event> {
     let (mut watch, mut reader, mut out) =
         (Watch::new(rules()), Reader::new(BEGAN - 1), Vec::new());
     let (mut now, mut pauses) = (BEGAN, pauses.iter().cycle());
@@ -165,7 +165,7 @@ fn polled(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Ve
         reader.end(&mut watch, &mut out);
     }
     out.retain(|event| event.known_at <= until);
-    in_order(out)
+    sorted(out)
 }
 
 fn ids(events: &[Event]) -> BTreeSet<String> {
@@ -205,9 +205,9 @@ proptest! {
 
     #[test]
     fn redelivered_fix_causes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {
-        let until = end_of(&drive);
-        let once = watched(&mut Watch::new(rules()), &drive, until);
-        let again = watched(&mut Watch::new(rules()), &with_echoes(&drive, &echoes), until);
+        let until = time_of_last(&drive);
+        let once = events_of(&mut Watch::new(rules()), &drive, until);
+        let again = events_of(&mut Watch::new(rules()), &with_echoes(&drive, &echoes), until);
         prop_assert_eq!(once, again);
     }
 
@@ -219,11 +219,11 @@ proptest! {
         most in 2usize..8,
     ) {
         let drive = &drive[..drive.len().min(25)];
-        let until = end_of(drive) + 200_000;
+        let until = time_of_last(drive) + 200_000;
         let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(|(fix, late)| (fix.clone(), fix.inserted_at + 500 + late)).collect();
         let is_contact = |event: &Event| matches!(event.kind, Kind::Silent | Kind::Heard);
-        let (contacts, others): (Vec<_>, Vec<_>) = watched(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
-        let (found_contacts, found): (Vec<_>, Vec<_>) = polled(&inserts, &pauses, most, until).into_iter().partition(is_contact);
+        let (contacts, others): (Vec<_>, Vec<_>) = events_of(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
+        let (found_contacts, found): (Vec<_>, Vec<_>) = events_of_polls(&inserts, &pauses, most, until).into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
         // A poll is some seconds late, so it may miss a silence that ends within these seconds. It
         // must not invent one.
@@ -233,8 +233,8 @@ proptest! {
     #[test]
     fn redelivery_does_not_end_a_silence(drive in drives(), which in any::<Index>()) {
         let mut watch = Watch::new(rules());
-        let until = end_of(&drive);
-        let _ = watched(&mut watch, &drive, until);
+        let until = time_of_last(&drive);
+        let _ = events_of(&mut watch, &drive, until);
         let mut out = Vec::new();
         watch.handle_fix(Fix { inserted_at: until + 1, ..drive[which.index(drive.len())].clone() }, &mut out);
         prop_assert_eq!(out, vec![]);
@@ -242,8 +242,8 @@ proptest! {
 
     #[test]
     fn late_fixes_cause_no_event(drive in drives(), late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20)) {
-        let until = end_of(&drive);
-        let once = watched(&mut Watch::new(rules()), &drive, until);
+        let until = time_of_last(&drive);
+        let once = events_of(&mut Watch::new(rules()), &drive, until);
         let mut watch = Watch::new(rules());
         let mut out = Vec::new();
         let mut seen = BTreeSet::new();
@@ -258,12 +258,12 @@ proptest! {
             }
         }
         watch.tick(until, &mut out);
-        prop_assert_eq!(once, in_order(out));
+        prop_assert_eq!(once, sorted(out));
     }
 
     #[test]
     fn event_ids_are_unique_and_states_alternate(drive in drives()) {
-        let events = watched(&mut Watch::new(rules()), &drive, end_of(&drive));
+        let events = events_of(&mut Watch::new(rules()), &drive, time_of_last(&drive));
         prop_assert_eq!(ids(&events).len(), events.len(), "{:?}", events);
         let mut states: BTreeMap<(String, &str, String), Kind> = BTreeMap::new();
         for event in &events {
@@ -290,15 +290,15 @@ proptest! {
         back in 0usize..10,
     ) {
         let rules = || Rules { fence_margin, ..rules() };
-        let until = end_of(&drive);
-        let uninterrupted = watched(&mut Watch::new(rules()), &drive, until);
+        let until = time_of_last(&drive);
+        let uninterrupted = events_of(&mut Watch::new(rules()), &drive, until);
         // The first process writes all events up to `kill`. The next one replays from `from`, some
         // fixes earlier.
         let kill = kill.index(drive.len());
         let from = kill.saturating_sub(back);
         let until_then = drive[kill].inserted_at;
         let mut first = Watch::new(rules());
-        let written = watched(&mut first, &drive[..=kill], until_then);
+        let written = events_of(&mut first, &drive[..=kill], until_then);
         let mark = if from == 0 { 0 } else { drive[from - 1].inserted_at };
         let mut second = Watch::new(rules());
         for fix in &drive[..from] {
@@ -315,7 +315,7 @@ proptest! {
             second.restore_event(event);
         }
         second.restore_states_before(written.iter().filter(|event| event.known_at > mark));
-        let rest = watched(&mut second, &drive[from..], until);
+        let rest = events_of(&mut second, &drive[from..], until);
         let both: BTreeSet<String> = ids(&written).union(&ids(&rest)).cloned().collect();
         prop_assert_eq!(both, ids(&uninterrupted));
     }
@@ -325,12 +325,12 @@ proptest! {
         let drive: Vec<Fix> = drive.into_iter().filter(|fix| fix.acc.is_none_or(|acc| acc <= 200.0)).collect();
         prop_assume!(!drive.is_empty());
         let mut drive = drive;
-        // Three fixes at one place, much later, decide whatever was in doubt.
-        let later = end_of(&drive) + 4_000_000;
+        // Three much later fixes at one place decide every crossing that was still undecided.
+        let later = time_of_last(&drive) + 4_000_000;
         for driver in 0..3 {
             drive.extend((0..3).map(|n| fix(driver, later + n * 10_000, 0.15)));
         }
-        let events = watched(&mut Watch::new(rules()), &drive, later + 30_000);
+        let events = events_of(&mut Watch::new(rules()), &drive, later + 30_000);
         let mut inside = BTreeSet::new();
         for event in &events {
             let key = (event.driver_id.clone(), event.fence.clone());
@@ -368,7 +368,7 @@ fn margin_counts_across_the_antimeridian() {
     .into_iter()
     .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
     .collect();
-    let events = watched(&mut Watch::new(rules), &drive, end_of(&drive));
+    let events = events_of(&mut Watch::new(rules), &drive, time_of_last(&drive));
     assert_eq!(summary(&events), [(Kind::Entered, "date line", 0), (Kind::Left, "date line", 120)]);
 }
 
@@ -387,8 +387,11 @@ fn drive_through_a_fence_enters_and_leaves_once() {
             .into_iter()
             .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
             .collect();
-    let events =
-        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    let events = events_of(
+        &mut Watch::new(Rules { silent_for: None, ..rules() }),
+        &drive,
+        time_of_last(&drive),
+    );
     assert_eq!(summary(&events), [(Kind::Entered, "c", 120), (Kind::Left, "c", 300)]);
 }
 
@@ -399,8 +402,11 @@ fn speed_around_the_limit_is_fast_and_slow_once() {
         .zip(speeds)
         .map(|(n, speed)| Fix { speed: Some(speed), ..fix(1, BEGAN + n * 10_000, 0.25) })
         .collect();
-    let events =
-        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    let events = events_of(
+        &mut Watch::new(Rules { silent_for: None, ..rules() }),
+        &drive,
+        time_of_last(&drive),
+    );
     assert_eq!(summary(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
 }
 
@@ -415,7 +421,7 @@ fn events_by(rules: FenceRules, drive: &[Fix], silent_for: Option<i64>) -> Vec<E
         faster_than: None,
         fence_margin: 30.0,
     };
-    watched(&mut Watch::new(rules), drive, end_of(drive))
+    events_of(&mut Watch::new(rules), drive, time_of_last(drive))
 }
 
 /// A drive of one driver: seconds, degrees to the east, and speed.
@@ -433,7 +439,7 @@ fn limit_of_a_fence_applies_only_inside_it() {
     let steps = [
         (0, 0.25, Some(12.0)),
         (60, 0.29, Some(12.0)),
-        // Not fast: only one fix inside is above the limit.
+        // Not fast, because only one fix inside is above the limit.
         (120, 0.31, Some(12.0)),
         (130, 0.311, Some(9.0)),
         (140, 0.312, Some(12.0)),
@@ -553,7 +559,7 @@ fn device_at_rest_on_the_border_enters_a_fence_once() {
         .collect();
     let events_with_margin = |fence_margin| {
         let rules = Rules { silent_for: None, fence_margin, ..rules() };
-        watched(&mut Watch::new(rules), &drive, end_of(&drive))
+        events_of(&mut Watch::new(rules), &drive, time_of_last(&drive))
     };
     let kinds = |kind| events_with_margin(30.0).iter().filter(|event| event.kind == kind).count();
     assert_eq!((kinds(Kind::Entered), kinds(Kind::Left)), (1, 0));
@@ -567,8 +573,11 @@ fn one_fix_above_the_limit_is_not_fast() {
         .zip(speeds)
         .map(|(n, speed)| Fix { speed: Some(speed), ..fix(1, BEGAN + n * 10_000, 0.25) })
         .collect();
-    let events =
-        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    let events = events_of(
+        &mut Watch::new(Rules { silent_for: None, ..rules() }),
+        &drive,
+        time_of_last(&drive),
+    );
     // 24 m/s is above 95 % of the limit, 23 m/s is not.
     assert_eq!(summary(&events), [(Kind::Fast, "", 40), (Kind::Slow, "", 60)]);
 }
@@ -579,8 +588,11 @@ fn jump_is_one_event_and_enters_no_fence() {
         .into_iter()
         .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
         .collect();
-    let events =
-        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    let events = events_of(
+        &mut Watch::new(Rules { silent_for: None, ..rules() }),
+        &drive,
+        time_of_last(&drive),
+    );
     assert_eq!(summary(&events), [(Kind::Jump, "", 10)]);
 }
 
@@ -611,14 +623,16 @@ fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
             })
             .collect();
         let rules = Rules { areas: vec![], silent_for: Some(600_000), ..rules() };
-        let found = watched(&mut Watch::new(rules), &drive, BEGAN + 86_400_000);
+        let found = events_of(&mut Watch::new(rules), &drive, BEGAN + 86_400_000);
         let silent = found.iter().filter(|event| event.kind == Kind::Silent);
         silent.map(|event| (event.known_at - BEGAN) / 60_000).collect::<Vec<_>>()
     };
     let real_time = |minutes: &[i64]| minutes.iter().map(|at| (*at, *at)).collect::<Vec<_>>();
-    // Hourly, with one report missing: two silences before the rhythm is known, and one at the end.
+    // Reports every hour, with one report missing: two silences before the rhythm is known, and one
+    // at the end.
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 240, 360, 420])), [10, 70, 570]);
-    // Hourly while parked, every minute while driving: the last silence is that of a drive.
+    // Reports every hour while parked, and every minute while driving: the last silence is that of
+    // a drive.
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 181, 182, 183])), [10, 70, 193]);
     // One long pause changes nothing.
     assert_eq!(silences(&real_time(&[0, 1, 2, 90, 91, 92])), [12, 102]);
@@ -688,7 +702,7 @@ fn poll_late(
 }
 
 #[test]
-fn insert_of_half_a_minute_is_found_by_frequent_and_rare_polls() {
+fn rows_visible_half_a_minute_late_are_found() {
     for pause in [1_000, 5_000, 9_000, 40_000] {
         for begin in (0..40_000).step_by(500) {
             let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN));
@@ -730,7 +744,7 @@ fn polls_read_few_rows_except_the_first_one_after_a_gap() {
 }
 
 #[test]
-fn clock_set_forward_and_back_neither_silences_nor_hides_a_driver() {
+fn clock_step_neither_silences_nor_hides_a_driver() {
     const HOUR: i64 = 3_600_000;
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
     // The driver sends every five seconds. The server's clock is an hour ahead in the second
@@ -770,7 +784,7 @@ fn crossings_within_a_millisecond_are_separate_events() {
 }
 
 #[test]
-fn known_events_decide_the_replayed_time() {
+fn known_events_override_the_replayed_fixes() {
     // Driver 1 is at the place of a fence before it is drawn. Driver 2 enters a fence that is then
     // removed.
     let at = |second: i64| {
@@ -807,7 +821,7 @@ fn known_events_decide_the_replayed_time() {
 }
 
 #[test]
-fn driver_enters_a_fence_drawn_around_it_and_leaves_one_that_is_removed() {
+fn new_fence_is_entered_and_removed_fence_is_left() {
     let mut watch = Watch::new(Rules {
         areas: vec![],
         silent_for: None,
@@ -875,7 +889,7 @@ fn stay_is_measured_after_a_restart_without_a_fix_of_the_driver() {
     let mut first = Watch::new(rules());
     first.handle_fix(fix(1, BEGAN - 1, 0.35), &mut known);
     first.handle_fix(fix(1, BEGAN, 0.35), &mut known);
-    // At the start, the last fix is too old to be read, but the state is restored.
+    // After the restart, the last fix is too old to be read, but the state is restored.
     let mut restarted = Watch::new(rules());
     restarted.restore_event(&known[0]);
     let mut out = Vec::new();
@@ -918,7 +932,7 @@ fn rules_of_an_ended_fence_cause_no_event() {
 
 #[test]
 fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
-    // Along the west border, 20 m to either side of it, always above the limit.
+    // The drive follows the west border, up to 20 m to either side, always above the limit.
     let steps: Vec<_> = (0..60)
         .map(|n| {
             let metres = 20.0 * f64::from(if n % 2 == 0 || n < 3 { 1 } else { -1 });
@@ -974,20 +988,20 @@ fn changed_hours_do_not_rejudge_a_known_crossing() {
         fence_until(1_000_000, rules, None)
     };
     let steps = drive(&[(0, 0.25, None), (300, 0.31, None), (900, 0.42, None)]);
-    let known = watched(&mut Watch::new(rules("08:00-10:00")), &steps[..2], BEGAN + 600_000);
+    let known = events_of(&mut Watch::new(rules("08:00-10:00")), &steps[..2], BEGAN + 600_000);
     assert_eq!(summary(&known), [(Kind::Entered, "c", 300)]);
     // After a restart with other hours, the known crossing is still judged by the former ones.
     let mut restarted = Watch::new(rules("10:00-11:00"));
     restarted.restore_states_before(known.iter());
     restarted.replay_known(known.clone());
-    let found = watched(&mut restarted, &steps, BEGAN + 1_020_000);
+    let found = events_of(&mut restarted, &steps, BEGAN + 1_020_000);
     let new: Vec<_> =
         found.into_iter().filter(|event| !ids(&known).contains(&event.id())).collect();
     assert_eq!(summary(&new), [(Kind::Left, "c", 900), (Kind::OffHours, "c", 900)]);
 }
 
 #[test]
-fn late_stay_of_one_insert_is_restored_in_the_tables_order() {
+fn stay_that_arrives_in_one_insert_is_restored_in_table_order() {
     let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
     let rules = || fence_until(1_000_000, rules.clone(), None);
     // A device sends its whole stay of 700 s in one message.
@@ -996,7 +1010,7 @@ fn late_stay_of_one_insert_is_restored_in_the_tables_order() {
         ..fix(1, BEGAN + second * 1_000, lng)
     };
     let inserts = [late(0, 0.35), late(700, 0.351)];
-    let mut known = watched(&mut Watch::new(rules()), &inserts, BEGAN + 701_000);
+    let mut known = events_of(&mut Watch::new(rules()), &inserts, BEGAN + 701_000);
     // The order in which `EventStore` reads them.
     known.sort_by_key(|event| (event.known_at, event.ts, event.seq, event.kind.name()));
     assert_eq!(summary(&known), [(Kind::Entered, "c", 0), (Kind::Overstayed, "c", 0)]);
@@ -1005,7 +1019,7 @@ fn late_stay_of_one_insert_is_restored_in_the_tables_order() {
         let mut restarted = Watch::new(rules());
         restarted.restore_states_before(known.iter());
         restarted.replay_known(known);
-        watched(&mut restarted, std::slice::from_ref(&next), BEGAN + 1_600_000)
+        events_of(&mut restarted, std::slice::from_ref(&next), BEGAN + 1_600_000)
     };
     assert_eq!(summary(&found(known.clone())), []);
     // In the reverse order, the stay would be reported again.

@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether the reader of this kind emits fixes with the names of GPX.
+    /// Returns whether the reader of this kind emits fixes with GPX's field names.
     pub(super) fn uses_gpx_names(self) -> bool {
         matches!(self, Self::Gpx | Self::Tcx | Self::Kml | Self::Timeline)
     }
@@ -65,8 +65,8 @@ impl Kind {
             .map(|(_, kind)| *kind)
     }
 
-    /// Returns the kind of an XML or JSON file by its content, which overrides `named`, the kind by
-    /// the file's name.
+    /// Returns the kind of a file. `named` is the kind that the file's name states; the content of
+    /// an XML or JSON file overrides it.
     pub(super) fn from_content(head: &[u8], named: Self) -> Self {
         let text = head_text(head);
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -87,7 +87,7 @@ impl Kind {
                     "\"placeLocation\"",
                     "\"latitudeE7\"",
                 ];
-                // The properties of a Feature may have the names of a Timeline.
+                // The properties of a Feature may have the same keys as a Timeline file.
                 let has_features = has(&["\"FeatureCollection\"", "\"Feature\""]);
                 if !has_features && has(&TIMELINE_KEYS) { Self::Timeline } else { named }
             }
@@ -100,7 +100,7 @@ impl Kind {
     /// Returns the kind of a file by its extension.
     ///
     /// # Errors
-    /// The extension is not one of a file that `import` reads; the error says what to do instead.
+    /// `import` does not read files with this extension. The error says what to do instead.
     pub(super) fn from_path(path: &Path) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -200,21 +200,21 @@ impl ImportArgs {
         self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
     }
 
-    /// Returns the name of the format that `--format` gives besides the kind of the file.
+    /// Returns the name of the configured format: the `--format` that is not a kind of file.
     pub(super) fn format_name(&self) -> Option<&String> {
         self.formats.iter().find(|name| Kind::from_name(name).is_none())
     }
 
-    /// Returns the fields whose unit an option states. In GeoJSON the unit of speeds is not among
-    /// them: it needs `--speed-unit`, so that is no answer to a unit that the file states.
+    /// Returns the fields whose unit an option states. Leaves out the speed of GeoJSON: there
+    /// `--speed-unit` is mandatory, so giving it does not settle a unit that the file states.
     pub(super) fn settled_units(&self, kind: Kind) -> Vec<&str> {
         let alt = self.alt_unit.map(|_| "alt");
         let speed = self.speed_unit.filter(|_| kind != Kind::GeoJson).map(|_| "speed");
         self.units.iter().map(|(field, _)| &**field).chain(alt).chain(speed).collect()
     }
 
-    /// Returns a hash, never 0, of the options that change what is stored for a file. A file that
-    /// was read for another driver or in another zone has other fixes.
+    /// Returns a hash, never 0, of the options that change what is stored for a file. One file
+    /// gives different fixes if it is read for another driver or in another zone.
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
     pub(super) fn hash(&self) -> u64 {
         let Self { formats, driver, fields, units, unknown, zone, keep, .. } = self;
@@ -270,7 +270,7 @@ mod tests {
             (b"{\"locations\":[{\"latitudeE7\":1}]}", Kind::GeoJson, Kind::Timeline),
             (b"{\"type\":\"FeatureCollection\"", Kind::GeoJson, Kind::GeoJson),
             (b"lat,lon,\"latitudeE7\"", Kind::Csv, Kind::Csv),
-            // Names in comments, in elements and in properties are not those of the file.
+            // Names inside comments, text and properties do not decide the kind.
             (b"<!-- <kml> --><gpx><name>&lt;kml</name>", Kind::Gpx, Kind::Gpx),
             (b"<gpx><name><![CDATA[<kml>]]></name>", Kind::Gpx, Kind::Gpx),
             (b"<?xml version='1.0'?><g:gpx xmlns:g='g'>", Kind::Kml, Kind::Gpx),

@@ -70,7 +70,8 @@ pub(super) fn find(
                 });
                 let ts = found.iter().find(|(known, _)| *known == "ts");
                 let ts_name = ts.map_or(String::new(), |(_, ts)| normalised(&columns[ts.at]));
-                // The date of `UTC Time` is `UTC Date`, even if there is a `Date`.
+                // Take the date of `UTC Time` from `UTC Date`, even if there is also a column
+                // `Date`.
                 let clock = ["utc", "gps"].into_iter().find(|clock| ts_name.contains(clock));
                 let mut names = names.to_vec();
                 names.sort_by_key(|name| clock.is_some_and(|clock| !name.contains(clock)));
@@ -117,7 +118,7 @@ pub(super) fn find(
     }
     for (n, (field, column)) in found.iter().enumerate() {
         let same = found[..n].iter().find(|(_, other)| other.at == column.at);
-        // Both coordinates in one column have a message of their own.
+        // If both coordinates are in one column, another check reports it.
         if let Some((other, _)) = same.filter(|(other, _)| !is_coordinate(other)) {
             let name = &columns[column.at];
             bail!("{other} and {field} are the same column {name}, and each needs its own");
@@ -135,17 +136,17 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Returns whether the values of a column with the name of a hemisphere may be hemispheres: a
-/// number of satellites, which may also be called `ns`, is none. 1 and -1 may be signs, and 78, 83,
-/// 69 and 87 are the letters in ASCII.
+/// Returns whether the values of a column may be hemispheres, if the column has a hemisphere's
+/// name. A column `ns` may instead hold a number of satellites. Numbers that may be hemispheres are
+/// the signs 1 and -1, and 78, 83, 69 and 87, the ASCII codes of N, S, E and W.
 fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
     let mut numbers = rows.iter().filter_map(|row| degrees(row.get(at)?));
     !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
 }
 
-/// Returns a column with both date and time of day, if `found`, a column of times, has only the
-/// time of day, or a small number: that may be the time since the start of a recording. Returns `found` if there is no
-/// such column.
+/// Returns a column with both date and time of day, if `found`, a column of times, has no date.
+/// Small numbers in `found` have no date either: they may count from the start of a recording.
+/// Returns `found` if there is no such column.
 fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     // As Unix time, a number of up to seven digits is in 1970.
@@ -162,11 +163,11 @@ fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
     whole.map_or(found, |at| Column { at, unit: None })
 }
 
-/// Returns the column of times in UTC that stands beside `local`, a column of times without a zone;
-/// `local` if there is none. The time of GPS counts as UTC.
+/// Returns the column of UTC times beside `local`, a column of times without a zone. Returns
+/// `local` if there is no such column. GPS time counts as UTC.
 ///
 /// # Errors
-/// There are times of day in UTC that differ from those of `local`, but no date in UTC.
+/// The file has times of day in UTC that differ from those of `local`, but no date in UTC.
 fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
     const TIMES: [&str; 10] = [
         "utcdatetime",
@@ -183,7 +184,7 @@ fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Colu
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let local_value = value(local.at);
     let utc = find_by_name(columns, None, &TIMES)?.filter(|utc| {
-        // A number under the name of a GPS time may count seconds of the week.
+        // A number in a column of GPS times may count the seconds of the week.
         let is_number = normalised(&columns[utc.at]).contains("gps")
             && !value(utc.at).contains(':')
             && !is_clock_in_digits(value(utc.at));
@@ -205,10 +206,11 @@ fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Colu
     Ok(if has_date { utc } else { local })
 }
 
-/// Checks that no other column with a name of the same coordinate has other values.
+/// Checks that all columns that are named after one coordinate have the same values.
 ///
 /// # Errors
-/// In some row, such a column differs by more than 0.001 degrees: the position is ambiguous.
+/// In some row, another column differs from `chosen` by more than 0.001 degrees: the position is
+/// ambiguous.
 fn refuse_ambiguous_coordinate(
     columns: &[String],
     chosen: Column,
@@ -235,8 +237,8 @@ fn refuse_ambiguous_coordinate(
     Ok(())
 }
 
-/// Checks that no other column has the minutes or seconds of a coordinate, such as `lat_min` beside
-/// `lat_deg`.
+/// Checks that no other column holds the minutes or seconds of a coordinate, such as `lat_min`
+/// beside `lat_deg`.
 ///
 /// # Errors
 /// There is such a column, and the coordinate has no fraction in any row.
@@ -264,8 +266,8 @@ fn refuse_separate_minutes(
     Ok(())
 }
 
-/// Returns whether all numbers of a column are below 60, so that they may be minutes or seconds.
-/// `part`: the part of the degrees that the column's name states.
+/// Returns whether a column may hold the `part` of a degree that its name states. Minutes and
+/// seconds are below 60; a fraction may be any number.
 fn may_be_part(part: &str, at: usize, rows: &[Vec<String>]) -> bool {
     let mut values = rows.iter().filter_map(|row| degrees(row.get(at)?));
     part == "fraction" || values.all(|value| value.abs() < 60.0)
@@ -280,13 +282,13 @@ fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     names.iter().copied().chain(own).chain(bare).collect()
 }
 
-/// Returns whether the name of a column says that it holds the "minutes", the "seconds" or the
-/// "fraction" of a coordinate. `names`: the names of the coordinate.
+/// Returns the part of a coordinate that a column holds by its name: "minutes", "seconds" or
+/// "fraction"; `None` if it holds none of them. `names`: the names of the coordinate.
 fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     const MINUTES: [&str; 8] = ["m", "min", "mins", "minute", "minutes", "minuten", "minutos", "'"];
     const SECONDS: [&str; 9] =
         ["s", "sec", "secs", "sek", "second", "seconds", "sekunden", "segundos", "\""];
-    // `lats` may be a plural, so a single letter needs a mark before it.
+    // Require a separator before a single letter: `lats` may be a plural.
     let is_apart = name.len() > normalised(name).len();
     let name = normalised(name).replace('′', "'").replace('″', "\"");
     let ends = |ending: &&&str| {
@@ -370,8 +372,8 @@ fn find_by_name(
     Ok(None)
 }
 
-/// Returns the unread columns, each with advice if it may be meant for a field. `sample`: the first
-/// value of each column.
+/// Returns the unread columns, each with advice if the column may be meant for a field. `sample`:
+/// the first value of each column.
 pub(super) fn unread(
     columns: &[String],
     sample: &[String],
@@ -408,7 +410,7 @@ pub(super) fn unread(
     described.collect()
 }
 
-/// Returns whether the columns have the parts of a time: year and day, date and hour, or the week of
+/// Returns whether the columns hold a time in parts: year and day, date and hour, or the week of
 /// GPS.
 pub(super) fn has_split_date(columns: &[String]) -> bool {
     let has = |names: &[&str]| columns.iter().any(|column| names.contains(&&*normalised(column)));
@@ -453,7 +455,7 @@ fn meant_by(name: &str) -> Option<&'static str> {
 
 /// Returns a column whose name is similar to one of the field's names, for an error message.
 pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&'c str> {
-    // `latency` and `plate` contain `lat`, too.
+    // The name must be a word of its own: `latency` and `plate` contain `lat`, too.
     let is_word =
         |word: &String| is_name_of(field, word.trim_end_matches(|c: char| c.is_ascii_digit()));
     let has_long_name = |name: &str| {
@@ -468,9 +470,10 @@ pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&
     columns.iter().find(is_near).map(String::as_str)
 }
 
-/// Returns the values that mean "not available" in AIS (ITU-R M.1371), by slot: 102.3 knots and a
-/// course of 360.0 degrees (also in tenths, as 1,023 and 3,600), a heading of 511 degrees, and 91
-/// and 181 degrees for lat and lng. Returns none if the file is not AIS.
+/// Returns the values that mean "not available" in AIS (ITU-R M.1371), each after the slot of its
+/// field: 102.3 knots and a course of 360.0 degrees (also in tenths, as 1,023 and 3,600), a heading
+/// of 511 degrees, and 91 and 181 degrees for lat and lng. Returns an empty list if the file is not
+/// AIS.
 pub(super) fn ais_unavailable(
     found: &[(&'static str, Column)],
     columns: &[String],
@@ -536,7 +539,7 @@ mod tests {
         check("DATE,TIME,LAT,LON", "x,2026-11-24T10:12:47Z,1,2", "lat=LAT lng=LON ts=TIME");
         check("date,time,lat,lon", "241126,101247.00,1,2", "lat=lat lng=lon ts=time date=date");
         check("Date,lat,lon", "2026-11-24 10:12:47,1,2", "lat=lat lng=lon ts=Date");
-        // The name of a hemisphere may contain that of its coordinate.
+        // The column of a hemisphere may be named after its coordinate.
         check(
             "time,latitude,latitude_ref,longitude,longitude_ref",
             "x,33.5,S,70.5,W",
@@ -552,7 +555,7 @@ mod tests {
             "x,33.5,S,70.5,W",
             "lat=lat lng=lon lng_hemisphere=EW ts=time lat_hemisphere=lat_h",
         );
-        // The coordinate in the name is enough for one of the two.
+        // One column that is named after its coordinate is enough; the other coordinate needs none.
         check(
             "time,lat,lat_ref,lon",
             "x,33.5,S,-70.5",
@@ -572,13 +575,13 @@ mod tests {
             ("time,lat,lon,x", "x,52.5,13.4,w"),
             ("time,lat,lon,direction,wind", "x,52.5,13.4,W,N"),
             ("time,lat,lon,a,b,c", "x,52.5,13.4,W,N,S"),
-            // Only a name says that a letter is a hemisphere, or the want of one.
+            // Without a name that states a hemisphere, letters in two columns are not hemispheres.
             ("time,lat,lon,state,transport", "x,52.5,13.4,S,W"),
             ("time,lat,moving,lon,fuel", "x,52.5,N,13.4,E"),
             ("time,lat,lon,column 4,column 5", "x,52.5,13.4,S,W"),
-            // RTKLIB's number of satellites.
+            // In RTKLIB's files, `ns` is the number of satellites.
             ("time,lat,lon,ns,ew", "x,52.5,13.4,9,3"),
-            // Nor is one whose name contains `lat` or `lon` by chance.
+            // A column whose name contains `lat` or `lon` by chance is not a hemisphere.
             ("time,lon,lat,relative_wind", "x,13.4,52.5,S"),
             ("time,lon,lat,plate", "x,13.4,52.5,S"),
             ("platform,lat,lon,time", "S,52.5,13.4,x"),
@@ -607,8 +610,8 @@ mod tests {
     fn coordinates_are_compared_within_a_row() {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let columns = list("lat,latitude,lon,ts");
-        // The device sends one or the other, so the first values of the columns are of different
-        // rows.
+        // Some rows have only one of the two latitudes, so the first values of the two columns are
+        // from different rows.
         let rows = [list("48.1,,11.5,x"), list(",52.5,13.4,x"), list("52.6,52.6,13.4,x")];
         let sample = list("48.1,52.5,11.5,x");
         assert!(find(&columns, &sample, &rows, &[]).is_ok());

@@ -1,11 +1,11 @@
-//! Describes where `import` finds the fields of a file and in which units, for kinds of files that
+//! Describes the place and the unit of each field that `import` reads, for kinds of files that
 //! define the names of their fields.
 
 use milepost_decode::Zone;
 
 use super::args::{ImportArgs, Kind};
 
-/// Fields, and the elements or members that hold them.
+/// Fields, and the name of the element or member that holds them.
 type FieldsAt = (&'static [&'static str], &'static str);
 
 /// The fields in the order of the summary.
@@ -22,7 +22,7 @@ const FIELDS: [&str; 10] = [
     "seq",
 ];
 
-/// Returns the places of the fields without `--field`.
+/// Returns the default places of the fields. `--field` overrides them.
 const fn default_places(kind: Kind) -> &'static [FieldsAt] {
     match kind {
         Kind::Gpx => &[
@@ -47,15 +47,15 @@ const fn default_places(kind: Kind) -> &'static [FieldsAt] {
             (&["alt"], "altitude, altitudeMeters"),
             (&["acc"], "accuracy, accuracyMeters"),
         ],
-        // The properties have many names: the list of unread names shows the ones that are not
-        // read.
+        // Properties have no standard names, so this table has none. The list of unread names shows
+        // which properties are not read.
         Kind::GeoJson | Kind::GeoJsonLines => &[(&["lng", "lat", "alt"], "geometry/coordinates")],
         Kind::Csv | Kind::OwnTracks => &[],
     }
 }
 
-/// Returns a description of each field: its name, place and unit. `metres_per_second`: the size of
-/// the file's unit of speed.
+/// Returns a description of each field: its name, place and unit. `metres_per_second`: the file's
+/// unit of speed, in m/s.
 pub(super) fn describe_fields(
     kind: Kind,
     args: &ImportArgs,
@@ -85,7 +85,7 @@ pub(super) fn describe_fields(
     descriptions.collect()
 }
 
-/// Returns the unit of a field; an empty string if it is milepost's own.
+/// Returns the unit of a field; an empty string if it is the unit that milepost stores.
 fn unit(field: &str, kind: Kind, args: &ImportArgs, metres_per_second: Option<f64>) -> String {
     let stated = |unit: f64, name: &str| format!("1 = {} {name}", (unit * 1e6).round() / 1e6);
     let given = |field: &str| args.unit_of(field).map(str::to_owned);

@@ -38,7 +38,7 @@ pub(super) fn features(input: impl Read, check: CheckFrame<'_>, emit: Emit<'_>) 
     let mut scanner = Scanner::new(input, "a FeatureCollection");
     let mut is_first = true;
     loop {
-        // The texts of a sequence (RFC 8142) begin with a record separator.
+        // In a GeoJSON text sequence (RFC 8142), each text begins with a record separator.
         match scanner.token()? {
             Some(b'{') => scanner.object(check, emit)?,
             Some(b'[') => scanner.elements(emit)?,
@@ -57,7 +57,7 @@ pub(super) fn features(input: impl Read, check: CheckFrame<'_>, emit: Emit<'_>) 
     }
 }
 
-/// Emits every element of the arrays with these names in an object, or of an array.
+/// Emits the elements of a top-level array, or of those arrays in an object that have these names.
 pub(super) fn elements_of(input: impl Read, names: &[&str], emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "an export of Google's Timeline");
     if scanner.some_token()? == b'[' {
@@ -132,7 +132,7 @@ fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let named = named.or_else(|| short().map(str::to_owned));
     let Some(name) = named.filter(|name| name != "null") else { return Ok(()) };
     let is_code = |word: &str| DEGREES.contains(&word.trim_start_matches("EPSG"));
-    // Parentheses are those of `WGS 84 (EPSG:4326)`.
+    // Split at parentheses, too, as in `WGS 84 (EPSG:4326)`.
     if !name.split([':', '/', '=', ' ', '(', ')']).any(is_code) {
         bail!(
             "its coordinates are {name:.60}, not degrees of WGS 84; convert it: ogr2ogr -t_srs \
@@ -172,7 +172,8 @@ impl<R: Read> Scanner<R> {
     /// Returns the next byte that is not whitespace, NUL or Ctrl-Z, without consuming it.
     fn token(&mut self) -> io::Result<Option<u8>> {
         while let Some(byte) = self.peek()? {
-            // Buffers of fixed size leave NUL bytes after a text, and DOS leaves Ctrl-Z.
+            // Files written from buffers of fixed size may have NUL bytes after the text. Files
+            // from DOS may end with Ctrl-Z.
             if !byte.is_ascii_whitespace() && !matches!(byte, 0 | 0x1a) {
                 return Ok(Some(byte));
             }
@@ -199,7 +200,8 @@ impl<R: Read> Scanner<R> {
         Ok(())
     }
 
-    /// Emits an object that is a Feature, or the features of one that is a FeatureCollection.
+    /// Emits the object if it is a Feature, or the features of the object if it is a
+    /// FeatureCollection.
     fn object(&mut self, check: CheckFrame<'_>, emit: Emit<'_>) -> Result<()> {
         let (mut whole, mut is_collection) = (Copied::default(), false);
         self.expect(b'{')?;

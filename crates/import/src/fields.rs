@@ -11,8 +11,9 @@ use super::xml::GPX_TIME;
 use milepost_decode::formats::{Degrees, Fields, More};
 use milepost_decode::{Local, PatternZone, Pointer, Quantity, TimeUnit, Zone};
 
-/// The fields of a fix, each with its JSON pointer in GPX and in GeoJSON; empty if there is none.
-/// `speed` (m/s) and `course` (degrees) are elements of GPX 1.0, and of extensions to GPX 1.1.
+/// The fields of a fix, each with its JSON pointer in GPX and in GeoJSON; an empty pointer if the
+/// format has no such field. `speed` (m/s) and `course` (degrees) are elements of GPX 1.0, and of
+/// extensions to GPX 1.1.
 const FIELDS: [(&str, &str, &str); 8] = [
     ("lat", "/lat", "/geometry/coordinates/1"),
     ("lng", "/lon", "/geometry/coordinates/0"),
@@ -61,7 +62,8 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
 
 const ONE_COLUMN: &str = "split it into two columns";
 
-/// Returns what a value is, if it holds both coordinates, and how to convert it.
+/// Recognises a value that holds both coordinates. Returns what the value is, and how to convert
+/// it.
 fn place_kind(value: &str) -> Option<(&'static str, &'static str)> {
     const WKT: &str = "export the points as columns lat and lng, in PostGIS with ST_Y(geom) and \
                        ST_X(geom)";

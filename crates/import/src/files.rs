@@ -51,7 +51,7 @@ const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 /// Error for a file whose beginning changed since the last run. No more of it is stored.
 const CHANGED: &str = "it no longer begins with the fixes that --resume noted as stored: it was changed or replaced, or is read \
                        with other options; import it without --resume, or with another state file";
-/// Error for a file that an earlier run read by other settings of the configuration.
+/// Error for a file that an earlier run read with other settings of the configuration.
 const RECONFIGURED: &str = "--resume noted a part of it as stored, and the configuration says since then how to read it \
                             differently ([formats.NAME], [fields.NAME] or [[sources]]): import it without --resume, or \
                             with another state file, to read all of it anew; or restore the configuration";
@@ -95,11 +95,11 @@ pub(super) struct Counts {
     /// Fixes that `--resume` skipped.
     pub(super) skipped: u64,
     pub(super) positions: u64,
-    /// Payloads, or parts of one, without a fix.
+    /// Payloads, and parts of payloads, that have no fix.
     pub(super) ignored: u64,
     /// Missing and invalid fields of the positions.
     pub(super) omissions: Omissions,
-    /// The first place of each invalid field.
+    /// The place at which each invalid field occurred first.
     pub(super) unusable: BTreeMap<&'static str, String>,
     /// Number of rejects by reason, with the place and detail of the first one.
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
@@ -260,11 +260,11 @@ struct FileReader<'s> {
     spans: HashSet<i64>,
     decode: decode::Limits,
     received_at: Timestamp,
-    /// The batcher's clock, which advances by a second per batch, so that the same files give the
-    /// same rows of `rejects`, however fast they are read.
+    /// The batcher's clock. It advances by one second per batch, not in real time. So the same
+    /// files give the same rows of `rejects`, however fast they are read.
     instant: Instant,
     counts: Counts,
-    /// The part of each file that was read, for the files since the last batch was closed.
+    /// How far each file was read, for the files that were read since the last batch was closed.
     marks: Vec<(PathBuf, Mark)>,
     progress: &'s Progress,
     to_insert: mpsc::Sender<ClosedBatch>,
@@ -315,7 +315,8 @@ impl FileReader<'_> {
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
         let mut emit = |payload: &[u8], length: usize, line: u64| {
-            // The rest of the row may not be written yet. The next run will read it.
+            // The program that writes the file may not have finished the row. The next run will
+            // read it.
             leaves_rest = args.resume.is_some()
                 && kind == Kind::Csv
                 && *fault.borrow() == read::UNCLOSED_AT_END;
@@ -343,8 +344,8 @@ impl FileReader<'_> {
                 self.summary.add_unread(&self.decoded.unread);
             }
             if kind == Kind::Csv {
-                // A valid row is emitted as JSON, so a reject as invalid JSON is a row that could
-                // not be parsed or failed a check.
+                // The reader emits valid rows as JSON. So a reject as invalid JSON is a row that
+                // could not be parsed, or that failed a check.
                 let rejects = self.decoded.rejects.iter_mut();
                 rejects
                     .filter(|reject| reject.reason == Reason::InvalidJson)
@@ -359,7 +360,7 @@ impl FileReader<'_> {
         let has_format = args.format_name().is_some();
         let settled = args.settled_units(kind);
         let check_frame = |frame: &[u8]| {
-            // A format says on purpose how to read a file.
+            // Skip this check if a format is given: the operator has decided how to read the file.
             let checked = if has_format { Ok(()) } else { decoder.check_frame(frame, &settled) };
             checked.map_err(|why| anyhow!("{why}"))
         };
@@ -544,7 +545,7 @@ mod tests {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(&bytes(text), 0).unwrap();
             let (length, expected) = (bytes(text).len(), bytes(&text[..complete]).len());
-            // The last character may be half written, too.
+            // The last character may be incomplete, too.
             for length in [length, length - 1] {
                 let end = end_of_lines(&file, length as u64, Some(encoding)).unwrap();
                 assert_eq!(end, expected as u64, "{} {length}", encoding.name());

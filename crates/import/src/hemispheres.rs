@@ -31,7 +31,7 @@ impl Side {
     /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`.
     fn of_value(value: &str) -> Option<Self> {
         let word = value.trim_matches(|c: char| !c.is_alphanumeric());
-        // Most values are longer, or are numbers.
+        // Skip most values early: they are longer, or are numbers.
         if word.len() > 6 || !word.starts_with(char::is_alphabetic) {
             return None;
         }
@@ -77,7 +77,7 @@ pub(super) fn split_hemisphere(name: &str) -> Option<&str> {
 
 /// Like [`split_hemisphere`], but returns the hemisphere, too.
 fn split_side(name: &str) -> Option<(&str, Side)> {
-    // `lon_est` may be an estimate, so a name states the east in English only.
+    // In a name, only the English word counts for the east: `lon_est` may be an estimate.
     let words = || {
         let all = Side::WORDS.iter().flat_map(|(side, words)| words.iter().map(|w| (*w, *side)));
         all.filter(|(word, side)| *side != Side::East || ["e", "east"].contains(word))
@@ -87,14 +87,15 @@ fn split_side(name: &str) -> Option<(&str, Side)> {
         let at = inner.len().checked_sub(word.len()).filter(|at| inner.is_char_boundary(*at))?;
         let (rest, end) = inner.split_at(at);
         let is_camel = rest.ends_with(char::is_lowercase) && end.starts_with(char::is_uppercase);
-        // `LONW`, but not `LATS`, which may be a plural.
+        // Accept `LONW`. Reject `LATS`, which may be a plural.
         let is_joined = word == "w" && is_name_of("lng", rest);
         let is_apart = rest.ends_with(SEPARATORS) || is_camel || is_joined;
         let rest = rest.trim_end_matches(SEPARATORS);
         (end.to_lowercase() == word && is_apart && !rest.is_empty()).then_some((rest, side))
     });
     at_end.or_else(|| {
-        // One letter before the name may mean something else: `s_lat` is the latitude of a start.
+        // A single letter before the name may mean something else: `s_lat` may be the latitude of a
+        // start.
         words().find_map(|(word, side)| {
             let (begin, rest) = name.split_at_checked(word.len())?;
             let is_apart = rest.starts_with(SEPARATORS) || rest.starts_with(char::is_uppercase);
@@ -209,10 +210,10 @@ fn has_only_sides(at: usize, rows: &[Vec<String>]) -> bool {
 
 /// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`.
 ///
-/// A column that is named after its coordinate, such as `lat_ref`, is used on its own. A column of
-/// directions, states or categories may have the same values. So another column is used only if it
-/// has no name, or the letter of a hemisphere for a name, is next to its coordinate, has no other
-/// values, and the other coordinate has a hemisphere, too.
+/// A column that is named after its coordinate, such as `lat_ref`, is used on its own. Any other
+/// column may hold directions, states or categories with the same letters. It is used only if all
+/// of these hold: it has no name, or the letter of a hemisphere as its name; it is next to its
+/// coordinate; it has no other values; and the other coordinate has a hemisphere, too.
 pub(super) fn add_hemispheres(
     columns: &[String],
     rows: &[Vec<String>],
@@ -276,14 +277,14 @@ pub(super) struct UnreadHemispheres {
 struct Candidate {
     at: usize,
     name: String,
-    /// The coordinate whose hemisphere has this name.
+    /// The coordinate whose hemisphere the name states: 0 for lat, 1 for lng.
     named: Option<usize>,
     notation: Notation,
 }
 
 impl Candidate {
-    /// Returns whether the name can only mean a hemisphere of the coordinate. A `quadrant` may be
-    /// one of a town.
+    /// Returns whether the name can only mean a hemisphere of the coordinate. A `quadrant` is not
+    /// certain: it may be a part of a town.
     fn is_certain(&self, coordinate: usize) -> bool {
         let name = normalised(&self.name);
         let is_clear = match self.notation {
@@ -394,9 +395,9 @@ impl UnreadHemispheres {
         is_needed.then_some(Self { places, are_signed, candidates })
     }
 
-    /// Returns an error message if a candidate of a row says south or west, and the number has no
-    /// sign. A candidate without the name of a hemisphere counts only if the other coordinate has a
-    /// hemisphere, too.
+    /// Returns an error message if a candidate column says south or west in a row, and the number
+    /// has no sign. A candidate without the name of a hemisphere counts only if the other
+    /// coordinate has a hemisphere, too.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let sides = self.candidates.iter().flat_map(|candidate| {
             let sides = candidate.notation.sides(&value(candidate.at));

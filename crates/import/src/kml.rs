@@ -33,8 +33,8 @@ struct Placemark {
     places: Vec<(Box<str>, u64)>,
     has_track: bool,
     has_line: bool,
-    /// `altitudeMode` of the open Point or Track: the height is above the sea or the ground, or the
-    /// map ignores it.
+    /// `altitudeMode` of the open Point or Track. It says whether the height is above the sea or
+    /// above the ground, or whether the map ignores it.
     mode: String,
     /// `altitudeMode` of the open MultiTrack, for its tracks without one.
     tracks_mode: String,
@@ -101,7 +101,8 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                 let time = || in_zone_of_element(value, when_zone.as_deref());
                 match name.as_ref() {
                     "when" if is_in("Track") => placemark.times.push(time().into()),
-                    // A view, LookAt or Camera, has a TimeStamp of its own.
+                    // Ignore the TimeStamp of a view (LookAt or Camera): it is not the time of the
+                    // Placemark.
                     "when"
                         if is_in("TimeStamp")
                             && open
@@ -205,8 +206,8 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
     Ok(unread)
 }
 
-/// Checks the length of a string, because many such strings are in memory at once. `name`: the kind
-/// of string, for the error.
+/// Checks the length of a string, because many strings of this kind are in memory at once. `name`:
+/// the kind of string, for the error.
 fn check_short(text: &str, name: &str, line: u64) -> Result<()> {
     let is_short = text.len() <= SHORT_BYTES_MAX;
     ensure!(is_short, "line {line}: {name} is longer than {SHORT_BYTES_MAX} bytes");
@@ -225,7 +226,8 @@ fn emit_fix(
     let is_some = |number: &&str| !number.is_empty();
     let mut numbers = place.split(is_mark).filter(is_some);
     if numbers.clone().count() > 3 {
-        // Decimal commas, or several places: the decoder rejects such a latitude.
+        // The place has decimal commas, or is several places. Emit it unchanged: the decoder
+        // rejects such a latitude.
         record.put("lat", place);
         numbers = "".split(is_mark).filter(is_some);
     }
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_a_view_is_not_the_time_of_the_place() {
+    fn timestamp_of_a_view_is_ignored() {
         let view = "<LookAt><gx:TimeStamp><when>2020-01-01</when></gx:TimeStamp></LookAt>";
         let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");
         let point = "<Point><coordinates>13.4,52.5</coordinates></Point>";
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_time_outside_a_track_is_not_a_time_of_the_track() {
+    fn empty_time_outside_a_track_is_ignored() {
         let track = format!("<gx:Track>{WHEN}<gx:coord>13.4 52.5</gx:coord></gx:Track>");
         for inner in [
             format!("<gx:Track/><TimeStamp><when/></TimeStamp>{track}"),
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn altitude_mode_is_that_of_the_geometry() {
+    fn altitude_mode_of_the_geometry_applies() {
         let ground = "<altitudeMode>relativeToGround</altitudeMode>";
         let absolute = "<altitudeMode>absolute</altitudeMode>";
         let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");

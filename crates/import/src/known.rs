@@ -26,10 +26,10 @@ fn known_fields(fix: &Position) -> u8 {
 const KNOWN_FIELDS: &str = "toUInt8((speed_cms != 65535) + 2 * (heading_cdeg != 65535) + 4 * (alt_dm != \
                             2147483647) + 8 * (acc_dm != 65535) + 16 * notEmpty(mapKeys(attributes)))";
 
-/// Removes positions without a `seq` from the batch: those that a device sent with a `seq`, and
-/// those that are stored with all of their fields. Returns their number. Stored rows whose
-/// `received_at` is their `ts` do not count: they were imported, and a later import may replace
-/// them.
+/// Removes two kinds of positions without a `seq` from the batch: those that a device sent with a
+/// `seq`, and those that are stored with all of their fields. Returns the number of removed
+/// positions. Stored rows whose `received_at` equals their `ts` do not count: they were imported,
+/// and a later import may replace them.
 pub(super) async fn skip_known(
     clickhouse: &ClickHouse,
     batch: &mut Batch,

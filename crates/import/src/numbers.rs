@@ -53,7 +53,7 @@ pub(super) fn decimals<'v>(values: impl Iterator<Item = &'v [u8]>) -> Decimals {
 /// Returns the notation of a number; `None` if it has no decimal sign, or is not a number.
 fn notation(value: &[u8]) -> Option<Decimals> {
     let value = without_unit(value);
-    // In `34 m ü. M.` the points belong to words.
+    // A point without a digit beside it is no decimal sign, as in `34 m ü. M.`.
     let is_digit =
         |at: Option<usize>| at.and_then(|at| value.get(at)).is_some_and(u8::is_ascii_digit);
     let marks = || {
@@ -74,7 +74,7 @@ fn notation(value: &[u8]) -> Option<Decimals> {
 /// Returns a number with a decimal point and without thousands separators; returns other values
 /// unchanged, or with a `?` if they would be read as another number.
 pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
-    // The common case.
+    // Return early in the common case: only digits, points and minus signs.
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
     if is_plain && (decimals == Decimals::Points || !value.contains('.')) {
         return Cow::Borrowed(value);
@@ -167,7 +167,7 @@ mod tests {
             ("52,5|13.4|1,5", "52,5|13.4|1,5"),
             ("52|13|1,5|2.5", "52|13|1,5|2.5"),
             ("52,5|13|1.5", "52.5|13|1.5?"),
-            // The points of words and empty values are no decimal points.
+            // Points in words are no decimal points. Empty values have no notation.
             ("52,5|13,4|n.a.", "52.5|13.4|n.a."),
             ("52,5|13,4|k. A.", "52.5|13.4|k. A."),
             ("52,5|13,4|34 ü.d.M.", "52.5|13.4|34 ü.d.M."),

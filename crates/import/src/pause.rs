@@ -1,4 +1,4 @@
-//! Repeats the queries of an import that stand between its inserts.
+//! Retries the queries that an import sends between its inserts.
 
 use anyhow::Result;
 use tokio::time::sleep;
@@ -7,8 +7,8 @@ use tracing::warn;
 use milepost_clickhouse::{Cause, ClickHouse, Error, Retries};
 use milepost_core::error_chain;
 
-/// Pauses before a query is repeated: like inserts, the queries between them are repeated until
-/// ClickHouse answers, unless its answer is an error that stays.
+/// Pauses between the attempts of a query. Like inserts, these queries are retried until ClickHouse
+/// answers. A permanent error ends the retries.
 pub(super) struct Pause {
     failures: u32,
     retries: Retries,
@@ -26,7 +26,7 @@ impl Pause {
     /// Waits until the next attempt is due. Each reason is logged, at most once a minute.
     ///
     /// # Errors
-    /// Returns the error if it is permanent, or if the answer is not ClickHouse's.
+    /// The error is permanent, or the answer does not come from ClickHouse.
     pub(super) async fn wait_or_fail(
         &mut self,
         clickhouse: &ClickHouse,

@@ -1,4 +1,5 @@
-//! Plans the decoding of a file: by the rules for messages, with the names and units of the file.
+//! Plans how a file is decoded: with the same rules as messages, and with the file's own names and
+//! units.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +93,8 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
                 "--field and --format {name} both say where the fields are: give only one of them"
             );
             let mapping = format_named(name, config, args)?;
-            // Only the source of a shipped format states its unit of speed.
+            // A shipped format leaves its unit of speed to the source. A file has no source, so
+            // accept `--speed-unit` with such a format.
             let unused = unused_option(args, Some(&mapping))
                 .filter(|option| *option != "--speed-unit" || !needs_speed_unit(name, config));
             ensure!(
@@ -200,7 +202,7 @@ fn columns_of_mapping(columns: &[String], mapping: &Mapping) -> Vec<(&'static st
 /// Settings of a format of the configuration, besides the places of its fields.
 struct FormatSettings<'f> {
     name: &'f str,
-    /// The unit of a coordinate makes numbers without a sign negative.
+    /// For lat and lng: the unit of the field makes numbers without a sign negative.
     are_negative: [bool; 2],
     zone: Option<Zone>,
     pattern: Option<String>,
@@ -225,7 +227,7 @@ impl<'f> FormatSettings<'f> {
 /// says where the fields are.
 ///
 /// # Errors
-/// One of the first rows fails them.
+/// One of the first rows fails a check.
 fn row_checks(
     file: &FileInfo<'_>,
     found: &[(&'static str, Column)],
@@ -248,7 +250,8 @@ fn row_checks(
     });
     let pattern = format.and_then(|format| format.pattern.as_deref());
     let time_unit = args.unit_of("ts").or(pattern);
-    // A format states UTC for files that have UTC, so columns that contradict count.
+    // A format states UTC for files that have UTC. So ignore that UTC here: a column that
+    // contradicts it must still fail the check.
     let zone = args.zone.as_ref();
     let configured_zone = format.and_then(|format| format.zone.as_ref());
     let other_zone = configured_zone.filter(|zone| !is_utc(zone.name()));
@@ -264,7 +267,8 @@ fn row_checks(
     if let Some(why) = rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
         bail!("{why}");
     }
-    // Such a row is rejected on its own: in the others, the column may mean something else.
+    // Set this check after the first rows have passed: it must not refuse the file, only single
+    // rows. In other rows, the column may mean something else.
     checks.split_degrees = columns::split_degrees(columns, rows, found);
     Ok(checks)
 }
@@ -307,8 +311,9 @@ fn is_text(field: &str) -> bool {
     matches!(field, "ts" | "date" | "seq") || field.ends_with("_hemisphere")
 }
 
-/// Returns the first option for units and unknown values, which apply only to fields that are found
-/// by their names. `--unit lat=deg` also settles a hemisphere, if the mapping reads degrees.
+/// Returns the first option that has no effect on this file. Options for units and unknown values
+/// apply only to fields that are found by their names. `--unit lat=deg` is an exception if the
+/// mapping reads degrees, because it also settles a hemisphere.
 fn unused_option(args: &ImportArgs, mapping: Option<&Mapping>) -> Option<&'static str> {
     let ImportArgs { units, unknown, speed_unit, alt_unit, .. } = args;
     let reads_degrees = |field: &str| {

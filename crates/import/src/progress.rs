@@ -87,12 +87,13 @@ pub(super) struct Mark {
     pub(super) fixes: u64,
     /// Bytes of these fixes as the reader emitted them.
     bytes: u64,
-    /// Hash of the fixes: the hash of each fix has that of the fixes before it as seed.
+    /// Hash of the fixes. Each fix is hashed with the hash of the fixes before it as the seed.
     hash: u64,
     /// Hash of the options with which the file was read; 0 in a state file of an older version.
     #[serde(default)]
     options: u64,
-    /// Hash of the configuration by which the file was read; 0 in a state file of an older version.
+    /// Hash of the configuration with which the file was read; 0 in a state file of an older
+    /// version.
     #[serde(default)]
     configuration: u64,
 }
@@ -131,7 +132,8 @@ impl Stored {
         }
     }
 
-    /// Returns whether the file was read by the configuration of `mark`, as far as is known.
+    /// Returns whether the file was read with the configuration of `mark`. Returns true if the
+    /// entry does not record its configuration, as in older versions.
     pub(super) fn has_configuration_of(self, mark: Mark) -> bool {
         match self {
             Self::Read(stored) => [0, mark.configuration].contains(&stored.configuration),
@@ -158,7 +160,7 @@ impl Stored {
 #[derive(Debug)]
 pub(super) struct Resume {
     path: PathBuf,
-    /// The locked state file. Each save replaces it by a file that was locked before.
+    /// The locked state file. Each save replaces it with a new file that is locked beforehand.
     file: File,
     files: BTreeMap<PathBuf, Stored>,
 }

@@ -42,8 +42,8 @@ pub(super) const UNCLOSED_AT_END: &str =
 /// A CSV file whose first row names its columns. The separator is `,`, `;`, tab or `|`, whichever
 /// is the most frequent in the first row, unless a line `sep=` before it names another.
 ///
-/// An unclosed quote costs one line: a row of several lines must have every column, and only a
-/// separator after a closing quote.
+/// An unclosed quote invalidates only its own line. For this, a row of several lines counts as one
+/// row only if it has every column, and only a separator follows each closing quote.
 pub(super) struct Table<R> {
     input: R,
     separator: u8,
@@ -156,8 +156,8 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Emits each row as JSON, without invisible characters. `numbers`: the columns of numbers, in
-    /// which a comma may be a decimal comma. A row that cannot be parsed or fails the checks is emitted unchanged, which is not
-    /// JSON; `fault` then holds the error message.
+    /// which a comma may be a decimal comma. A row that cannot be parsed or fails the checks is
+    /// emitted unchanged, which is not JSON; `fault` then holds the error message.
     pub(super) fn each(
         &mut self,
         numbers: &NumberColumns,
@@ -175,8 +175,8 @@ impl<R: BufRead> Table<R> {
             self.is_at_end = false;
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
-            // A row with more values than columns is rejected: if a decimal comma of the latitude
-            // counts as a separator, every value after it is in the wrong column.
+            // Reject a row with more values than columns. For example, a decimal comma in the
+            // latitude may count as a separator. Then every value after it is in the wrong column.
             let has_more =
                 row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
             fault.replace(Cow::Borrowed(match (is_whole, self.is_at_end) {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn unclosed_quote_costs_one_line() {
+    fn unclosed_quote_invalidates_only_its_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
             all(|emit| {

@@ -82,7 +82,7 @@ struct Meridiem {
 impl Meridiem {
     /// Returns whether a value is PM; `None` if it is neither AM nor PM.
     fn is_pm(&self, value: &str) -> Option<bool> {
-        // A single `A` under another name is no AM: it is the status of NMEA's RMC.
+        // A single `A` in another column is not AM: it may be the status of an NMEA RMC sentence.
         let is_one_of = |words: &[&str]| {
             let mut words = words.iter().filter(|word| word.len() > 1 || self.may_be_letter);
             words.any(|word| value.eq_ignore_ascii_case(word))
@@ -120,8 +120,8 @@ impl Meridiems {
         (!candidates.is_empty()).then_some(Self { ts: ts.at, candidates })
     }
 
-    /// Returns an error message if the hour of a row would be another one with AM or PM. The hours
-    /// of a 24-hour clock would not change.
+    /// Returns an error message if AM or PM in an unread column would change the hour of the row's
+    /// time. The hours of a 24-hour clock would not change.
     fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let stated = |column: &'_ Meridiem| column.is_pm(value(column.at).trim());
         let (column, is_pm) =

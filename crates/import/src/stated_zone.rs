@@ -17,8 +17,8 @@ use milepost_decode::Zone;
 const FIXES_MAY_BE_STORED: &str =
     ". The points before it may be stored already: check the driver's fixes";
 
-/// The search of a file for a zone other than the one in which its times are read. The default
-/// finds nothing.
+/// Searches a file for a zone that contradicts the one in which its times are read. The default
+/// value finds nothing.
 #[derive(Default)]
 pub(super) struct StatedZone<'c> {
     /// Checks a unit in a JSON object such as `{"speed_unit":"mph"}`.
@@ -41,7 +41,8 @@ impl<'c> StatedZone<'c> {
         Self { check_units: Some(check_units), is_active, given, ..Self::default() }
     }
 
-    /// Reads a comment. `--zone` is an answer to it.
+    /// Reads a comment. Ignores a zone in the comment if `--zone` is given: the operator has
+    /// decided.
     pub(super) fn add_comment(&mut self, comment: &str, line: u64) -> Result<()> {
         unit_frames(comment).iter().try_for_each(|frame| self.add_unit(frame, line))?;
         if self.given.is_none() && self.is_active && states_zone(comment) {
@@ -59,7 +60,8 @@ impl<'c> StatedZone<'c> {
     pub(super) fn add_attributes(&mut self, element: &BytesStart<'_>, line: u64) -> Result<()> {
         for attribute in element.attributes().flatten() {
             let name = attribute.key.local_name();
-            // `unit` is that of the element's own value, as in `<maxSpeed unit="mph">`.
+            // This attribute `unit` is the unit of the element's own value, as in `<maxSpeed
+            // unit="mph">`.
             let is_own_unit = |value: &str| {
                 ["unit", "units", "uom"].contains(&name.as_ref())
                     && !["imperial", "nautical"].contains(&&*value.trim().to_ascii_lowercase())
@@ -98,7 +100,7 @@ impl<'c> StatedZone<'c> {
     /// Checks the time of a point.
     ///
     /// # Errors
-    /// It has no offset, and the file states another zone than the one in which it is read.
+    /// The time has no offset, and the file states another zone than the one in which it is read.
     pub(super) fn check_time(&mut self, time: &str, line: u64) -> Result<()> {
         if !self.is_active || has_offset(time) || !time.contains(|c: char| c.is_ascii_digit()) {
             return Ok(());
@@ -126,7 +128,7 @@ impl<'c> StatedZone<'c> {
 /// Returns a time with the zone that an attribute of its element states:
 /// `2026-01-31T08:00:00[Europe/Berlin]` (RFC 9557).
 pub(super) fn in_zone_of_element(time: &str, zone: Option<&str>) -> String {
-    // An instant needs no zone.
+    // A Unix time, or a time that states its zone, needs no zone.
     let is_local = time.contains(['-', '/', ':']) && !time.ends_with([']', 'Z', 'z']);
     match zone {
         Some(zone) if is_local => format!("{time}[{zone}]"),
@@ -154,12 +156,12 @@ fn is_unit_name(name: &str) -> bool {
     name.contains("unit") || name.ends_with("uom")
 }
 
-/// Returns whether an element or attribute of this name and value states a zone. A `zone` may also
-/// be that of a heart rate.
+/// Returns whether an element or attribute of this name and value states a zone. The value decides
+/// for a `zone`, which may also be a heart-rate zone.
 pub(super) fn is_zone_name(name: &str, value: &str) -> bool {
     const NAMES: [&str; 7] =
         ["tz", "timezone", "tzid", "tzname", "tzoffset", "utcoffset", "gmtoffset"];
-    // Every element of a point passes here.
+    // Return early for most names: this function runs for every element of a point.
     if !name.starts_with(['t', 'T', 'u', 'U', 'g', 'G', 'z', 'Z']) {
         return false;
     }

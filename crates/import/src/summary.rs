@@ -19,7 +19,7 @@ const SAME_TIME_METRES: f64 = 1_000.0;
 /// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
 
-/// The summary of a file, in `understood` of the result.
+/// The summary of a file, shown under `understood` in the result.
 #[derive(Debug, Default)]
 pub(super) struct FileSummary {
     file: String,
@@ -40,7 +40,7 @@ pub(super) struct FileSummary {
     impossible: u64,
     /// Number of pairs of consecutive fixes that have the same time and are far apart.
     same_time: u64,
-    /// Number of times that are about 12 hours before that of the previous fix.
+    /// Number of fixes whose time is about 12 hours before that of the previous fix.
     half_days_back: u64,
     /// Number of fixes whose degrees have a fraction.
     with_fraction: u64,
@@ -95,7 +95,8 @@ impl FileSummary {
 
     /// Returns the detail of a reject with the place of the fix, `FILE:LINE`.
     pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
-        // A file has no source, and perhaps no format, in which the zone could be set.
+        // The decoder advises to set the zone in the source or the format. For a file, advise
+        // `--zone`.
         let detail =
             detail.replace("`zone` of the source or `ts_zone` of the format", "--zone").replace(
                 "`zone` of the source, `ts_zone` of the format, or --zone of import",

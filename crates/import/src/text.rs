@@ -84,13 +84,13 @@ pub(super) fn root(text: &str) -> Option<&str> {
     }
 }
 
-/// Checks that a file of rows is not JSON, which would be read as the names of its columns.
+/// Checks that a CSV file is not JSON. Otherwise the JSON would be read as the names of columns.
 ///
 /// # Errors
 /// The file begins with an object, or with an array of objects.
 pub(super) fn refuse_json(head: &[u8]) -> Result<()> {
     let text = head_text(head);
-    // `[lat],[lon]` are names of columns.
+    // A bracket alone does not mean JSON: `[lat],[lon]` are names of columns.
     let inner = text.strip_prefix('[').unwrap_or(&text).trim_start();
     if inner.starts_with('{') {
         bail!("it is JSON, not CSV: give --format geojson, geojsonl or timeline");
@@ -153,7 +153,7 @@ struct Decoded<R> {
     input: R,
     decoder: encoding_rs::Decoder,
     raw: Vec<u8>,
-    /// Bytes at the beginning of `raw` that wait for the rest of their character.
+    /// Number of bytes at the beginning of `raw` that are an incomplete character.
     pending: usize,
     /// Converted text; the unread bytes are `text[read..written]`.
     text: Vec<u8>,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_content_is_named_with_its_converter() {
+    fn error_for_foreign_content_names_the_converter() {
         for (head, message) in [
             (&b"\x1f\x8b\x08\0"[..], "zcat x.gpx"),
             (b"PK\x03\x04", "unzip x.gpx"),

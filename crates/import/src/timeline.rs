@@ -103,7 +103,7 @@ fn parse_place(point: &Value) -> Fix {
     let point = uri.unwrap_or(whole).replace('°', "");
     let numbers: Vec<String> = point.split(',').map(|number| number.trim().to_owned()).collect();
     if numbers.len() > if uri.is_some() { 3 } else { 2 } {
-        // Decimal commas: the decoder rejects such a latitude.
+        // The place has decimal commas. Emit it unchanged: the decoder rejects such a latitude.
         return vec![("lat", whole.to_owned())];
     }
     ["lat", "lon", "ele"].into_iter().zip(numbers).collect()

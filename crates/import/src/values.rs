@@ -29,8 +29,8 @@ pub(super) fn is_clock_in_digits(value: &str) -> bool {
     is_time_of_day(value) && !value.contains(':') && part(0, 24) && part(2, 60) && part(4, 61)
 }
 
-/// Returns whether two times differ by less than ten minutes in their times of day, so that both
-/// are those of one zone.
+/// Returns whether two times of day differ by less than ten minutes. Then both are taken to be in
+/// one zone.
 pub(super) fn is_same_clock(one: &str, other: &str) -> bool {
     const DAY: u32 = 86_400;
     let seconds = seconds_of_day(one).zip(seconds_of_day(other));

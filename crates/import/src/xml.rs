@@ -20,8 +20,8 @@ pub(super) const GPX_TIME: &str = "time";
 /// Maximum bytes of a point, and of a tag or text outside points: each is in memory as a whole.
 pub(super) const XML_BYTES_MAX: usize = 1 << 20;
 
-/// A reader that fails once `remaining` bytes were read. `io::Take` would instead end the file
-/// there, in the middle of a text.
+/// A reader that fails once `remaining` bytes were read. `io::Take` would instead report the end of
+/// the file, and the text would be cut without an error.
 pub(super) struct Bounded<R> {
     input: R,
     pub(super) remaining: usize,
@@ -145,7 +145,7 @@ fn points(
     let Dialect { name: file_kind, root, point, plan, names, has_values } = *dialect;
     let mut xml = reader(input, file_kind)?;
     let (mut tracks, mut unread_points) = (0_u64, [0_u64; 2]);
-    // The open elements of a point, each with its attribute of a unit or a zone.
+    // The open elements of a point, each with the unit or zone that its attribute states.
     let (mut open, mut is_planned) = (Vec::<(String, Option<String>)>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions = Extensions::default();
@@ -314,8 +314,8 @@ struct Extensions {
 impl Extensions {
     /// Names of fields that may be in extensions, and that extensions use for other things, too.
     const FIELDS: [&str; 3] = ["speed", "course", "ele"];
-    /// Adds the value of an element. `other`: the element around it, if that is not the point or its
-    /// extensions: `wind` has a speed of its own.
+    /// Adds the value of an element. `other`: the element around it, unless that is the point or
+    /// its extensions. For example, the speed of the wind is in an element `wind`.
     fn push(&mut self, other: Option<&str>, name: &str, value: String) {
         if value.is_empty() {
             return;
@@ -329,8 +329,8 @@ impl Extensions {
         match self.fields.iter_mut().find(|(known, _)| *known == field) {
             None => self.fields.push((field, value)),
             Some((_, before)) if before.contains(ANOTHER) || are_near(before, &value) => {}
-            // The speeds of a receiver and of an engine may have the same name. The decoder does
-            // not read the two as one number.
+            // The speeds of a receiver and of an engine may have the same name. Join the two
+            // values, so that the decoder does not read them as one number.
             Some((_, before)) => before.extend([ANOTHER, &value]),
         }
     }
@@ -358,8 +358,8 @@ fn is_extensions(name: &str) -> bool {
     name.eq_ignore_ascii_case("extensions")
 }
 
-/// Returns the innermost open element, if it is one of an extension whose values are not the
-/// point's. The elements of a description in HTML are not.
+/// Returns the innermost open element, if it belongs to an extension whose values are not the
+/// point's. Ignores the elements of a description in HTML.
 fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     let begin = open.iter().rposition(|(name, _)| is_extensions(name))? + 1;
     let (inner, _) = open[begin..].last()?;
@@ -368,7 +368,8 @@ fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     (!is_of_point).then_some(inner.as_str())
 }
 
-/// Returns whether two values are equal, or numbers that differ by less than 0.5 or a tenth.
+/// Returns whether two values are equal, or numbers that differ by at most 0.5 or by at most a
+/// tenth of their size.
 fn are_near(a: &str, b: &str) -> bool {
     let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
     let is_near = |(a, b): (f64, f64)| (a - b).abs() <= (a.abs() * 0.1).max(0.5);
@@ -434,7 +435,8 @@ mod tests {
         let (points, end) =
             all(|emit| gpx(&file.as_bytes()[..file.len() - 12], StatedZone::default(), emit));
         assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
-        // An extension's altitude and time, of a phone's sensors, are not the point's.
+        // An extension may hold the altitude and time of a phone's sensors, which are not the
+        // point's.
         let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
             </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
         let (points, _) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
@@ -445,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_of_another_extension_is_not_that_of_the_point() {
+    fn speed_in_an_unrelated_extension_is_ignored() {
         for (inner, expected) in [
             ("<x:TrackPointExtension><speed>4</speed></x:TrackPointExtension>", r#""speed":"4""#),
             ("<wind><speed>12</speed></wind><speed>4</speed>", r#""speed":"4","wind speed":"12""#),
@@ -492,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn second_place_or_time_of_a_point_does_not_replace_the_first() {
+    fn conflicting_place_or_time_of_a_point_becomes_invalid() {
         for (inner, expected) in [
             ("<time>1</time><time>1</time>", r#""time":"1"}"#),
             (

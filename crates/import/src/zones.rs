@@ -9,7 +9,7 @@ use super::names::{Column, normalised, words};
 use super::values::{has_offset, is_instant};
 use milepost_decode::{Local, PatternZone, Zone, is_unset};
 
-/// The check of a file whose columns state a zone.
+/// Checks the rows of a file whose columns state a zone.
 #[derive(Debug)]
 pub(super) struct ZoneCheck {
     ts: usize,
@@ -159,8 +159,8 @@ fn other_zone<'v>(
 }
 
 /// Returns whether a value names a zone of the IANA database whose clock differs from that of
-/// `given`. A fixed offset was given on purpose; so was a zone that has another name and the same
-/// clock.
+/// `given`. Returns false if `given` is a fixed offset: the operator chose it on purpose. Two names
+/// of zones with the same clock do not differ either.
 pub(super) fn has_other_clock(value: &str, given: &Zone) -> bool {
     let zones = area_zone(value).zip(area_zone(given.name()));
     let differ = |(stated, given): (TimeZone, TimeZone)| {
@@ -227,7 +227,7 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     if has_word("tz") || NAMES.contains(&&*whole) || PARTS.iter().any(|part| whole.contains(part)) {
         return Some(Evidence::Name);
     }
-    // A column `zone` may hold areas, and `offset` positions in a recording.
+    // A column `zone` may hold areas of a town, and a column `offset` positions in a recording.
     if whole == "zone" {
         return Some(Evidence::Value);
     }
@@ -325,7 +325,7 @@ const IN_BRACKETS: [&str; 9] = ["art", "cat", "eat", "hst", "ict", "pkt", "wat",
 fn is_local_time(name: &str) -> bool {
     let words = words(name);
     let is_local = |word: &str| {
-        // A localisation has a place.
+        // Exclude `localisation`, which means a place.
         let begins = ["local", "lokal"].iter().any(|local| word.starts_with(local));
         begins && !word.starts_with("locali") && !word.starts_with("lokali")
     };
@@ -371,7 +371,8 @@ pub(super) fn states_zone(comment: &str) -> bool {
         "horas",
     ];
     let lower = comment.to_ascii_lowercase();
-    // `times in UTC (local time is UTC+2)`: what follows is not about the times of the file.
+    // If UTC is named first, ignore the text from `local` on: in `times in UTC (local time is
+    // UTC+2)`, that text is not about the times of the file.
     let local = ["local", "lokal"].iter().find_map(|word| lower.find(word));
     let comment = match local.map(|at| &comment[..at]) {
         Some(before) if names_utc(before) => before,

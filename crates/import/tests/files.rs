@@ -1,6 +1,6 @@
-//! Tests `milepost import --dry-run` with files as devices and people have them: each is read
-//! correctly, or refused with its line or value, the cause and a remedy. `tests/pure/data_kinds.rs`
-//! does the same with payloads.
+//! Tests `milepost import --dry-run` with files as devices and people write them. Each file is read
+//! correctly, or refused with an error that names the line or value, the cause and a remedy.
+//! `tests/pure/data_kinds.rs` does the same with payloads.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 use std::fmt::Write as _;
@@ -173,7 +173,7 @@ fn zone_in_a_comment_is_not_ignored() {
 
 /// The first value that is stored as NULL is reported with its line.
 #[test]
-fn first_unusable_value_is_shown_with_its_line() {
+fn first_invalid_value_is_reported_with_its_line() {
     let ts = yesterday("10:12:47Z");
     let file = format!("lat,lon,ts,alt\n1,2,{ts},5\n1,2,{ts},5 fathoms\n1,2,{ts},6 fathoms\n");
     let folder = tempfile::tempdir().unwrap();
@@ -481,7 +481,8 @@ fn units_beside_a_format_are_refused() {
     let all = ["--driver", "d7", "--format", "f", "--zone", "Z", "--keep", "v"];
     let read = import(toml, &all, "a.csv", file.as_bytes()).unwrap();
     assert_eq!(fix(&read), "1.5 2.5 10 - - -");
-    // This format leaves the unit of its speeds to the source, and a file has none.
+    // This format leaves the unit of its speeds to the source. A file has no source, so
+    // `--speed-unit` is needed.
     let line = r#"{"ts":MS,"values":{"latitude":1,"longitude":2,"speed":36}}"#;
     let ms = ts.parse::<jiff::Timestamp>().unwrap().as_millisecond().to_string();
     let line = line.replace("MS", &ms);
@@ -498,7 +499,7 @@ fn unread_columns_and_implausible_fixes_are_reported() {
     let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
     let unread = result["understood"][0]["unread"].to_string();
     assert!(unread.contains("battery") && unread.contains("is it heading?"), "{unread}");
-    // From Berlin to Santiago in ten seconds.
+    // The track goes from Berlin to Santiago in ten seconds.
     let track = |row: &str| format!("time,lat,lon,speed\n{}", row.replace("DAY", &ts[..10]));
     let jumps = track("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:10Z,-33.5,-70.6,\n");
     let result =
@@ -525,7 +526,7 @@ fn unread_columns_and_implausible_fixes_are_reported() {
         let warnings = result.unwrap()["understood"][0]["warnings"].to_string();
         assert!(warnings.contains(message), "{warnings}");
     }
-    // 100 m in ten seconds, 36 km/h.
+    // The driver moves 100 m in ten seconds: 36 km/h.
     let rows: String = (0..40).fold(String::new(), |mut rows, n| {
         writeln!(
             rows,
@@ -636,7 +637,7 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
     for name in ["urn:ogc:def:crs:EPSG::3857", "EPSG:31467"] {
         check_refused(&unit, "a.geojson", with_crs(name), "not degrees of WGS 84; convert it");
     }
-    // NUL, Ctrl-Z and line ends after the text.
+    // NUL, Ctrl-Z and line ends may follow the text.
     for end in ["\0\0\0", "\n\0\0\n", "\n\x1a", "\r\n\x1a\0"] {
         check(&unit, "a.geojson", feature("") + end, "1.5 -2.25 - - - -");
         check(&unit, "a.geojsonl", feature("") + end, "1.5 -2.25 - - - -");
@@ -677,7 +678,7 @@ fn tcx_activities_are_read_and_courses_are_not() {
              StartTime=\"{day}T08:00:00Z\"><MaximumSpeed>9</MaximumSpeed><Track>{inner}</Track></Lap></Activity></Activities></TrainingCenterDatabase>"
         )
     };
-    // The second point has no place: the receiver had no fix.
+    // The second point has no place, because the receiver had no fix.
     let track = point("08:00:00", &[place, rest].concat()) + &point("08:00:01", rest);
     let (first, result) = first_fix("t.tcx", &file(&track), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -");
@@ -749,7 +750,7 @@ fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
     }
     let given = [unit, &["--field", "lat_hemisphere=/properties/lat_ref"]].concat();
     check(&given, "a.geojson", feature(r#","lat_ref":"S""#), "-33.5 70.25 - - - -");
-    // A time without a zone, and one in two properties.
+    // One feature has a time without a zone, another a time split over two properties.
     let local = feature("").replace("Z\"", "\"");
     check_refused(unit, "a.geojson", &local, "name its zone with --zone");
     check(&[unit, &["--zone", "Z"]].concat(), "a.geojson", &local, "33.5 70.25 - - - -");
@@ -849,7 +850,7 @@ fn kml_tracks_and_timed_points_are_read() {
         let (first, _) = first_fix("t.kml", &track, 2);
         assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - 520 -");
     }
-    // A point without a place, and two tracks.
+    // The first of two tracks has a point without a place.
     let gap = whens.replace("10Z", "05Z");
     let two = format!(
         "<gx:MultiTrack><gx:Track>{gap}<gx:coord>-70.25 -33.5 520</gx:coord><gx:coord/></gx:Track><gx:Track>{whens}{coords}\
@@ -924,7 +925,7 @@ fn google_timeline_exports_are_read() {
     for commas in ["-33,5°, -70,25°", "geo:-33,5,-70,25"] {
         check_refused(&[], "location-history.json", ios.replace(geo, commas), "not a number");
     }
-    // A western longitude as an unsigned 32-bit integer.
+    // Google may write a western longitude as an unsigned 32-bit integer.
     let unsigned = records.replace(":-702500000", ":3592467296");
     let (first, _) = first_fix("Records.json", &unsigned, 2);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3 90 520 12");
@@ -1009,9 +1010,9 @@ fn rows_of(columns: &str, rows: &str) -> String {
         .replace("DAY", day)
 }
 
-/// A pattern states the order of a time's parts, but not its zone.
+/// The pattern of a time states the order of the parts, but not its zone.
 #[test]
-fn pattern_without_a_zone_does_not_hide_a_stated_zone() {
+fn stated_zone_counts_beside_a_pattern_without_a_zone() {
     let us = "ts=%m/%d/%Y %I:%M:%S %p";
     for (arguments, columns, row, message) in [
         (
@@ -1217,14 +1218,14 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
     }
     for (columns, rows, expected) in [
         ("time,tz,lat,lon", "DAY 09:00:00Z,UTC,1,2\nDAY 10:00:00+01:00,Europe/Berlin,1,2", 2),
-        // A 24-hour clock: PM does not change its hours.
+        // The hours are those of a 24-hour clock, so PM does not change them.
         ("Date,Time,AM/PM,lat,lon", "DAY,09:00:00,AM,1,2\nDAY,21:00:10,PM,1,2", 2),
         ("time,shift,lat,lon", "DAY 09:00:00,AM,1,2\nDAY 12:30:00,PM,1,2", 2),
         ("time,status,lat,lon", "DAY 12:00:00,A,1,2", 1),
         ("time,half,lat,lon", "DAY 9:00:00 PM,PM,1,2", 1),
         ("time,offset,lat,lon", "DAY 09:00:00,0,1,2\nDAY 09:00:01,0.04,1,2", 2),
         ("time,zone,lat,lon", "DAY 09:00:00,,1,2\nDAY 12:30:00,Depot 7,1,2", 2),
-        // Numbers with a sign, or a hemisphere that is north or east.
+        // The numbers have a sign, or the hemisphere is north or east: nothing would change.
         ("time,lat,q1,lon,q2", "DAY 09:00:00,33.5,N,70.4,E", 1),
         ("time,Latitude (S),Longitude (W)", "DAY 09:00:00,-33.5,-70.4", 1),
         ("time,Latitude (S),Longitude (W)", "DAY 09:00:00,33.5° S,W 70.4", 1),
@@ -1242,7 +1243,7 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
 }
 
 #[test]
-fn column_of_other_units_rejects_its_rows() {
+fn row_that_states_another_unit_is_rejected() {
     for name in ["speed_unit", "SPEED_UNIT", "SPEED UNITS"] {
         let columns = format!("time,lat,lon,SPEED,{name}");
         for (unit, expected) in [("mph", 0), ("km/h", 1)] {
@@ -1255,7 +1256,7 @@ fn column_of_other_units_rejects_its_rows() {
 }
 
 #[test]
-fn column_that_says_west_needs_a_sign_in_any_notation() {
+fn west_in_a_column_name_needs_signed_numbers() {
     for (arguments, columns, row, message) in [
         (&[][..], "time,Latitude (N),Longitude (W)", "33.5°,70.4°", "says west, and 70.4° has"),
         (&[], "time,Latitude (N),Longitude (W)", "33°30',70°24'", "says west, and 70°24' has"),
@@ -1306,7 +1307,7 @@ fn minutes_in_another_column_are_refused_under_any_name() {
     }
 }
 
-/// If a file has two times, `import` reads the one whose columns say UTC.
+/// If a file has two columns of times, `import` reads the one whose name says UTC.
 #[test]
 fn date_and_time_in_utc_are_preferred_to_local_ones() {
     let row = "DAY,DAY,10:12:47,1,2".replacen("DAY", "2001-01-01", 1);
@@ -1349,9 +1350,9 @@ fn one_row((columns, row): File) -> String {
     format!("{columns}\n{}\n", row.replace("TS", &yesterday("10:12:47Z")))
 }
 
-/// Codes such as `S` and `N` in any two columns are no hemispheres.
+/// Codes such as `S` and `N` in any two columns do not count as hemispheres.
 #[test]
-fn letters_under_another_name_are_not_hemispheres() {
+fn letters_in_unrelated_columns_are_not_hemispheres() {
     for file in [
         ("time,lat,lon,state,transport", "TS,52.5,13.4,S,W"),
         ("time,lat,lon,site,line", "TS,52.5,13.4,South,West"),
@@ -1366,7 +1367,7 @@ fn letters_under_another_name_are_not_hemispheres() {
         assert_eq!(fix(&result.unwrap()), "52.5 13.4 - - - -", "{file:?}");
     }
     for (file, expected) in [
-        // The letters would not change the numbers, or are not those of hemispheres alone.
+        // The letters would not change the numbers, or do not mean hemispheres.
         (("time,lat,lon,moving,fuel", "TS,-33.4,-70.6,N,E"), "-33.4 -70.6 - - - -"),
         (("time,lat,moving,lon,fuel", "TS,-33.4,N,-70.6,E"), "-33.4 -70.6 - - - -"),
         (("time,lat,lon,bound,lane", "TS,52.5,13.4,N,E"), "52.5 13.4 - - - -"),
@@ -1374,7 +1375,7 @@ fn letters_under_another_name_are_not_hemispheres() {
         (("time,lat,lon,wind_from,wind_to", "TS,52.5,13.4,S,W"), "52.5 13.4 - - - -"),
         (("time,lat,lon,ns", "TS,52.5,13.4,9"), "52.5 13.4 - - - -"),
         (("time,lat,lon,NS,EW", "TS,52.5,13.4,12,3"), "52.5 13.4 - - - -"),
-        // Columns without a name, next to their coordinates.
+        // The letters are in columns without a name, next to their coordinates.
         (("time,lat,,lon,", "TS,33.5,S,70.25,W"), "-33.5 -70.25 - - - -"),
         (("time,lat,n,lon,e", "TS,33.5,S,70.25,W"), "-33.5 -70.25 - - - -"),
     ] {
@@ -1383,7 +1384,8 @@ fn letters_under_another_name_are_not_hemispheres() {
     let mixed = "TS,52.5,13.4,S,W\nTS,52.5,13.4,M,W\nTS,52.5,13.4,D,L";
     let (fixes, why) = outcome(&[], &one_row(("time,lat,lon,state,transport", mixed)));
     assert_eq!(fixes, 3, "{why}");
-    // A code that appears later is rejected, or taken as it is.
+    // A code that appears only after the first rows is rejected, unless `--unit lat=deg` says that
+    // the numbers are signed.
     let rows = format!("{}TS,52.5,13.4,S,W", "TS,52.5,13.4,,\n".repeat(150));
     let rows = rows.replace("TS", &yesterday("10:12:47Z"));
     let file = format!("time,lat,lon,state,transport\n{rows}\n");
@@ -1393,7 +1395,7 @@ fn letters_under_another_name_are_not_hemispheres() {
 }
 
 #[test]
-fn one_coordinate_with_a_hemisphere_needs_one_for_the_other() {
+fn hemisphere_of_one_coordinate_needs_one_for_the_other() {
     for (file, message) in [
         (("time,lat,N/S,lon,q", "TS,33.4,S,70.7,O"), "column q, which is not read, says O"),
         (("time,lat,N/S,lon,q", "TS,33.4,S,70.7,Oeste"), "column q, which is not read, says Oeste"),
@@ -1419,7 +1421,8 @@ fn one_coordinate_with_a_hemisphere_needs_one_for_the_other() {
     }
 }
 
-/// Each candidate of a row once compared itself with all others.
+/// In an earlier version, each candidate column of a row was compared with all others: quadratic
+/// time.
 #[test]
 fn many_columns_of_letters_take_linear_time() {
     let columns: String = (0..8_000).map(|n| format!(",c{n}")).collect();
@@ -1432,7 +1435,8 @@ fn many_columns_of_letters_take_linear_time() {
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
-/// A format of the configuration says where the fields are. The other columns still count.
+/// A format of the configuration says where the fields are. The checks still read the other
+/// columns.
 #[test]
 fn format_of_the_configuration_checks_each_row() {
     let ts = yesterday("10:12:47");
@@ -1606,7 +1610,7 @@ fn rows_of_another_zone_than_the_given_one_are_rejected() {
         let file = rows_of("time,tz,lat,lon", &format!("DAY 11:12:47,{stated},1,2"));
         check(&["--zone", zone], "a.csv", file, "1 2 - - - -");
     }
-    // An offset in one row does not make the clock of another row UTC.
+    // An offset in one row does not mean that a row without an offset is in UTC.
     let mixed = rows_of("time,lat,lon", "DAYT11:12:47+01:00,1,2\nDAYT11:12:47,1,2");
     check_refused(&[], "a.csv", mixed, "has no offset, and others have one, such as");
     for rows in ["DAYT10:12:47Z,1,2\nDAYT10:12:48,1,2", "DAYT10:12:47+00:00,1,2\nDAYT10:12:48,1,2"]
@@ -1616,14 +1620,14 @@ fn rows_of_another_zone_than_the_given_one_are_rejected() {
 }
 
 #[test]
-fn time_of_gps_is_preferred_to_the_clock_of_the_phone() {
+fn gps_time_is_preferred_to_the_phone_clock() {
     for (columns, row) in [
         ("Date,Time,GPS Date,GPS Time,lat,lon", "DAY,11:12:47,DAY,10:12:47,1,2"),
         ("timestamp,gps_timestamp,lat,lon", "DAY 11:12:47,DAY 10:12:47,1,2"),
         ("gps_timestamp,lat,lon", "DAY 10:12:47,1,2"),
-        // A date with the time since a start is not the time.
+        // The column `time` counts from a start, so it is not combined with the date.
         ("date,time,datetime,lat,lon", "DAY,00:00:10,DAY 10:12:47,1,2"),
-        // Seconds of the week.
+        // This `gps_time` counts the seconds of the week.
         ("time,gps_time,lat,lon", "DAY 10:12:47,382507.5,1,2"),
         ("time,gps_time,lat,lon", "DAY 10:12:47,10:12:47,1,2"),
         ("date,time,gps_time,lat,lon", "DAY,10:12:47,10:12:46,1,2"),
@@ -1650,7 +1654,7 @@ fn column_of_meridiems_may_have_single_letters() {
 
 /// A cell that is not a number does not change the notation of the row's other numbers.
 #[test]
-fn one_cell_does_not_cost_a_row_with_decimal_commas() {
+fn one_unreadable_cell_does_not_reject_a_row_with_decimal_commas() {
     let ts = yesterday("10:12:47Z");
     for (row, expected) in [
         ("52,5;13,4;n.a.", "52.5 13.4 - - - -"),
@@ -1671,7 +1675,7 @@ fn one_cell_does_not_cost_a_row_with_decimal_commas() {
 }
 
 #[test]
-fn features_with_the_names_of_a_timeline_are_read() {
+fn geojson_with_keys_of_a_timeline_file_is_read() {
     let ts = yesterday("10:12:47Z");
     let feature = format!(
         r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":
@@ -1716,7 +1720,7 @@ fn names_may_have_line_ends_and_invisible_characters() {
 }
 
 #[test]
-fn whole_numbers_of_pandas_are_ids_without_a_fraction() {
+fn driver_ids_that_pandas_wrote_as_floats_are_whole_numbers() {
     let ts = yesterday("10:12:47Z");
     for (ids, expected) in [
         (["356307042441013.0", "356307042441013.0"], "356307042441013"),
@@ -1731,9 +1735,9 @@ fn whole_numbers_of_pandas_are_ids_without_a_fraction() {
     }
 }
 
-/// The error says what would work, not only that a column is missing.
+/// The error states what would work, not only that a column is missing.
 #[test]
-fn missing_column_is_explained_by_what_the_file_has() {
+fn error_for_a_missing_column_names_what_the_file_has() {
     for (arguments, columns, row, message) in [
         (&[][..], "id,wkt,time", "1,POINT (13.4 52.5),TS", "its column wkt has a place as WKT"),
         (&[], "id,geom,time", "1,SRID=4326;POINT(13.4 52.5),TS", "ST_Y(geom)"),
@@ -1768,7 +1772,7 @@ fn missing_column_is_explained_by_what_the_file_has() {
 
 /// A speed is read with the unit in its name, or `not read` suggests the field.
 #[test]
-fn unit_in_a_name_is_read_in_more_spellings() {
+fn unit_in_a_column_name_is_read_in_any_usual_spelling() {
     for (name, value, expected) in [
         ("\"Speed, km/h\"", "36", "1 2 10 - - -"),
         ("Speed:km/h", "36", "1 2 10 - - -"),
@@ -1812,7 +1816,8 @@ fn other_notations_of_a_hemisphere_need_signed_numbers() {
     ] {
         let file = one_row_of(columns, values);
         check_refused(&[], "a.csv", &file, "write a minus before the number");
-        // Where the decoder knows the name, it rejects the fix.
+        // With `--unit lat=deg`, the fix is read, unless the decoder knows the name and rejects the
+        // value.
         if outcome(&[], &file).1.contains("--unit lat=deg") {
             let (fixes, why) = outcome(&["--unit", "lat=deg"], &file);
             assert!(fixes == 1 || why.contains("wrong_type"), "{columns}: {why}");
@@ -1843,7 +1848,7 @@ fn one_row_of(columns: &str, values: &str) -> String {
 }
 
 #[test]
-fn parts_of_a_value_in_other_columns_are_refused() {
+fn value_split_over_several_columns_is_refused() {
     for (columns, values, message) in [
         ("lat,lat_frac,lon,lon_frac", "52,520008,13,404954", "lat_frac has its fraction"),
         ("lat,lat_decimal,lon,lon_decimal", "52,.52,13,.4", "lat_decimal has its fraction"),
@@ -1867,7 +1872,7 @@ fn parts_of_a_value_in_other_columns_are_refused() {
 }
 
 #[test]
-fn clock_of_twelve_hours_without_meridiems_is_warned_about() {
+fn twelve_hour_clock_without_am_and_pm_causes_a_warning() {
     let warnings = |clocks: [&str; 3]| {
         let rows = clocks.map(|clock| format!("DAY {clock},52.5,13.4"));
         let file = rows_of("time,lat,lon", &rows.join("\n"));
@@ -2017,7 +2022,7 @@ fn check_refused_or_cut(file: &str, message: &str) {
 
 /// A column of flags may state that the times are not in UTC.
 #[test]
-fn column_that_denies_utc_refuses_the_file() {
+fn flag_that_times_are_not_utc_refuses_the_file() {
     let ts = yesterday("10:12:47");
     let file = |ts: &str, flag: &str| format!("lat,lon,ts,is_utc\n1,2,{ts},{flag}\n");
     check_refused(&[], "a.csv", file(&ts, "false"), "column is_utc, which is not read, says false");
@@ -2029,7 +2034,7 @@ fn column_that_denies_utc_refuses_the_file() {
     check(&[], "a.csv", offset, "1 2 - - - -");
 }
 
-/// Names beside the points of a GeoJSON file need not be UTF-8.
+/// Text outside of the features of a GeoJSON file need not be UTF-8.
 #[test]
 fn geojson_with_a_latin_1_name_is_read() {
     let feature = format!(
@@ -2043,7 +2048,7 @@ fn geojson_with_a_latin_1_name_is_read() {
     check(&["--speed-unit", "m/s"], "a.geojson", file, "1 2 - - - -");
 }
 
-/// The state of `--resume` records by which configuration a file was read.
+/// The state of `--resume` records the configuration with which a file was read.
 #[test]
 fn resume_after_another_configuration_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -2069,7 +2074,7 @@ fn resume_after_another_configuration_is_refused() {
             import::import(&config, opened).await.unwrap().shown(true)
         })
     };
-    // The hashes of another run.
+    // The state file has the hashes of another run.
     let entry = |configuration: &str| {
         format!(
             r#"{{"{}":{{"fixes":1,"bytes":2,"hash":3,"options":0{configuration}}}}}"#,

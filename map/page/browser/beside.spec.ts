@@ -52,7 +52,7 @@ test('streets and names come from one file, in both themes', async ({ page, stac
 });
 
 test('a guest link shows only its driver', async ({ page, stack, faults }) => {
-  // The browser itself logs refusals.
+  // Allow errors: the browser itself logs refusals.
   faults.mayFail = true;
   const login = { Authorization: `Basic ${Buffer.from('ada:secret').toString('base64')}` };
   const url = await stack.startMap('guests', { MILEPOST_MAP__HTTP__USERNAME: 'ada', MILEPOST_MAP__HTTP__PASSWORD: 'secret', MILEPOST_MAP__ACCESS__LINKS_KEY: 'a key of this test alone' });

@@ -2,7 +2,7 @@
 import { expect, open, test } from './world';
 
 test('a page is warned before it overwrites the outline of another page', async ({ page, stack, faults, browser }) => {
-  // The browser itself logs the refusal.
+  // Allow errors: the browser itself logs the refusal.
   faults.mayFail = true;
   await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('shared yard', [[[(15.40, 47.00), (15.41, 47.00), (15.41, 47.01), (15.40, 47.01)]]])");
   const other = await (await browser.newContext({ viewport: { width: 1280, height: 800 }, timezoneId: 'UTC' })).newPage();

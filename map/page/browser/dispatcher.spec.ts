@@ -120,7 +120,7 @@ async function pictures(page: Page, name: string): Promise<void> {
 }
 
 test('a dispatcher does the seven tasks of a morning, two also on a phone', async ({ page, stack, faults, browser }) => {
-  // The browser itself logs aborted requests.
+  // Allow errors: the browser itself logs aborted requests.
   faults.mayFail = true;
   const now = Date.now();
   const accident = await fleet(stack, now);

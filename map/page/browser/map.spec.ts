@@ -127,7 +127,7 @@ test('Enter right after more typing opens the driver that was typed', async ({ p
 });
 
 test('an erased driver disappears from the panel', async ({ page, stack, faults }) => {
-  // The browser itself logs the 404.
+  // Allow errors: the browser itself logs the 404.
   faults.mayFail = true;
   await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
   await publish(stack.mqttPort, 'drivers/erased/gps', { lat: 47.5, lng: 15.8, speed: 0, ignition: 'on', batt: 80, ts: Date.now() });
@@ -296,7 +296,7 @@ test('a replay and a track take turns in the player', async ({ page, stack }) =>
 });
 
 test('a fence is drawn, edited and removed, with clicks and with keys', async ({ page, stack, faults }) => {
-  // The browser itself logs the refusal.
+  // Allow errors: the browser itself logs the refusal.
   faults.mayFail = true;
   await publish(stack.mqttPort, 'drivers/fenced/gps', { lat: 47.0, lng: 15.4, speed: 3, ts: Date.now() });
   await open(page, stack, at(14, { lat: 47.0, lng: 15.4 }));
@@ -336,7 +336,7 @@ test('a fence is drawn, edited and removed, with clicks and with keys', async ({
 });
 
 test('the rules of a fence are set on the map, and survive a rename', async ({ page, stack, faults }) => {
-  // The browser itself logs the refusal.
+  // Allow errors: the browser itself logs the refusal.
   faults.mayFail = true;
   await publish(stack.mqttPort, 'drivers/ruled/gps', { lat: 46.9, lng: 15.2, speed: 3, ts: Date.now() });
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/ruled`)).status).toBe(200);

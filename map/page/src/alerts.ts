@@ -13,7 +13,10 @@ import { moment, formatSpeed } from './words';
 const REFRESH_MS = 5_000;
 /** Maximum number of marks on the map: those of the newest alerts. */
 const MARKS_MAX = 50;
-/** Pixels by which a mark is higher where drivers are discs: it does not hide a count. */
+/**
+ * Pixels by which a mark is higher where drivers are drawn as discs, so that the mark does not hide
+ * a count.
+ */
 const ABOVE_DISC_PX = 14;
 const MARK_SIZE_PX = 18;
 
@@ -45,7 +48,7 @@ interface Options {
 export class Alerts {
   isOpen = false;
   all: Alert[] = [];
-  /** Why a part of the alerts is missing; empty: none is. */
+  /** Reason why some alerts are missing; empty: none is missing. */
   private hint = '';
   private readonly box = byId('alerts-box', HTMLElement);
   private readonly button = byId('alerts', HTMLButtonElement);

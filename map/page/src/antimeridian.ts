@@ -12,8 +12,8 @@ const STRAIGHT = 1e-9;
  */
 export function cutRing(ring: Position[]): MultiPolygon['coordinates'] {
   const west = Math.min(...ring.map(([lng]) => lng));
-  const away = 360 * Math.floor((west + EDGE) / 360);
-  const moved = away === 0 ? ring : ring.map(([lng, lat]) => [lng - away, lat]);
+  const shift = 360 * Math.floor((west + EDGE) / 360);
+  const moved = shift === 0 ? ring : ring.map(([lng, lat]) => [lng - shift, lat]);
   if (moved.every(([lng]) => lng <= EDGE)) return [[moved]];
   return [false, true].flatMap((isEast) => side(moved, isEast).map((outline) => [isEast ? outline.map(([lng, lat]) => [lng - 360, lat]) : outline]));
 }

@@ -13,7 +13,7 @@ export function banner() {
   let hideTimer = 0;
 
   let broken = false;
-  /** Why the server refused the last request; empty: it did not. */
+  /** Reason why the server refused the last request; empty: the request was not refused. */
   let refusal = '';
 
   function show(text: string, kind: 'bad' | 'good' | 'hint' | ''): void {

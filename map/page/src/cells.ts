@@ -79,7 +79,7 @@ export function cluster(tiles: readonly Points[], reach: number): { discs: Disc[
  * round may leave two groups close to each other.
  */
 function joinOnce(groups: Group[], reach: number): Group[] {
-  // A whole number of columns: the first is next to the last, at 180°.
+  // Use a whole number of columns, because the first column is next to the last, at 180°.
   const side = Math.max(1, Math.floor(1 / reach));
   const squares = new Map<number, Group[]>();
   const found: Group[] = [];

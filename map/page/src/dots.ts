@@ -14,7 +14,10 @@ const HEADINGS = 32;
 interface Stamp {
   /** Pixels that have the driver's colour only. */
   plain: Int32Array;
-  /** Pixels at the edge: how much of each is covered, and how much of that is rim, in 256ths. */
+  /**
+   * Pixels at the edge. For each, `cover` is the share of the pixel that the picture covers, and
+   * `rim` the share of that which is rim; both in 256ths.
+   */
   mixed: Int32Array;
   cover: Uint16Array;
   rim: Uint16Array;
@@ -145,7 +148,7 @@ export class Brush {
     const times = attributes.times.value;
     const headings = attributes.headings.value;
     const colours = new Uint32Array(attributes.colours.value.buffer);
-    /** Index of the stamp of shape -1; that of -2 follows it. */
+    /** Index of the first stamp of a shape; the shapes -1, -2, … follow in this order. */
     const shapes = noses ? HEADINGS : 0;
     const rimRb = rim[0] | (rim[2] << 16);
     const rimG = rim[1] << 8;
@@ -153,11 +156,11 @@ export class Brush {
     const bottom = image.height - reach;
     const middleX = image.width / 2;
     for (let i = 0; i < length; i++) {
-      const part = remaining(times[2 * i], times[2 * i + 1], now);
-      const place = (places[2 * i] + moves[2 * i] * part) * world + left;
+      const share = remaining(times[2 * i], times[2 * i + 1], now);
+      const place = (places[2 * i] + moves[2 * i] * share) * world + left;
       // Moves the driver to the copy of the world that is nearest to the middle of the image.
       const x = Math.floor(place > middleX + world / 2 ? place - world : place < middleX - world / 2 ? place + world : place);
-      const y = Math.floor((places[2 * i + 1] + moves[2 * i + 1] * part) * world + top);
+      const y = Math.floor((places[2 * i + 1] + moves[2 * i + 1] * share) * world + top);
       if (x < reach || y < reach || x >= right || y >= bottom) continue;
       const { plain, mixed, cover, rim: rims } = stamps[headings[i] < 0 ? shapes - 1 - headings[i] : noses ? Math.round((headings[i] * HEADINGS) / 360) % HEADINGS : shapes];
       const middle = y * width + x;
@@ -166,21 +169,21 @@ export class Brush {
       const rb = colour & 0xff00ff;
       const g = colour & 0xff00;
       for (let j = 0; j < mixed.length; j++) {
-        const at = middle + mixed[j];
-        const k = cover[j];
-        const q = rims[j];
+        const index = middle + mixed[j];
+        const coverage = cover[j];
+        const rimShare = rims[j];
         // Mixes red and blue in one multiplication: 8 free bits lie between them.
-        const sourceRb = q > 0 ? ((Math.imul(rb, 256 - q) + Math.imul(rimRb, q)) >>> 8) & 0xff00ff : rb;
-        const sourceG = q > 0 ? ((g * (256 - q) + rimG * q) >>> 8) & 0xff00 : g;
-        const below = pixels[at];
-        if (below === 0 || k === 256) {
-          pixels[at] = sourceRb | sourceG | (Math.min(255, k) << 24);
+        const sourceRb = rimShare > 0 ? ((Math.imul(rb, 256 - rimShare) + Math.imul(rimRb, rimShare)) >>> 8) & 0xff00ff : rb;
+        const sourceG = rimShare > 0 ? ((g * (256 - rimShare) + rimG * rimShare) >>> 8) & 0xff00 : g;
+        const background = pixels[index];
+        if (background === 0 || coverage === 256) {
+          pixels[index] = sourceRb | sourceG | (Math.min(255, coverage) << 24);
           continue;
         }
-        const mixedRb = ((Math.imul(below & 0xff00ff, 256 - k) + Math.imul(sourceRb, k)) >>> 8) & 0xff00ff;
-        const mixedG = (((below & 0xff00) * (256 - k) + sourceG * k) >>> 8) & 0xff00;
-        const alpha = below >>> 24;
-        pixels[at] = mixedRb | mixedG | ((alpha + (((255 - alpha) * k) >>> 8)) << 24);
+        const mixedRb = ((Math.imul(background & 0xff00ff, 256 - coverage) + Math.imul(sourceRb, coverage)) >>> 8) & 0xff00ff;
+        const mixedG = (((background & 0xff00) * (256 - coverage) + sourceG * coverage) >>> 8) & 0xff00;
+        const alpha = background >>> 24;
+        pixels[index] = mixedRb | mixedG | ((alpha + (((255 - alpha) * coverage) >>> 8)) << 24);
       }
     }
   }
@@ -196,19 +199,19 @@ function stamp(r: number, heading: number | null, shape: number, rimStrength: nu
   for (let y = -reach; y <= reach; y++) {
     for (let x = -reach; x <= reach; x++) {
       // Signed distance to the outline, in pixels; negative inside.
-      let far = Math.hypot(x, y) - r;
+      let distance = Math.hypot(x, y) - r;
       if (heading !== null) {
         const [ahead, down] = [Math.sin(heading), -Math.cos(heading)];
         const along = x * ahead + y * down;
         const aside = Math.abs(x * down - y * ahead);
-        if (along > 0.5714 * r) far = 0.5714 * (along - 1.75 * r) + 0.8207 * aside;
+        if (along > 0.5714 * r) distance = 0.5714 * (along - 1.75 * r) + 0.8207 * aside;
       } else if (r >= 3) {
-        if (shape === SHAPES.diamond) far = (Math.abs(x) + Math.abs(y) - 1.2 * r) * Math.SQRT1_2;
-        else if (shape === SHAPES.ring) far = Math.abs(Math.hypot(x, y) - 0.72 * r) - 0.28 * r;
-        else if (shape === SHAPES.square) far = Math.max(Math.abs(x), Math.abs(y)) - 0.86 * r;
+        if (shape === SHAPES.diamond) distance = (Math.abs(x) + Math.abs(y) - 1.2 * r) * Math.SQRT1_2;
+        else if (shape === SHAPES.ring) distance = Math.abs(Math.hypot(x, y) - 0.72 * r) - 0.28 * r;
+        else if (shape === SHAPES.square) distance = Math.max(Math.abs(x), Math.abs(y)) - 0.86 * r;
       }
-      const cover = Math.round(256 * Math.min(1, Math.max(0, 0.5 - far)));
-      const rim = r < 2.6 || shape === SHAPES.ring ? 0 : Math.round(256 * rimStrength * Math.min(1, Math.max(0, far + 1.6)));
+      const cover = Math.round(256 * Math.min(1, Math.max(0, 0.5 - distance)));
+      const rim = r < 2.6 || shape === SHAPES.ring ? 0 : Math.round(256 * rimStrength * Math.min(1, Math.max(0, distance + 1.6)));
       if (cover === 0) continue;
       if (cover === 256 && rim === 0) plain.push(y * stride + x);
       else mixed.push([y * stride + x, cover, rim]);

@@ -1,7 +1,7 @@
 // Draws all drivers as points in one call: a disc with a nose towards the heading, or the shape of
 // the state (states.ts). The GPU moves them between fixes, so a frame uploads no data. Places on
-// the Web Mercator map are computed when the drivers change. Computing them for each frame would be
-// most of its cost without a graphics card.
+// the Web Mercator map are computed only when the drivers change. Without a graphics card,
+// computing them for each frame would be most of the frame's cost.
 import { Layer, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
 import { Model } from '@luma.gl/engine';
 import { mercator, shorterX } from './tiles';
@@ -38,7 +38,7 @@ out vec2 vAhead;
 flat out float vShape;
 
 void main(void) {
-  // The formula of remaining() in fleet.ts.
+  // Share of the move that remains, by the formula of remaining() in fleet.ts.
   float left = times.y > 0.0 ? clamp(1.0 - (drivers.now - times.x) / times.y, 0.0, 1.0) : 0.0;
   vec2 at = (places + moves * left) * drivers.scale + drivers.shift;
   // Moves the driver to the copy of the world that is nearest to the middle of the view.

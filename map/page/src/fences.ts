@@ -46,15 +46,15 @@ export class Fences {
   private readonly visitsTitle = byId('visits-title', HTMLElement);
   private readonly visitRows = byId('visits', HTMLUListElement);
   /**
-   * Corners of the outline that is edited. `place` is exact, while a marker moves to the copy of
-   * the world in view.
+   * Corners of the outline that is edited. `place` is exact; `marker` moves to the copy of the
+   * world in view.
    */
   private draft: { marker: Marker; place: Position }[] = [];
   /** The viewer has set, moved or removed a corner. */
   private isMoved = false;
   /**
-   * The name as the field shows it, without line breaks. If the field still has it, the viewer has
-   * not changed the name.
+   * The name as the field shows it, without line breaks. If the field still contains this name, the
+   * viewer has not changed it.
    */
   private shownName = '';
   /** The fence that is edited; null: a new one. */

@@ -10,7 +10,8 @@ import { shorter } from './tiles';
 const MOVE_MIN = 0.8;
 const MOVE_MAX = 2;
 /**
- * m/s. A faster move is a jump or another device with the same id, so it is not drawn as a move.
+ * Maximum speed of a move, in m/s. A faster move is a jump or another device with the same id, so
+ * it is not drawn as a move.
  */
 const DRIVEN_MPS = 100;
 
@@ -114,7 +115,7 @@ export class Fleet {
 
   private move(slot: number, before: Fleet, old: number, now: number): void {
     if (this.lat[slot] === before.lat[old] && this.lng[slot] === before.lng[old]) {
-      // The place is the same: the move continues.
+      // The fix has the same place as before: the move continues.
       this.dLat[slot] = before.dLat[old];
       this.dLng[slot] = before.dLng[old];
       this.start[slot] = before.start[old];

@@ -38,9 +38,9 @@ const COLOURS = {
 export type Covered = Pick<DOMRect, 'left' | 'top' | 'right' | 'bottom'>;
 
 /**
- * Places each label where no driver, no card and no earlier label is: right of its place, else
- * left, above or below. A fence's name is at its middle, else above or below. A label without room
- * is left out.
+ * Places each label where no driver, no card and no earlier label is. A driver's name is right of
+ * its place, else left, above or below. A fence's name is at its middle, else above or below. A
+ * label without room is left out.
  */
 export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number, covered: readonly Covered[] = []): Placed[] {
   const placed: Placed[] = [];

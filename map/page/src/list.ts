@@ -83,7 +83,7 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
       const { drivers, truncated } = await fetchList(filter, controller.signal);
       if (controller.signal.aborted) return;
       show(drivers, truncated);
-      // Without a filter the map would ring every driver.
+      // Without a filter, the list contains every driver, so draw no rings.
       const isFiltered = [...filter.values()].some((value) => value !== '');
       onFound(isFiltered ? drivers : []);
       shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
@@ -109,13 +109,13 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
     const button = make('button');
     button.type = 'button';
     button.dataset.id = driver_id;
-    const what = [ago((now - ts) / 1000), ...(speed === null ? [] : [formatSpeed(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
-    if (in_group) what.unshift(in_group);
-    if (name) what.unshift(driver_id);
-    button.append(make('span', name || driver_id), make('small', what.join(' · ')));
+    const details = [ago((now - ts) / 1000), ...(speed === null ? [] : [formatSpeed(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
+    if (in_group) details.unshift(in_group);
+    if (name) details.unshift(driver_id);
+    button.append(make('span', name || driver_id), make('small', details.join(' · ')));
     button.addEventListener('click', () => {
       choose(driver_id);
-      // A phone has room for one card.
+      // A phone has room for only one card, so close the list.
       if (innerWidth <= 640) toggle();
     });
     item.append(button);

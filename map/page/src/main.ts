@@ -85,7 +85,7 @@ listen({
   lost() {
     numbers.lost();
     warning.lost();
-    // An expired link or login is no outage.
+    // Check whether the server refuses this viewer: an expired link or login is not an outage.
     void config().catch((error: unknown) => {
       if (error instanceof ApiError && [401, 403].includes(error.status)) warning.refused(error.message);
     });

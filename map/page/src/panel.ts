@@ -112,7 +112,8 @@ export class Panel {
     this.box.hidden = true;
     this.options.chosen(null);
     this.options.shared();
-    // The map gets the focus, for arrow keys and shortcuts; in the search field they would be text.
+    // Focus the map, which handles arrow keys and shortcuts. In the search field, such keys would
+    // be text.
     byId('map', HTMLElement).querySelector('canvas')?.focus({ preventScroll: true });
   }
 
@@ -175,7 +176,7 @@ export class Panel {
    */
   private async showAttributes(fix: Fix, signal: AbortSignal): Promise<void> {
     this.shownAttributes = { ts: fix.ts, at: performance.now() };
-    const known = await properties(fix.driver_id, signal);
+    const found = await properties(fix.driver_id, signal);
     if (this.id !== fix.driver_id) return;
     const row = ({ name, value, comment }: Property) => {
       const entry = make('div');
@@ -183,7 +184,7 @@ export class Panel {
       if (comment) entry.title = comment;
       return entry;
     };
-    this.attributes.replaceChildren(...shownProperties(known, serverNow()).map(row));
+    this.attributes.replaceChildren(...shownProperties(found, serverNow()).map(row));
   }
 
   lastHour(): void {
@@ -219,17 +220,17 @@ export class Panel {
   private show(track: Track): void {
     this.track = track;
     const { metres, movingMs, stops, gaps } = summary(track.episodes);
-    // ClickHouse computes trips and stops some minutes late: the server sums the newest minutes
+    // ClickHouse computes trips and stops some minutes late, so the server sums the newest minutes
     // from the points.
     const { tail } = track;
     const count = (n: number, word: string) => `${n} ${word}${n === 1 ? '' : 's'}`;
     if (track.points.ts.length === 0) setText(this.message, 'No fixes in this span.');
     else {
-      const cut = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
+      const truncation = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
       const driven = `${distance(metres + (tail?.metres ?? 0))} in ${duration((movingMs + (tail?.moving_ms ?? 0)) / 1000)}`;
       const parts = track.episodes.length === 0 ? '' : `, ${count(stops, 'stop')}, ${count(gaps, 'gap')}`;
       const until = tail && track.to - tail.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(tail.from, this.shownDay())}.`) : '';
-      setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${cut}` : `${driven}${parts}.${until}${cut}`);
+      setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${truncation}` : `${driven}${parts}.${until}${truncation}`);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
     setText(byId('sql', HTMLElement), track.sql);
@@ -238,7 +239,7 @@ export class Panel {
     for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
     if (track.points.ts.length > 0) {
       this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
-      // After the player is open, because it covers a part of the map.
+      // Call this after the player is open, because the player covers a part of the map.
       this.options.tracked(track);
     } else {
       this.options.player.close();
@@ -249,13 +250,13 @@ export class Panel {
   private row(episode: Episode): HTMLLIElement {
     const { kind, from, to, distance_m, lng, lat } = episode;
     const at = kind === 'stop' ? this.options.place(lng, lat) : '';
-    const what = { trip: `Trip, ${distance(distance_m)}`, stop: at || 'Stop', gap: 'No fixes' }[kind];
+    const label = { trip: `Trip, ${distance(distance_m)}`, stop: at || 'Stop', gap: 'No fixes' }[kind];
     const day = this.shownDay();
     const item = make('li');
     const button = make('button');
     button.type = 'button';
     button.dataset.kind = kind;
-    button.append(make('i'), make('span', `${what} · ${duration((to - from) / 1000)}`), make('span', `${minuteOf(from, day)}–${minuteOf(to, day)}`));
+    button.append(make('i'), make('span', `${label} · ${duration((to - from) / 1000)}`), make('span', `${minuteOf(from, day)}–${minuteOf(to, day)}`));
     button.addEventListener('click', () => this.options.player.seek(from));
     item.append(button);
     return item;
@@ -309,13 +310,13 @@ export class Panel {
       return;
     }
     const age = (now - fix.ts) / 1000;
-    // Of a silent driver "moving" would be a guess.
+    // Do not describe the movement of a silent driver: "moving" would be a guess.
     setText(byId('driver-moves', HTMLElement), age < silentAfter() ? `${motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);
     set('acc', fix.acc === null ? 'unknown' : `within ${distance(fix.acc)}`);
-    const near = this.options.place(fix.lng, fix.lat);
-    set('place', `${near && `${near} · `}${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);
+    const place = this.options.place(fix.lng, fix.lat);
+    set('place', `${place && `${place} · `}${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);
   }
 }

@@ -13,13 +13,14 @@ import type { Bounds } from './tiles';
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
 /**
- * A driver is shown for this many steps after a fix, and at least until it counts as silent: in a
- * short span steps are shorter than the time between two fixes.
+ * A driver is shown for this many steps after a fix, but at least until the driver counts as
+ * silent. Otherwise drivers would vanish in a short span, whose steps are shorter than the time
+ * between two fixes.
  */
 const STEPS_KEPT = 10;
 /**
- * A moving driver without a further fix in the area for that long has left it, and is shown for
- * only this many steps.
+ * A moving driver that has no further fix in the area for that long has left the area. Such a
+ * driver is shown for only this many steps.
  */
 const STEPS_LEAVING = 2;
 
@@ -80,8 +81,8 @@ export class Replay {
     try {
       const past = await fetchPast(this.options.bounds(), from, to, controller.signal);
       if (controller.signal.aborted) return;
-      const cut = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
-      setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${cut}`);
+      const truncation = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
+      setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${truncation}`);
       if (past.ids.length === 0) return;
       this.isPlaying = true;
       this.options.play(film(past, (drivers) => this.options.show(drivers)));

@@ -17,13 +17,13 @@ export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; va
 export const hasOneRing = ({ coordinates }: MultiPolygon): boolean => coordinates.length === 1 && coordinates[0].length === 1;
 
 /**
- * Returns the rules that the viewer has changed. A request leaves the others as they are, even if
- * another user changes them meanwhile.
+ * Returns the rules that the viewer has changed. A request with only these rules does not overwrite
+ * changes that another user makes meanwhile.
  */
 export function changedRules(before: Rules, after: Rules): Rules {
   const isSame = (key: keyof Rules) => JSON.stringify(before[key] ?? null) === JSON.stringify(after[key] ?? null);
   const keys = (Object.keys(after) as (keyof Rules)[]).filter((key) => !isSame(key));
-  // Hours mean nothing without their zone.
+  // Send the zone with the hours, which mean nothing without it.
   if (after.hours && keys.includes('hours') && !keys.includes('hours_zone')) keys.push('hours_zone');
   return Object.fromEntries(keys.map((key) => [key, after[key]]));
 }

@@ -21,7 +21,7 @@ import { shortCount } from './words';
 
 export interface Chosen {
   id: string;
-  /** Place of the last fix, in case the driver is in a disc. */
+  /** Place of the last fix, for the case that the driver is drawn as part of a disc. */
   lng: number;
   lat: number;
 }
@@ -102,8 +102,8 @@ export class Scene {
     const { points, cells } = this.past ? { points: [this.past], cells: [] } : present;
     this.zoom = zoom;
     const world = 512 * 2 ** Math.floor(zoom);
-    // From afar dots would cover each other, so drivers are joined to discs. A replay keeps its
-    // dots, so that they move.
+    // When zoomed out, dots would cover each other, so drivers are joined to discs. A replay keeps
+    // its dots, so that they move.
     const near = zoom < CLUSTER_ZOOM && !this.past ? cluster(points, CLUSTER_PX / world) : { discs: [], singles: points };
     this.fleet.replace(near.singles, seconds());
     // Discs are 48 to 96 pixels apart, so that they and their counts do not cover each other.
@@ -221,8 +221,9 @@ export class Scene {
   }
 
   /**
-   * Returns the time until the fastest driver has moved by a third of a pixel. From far away that
-   * is long, and needless frames drain a laptop's battery.
+   * Returns the time until the fastest driver has moved by a third of a pixel; no frame is needed
+   * before that. When the map shows a large area, this time is long, and needless frames would
+   * drain a laptop's battery.
    */
   private pauseMs(): number {
     const pixelsPerDegree = (512 * 2 ** this.map.getZoom()) / 360;

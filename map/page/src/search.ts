@@ -32,7 +32,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
     if (input.value) void load();
   });
   input.addEventListener('blur', close);
-  // The field keeps the focus, because the list would close before the click otherwise.
+  // Keep the focus in the field. Otherwise the list would close before the click.
   list.addEventListener('pointerdown', (event) => event.preventDefault());
   list.addEventListener('click', (event) => {
     const option = (event.target as Element).closest<HTMLElement>('[role=option]');

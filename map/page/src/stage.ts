@@ -35,7 +35,10 @@ const LABELS_MAX = 300;
 const FENCE_LABEL_PX = 40;
 /** Interval at which colours and shapes are updated without new fixes. */
 const RESTYLE_MS = 10_000;
-/** Reach of a click or tap: a finger is less precise than a mouse. */
+/**
+ * Distance in pixels within which a click or tap finds a driver. It is large because a finger is
+ * less precise than a mouse.
+ */
 const TOUCH_PX = 14;
 
 export interface Stage {
@@ -145,8 +148,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   });
 
   /**
-   * Returns the names of drivers and fences in view, the chosen driver's first. Other drivers have
-   * none from far away, or if there are many.
+   * Returns the names of drivers and fences in view, the chosen driver's first. If the map is
+   * zoomed out or shows many drivers, no other driver has a name.
    */
   function labelsNow(): Label[] {
     const found: Label[] = [];
@@ -215,8 +218,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
 
   /** Moves the map so that a fix is in the middle of the area that no card covers. */
   function centre({ lng, lat }: Fix, zoom: number, duration: number): void {
-    // An offset instead of padding, because the map keeps padding and adds that of `fitTo`:
-    // together more than the height of a phone.
+    // Use an offset instead of padding. The map would keep the padding and add that of `fitTo`;
+    // together they may be more than the height of a phone.
     const { top, bottom, left, right } = padding();
     map.easeTo({ center: [lng, lat], zoom, offset: [(left - right) / 2, (top - bottom) / 2], duration });
   }
@@ -224,7 +227,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   function updateUrl(): void {
     const { lng, lat } = map.getCenter().wrap();
     const hash = format({ place: { zoom: map.getZoom(), lat, lng }, driver: panel.id, day: panel.day });
-    // Replaces the history entry, because moving the map would fill the history.
+    // Replace the history entry: a new entry for each move of the map would fill the history.
     if (hash !== location.hash) history.replaceState(null, '', hash);
   }
 
@@ -251,7 +254,10 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
 
   let restyled = 0;
   let wasAway = false;
-  /** There were no drivers when the page was opened; the map moves to the first ones. */
+  /**
+   * The fleet was empty when the page was opened, so the map will move to the first drivers that
+   * appear.
+   */
   let isWaitingForDrivers = false;
   if (!shared.place) {
     const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
@@ -292,8 +298,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
       }
       names.tick(tick.names ?? 0);
       void alerts.tick();
-      // Other users may have changed fences while the page was disconnected, or the last request
-      // failed.
+      // Load the fences again: other users may have changed them while the page was disconnected,
+      // or the last request may have failed.
       if (isFirst || (wasAway && tick.state !== 'away')) void fences.load();
       wasAway = tick.state === 'away';
       if (isWaitingForDrivers && tick.drivers > 0) {
@@ -337,9 +343,9 @@ function padding(): { top: number; bottom: number; left: number; right: number }
   const open = !panelBox.hidden;
   return {
     top: (narrow ? 11.5 : 5.5) * unit,
-    // The player and, on a phone, the panel above it.
+    // At the bottom: the player and, on a phone, the panel above it.
     bottom: Math.max(6 * unit, ...['player', ...(narrow ? ['panel'] : [])].map((id) => byId(id, HTMLElement)).filter(({ hidden }) => !hidden).map((card) => innerHeight - card.offsetTop + 2 * unit)),
-    // The legend is in the corner.
+    // At the left: the legend in the corner.
     left: (narrow ? 1.5 : 15.5) * unit,
     right: !narrow && open ? 25 * unit : (narrow ? 1.5 : 4) * unit,
   };

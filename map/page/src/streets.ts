@@ -43,7 +43,8 @@ function withLand(streets: LayerSpecification[], land: LayerSpecification[], fla
   const sea: LayerSpecification = { id: 'background', type: 'background', paint: { 'background-color': flavor.water } };
   const coloured = land.filter(({ id }) => id !== 'graticule').map((layer) => (layer.type === 'fill' ? { ...layer, paint: { ...layer.paint, 'fill-color': flavor.earth } } : layer));
   const drawn = streets.filter(({ type }) => type !== 'background');
-  // Zoomed in to a street, the town's large name would be in the way of drivers and fences.
+  // Hide a town's name when the map is zoomed in to a street: the large name would be in the way of
+  // drivers and fences.
   return [sea, ...coloured, ...drawn.map((layer) => (layer.id === 'places_locality' ? { ...layer, maxzoom: TOWN_ZOOM_MAX } : layer))];
 }
 

@@ -101,13 +101,13 @@ export function spotAt(track: Track, ms: number): Spot | null {
   const kind = episodeAt(track.episodes, ms)?.kind ?? null;
   const i = Math.max(0, indexAt(ts, ms));
   if (i + 1 >= ts.length || ms <= ts[i] || kind === 'gap') return { lng: lng[i], lat: lat[i], speed: speed[i], heading: null, kind };
-  const part = (ms - ts[i]) / (ts[i + 1] - ts[i]);
+  const share = (ms - ts[i]) / (ts[i + 1] - ts[i]);
   const north = lat[i + 1] - lat[i];
   const east = (lng[i + 1] - lng[i]) * Math.cos((lat[i] * Math.PI) / 180);
   const moves = Math.hypot(north, east) > 1e-6;
   return {
-    lng: lng[i] + (lng[i + 1] - lng[i]) * part,
-    lat: lat[i] + north * part,
+    lng: lng[i] + (lng[i + 1] - lng[i]) * share,
+    lat: lat[i] + north * share,
     speed: speed[i],
     heading: moves ? ((Math.atan2(east, north) * 180) / Math.PI + 360) % 360 : null,
     kind,
@@ -139,7 +139,7 @@ export function speedCurve(track: Track, from: number, to: number, n: number): F
     const place = Math.floor(((ts[i] - from) / (to - from)) * n);
     const value = speed[i];
     if (place < 0 || place >= n || value === null) continue;
-    curve[place] = Number.isNaN(curve[place]) ? value : Math.max(curve[place], value);
+    curve[index] = Number.isNaN(curve[index]) ? value : Math.max(curve[index], value);
   }
   // A simplified track has few points on a straight road: interpolate between two points of one
   // piece.
@@ -156,9 +156,9 @@ function fill(curve: Float32Array, { points: { ts, speed } }: Track, i: number, 
   const scale = curve.length / (to - from);
   const left = Math.max(0, Math.ceil((ts[i] - from) * scale));
   const right = Math.min(curve.length - 1, Math.floor((ts[i + 1] - from) * scale));
-  for (let place = left; place <= right; place++) {
-    const part = (from + place / scale - ts[i]) / (ts[i + 1] - ts[i]);
-    if (Number.isNaN(curve[place])) curve[place] = a + (b - a) * Math.min(1, Math.max(0, part));
+  for (let index = left; index <= right; index++) {
+    const share = (from + index / scale - ts[i]) / (ts[i + 1] - ts[i]);
+    if (Number.isNaN(curve[index])) curve[index] = a + (b - a) * Math.min(1, Math.max(0, share));
   }
 }
 

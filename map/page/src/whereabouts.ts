@@ -41,8 +41,8 @@ export function extent(tiles: readonly (Points | Cells)[]): Bounds | null {
   const [south, north] = trimmedRange(places.map(({ lat, count }) => [lat, count]));
   // Computes the range of longitudes from -180 to 180 and from 0 to 360. For a fleet on both sides
   // of 180° the second one is narrow.
-  const [[west, east], [beyond, end]] = [(lng: number) => lng, (lng: number) => (lng < 0 ? lng + 360 : lng)].map((unwrap) => trimmedRange(places.map(({ lng, count }) => [unwrap(lng), count])));
-  return end - beyond < east - west ? { west: beyond, south, east: end, north } : { west, south, east, north };
+  const [[west, east], [west360, east360]] = [(lng: number) => lng, (lng: number) => (lng < 0 ? lng + 360 : lng)].map((unwrap) => trimmedRange(places.map(({ lng, count }) => [unwrap(lng), count])));
+  return east360 - west360 < east - west ? { west: west360, south, east: east360, north } : { west, south, east, north };
 }
 
 /** Returns the least and the greatest value, without a share of `OUTSIDE` at each end. */

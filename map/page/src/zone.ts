@@ -27,15 +27,16 @@ export function setZone(name: string): void {
 export const local = (ms: number): string => format.format(ms).replace(' ', 'T');
 
 /**
- * Formats a span for fields without seconds. It ends with the minute of `to`: a field with the
- * begin of that minute would leave out what is newest.
+ * Formats a span for fields without seconds. The second field shows the minute after `to`.
+ * Otherwise the span would end at the beginning of the minute of `to`, without the newest fixes.
  */
 export const minutes = (from: number, to: number): [from: string, to: string] =>
   [local(from).slice(0, 16), local(to + MINUTE_MS).slice(0, 16)];
 
 /**
- * Parses a local time as `local` formats it to Unix ms; NaN: it is invalid. Of a time that occurs
- * twice, the first one counts; a time that the clocks skip counts as if they did not change.
+ * Parses a local time, in the format of `local`, to Unix ms; NaN: it is invalid. If a local time
+ * occurs twice, returns the first. If the clocks skip it, returns the time as if they did not
+ * change.
  */
 export function instant(text: string): number {
   const utc = Date.parse(`${text}Z`);

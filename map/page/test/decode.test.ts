@@ -20,7 +20,7 @@ test('points are decoded as they were encoded', () => {
   expect(tile.heading[0]).toBeCloseTo(271.5);
 });
 
-test('unknown is not zero', () => {
+test('unknown values are not decoded as zero', () => {
   const tile = decode(encode('points', ROWS));
   if (tile.kind !== 'points') throw new Error(tile.kind);
   expect([tile.speed[1], tile.heading[1], tile.speed[2], tile.heading[2]]).toEqual([NaN, NaN, 0, 0]);

@@ -11,11 +11,11 @@ const label = (text: string, x: number, y: number, gap = 8): Label => ({ text, x
 const measure = (text: string) => 10 * text.length;
 
 describe('labels', () => {
-  test('the first takes the right side, the next one another', () => {
+  test('the first label is on the right side, the next one on another side', () => {
     const placed = place([label('aa', 100, 100), label('bb', 104, 113)], measure, 400, 300);
     expect(placed.map(({ left, middle }) => [left, middle])).toEqual([[108, 100], [76, 113]]);
   });
-  test('none of many overlaps another or the edge of the picture', () => {
+  test('many labels overlap neither each other nor the edge', () => {
     const many = Array.from({ length: 40 }, (_, i) => label(`d${i}`, (i * 137) % 400, (i * 91) % 300));
     const placed = place(many, measure, 400, 300);
     expect(placed.length).toBeGreaterThan(3);
@@ -25,7 +25,7 @@ describe('labels', () => {
       for (const b of placed) if (a !== b) expect(a.left >= b.left + b.width || b.left >= a.left + a.width || Math.abs(a.middle - b.middle) >= 15).toBe(true);
     }
   });
-  test('none is under a card', () => {
+  test('no label is under a card', () => {
     const card = { left: 0, top: 60, right: 130, bottom: 140 };
     const placed = place([label('aa', 120, 100), label('bb', 60, 100)], measure, 400, 300, [card]);
     expect(placed.map(({ text, left }) => [text, left])).toEqual([]);
@@ -36,7 +36,7 @@ describe('labels', () => {
     const disc = { left: 85, top: 85, right: 115, bottom: 115 };
     expect(place([label('Depot', 100, 100, 0)], measure, 400, 300, [disc])[0].middle).toBe(74);
   });
-  test('none covers a driver', () => {
+  test('no label covers a driver', () => {
     const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
     expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);
   });

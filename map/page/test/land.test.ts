@@ -44,7 +44,8 @@ describe.each(['110m', '50m', '10m'])('outlines of %s', (level) => {
     ['Antarctica', 0, -80, true],
     ['Antarctica at 180°', 179.9, -84.8, true],
   ])('%s', (_, lng, lat, expected) => {
-    // The polygons do not overlap: an odd number of edges of all of them means inside one.
+    // The polygons do not overlap. So a place is inside if the number of edges to its east, over
+    // all polygons, is odd.
     expect(isIn(polygons.flat(), lng, lat)).toBe(expected);
   });
 });

@@ -17,7 +17,7 @@ import { encode } from './tile';
 describe('words', () => {
   test('ages', () => expect([0, 12.9, 60, 3599, 7200, 90_000].map(ago)).toEqual(['just now', '12 s ago', '1 minute ago', '59 minutes ago', '2 hours ago', '1 day ago']));
   test('durations', () => expect([42, 90, 3600, 4800].map(duration)).toEqual(['42 s', '2 min', '1 h', '1 h 20 min']));
-  test('winds', () => expect([0, 22, 23, 227, 337, 338, 360, -90].map(compassPoint)).toEqual(['north', 'north', 'north-east', 'south-west', 'north-west', 'north', 'north', 'west']));
+  test('compass points', () => expect([0, 22, 23, 227, 337, 338, 360, -90].map(compassPoint)).toEqual(['north', 'north', 'north-east', 'south-west', 'north-west', 'north', 'north', 'west']));
   test('motion', () => {
     expect(motion(12, 227)).toBe('Moving at 43 km/h, heading south-west');
     expect(motion(0.2, 227)).toBe('Standing');
@@ -39,9 +39,9 @@ describe('units and zones', () => {
     setUnit('');
     setZone('');
   });
-  test('of speed', () => {
-    const said = ['km/h', 'mph', 'knots', 'furlongs'].map((unit) => (setUnit(unit), [formatSpeed(20), distance(900), distance(5000)].join(' ')));
-    expect(said).toEqual(['72 km/h 900 m 5.0 km', '45 mph 900 m 3.1 mi', '39 knots 900 m 2.7 nmi', '72 km/h 900 m 5.0 km']);
+  test('speeds are converted to the viewer’s unit', () => {
+    const formatted = ['km/h', 'mph', 'knots', 'furlongs'].map((unit) => (setUnit(unit), [formatSpeed(20), distance(900), distance(5000)].join(' ')));
+    expect(formatted).toEqual(['72 km/h 900 m 5.0 km', '45 mph 900 m 3.1 mi', '39 knots 900 m 2.7 nmi', '72 km/h 900 m 5.0 km']);
   });
   test('a day begins at midnight of the zone, even when the clocks change', () => {
     const hours = (day: string) => (daySpan(day)!.to - daySpan(day)!.from) / 3_600_000;
@@ -68,7 +68,7 @@ describe('units and zones', () => {
   });
 });
 
-test('a span of minutes has all of its last minute', () => {
+test('a span in minutes contains the whole last minute', () => {
   for (const now of ['2026-11-22T14:03:00.000Z', '2026-11-22T14:03:59.999Z', '2026-03-29T01:00:30.000Z'].map(Date.parse)) {
     const begin = now - 4 * 3_600_000;
     const [from, to] = minutes(begin, now).map(instant);
@@ -98,7 +98,7 @@ describe('tiles', () => {
     expect(inView({ west: -80.2, south: 25.7, east: -80.1, north: 25.8 }, 10.9).map(key)).toEqual(['10/283/435', '10/284/435', '10/283/436', '10/284/436']);
     expect(inView({ west: 0, south: 0, east: 0.0001, north: 0.0001 }, 19)[0].z).toBe(14);
   });
-  test('mercator and back', () => {
+  test('mercator round-trips', () => {
     const [x, y] = mercator(25.7617, -80.1918);
     const { lat, lng } = unmercator(x, y);
     expect(lat).toBeCloseTo(25.7617, 9);
@@ -141,7 +141,7 @@ describe('cells', () => {
   });
 });
 
-test('colours are the stops at the stops', () => {
+test('a ramp has exactly its own colours at its stops', () => {
   for (const by of ['speed', 'age'] as const) {
     for (const { at, dark } of stops(by)) expect(colour(by, 'dark', at / 3.6, at).slice(0, 3), `${by} ${at}`).toEqual([...dark]);
   }
@@ -178,7 +178,7 @@ describe('a track', () => {
     expect(spotAt(track, 25_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'stop' });
   });
   test('leaves the driver at the last known place in a gap', () => expect(spotAt(track, 45_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'gap' }));
-  test('has its first and last place outside its span, none without points', () => {
+  test('has its first or last place outside its span, and none without points', () => {
     expect(spotAt(track, -5)).toMatchObject({ lng: 0 });
     expect(spotAt(track, 99_000)).toMatchObject({ lng: 0.006 });
     expect(spotAt({ ...track, points: { ts: [], lat: [], lng: [], speed: [] } }, 0)).toBeNull();
@@ -187,7 +187,7 @@ describe('a track', () => {
     expect(pieces(track)).toEqual([[0, 3], [4, 5]]);
     expect(pieces({ ...track, episodes: [] })).toEqual([[0, 5]]);
   });
-  test('indexAt', () => expect([-1, 0, 9_999, 10_000, 70_000, 1e9].map((ms) => indexAt(ts, ms))).toEqual([-1, 0, 0, 1, 5, 5]));
+  test('has an index at each moment', () => expect([-1, 0, 9_999, 10_000, 70_000, 1e9].map((ms) => indexAt(ts, ms))).toEqual([-1, 0, 0, 1, 5, 5]));
   test('has sums of its episodes', () => expect(summary(track.episodes)).toEqual({ metres: 333, movingMs: 30_000, stops: 1, gaps: 1 }));
   test('has a speed curve where the speed is known, and not across a gap', () => {
     const curve = speedCurve(track, 0, 80_000, 8);

@@ -36,7 +36,7 @@ test('minutes become seconds, and only 0 means never silent', () => {
   expect(secondsIn('1.7', 100)).toBe(100);
 });
 
-test('only rules that were changed are sent', () => {
+test('only changed rules are sent', () => {
   const before = { speed_limit_kmh: 50, stay_max_s: null, hours: 'Mo 06:00-18:00', hours_zone: 'UTC', drivers: ['d1'] };
   expect(changedRules(before, { ...before, silent_for_s: null, drivers: ['d1'] })).toEqual({});
   expect(changedRules(before, { ...before, stay_max_s: 60, drivers: [] })).toEqual({ stay_max_s: 60, drivers: [] });

@@ -28,13 +28,13 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
         if let Some(value) = properties.get(key) {
             let is_removed = key == "drivers" && value.is_null();
             rules[key] = if is_removed { json!([]) } else { value.clone() };
-            // Parsing after each key, so that the error names the property.
+            // Parse after each key, so that the error names the property.
             serde_json::from_value::<FenceRules>(rules.clone())
                 .map_err(|error| format!("properties.{key}: {error}"))?;
         }
     }
-    // A stored zone has no meaning without hours, whether these are removed now or were never
-    // stored.
+    // Remove a zone without hours, which has no meaning. The hours may be removed now, or may never
+    // have been stored.
     if rules["hours"].is_null() && properties.get("hours_zone").is_none_or(Value::is_null) {
         rules["hours_zone"] = Value::Null;
     }

@@ -149,8 +149,8 @@ pub fn fingerprint(polygons: &Polygons) -> String {
     hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns why a new outline conflicts with a change that its editor has not seen; `None`: no
-/// conflict.
+/// Returns the reason why a new outline conflicts with a change that its editor has not seen;
+/// `None`: no conflict.
 #[must_use]
 pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<String> {
     let (Some(seen), Outline::New(_)) = (&change.seen, &change.outline) else { return None };
@@ -192,8 +192,8 @@ fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> R
     }
 }
 
-/// Returns the validity of a new fence: from the end of the version that ended last, or 1970, to
-/// the begin of the next planned version, at most `until_ms`.
+/// Returns the validity of a new fence. It begins at the end of the version that ended last, or in
+/// 1970. It ends at the beginning of the next planned version, at most at `until_ms`.
 fn free_span(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
     let ended = versions.iter().map(|row| row.until_ms).filter(|until_ms| *until_ms <= now_ms);
     let planned = versions.iter().filter(|row| row.until_ms > row.from_ms).map(|row| row.from_ms);
@@ -237,7 +237,8 @@ mod tests {
         let change = Change { seen, ..edit("yard", "yard", Some(0), 3.0) };
         let why = |stored: &[Version]| conflict(&change, stored, NOW);
         assert_eq!(why(std::slice::from_ref(&before)), None);
-        // Another user redrew the outline: first from then on, then for the past too.
+        // Another user redrew the outline: in one case from that time on, in the other case for the
+        // past too.
         let ended = version("yard", 0, 500, 1.0);
         let next = version("yard", 500, NO_END_MS, 2.0);
         assert!(why(&[ended.clone(), next]).unwrap().contains("changed this outline"));

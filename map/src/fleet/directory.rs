@@ -31,8 +31,8 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// Builds a directory from rows of (driver id, name, group). A later row of an id overrides the
-    /// earlier one's name and group with those that it has.
+    /// Builds a directory from rows of (driver id, name, group). If an id has several rows, a later
+    /// name or group overrides an earlier one, unless it is empty.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = (String, String, String)>) -> Self {
         let mut this = Self::default();

@@ -94,7 +94,7 @@ pub struct Fleet {
     rows: Vec<Row>,
     /// Buffer in which the next `rows` are built.
     spare: Vec<Row>,
-    /// Numbers whose row differs from their fix.
+    /// Numbers of the drivers whose row differs from their fix.
     changed: Vec<u32>,
     /// `changed` as a bitmap.
     is_changed: Vec<u64>,

@@ -15,8 +15,8 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const BINARY: &str = "application/octet-stream";
 
 /// Refuses an invalid request with 400; the message says what is valid.
-pub(super) fn bad(what: String) -> Refusal {
-    Refusal(StatusCode::BAD_REQUEST, what)
+pub(super) fn bad(message: String) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, message)
 }
 
 /// Refuses a request with 503, because ClickHouse cannot answer it now.

@@ -108,7 +108,8 @@ async fn live_tiles(
     let is_packed = takes_gzip(&headers);
     let pieces = wire::joined(&changed, is_packed);
     let length = pieces.iter().map(Bytes::len).sum::<usize>();
-    // The pieces are not concatenated: viewers share them.
+    // Send the pieces one after the other. Viewers share them, so joining them would copy each
+    // piece for each viewer.
     let body = Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, Infallible>)));
     let headers = [(CONTENT_TYPE, BINARY), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     let mut answer = (headers, body).into_response();
@@ -168,8 +169,8 @@ struct Listener {
 }
 
 impl Listener {
-    /// Waits for the next event. A slow client gets only the newest tick; `None`: the link has
-    /// expired, or the process shuts down.
+    /// Waits for the next event. A slow client gets only the newest tick. Returns `None` if the
+    /// link has expired, or the process shuts down.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
             // If nothing has been read yet, the tick has the state `away`.
@@ -345,8 +346,8 @@ fn verdict(good: &str, wrong: &[String]) -> Response {
 
 async fn metrics(From(state): From<Arc<State>>, Extension(viewer): Extension<Viewer>) -> Response {
     if !viewer.scope.is_all() {
-        let what = "metrics cover all drivers, and you may see only some of them".to_owned();
-        return Refusal(StatusCode::FORBIDDEN, what).into_response();
+        let message = "metrics cover all drivers, and you may see only some of them".to_owned();
+        return Refusal(StatusCode::FORBIDDEN, message).into_response();
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], state.live.metrics.render()).into_response()
 }

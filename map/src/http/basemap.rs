@@ -19,7 +19,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 
 /// Returns one range. A request without a range is refused, because the file may be gigabytes long.
 async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Response, Refusal> {
-    let refused = |status, what: &str| Refusal(status, what.to_owned());
+    let refused = |status, message: &str| Refusal(status, message.to_owned());
     let path = state.config.map.basemap.clone();
     let path =
         path.ok_or_else(|| refused(StatusCode::NOT_FOUND, "there is no basemap (map.basemap)"))?;

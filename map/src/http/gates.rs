@@ -13,10 +13,10 @@ pub(super) struct Peer(pub(super) IpAddr);
 /// Maximum number of addresses with their own gate, because a login from there succeeded.
 const KNOWN_PEERS_MAX: usize = 10_000;
 
-/// Locks through which logins pass one at a time. Each login waits at a gate before it is compared,
-/// and a wrong one keeps the gate closed for a second, even if its client disconnects: otherwise
-/// 200 connections could guess 200 times per second. An address that has logged in has its own
-/// gate, so that an attacker elsewhere does not lock it out.
+/// Locks ("gates") that logins pass one at a time. Each login waits at a gate before its password
+/// is compared. A wrong login keeps the gate closed for a second, even if its client disconnects.
+/// Without gates, 200 connections could guess 200 times per second. An address that has logged in
+/// has its own gate, so that an attacker elsewhere does not lock it out.
 #[derive(Debug, Default)]
 pub struct Gates {
     /// The gate that all other addresses share.
@@ -30,8 +30,8 @@ impl Gates {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits until the gate of `peer` is open. `None`: viewers log in through a proxy, from whose
-    /// address all requests come.
+    /// Waits until the gate of `peer` is open. `None`: all viewers log in through a proxy, so they
+    /// share one address and one gate.
     pub(super) async fn pass(&self, peer: Option<IpAddr>) -> OwnedMutexGuard<()> {
         let own = peer.and_then(|peer| self.lock_known().get(&peer).cloned());
         own.unwrap_or_else(|| Arc::clone(&self.shared)).lock_owned().await

@@ -140,7 +140,7 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
         });
         let _ = delay.await;
     }
-    let what = match (&http.login, &http.token) {
+    let message = match (&http.login, &http.token) {
         (Some(_), Some(_)) => "log in with a name and password (Basic) or a token (Bearer)",
         (Some(_), None) => "log in with a name and password (Basic)",
         (None, _) => "log in with a token (Bearer)",
@@ -150,13 +150,13 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
     } else {
         "Bearer"
     };
-    let mut answer = Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
+    let mut answer = Refusal(StatusCode::UNAUTHORIZED, message.to_owned()).into_response();
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     answer
 }
 
-/// Answers a request that carries a link, valid or not. `None`: the request carries no link, or a
-/// login that overrides it.
+/// Answers a request that carries a link, valid or not. Returns `None` if the request carries no
+/// link, or carries a login, which overrides the link.
 async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
     let key = state.config.access.links_key.clone()?;
     let http = &state.config.http;
@@ -170,16 +170,18 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let key = tokio::task::spawn_blocking(move || key.read().ok()).await.ok().flatten();
     let key = key.filter(|key| !key.is_empty());
     let Some(link) = key.and_then(|key| Link::open(&given, &key, now().unix_ms())) else {
-        // The page's own files hold no data. An open page gets the reason instead of them or of
-        // data, without a challenge, which would open the browser's own dialog over the page.
+        // Loading `/` removes the invalid link and shows what a viewer without a link gets. Without
+        // a configured login, so do the page's own files, which hold no data. Any other request
+        // gets the reason for the refusal. The refusal has no challenge: a challenge would make the
+        // browser open its own login dialog over the page.
         let path = request.uri().path();
         if !is_new && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
             let mut answer = serve_login(state, std::mem::take(request), next).await;
             answer.headers_mut().extend(cookie("", 0));
             return Some(answer);
         }
-        let what = "this link has expired, or is incomplete: ask for a new one";
-        return Some(Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response());
+        let message = "this link has expired, or is incomplete: ask for a new one";
+        return Some(Refusal(StatusCode::UNAUTHORIZED, message.to_owned()).into_response());
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Some(
@@ -200,8 +202,8 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     Some(answer)
 }
 
-/// Returns the link from the URL, or from the cookie that an earlier request with the URL set;
-/// `true`: from the URL.
+/// Returns the link from the URL, or from the cookie that an earlier request with the URL set. The
+/// second value is true if the link is from the URL.
 fn link_of(request: &Request, http: &Http) -> Option<(String, bool)> {
     let query = url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     if let Some((_, link)) = query.into_iter().find(|(name, _)| name == "link") {
@@ -225,8 +227,8 @@ async fn serve_named(state: &State, mut request: Request, next: Next) -> Respons
     let http = &state.config.http;
     let user = http.user(request.headers()).map(str::to_owned);
     if http.user_header.is_some() && user.is_none() {
-        let what = "the proxy did not name the viewer (http.user_header)";
-        return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
+        let message = "the proxy did not name the viewer (http.user_header)";
+        return Refusal(StatusCode::UNAUTHORIZED, message.to_owned()).into_response();
     }
     let login =
         http.login.as_ref().filter(|_| is_basic(request.headers())).map(|(name, _)| name.clone());
@@ -236,8 +238,8 @@ async fn serve_named(state: &State, mut request: Request, next: Next) -> Respons
     let scope =
         if is_program { Some(Arc::default()) } else { state.config.access.scope(name.as_deref()) };
     let Some(scope) = scope else {
-        let what = "you may not see any driver (access.viewers)";
-        return Refusal(StatusCode::FORBIDDEN, what.to_owned()).into_response();
+        let message = "you may not see any driver (access.viewers)";
+        return Refusal(StatusCode::FORBIDDEN, message.to_owned()).into_response();
     };
     request.extensions_mut().insert(Viewer { name, scope, link_until_ms: None });
     next.run(request).await

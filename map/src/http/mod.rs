@@ -53,9 +53,8 @@ pub fn router(state: Arc<State>) -> Router {
     guard::wrap(routes.with_state(Arc::clone(&state)), state)
 }
 
-/// Serves until `shutdown` becomes true, and then until requests in flight are finished, at most
-/// for
-/// `GRACE`.
+/// Serves until `shutdown` becomes true. Then waits until requests in flight are finished, at most
+/// for `GRACE`.
 pub async fn serve(
     listener: TcpListener,
     router: Router,

@@ -49,8 +49,8 @@ async fn attributes(
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     in_scope(&state, &viewer, id)?;
-    // The time of the fix is a part of the key: the page already shows this fix, so a shared answer
-    // about an older one would be stale.
+    // The time of the fix is part of the key. The page already shows this fix, so it must not get a
+    // shared answer about an older fix.
     let fix_ms = state.live.fleet().find(id).map(|fix| fix.ts_ms);
     let load = async {
         let properties =
@@ -228,8 +228,8 @@ pub(super) async fn run_query<T>(
 ) -> Result<T, Refusal> {
     let permit = tokio::time::timeout(PERMIT_TIMEOUT, state.query_permits.acquire()).await;
     let Ok(Ok(_permit)) = permit else {
-        let what = "too many requests query ClickHouse at once (clickhouse.queries_max): try again in a few seconds";
-        return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
+        let message = "too many requests query ClickHouse at once (clickhouse.queries_max): try again in a few seconds";
+        return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, message.to_owned()));
     };
     let _timer = state.live.metrics.viewer_queries.start_timer();
     // ClickHouse enforces a shorter limit itself; this timeout is for a network that does not

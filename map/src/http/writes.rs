@@ -32,8 +32,8 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Validity of a link without `hours`.
 const LINK_HOURS: u32 = 24;
-/// Maximum time to read the list of erased drivers before cards are written: `milepost erase` finds
-/// rows that are written up to 40 s after it.
+/// Maximum time to read the list of erased drivers before cards are written. `milepost erase` finds
+/// rows that are written up to 40 s after it has written this list.
 const ERASED_WITHIN: Duration = Duration::from_secs(20);
 const ERASED_TOO_SLOW: &str =
     "the list of erased drivers could not be read in time, so nothing was stored: send fewer cards";
@@ -57,8 +57,8 @@ pub(super) fn may_edit_fences(state: &State, viewer: &Viewer) -> bool {
     may_write(state, viewer) && (editors.is_empty() || is_editor())
 }
 
-/// Reads the body of a request. Requires a content type that keeps foreign pages out: a browser
-/// sends it to another site only after a CORS preflight, and the map allows none.
+/// Reads the body of a request. Requires a content type that a page of another site cannot send:
+/// the browser would first send a CORS preflight, and the map allows none.
 async fn read_body(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes, Refusal> {
     if headers.get(CONTENT_TYPE).is_none_or(|given| given != kind) {
         return Err(bad(format!("Content-Type: expected {kind}")));
@@ -69,8 +69,8 @@ async fn read_body(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes,
     })
 }
 
-fn forbidden(what: &str) -> Refusal {
-    Refusal(StatusCode::FORBIDDEN, what.to_owned())
+fn forbidden(message: &str) -> Refusal {
+    Refusal(StatusCode::FORBIDDEN, message.to_owned())
 }
 
 /// Returns the ClickHouse login that writes, if the viewer may use it.
@@ -246,7 +246,8 @@ async fn put_cards(
         tracing::warn!(%error, "the stored cards cannot be read");
         unavailable(state.store.error(&error).to_string())
     })?;
-    // Last, so that the list is as new as possible when the cards are written.
+    // Read the list of erased drivers last, so that it is as new as possible when the cards are
+    // written.
     let ids: Vec<&str> = cards.iter().map(|card| &*card.driver_id).collect();
     let erased = tokio::time::timeout(ERASED_WITHIN, erased(&state, &ids)).await;
     let erased = erased.map_err(|_| unavailable(ERASED_TOO_SLOW.to_owned()))??;

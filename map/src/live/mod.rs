@@ -34,7 +34,8 @@ use crate::wire::Part;
 
 /// Timeout of a query. The server's own limit is shorter, but a hung server does not enforce it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
-/// ClickHouse counts as down after this long without a row, though its response may still arrive.
+/// ClickHouse counts as down if a query returns no row for this long, although the response may
+/// still arrive.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// After this long without a viewer the map stops querying ClickHouse.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
@@ -47,10 +48,10 @@ const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Interval at which the map checks for new names and groups.
 const DIRECTORY_PERIOD: Duration = Duration::from_secs(10);
 
-/// A tile, which the first request for it cuts.
+/// A tile that is encoded by the first request for it.
 type Cut = Arc<OnceLock<Arc<Part>>>;
 
-/// Cached tiles of one generation. Each is cut once, even if several requests wait for it.
+/// Cached tiles of one generation. Each tile is encoded once, even if several requests wait for it.
 #[derive(Default)]
 struct Tiles {
     generation: u64,
@@ -68,7 +69,8 @@ pub struct Live {
     /// Time of the last request, in milliseconds since 1970.
     requested_ms: AtomicI64,
     viewer_arrived: Notify,
-    /// Why the last read failed or is incomplete, a line of `/readyz`; `None`: it is complete.
+    /// Reason why the last read failed or is incomplete, as a line of `/readyz`; `None`: the last
+    /// read is complete.
     unready_reason: Mutex<Option<String>>,
     /// Time of the last iteration of the query loop.
     last_iteration: Mutex<Instant>,

@@ -39,7 +39,7 @@ impl Reading {
     /// Records a query that succeeded.
     pub(super) fn record_answer(&mut self, moved: usize, now: Instant) {
         self.is_failing = false;
-        // In the first read every driver is new, which is no movement.
+        // In the first read, every driver is new. That does not count as movement.
         let counted = if self.counts.is_empty() { 0 } else { moved };
         self.counts.push_back((now, counted));
         if self.counts.len() > RATE_TICKS + 1 {
@@ -48,7 +48,7 @@ impl Reading {
     }
 
     /// Records the time of the newest insert. A time at most [`PERIOD`] later counts as the same
-    /// insert, whose time differs by milliseconds whenever it is computed.
+    /// insert, because the computed time of one insert differs by milliseconds from query to query.
     pub(super) fn record_insert(&mut self, at_ms: i64) {
         if self.last_insert_ms.is_none_or(|last_ms| at_ms > last_ms + ms(PERIOD)) {
             self.last_insert_ms = Some(at_ms);

@@ -14,12 +14,13 @@ pub struct Hours {
     spans: Vec<Span>,
 }
 
-/// A span of time on some days of the week. It ends on the next day if `until` is not after `from`.
+/// A span of time on some days of the week. The span ends on the next day if `until` is not after
+/// `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     /// By weekday, Monday first.
     days: [bool; 7],
-    /// Minute of the day, like `until`, which is exclusive.
+    /// Minute of the day at which the span begins. It ends at the minute `until`, exclusive.
     from: u16,
     until: u16,
 }
@@ -70,7 +71,7 @@ impl Hours {
     }
 }
 
-/// Parses the times between two semicolons.
+/// Parses one rule: the part of the opening hours between two semicolons.
 fn parse_rule(rule: &str) -> Option<Vec<Span>> {
     let mut spans = Vec::new();
     // `collected`: days whose times have yet to follow, such as "Mo" in "Mo,We 06:00-18:00".
@@ -102,7 +103,8 @@ fn union(a: [bool; 7], b: [bool; 7]) -> [bool; 7] {
     std::array::from_fn(|day| a[day] || b[day])
 }
 
-/// Parses `Mo`, or `Mo-Fr`; a range may pass Sunday.
+/// Parses a day or a range of days, such as `Mo` or `Mo-Fr`. A range may continue after Sunday,
+/// such as `Sa-Mo`.
 fn parse_days(text: &str) -> Option<[bool; 7]> {
     let text = text.to_lowercase();
     let index = |day: &str| DAYS.iter().position(|name| *name == day);
@@ -111,7 +113,7 @@ fn parse_days(text: &str) -> Option<[bool; 7]> {
     Some(std::array::from_fn(|day| (day + 7 - first) % 7 <= (last + 7 - first) % 7))
 }
 
-/// Parses `06:00`, up to `24:00`, as a minute of the day.
+/// Parses a time of day from `00:00` to `24:00`. Returns the minute of the day.
 fn minute(text: &str) -> Option<u16> {
     let (hour, minute) = text.split_once(':')?;
     let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,8 +1,8 @@
 //! `milepost fences import`: writes the areas of a GeoJSON file into the table `fences`.
 //!
 //! Guarantee: the areas are written with one insert, all or none. Exception: if a proxy refuses an
-//! insert of this size, several smaller ones write them. The import may be repeated: areas that the
-//! table already has are not written again.
+//! insert of this size, the areas are written with several smaller inserts. The import may be
+//! repeated: it does not write areas again that the table already has.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -56,7 +56,7 @@ pub struct Read {
 /// Reads a FeatureCollection, or a Feature.
 ///
 /// # Errors
-/// The file is not JSON, or is neither of the two.
+/// The file is not JSON, or is neither a FeatureCollection nor a Feature.
 pub fn read(json: &str) -> Result<Read, String> {
     let file: Value = serde_json::from_str(json).map_err(|error| format!("not JSON: {error}"))?;
     let one;
@@ -203,7 +203,7 @@ fn polygon(coordinates: &Value) -> Result<Polygon, String> {
 }
 
 /// Repeats the first point of an open ring at its end, as RFC 7946 requires. ClickHouse closes open
-/// rings by itself, so a row that SQL inserted may hold one.
+/// rings by itself, so a row that was inserted with SQL may hold an open ring.
 #[must_use]
 pub fn closed(mut ring: Vec<[f64; 2]>) -> Vec<[f64; 2]> {
     if ring.first() != ring.last() {

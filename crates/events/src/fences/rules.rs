@@ -97,8 +97,8 @@ impl FenceRules {
         read
     }
 
-    /// Returns whether the fence has no rule. Only then can a table without the columns for rules
-    /// hold it.
+    /// Returns whether the fence has no rule. Only such a fence can be written to a table without
+    /// the columns for rules.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()

@@ -1,5 +1,5 @@
-//! Events that wait for the channels: a queue for each channel and, while that is full, the newest
-//! state of each topic.
+//! Events that wait for the channels. Each channel has a queue. While the queue is full, the newest
+//! state of each topic waits beside it.
 //!
 //! Guarantee: the last state of a topic reaches the broker, however many events wait. Events that a
 //! full queue drops are counted, and are in the table.
@@ -214,8 +214,8 @@ impl Channels {
         self.finish(channel, &event.id());
     }
 
-    /// Removes a channel, which has accepted the event or never will, from the event's pending
-    /// channels.
+    /// Removes a channel from the event's pending channels: the channel has accepted the event, or
+    /// will never accept it.
     fn finish(&mut self, channel: Channel, id: &str) {
         let Some(undelivered) = self.undelivered.get_mut(id) else { return };
         undelivered.pending.retain(|waiting| *waiting != channel);

@@ -200,7 +200,9 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
     let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Client>, true);
-    // An attempt failed: a broker that was away may have restored an old save, session included.
+    // An attempt to connect has failed. A broker that was unreachable may have restarted from an
+    // old copy of its state. Such a broker may resume the session and still have lost retained
+    // messages.
     let mut was_away = false;
     loop {
         let Some(address) = node else { return };
@@ -291,8 +293,8 @@ struct Post {
     pause: Duration,
 }
 
-/// Events that wait to be posted. An event that the webhook does not accept delays only the later
-/// events of its driver.
+/// Events that wait to be posted. If the webhook does not accept an event, only the later events of
+/// the same driver are delayed.
 #[derive(Default)]
 struct Posts {
     waiting: VecDeque<Post>,
@@ -301,7 +303,8 @@ struct Posts {
 }
 
 impl Posts {
-    /// Returns the first waiting event of each driver of which none is being posted, by position.
+    /// Returns, each with its position, the first waiting event of every driver that has no event
+    /// in flight.
     fn candidates(&self) -> impl Iterator<Item = (usize, &Post)> {
         let mut seen = HashSet::new();
         self.waiting.iter().enumerate().filter(move |(_, post)| {
@@ -310,7 +313,7 @@ impl Posts {
         })
     }
 
-    /// Removes and returns the first event whose time has come.
+    /// Removes and returns the first event that is due.
     fn take_due(&mut self, now: Instant) -> Option<Post> {
         let (at, _) = self.candidates().find(|(_, post)| post.next_at <= now)?;
         self.waiting.remove(at)
@@ -320,21 +323,22 @@ impl Posts {
         self.candidates().map(|(_, post)| post.next_at).min()
     }
 
-    /// Puts a post back that failed, before its driver's later events.
+    /// Puts a failed post back in front of its driver's later events.
     fn retry(&mut self, mut post: Post, now: Instant) {
         post.next_at = now + post.pause;
         post.pause = RETRY_PAUSE_MAX.min(post.pause * 2);
         self.waiting.push_front(post);
     }
 
-    /// Returns whether an event waits that the webhook did not accept.
+    /// Returns whether any waiting event has failed before.
     fn has_failed(&self) -> bool {
         self.waiting.iter().any(|post| post.pause != RETRY_PAUSE_MIN)
     }
 }
 
-/// Posts events until their sender is dropped: several concurrently, but those of one driver in
-/// order. After a failure, one at a time until the webhook accepts one.
+/// Posts events until the sender of the orders is dropped. Posts events of different drivers
+/// concurrently, and those of one driver in order. After a failure, posts one event at a time until
+/// the webhook accepts one.
 pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
     let client: legacy::Client<Connector, Full<Bytes>> =
@@ -357,7 +361,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 (post, answer)
             });
         }
-        // With all places taken, the next change is an answer.
+        // If all concurrent posts are in use, the next thing to wait for is an answer.
         let next_at = posts.next_at().filter(|_| running.len() < places);
         let wake_at = next_at.unwrap_or_else(Instant::now);
         let (post, answer) = tokio::select! {
@@ -440,7 +444,8 @@ async fn post(
         .map_err(|_| transient(format!("no answer within {WEBHOOK_RESPONSE_TIMEOUT:?}")))?
         .map_err(|error| transient(error_chain(&error)))?;
     let status = answer.status();
-    // The status decides the result: if the body never ends, only the connection is lost.
+    // The status code alone decides the result. If the body never ends, the only loss is that the
+    // connection cannot be reused.
     let body = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect();
     let _ = timeout(WEBHOOK_BODY_TIMEOUT, body).await;
     let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);

@@ -290,8 +290,8 @@ impl Events {
             let inserted =
                 EventStore(&self.clickhouse).fixes_inserted_in(self.reader.wanted()).await?;
             let is_more = self.reader.handle_answer(inserted, &mut self.watch, &mut found);
-            // After an outage one poll reads hours of fixes: keep only one answer's events in
-            // memory.
+            // After an outage, one poll reads hours of fixes in many answers. Write the events
+            // after each answer, so that memory holds the events of one answer only.
             self.record(&mut found);
             self.write(answers).await?;
             if !is_more {
@@ -375,7 +375,7 @@ impl Events {
         Ok(())
     }
 
-    /// Remembers the event's id for as long as its fix may be read again.
+    /// Remembers the event's id for as long as a poll may read its fix again.
     fn remember(&mut self, event: &Event) {
         let oldest = event.known_at - 2 * REPLAY_MS;
         while self.known_order.front().is_some_and(|(known_at, _)| *known_at < oldest) {
@@ -388,13 +388,13 @@ impl Events {
         }
     }
 
-    /// Reads the fences and the erased drivers. Forgets the erased ones and clears their topics.
+    /// Reads the fences and the erased drivers. Forgets the erased drivers and clears their topics.
     async fn reread(&mut self) -> Result<()> {
         if self.read_at.is_some_and(|at| at.elapsed() < REREAD_EVERY) {
             return Ok(());
         }
-        // The other replica may receive fixes later than this one did, so handle the change like an
-        // outage.
+        // The other replica may receive fixes later than this replica did, so handle the change
+        // like an outage.
         self.had_outage |= tables::return_to_own_endpoint(&self.clickhouse).await;
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
@@ -410,8 +410,8 @@ impl Events {
         Ok(())
     }
 
-    /// Clears the topics of newly erased drivers, for every fence: this process does not know which
-    /// topics a driver has that was erased while no process ran.
+    /// Clears the topics of newly erased drivers. Clears them for every fence: if a driver was
+    /// erased while no process ran, this process does not know which topics the driver has.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let areas = self.watch.rules.areas.iter();
         let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();

@@ -86,8 +86,8 @@ impl Area {
         self.is_valid(ts)
             && (west..=east).contains(&lng)
             && (south..=north).contains(&lat)
-            // Inside the outline and outside of the holes: a ray to the east crosses an odd number
-            // of edges of all rings.
+            // The place is inside the outline and outside of the holes if a ray to the east crosses
+            // an odd number of edges of all rings.
             && self.polygons.iter().any(|rings| rings.iter().map(|ring| crossings(ring, [lng, lat])).sum::<usize>() % 2 == 1)
     }
 }
@@ -96,7 +96,7 @@ impl Area {
 fn metres_to_segment([ax, ay]: [f64; 2], [bx, by]: [f64; 2]) -> f64 {
     let (dx, dy) = (bx - ax, by - ay);
     let length2 = dx * dx + dy * dy;
-    // The foot of the perpendicular, if it is on the segment, else the nearer end.
+    // Position of the nearest point of the segment: 0 is its first end, 1 its second.
     let share = if length2 > 0.0 { (-(ax * dx + ay * dy) / length2).clamp(0.0, 1.0) } else { 0.0 };
     (ax + share * dx).hypot(ay + share * dy)
 }

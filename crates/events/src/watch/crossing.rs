@@ -1,9 +1,10 @@
-//! Finds the fences whose border is between a fix and the driver's state, and how sure a single fix
-//! is.
+//! Finds the fences whose border is between a fix and the driver's last known state. Decides
+//! whether a single fix is enough to report a crossing.
 //!
-//! A driver enters or leaves a fence when two fixes in a row are beyond its border, because one
-//! alone may be an error of the device. One is enough if no other follows within [`ALONE_MS`],
-//! unless the device was at rest: its last fix before it sleeps may be wrong, too.
+//! A driver enters or leaves a fence when two consecutive fixes are beyond the fence's border,
+//! because a single fix may be an error of the device. A single fix is enough if no other fix
+//! follows within [`ALONE_MS`]. It is not enough if the device was at rest: the last fix before a
+//! device sleeps may be wrong, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +15,18 @@ use super::event::Fix;
 use super::fenced::Stay;
 use super::rules::Rules;
 
-/// Milliseconds after which a crossing is believed without a second fix: the device reports rarely,
-/// or sleeps. Longer than the usual interval of a moving device, which is at most a minute.
+/// Milliseconds after which a crossing counts without a second fix, because the device reports
+/// rarely or sleeps. Longer than the usual interval of a moving device, which is at most a minute.
 pub(super) const ALONE_MS: i64 = 120_000;
-/// Maximum distance in metres between two fixes with speed 0 that are at one place. A device whose
-/// speed is always 0 must not seem to rest while it is carried away.
+/// Maximum distance in metres between two fixes with speed 0 for which the device counts as at
+/// rest. Without this limit, a device that always reports speed 0 would count as at rest while it
+/// is carried away.
 const REST_M: f64 = 1_000.0;
 
 /// A fix among the fences.
 pub(super) struct Surroundings<'a> {
-    /// The areas that the fix is in, or that the driver has not left because of the margin.
+    /// The areas that contain the fix, and the areas that the driver has not left yet because the
+    /// fix is within their margin.
     pub(super) around: Vec<&'a Area>,
     /// Names of the fences whose border is between the fix and the driver's state: the driver is
     /// inside and the fix outside, or the reverse.
@@ -31,6 +34,7 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl<'a> Surroundings<'a> {
+    /// Locates a fix. `fences`: the driver's state at each fence.
     pub(super) fn of(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
@@ -44,10 +48,10 @@ impl<'a> Surroundings<'a> {
             if around.iter().any(|area| area.name == *fence) {
                 continue;
             }
-            let near = rules.areas_of(fence, &fix.driver_id);
-            let near = near.filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
+            let areas = rules.areas_of(fence, &fix.driver_id);
+            let near_areas = areas.filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
             let count_before = around.len();
-            around.extend(near);
+            around.extend(near_areas);
             if around.len() == count_before {
                 crossed.insert(fence.clone());
             }
@@ -56,9 +60,9 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-/// Returns whether the device reports speed 0 at this fix and at the one before, and the two are at
-/// one place. `before`: `None` if no fix before is known, as for a driver whose only known fix was
-/// read at the start; then this fix decides.
+/// Returns whether the device is at rest at this fix: this fix and the one before have speed 0, and
+/// are at most [`REST_M`] apart. `before`: the fix before; `None` if it is unknown, as for a driver
+/// whose only known fix was read at the start. Without `before`, this fix alone decides.
 pub(super) fn is_at_rest(before: Option<&Fix>, fix: &Fix) -> bool {
     let stands = |fix: &Fix| fix.speed.is_some_and(|speed| speed <= 0.0);
     let is_here = |before: &Fix| metres([before.lat, before.lng], [fix.lat, fix.lng]) <= REST_M;

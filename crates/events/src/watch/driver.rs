@@ -27,8 +27,9 @@ pub(super) struct Driver {
     last_good: Option<Fix>,
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
-    /// The newest good fix may be on the other side of a fence's border, and no event says so yet.
-    /// The next fix decides, or the time that passes without one.
+    /// The newest good fix may be on the other side of a fence's border, and no event reports the
+    /// crossing yet. The next fix decides, or [`ALONE_MS`] without a
+    /// next fix.
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
     is_at_rest: bool,
@@ -41,6 +42,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
+    /// Processes a fix and appends its events to `out`. Ignores a fix that is not newer than the
+    /// last one. An inaccurate fix only ends a silence. A fix reached at an impossible speed
+    /// becomes the suspect, which the next fix confirms or shows to be a jump.
     pub(super) fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
             return;
@@ -52,13 +56,13 @@ impl Driver {
         if std::mem::take(&mut self.is_silent) {
             out.push(event(&fix, Kind::Heard, ""));
         }
-        // Do what a tick just before this insert would have done, so that the polls' times do not
-        // change the events.
-        let is_undecided = self.cross_alone(fix.inserted_at, rules, out);
+        // Do first what a tick just before this insert would have done. Otherwise the events would
+        // depend on the times of the polls.
+        let is_undecided = self.accept_lone_crossings(fix.inserted_at, rules, out);
         if self.may_have_crossed && !is_undecided {
             for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
                 let areas: Vec<&Area> = rules.areas_of(fence, &fix.driver_id).collect();
-                stay.overstay_at(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
+                stay.judge_stay_at_time(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
             }
         }
         if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
@@ -109,6 +113,8 @@ impl Driver {
         fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
     }
 
+    /// Makes this fix the newest good one. Judges the crossings at the good fix before, the stays
+    /// and the speed.
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         let not_crossed = self.confirm_crossings(&fix, rules, out);
         let mut was_inside = BTreeSet::new();
@@ -116,7 +122,7 @@ impl Driver {
             if !not_crossed.contains(fence) {
                 was_inside.insert(fence.clone());
             }
-            stay.overstay_by(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
+            stay.judge_stay_at_fix(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
         }
         let Surroundings { around, crossed } = Surroundings::of(&fix, &self.fences, rules);
         let last = self.last_good.as_ref().map(|good| (good, &was_inside));
@@ -130,7 +136,12 @@ impl Driver {
     /// without another fix. `now` is by the server's clock. Returns whether a crossing will be
     /// decided later, even without a further fix: until then, neither a stay nor a silence can be
     /// judged.
-    pub(super) fn cross_alone(&mut self, now: i64, rules: &Rules, out: &mut Vec<Event>) -> bool {
+    pub(super) fn accept_lone_crossings(
+        &mut self,
+        now: i64,
+        rules: &Rules,
+        out: &mut Vec<Event>,
+    ) -> bool {
         let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
             return false;
         };
@@ -149,8 +160,8 @@ impl Driver {
     }
 
     /// Accepts the crossings of the newest good fix that `next` confirms, or all of them if that
-    /// fix was alone for [`ALONE_MS`]. Returns the fences of the other crossings: as to these, the
-    /// good fix was wrong.
+    /// fix was alone for [`ALONE_MS`]. Returns the fences whose crossings are not accepted: for
+    /// these fences, the good fix was wrong.
     fn confirm_crossings(
         &mut self,
         next: &Fix,
@@ -163,8 +174,8 @@ impl Driver {
         self.may_have_crossed = false;
         let crossed = Surroundings::of(good, &self.fences, rules).crossed;
         let crossed_by_next = Surroundings::of(next, &self.fences, rules).crossed;
-        // Measure the time alone by the device's clock, too: a device that was offline sends all
-        // its fixes at once, so the times of their inserts say nothing.
+        // Measure by the device's clock, too, how long the fix was alone. A device that was offline
+        // sends all its fixes at once, so the times of their inserts do not show it.
         let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;
         let (accepted, wrong) =
             crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));

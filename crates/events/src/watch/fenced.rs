@@ -33,7 +33,7 @@ impl Stay {
 
     /// Appends `overstayed` if, at this fix, the driver has been inside for longer than one of
     /// these areas of the fence allows. Only this method finds a stay that the device reports late.
-    pub(super) fn overstay_by<'a>(
+    pub(super) fn judge_stay_at_fix<'a>(
         &mut self,
         fix: &Fix,
         fence: &str,
@@ -56,9 +56,9 @@ impl Stay {
     }
 
     /// Appends `overstayed` if, by the server's clock, the driver has been inside for longer than
-    /// one of these areas of the fence allows: a sleeping device sends no fix. An area of the fence
-    /// must still be valid at the time at which the limit is exceeded.
-    pub(super) fn overstay_at(
+    /// one of these areas of the fence allows. Needs no fix, because a sleeping device sends none.
+    /// An area of the fence must still be valid at the time at which the limit is exceeded.
+    pub(super) fn judge_stay_at_time(
         &mut self,
         now: i64,
         (driver_id, fence): (&str, &str),
@@ -91,7 +91,7 @@ impl Stay {
     }
 }
 
-/// Appends `off_hours` if the fence was closed at this fix, with which the driver entered or left.
+/// Appends `off_hours` if the fence was closed at this fix, at which the driver entered or left.
 pub(super) fn judge_hours<'a>(
     fix: &Fix,
     fence: &str,
@@ -157,8 +157,9 @@ impl Speeding {
     /// Appends `fast` and `slow`. A fix above the limit causes `fast` only if the next fix is not
     /// slow: a single fast fix may be an error of the device. `last`: the previous fix, with the
     /// names of the fences that the driver was in; `None` if this fix is the first. `around`: the
-    /// areas that the driver is in, or has not left because of the margin. The limit of a fence that
-    /// the driver may have left, which is in `crossed`, does not count: the next fix decides.
+    /// areas that contain the fix, and those that the driver has not left yet because the fix is
+    /// within their margin. The limit of a fence in `crossed`, which the driver may have left, does
+    /// not count: the next fix decides.
     pub(super) fn judge(
         &mut self,
         last: Option<(&Fix, &BTreeSet<String>)>,

@@ -45,11 +45,11 @@ pub struct Watch {
     decided: HashMap<(String, State), i64>,
     /// Number of fixes of drivers beyond [`DRIVERS_MAX`], which cause no events.
     pub untracked_fixes: u64,
-    /// Time at which the server's clock was set; 0: never. A silence is measured from there at the
-    /// earliest.
+    /// Server time at which the server's clock was last set; 0: never. A silence is measured from
+    /// this time at the earliest.
     clock_set_at: i64,
-    /// Count of numbers missing from the drivers' `seq` since the process began. Late fixes reduce
-    /// it.
+    /// Count of the numbers missing from the drivers' `seq` since the process began. A late fix
+    /// reduces the count.
     missing: i64,
 }
 
@@ -69,8 +69,8 @@ impl Watch {
         }
     }
 
-    /// Sets the known events of the replayed time, oldest first. They decide the states of that
-    /// time instead of its fixes, because fences and limits may have changed since.
+    /// Sets the known events of the replayed time, oldest first. For that time, these events decide
+    /// the states, not the fixes: fences and limits may have changed since.
     pub fn replay_known(&mut self, known: Vec<Event>) {
         self.decided =
             known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
@@ -116,7 +116,7 @@ impl Watch {
         self.remove_decided(first, out);
     }
 
-    /// Removes the events from `first` on that are older than the newest known event of their
+    /// Removes each event from index `first` on that is older than the newest known event of its
     /// state.
     fn remove_decided(&self, first: usize, out: &mut Vec<Event>) {
         let decided = &self.decided;
@@ -125,7 +125,8 @@ impl Watch {
         }
         let is_later = |event: &Event| {
             if event.kind == Kind::OffHours {
-                // An earlier process decided it together with the crossing at the same fix.
+                // An earlier process decided about `off_hours` together with the crossing at the
+                // same fix.
                 let crossing = Event { kind: Kind::Entered, ..event.clone() };
                 let at = crossing.state().and_then(|state| decided.get(&state));
                 return at.is_none_or(|at| *at < event.known_at);
@@ -138,8 +139,7 @@ impl Watch {
     }
 
     /// Appends an event for each driver that has fallen silent, stayed in a fence for too long, or
-    /// crossed a border with a fix that no other followed.
-    /// `now`: the server's time up to which all inserted fixes are processed.
+    /// crossed a border with a fix that no other fix followed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let first = out.len();
         let Self { rules, drivers, clock_set_at, .. } = self;
@@ -148,11 +148,11 @@ impl Watch {
         }
         let limited = Limited::new(&rules.areas);
         for (id, driver) in drivers {
-            if driver.cross_alone(now, rules, out) {
+            if driver.accept_lone_crossings(now, rules, out) {
                 continue;
             }
             for (fence, stay) in driver.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
-                stay.overstay_at(now, (id, fence), limited.areas(fence), out);
+                stay.judge_stay_at_time(now, (id, fence), limited.areas(fence), out);
             }
             if driver.is_silent {
                 continue;
@@ -186,8 +186,8 @@ impl Watch {
         erased.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
     }
 
-    /// Returns how many numbers are missing from the drivers' `seq`, as far as this process has
-    /// read.
+    /// Returns how many numbers are missing from the drivers' `seq` in the fixes that this process
+    /// has read.
     #[must_use]
     pub fn missing(&self) -> i64 {
         self.missing

@@ -25,7 +25,7 @@ const SETTLE_MS: i64 = 60_000;
 /// A span of insert times in milliseconds: after the first, up to and including the second.
 pub type Span = (i64, i64);
 
-/// The answer to one query: the fixes that were inserted in the spans it asked for.
+/// The answer to one query: the fixes that were inserted in the spans that the query asked for.
 #[derive(Debug)]
 pub struct Inserted {
     /// Fixes in the order of their inserts.
@@ -53,8 +53,9 @@ pub struct Reader {
     had_outage: bool,
     /// Server time until which no driver falls silent.
     settled_at: i64,
-    /// Bounds of the current poll: its begin by this process's clock, the ends of the spans that it
-    /// reads again, and the start of the span of new inserts.
+    /// Bounds of the current poll: its begin by this process's clock (`began_at`), the ends of the
+    /// spans that it reads again (`reread_ends`), and the start of the span of new inserts
+    /// (`new_after`).
     began_at: i64,
     reread_ends: [i64; 2],
     new_after: i64,
@@ -161,8 +162,8 @@ impl Reader {
         Duration::from_millis(u64::try_from(self.lag_ms).unwrap_or(0))
     }
 
-    /// Returns by how many milliseconds the server's clock was set, or differs from that of the
-    /// replica that answered before; 0 if it did neither.
+    /// Returns by how many milliseconds the server's clock was set, or differs from the clock of
+    /// the replica that answered before. Returns 0 if neither happened.
     #[must_use]
     pub fn step_ms(&self) -> i64 {
         self.step_ms

@@ -8,9 +8,9 @@ pub(super) struct Rhythm {
 }
 
 impl Rhythm {
-    /// Adds the gap before a fix. `inserted`: its length by the server's clock; `sent`: by the
-    /// device's. If `inserted` is less than half of `sent`, the gap does not count: the fix comes
-    /// from the device's buffer.
+    /// Adds the gap before a fix. `inserted`: the gap by the server's clock; `sent`: the gap by the
+    /// device's clock. If `inserted` is less than half of `sent`, the gap does not count: the fix
+    /// comes from the device's buffer.
     pub(super) fn add(&mut self, inserted: i64, sent: i64) {
         if inserted.saturating_mul(2) >= sent {
             self.gaps = [self.gaps[1], inserted];

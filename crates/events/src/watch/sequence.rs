@@ -31,15 +31,15 @@ pub(super) struct Sequence {
     /// The highest number; 0 before the first one.
     highest: u32,
     /// Time of the fix that showed that the counter was reset, in seconds since 1970; 0 in the
-    /// first run. An older fix belongs to an earlier run, so it fills no gap of this one.
+    /// first run. An older fix belongs to an earlier run, so it fills no gap of the current run.
     run_began_s: u32,
 }
 
 const _: () = assert!(size_of::<Sequence>() <= 40, "a driver's counter must not exceed 40 bytes");
 
 impl Sequence {
-    /// Starts the count at the first fix, or at the newest one from before the process began.
-    /// Numbers missing before that fix are not counted.
+    /// Starts the count at the device's first fix or, after a restart, at its newest fix from
+    /// before the process began. Numbers missing before that fix are not counted.
     pub(super) fn begin(&mut self, seq: u32, ts: i64) {
         if seq > 0 && (self.highest == 0 || ts >= self.highest_ts) {
             (self.highest, self.highest_ts) = (seq, ts);

@@ -66,8 +66,9 @@ const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
 /// server's clock were inserted before it was set back, and are skipped.
 const AHEAD_S_MAX: u32 = 30;
-/// Timeout of the queries at the start, and of the one that reads all states again. One sorts the
-/// positions of two hours: 8 million took 1.7 s, and at 10,000 a second there are 72 million.
+/// Timeout of the queries at the start, and of the query that reads all states again. One of them
+/// sorts the positions of two hours. Sorting 8 million positions took 1.7 s; at 10,000 positions a
+/// second, two hours have 72 million.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// Age beyond which a fix causes no event.
 const FIX_AGE_MAX: &str = "1 DAY";
@@ -103,8 +104,9 @@ impl EventStore<'_> {
             "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
             self.database
         );
-        // Read the fixes, the time and the lag with one query: behind a load balancer the next one
-        // may reach another replica. The row with an empty driver id holds the time and the lag.
+        // Read the fixes, the time and the lag with one query: behind a load balancer, the next
+        // query may reach another replica. The row with an empty driver id holds the time and the
+        // lag.
         let sql = format!(
             "SELECT * FROM ((SELECT {FIX_COLUMNS} FROM {} WHERE ({spans}) \
              AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
@@ -121,11 +123,11 @@ impl EventStore<'_> {
         Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 
-    /// Reads fixes that were inserted up to this time, in the order of their own times: the newest
-    /// one of each driver heard within the last day plus `patience`, and the last three accurate
-    /// ones that were inserted within two hours, which decide where the driver is. For drivers
-    /// heard rarely, also one fix from each of the last three minutes that have fixes, within six
-    /// hours: the gaps between these fixes are the driver's rhythm.
+    /// Reads fixes that were inserted up to this time, in the order of their own times. For each
+    /// driver heard within the last day plus `patience`, reads the newest fix. Also reads the last
+    /// three accurate fixes that were inserted within two hours, which decide where the driver is.
+    /// For drivers heard rarely, also reads one fix from each of the last three minutes that have
+    /// fixes, within six hours: the gaps between these fixes are the driver's rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -258,7 +260,8 @@ impl EventStore<'_> {
     }
 }
 
-/// Rounds a speed to hundredths, as in `positions`: the Float32 nearest to 27.78 is larger.
+/// Converts a speed to f64, rounded to hundredths of m/s as in `positions`. Without rounding, the
+/// Float32 nearest to 27.78 would be larger than 27.78.
 fn metres_per_second(speed: f32) -> f64 {
     (f64::from(speed) * 100.0).round() / 100.0
 }
