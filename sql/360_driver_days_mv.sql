@@ -2,10 +2,11 @@
 -- rows since their last computation, or whose rules have changed. radius_m, stop_s and the other limits are columns of trip_rules_in_force
 -- (sql/351). A leg is the straight line between two consecutive fixes.
 --   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
---   run    Consecutive looks within radius_m of the first look of the run; within trip_m, if no fix came for stop_s before the look. A look
---          within 1,000 m of the first one also belongs to the run if the device reports that it stands: it sends a speed of 0 at this look
---          and at the look before, at most 30 s earlier. If the device reports that it stands, but is too far away for the run before, a new
---          run begins, in which a speed of 0 is not believed. The place of a run is the mean of its looks in the first stop_s.
+--   run    Consecutive looks within radius_m of the first look of the run. A look after stop_s without a fix may be within trip_m of the first
+--          one, or, if it is within trip_m of the fix before it, within trip_m plus radius_m. A look within 1,000 m of the first one also
+--          belongs to the run if the device reports that it stands: it sends a speed of 0 at this look and at the look before, at most 30 s
+--          earlier. If the device reports that it stands, but is too far away for the run before, a new run begins, in which a speed of 0 is
+--          not believed. The place of a run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. The next run belongs to the stop if the absence before it lasts for at most spike_s, and
 --          its place is within half of radius_m of the place of the first run. If either the stop so far or the next run lasts for stop_s, the
 --          limits are trip_s and radius_m; if both do, trip_s and trip_m. An absence in which the driver moves for 60 s ends the stop,
@@ -16,7 +17,7 @@
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
 --          mean takes the fixes of about 37 m of the route, which take 1 to 64 s. If the line turns in the same direction at both ends of a
 --          leg, the curve is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
---          added.
+--          added. But if one of these is shorter than 32 m and took less time, the device sends fixes where it turns, and nothing is added.
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. spike_s limits absences from a stop, not jumps. There are
 -- four kinds of jumps:
 --   - A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
@@ -58,9 +59,11 @@ WITH
     60000 AS moving_ms, -- an absence with so much time on the move is a trip
     37 AS step_m, -- length of the route whose fixes have one mean
     64 AS step_s_max, -- longest time whose fixes have one mean
+    0.7 AS path_share, -- the speed along a route is at least this share of its three legs' length, divided by their time
     32 AS bend_m, -- a shorter leg has no corner between its ends
     2.2 AS bend_max, -- the two turns together, radians; where the route turns farther, no corner is added
     0.75 AS bend_share, -- share of the detour through the corner
+    0.9 AS bend_time, -- a fix at the end of a leg was sent because of a turn, if the next leg takes less than this share of the leg's time
     86400000 AS day_ms,
     900000 AS quarter_ms, -- a quarter of an hour
     6378137 AS equator_m, -- equatorial radius of WGS84
@@ -285,7 +288,8 @@ WITH
         SELECT
             *,
             arrayExists(s -> s != 65535 AND s >= still_cms, look_speed)
-                OR NOT arrayExists((lx, ly, lz) -> squared(lx - look_x[1], ly - look_y[1], lz - look_z[1]) > honest_m * honest_m, look_x, look_y, look_z) AS is_honest
+                OR NOT arrayExists((lx, ly, lz) -> squared(lx - look_x[1], ly - look_y[1], lz - look_z[1]) > honest_m * honest_m, look_x, look_y, look_z) AS is_honest,
+            arrayMap(way -> sqrt(way), ways_between(look_x, look_y, look_z)) AS look_step
         FROM looked
     ),
     -- The speed around a look: from the look before it to the second look after it.
@@ -294,7 +298,7 @@ WITH
         SELECT
             *,
             arrayMap(s -> is_honest AND s < still_cms, look_speed) AS look_is_still,
-            arrayMap(t -> if(t >= stop_ms, trip_m * trip_m, radius_m * radius_m), look_quiet_ms) AS look_limit,
+            arrayMap((t, way) -> pow(if(t < stop_ms, radius_m, trip_m + if(way <= trip_m * trip_m, radius_m, 0)), 2), look_quiet_ms, look_way) AS look_limit,
             arrayMap(
                 (lx, lx0, ly, ly0, lz, lz0, m, m0) -> pace(squared(lx - lx0, ly - ly0, lz - lz0), m - m0),
                 after(after(look_x, look_x[-1]), look_x[-1]), before(look_x, look_x[1]), after(after(look_y, look_y[-1]), look_y[-1]), before(look_y, look_y[1]),
@@ -313,7 +317,12 @@ WITH
     folded AS
     (
         SELECT
-            * EXCEPT (look_derived, look_limit),
+            * EXCEPT (look_derived, look_limit, look_step),
+            -- On a road that turns back, the straight line over three legs is short, but the legs are not.
+            arrayMap(
+                (p, one, two, three, m, m0) -> greatest(p, path_share * 1000 * (one + two + three) / greatest(m - m0, 1)),
+                look_pace, look_step, after(look_step, 0.), after(after(look_step, 0.), 0.),
+                after(after(look_at_ms, look_at_ms[-1]), look_at_ms[-1]), before(look_at_ms, look_at_ms[1])) AS slot_pace,
             arrayMax(look_derived) AS pace_max,
             if(pace_max = 0, (CAST([], 'Array(UInt32)'), CAST([], 'Array(UInt16)')), arrayReduce('maxMap',
                 arrayMap(m -> [toUInt32(intDiv(m, quarter_ms))], look_at_ms), arrayMap(p -> [toUInt16(least(65534, p * 100))], look_derived))) AS pace_maxima,
@@ -385,12 +394,12 @@ WITH
                 (mark, mark_on, slot_ms) -> arrayWithConstant(mark_on - mark, slot_ms),
                 arrayConcat([1], look_fix, [end_at]), arrayConcat(look_fix, [end_at, toUInt32(length(ms)) + 1]),
                 arrayConcat([1000], arrayMap(p -> multiIf(p >= step_m, 1000, p * 2 >= step_m, 2000, p * 4 >= step_m, 4000, p * 8 >= step_m, 8000,
-                    p * 16 >= step_m, 16000, p * 32 >= step_m, 32000, step_s_max * 1000), look_pace), [1000]))) AS slot_ms
+                    p * 16 >= step_m, 16000, p * 32 >= step_m, 32000, step_s_max * 1000), slot_pace), [1000]))) AS slot_ms
         FROM stayed
     ),
     numbered AS
     (
-        SELECT * EXCEPT (look_fix, look_pace), arrayFlatten(arrayMap((n, i) -> arrayWithConstant(n, i), lengths, arrayEnumerate(lengths))) AS stretch FROM stretched
+        SELECT * EXCEPT (look_fix, look_pace, slot_pace), arrayFlatten(arrayMap((n, i) -> arrayWithConstant(n, i), lengths, arrayEnumerate(lengths))) AS stretch FROM stretched
     ),
     placed AS
     (
@@ -466,7 +475,7 @@ WITH
     ),
     squared_steps AS
     (
-        SELECT *, arrayMap((a, b, c) -> squared(a, b, c), dx, dy, dz) AS squares FROM stepped
+        SELECT *, arrayMap((a, b, c) -> squared(a, b, c), dx, dy, dz) AS squares, arrayDifference(point_ms) AS step_ms FROM stepped
     ),
     -- The turn at each point, from the leg that ends there to the next one; a turn to the left is positive.
     turned AS
@@ -484,11 +493,13 @@ WITH
         SELECT
             *,
             arrayMap(
-                (k, own, m0, straight, l, turn_to, turn_from) -> if(k = 2 OR k = 0 AND m0 < day_began, 0.,
+                (k, own, m0, straight, l, l0, l1, t, t0, t1, turn_to, turn_from) -> if(k = 2 OR k = 0 AND m0 < day_began, 0.,
                     earth_m * asin(least(1., sqrt(if(own, l, straight)) / earth_m))
-                    * if(own AND l >= bend_m * bend_m AND turn_to * turn_from > 0 AND abs(turn_to + turn_from) < bend_max,
+                    * if(own AND l >= bend_m * bend_m AND turn_to * turn_from > 0 AND abs(turn_to + turn_from) < bend_max
+                            AND (l0 >= bend_m * bend_m OR t0 >= bend_time * t) AND (l1 >= bend_m * bend_m OR t1 >= bend_time * t),
                         1 + bend_share * ((sin(abs(turn_to)) + sin(abs(turn_from))) / sin(abs(turn_to + turn_from)) - 1), 1.)),
-                kind, is_way, before(point_ms, 0), line, squares, before(turn, 0.), turn) AS metres,
+                kind, is_way, before(point_ms, 0), line, squares, before(squares, 0.), after(squares, 0.),
+                step_ms, before(step_ms, 0), after(step_ms, 0), before(turn, 0.), turn) AS metres,
             arrayCumSum(arrayMap((k, k0) -> k != k0 OR k = 0, kind, before(kind, 0))) AS piece,
             length(point_ms) + length(dropped_ms) AS legs
         FROM turned

@@ -94,6 +94,53 @@ def test_labelled_days_match_truth(db):
     assert_same_quarters(db, fixes)
 
 
+def test_mileage_of_a_device_that_sends_at_each_turn_is_the_driven_one(db):
+    """Round blocks of 288 m, with fixes only where the heading has changed by 30 degrees."""
+    turning = Device("turning", "2026-06-01T08:00:00", 48, 11, every=15).stand(600)
+    for number in range(40):
+        turning.every = 2
+        turning.drive(90 * number + 30, 5, 2).drive(90 * number + 60, 5, 2)
+        turning.every = 24
+        turning.drive(90 * number + 90, 12, 24)
+    turning.every = 15
+    fixes = turning.stand(600, noise_m=0).fixes
+    db.insert(fixes)
+    db.refresh()
+    assert_same_episodes(episodes_of(db), truth.episodes(fixes))
+    assert_same_quarters(db, fixes)
+    (day,) = ask(db, "days", driver="turning", **JUNE)
+    assert day["metres"] == pytest.approx(40 * 308, rel=0.015)
+
+
+def test_stops_of_a_device_that_sends_every_75_metres_are_found(db):
+    """It sends nothing while it stands: each stop is a time of ten minutes between two fixes that are 75 m apart."""
+    car = Device("car", "2026-06-01T08:00:00", 48, 11, every=5.5)
+    for number in range(13):
+        car.drive(90, 75 / 5.5, 5.5 * (40 + number)).silent(600)
+    fixes = car.drive(90, 75 / 5.5, 220).fixes
+    db.insert(fixes)
+    db.refresh()
+    assert_same_episodes(episodes_of(db), truth.episodes(fixes))
+    stops, trips = stops_and_trips(db)
+    assert (len(stops), len(trips)) == (13, 14) and all(600 <= row["seconds"] <= 640 for row in stops), stops
+
+
+def test_hairpin_bends_are_not_averaged_away(db):
+    """A pass road: 200 m, then a bend of 14 m radius by 180 degrees, thirty times, with a fix every second."""
+    car, bearing = Device("pass", "2026-06-01T08:00:00", 46.5, 10.4, every=1).stand(600, noise_m=0), 0
+    for number in range(30):
+        car.drive(bearing, 10, 20)
+        for _ in range(9):
+            bearing += 20 * (-1) ** number
+            car.drive(bearing, 5, 1)
+    fixes = car.stand(600, noise_m=0).fixes
+    db.insert(fixes)
+    db.refresh()
+    assert_same_episodes(episodes_of(db), truth.episodes(fixes))
+    (day,) = ask(db, "days", driver="pass", **JUNE)
+    assert day["metres"] == pytest.approx(30 * 245, rel=0.1)
+
+
 def scored(labelled) -> Score:
     found = truth.episodes(labelled.fixes)
     stops = [(row["began"], row["ended"]) for row in found if row["kind"] == "stop"]

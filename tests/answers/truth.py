@@ -15,7 +15,7 @@ STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
 MOVING_MPS, MOVING_MS = 2.5, 60_000
 FALSE_S, BRAKE_MPS2 = 60, 8
 ASLEEP_MS_MAX, SPIKE_MS_MAX = 7_200_000, 120_000
-STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE = 37, 64, 32, 2.2, 0.75
+STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE, BEND_TIME, PATH_SHARE = 37, 64, 32, 2.2, 0.75, 0.9, 0.7
 # Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
 SILENCE_DAYS_MAX = 3
 SILENCE_MARGIN_MS = 12 * 3_600_000
@@ -245,7 +245,8 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
     is_doubted: list[bool] = []
     for before, at in zip([None, *looks], looks):
         if before is not None and not is_silence(at):
-            radius = rules.trip_m if fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000 else rules.radius_m
+            is_late = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
+            radius = rules.radius_m if not is_late else rules.trip_m + (rules.radius_m if apart(fixes[at - 1], fixes[at]) <= rules.trip_m else 0)
             stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= STILL_MS
             away = math.dist(axes[runs[-1][0]], axes[at])
             if away <= radius or stands and not is_doubted[-1] and away <= HONEST_M:
@@ -304,8 +305,10 @@ def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
     for place in here:
         if look + 1 < len(looks) and looks[look + 1] == place:
             look += 1
-            a, b = fixes[looks[max(look - 1, 0)]], fixes[looks[min(look + 2, len(looks) - 1)]]
-            pace = speed_between(a, b) if b["ms"] > a["ms"] else 0
+            near = [fixes[at] for at in looks[max(look - 1, 0):look + 3]]
+            # On a road that turns back, the straight line is short, but the legs are not.
+            route_m = max(apart(near[0], near[-1]), PATH_SHARE * sum(apart(a, b) for a, b in zip(near, near[1:])))
+            pace = route_m * 1000 / max(1, near[-1]["ms"] - near[0]["ms"])
             length = 1
             while length < STEP_S_MAX and length * pace < STEP_M:
                 length *= 2
@@ -373,12 +376,13 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         elif kind == "stop":
             leg["place"] = degrees_of(places[number])
         else:
-            def vector(which):
+            def step(which):
+                """Returns the vector and the time of the leg that ends at the point with this number, or None if it is not in a trip."""
                 if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
                     return None
-                return tuple(end - start for start, end in zip(places[which - 1], places[which]))
-            here = vector(number)
-            leg["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * bend(vector(number - 1), here, vector(number + 1), places[number])
+                since, until = (fixes[points[each][0][-1]]["ms"] for each in (which - 1, which))
+                return tuple(end - start for start, end in zip(places[which - 1], places[which])), until - since
+            leg["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * bend(step(number - 1), step(number), step(number + 1), places[number])
         found.append(leg)
     return found
 
@@ -388,8 +392,12 @@ def bend(before, here, after, up) -> float:
 
     Assumes that the vehicle turned where the lines before and after the leg meet.
     """
-    if before is None or after is None or math.hypot(*here) < BEND_M:
+    if before is None or after is None or math.hypot(*here[0]) < BEND_M:
         return 1.0
+    # The fix at this end was sent because the vehicle turned, so no turn is between the fixes.
+    if any(math.hypot(*vector) < BEND_M and ms < BEND_TIME * here[1] for vector, ms in (before, after)):
+        return 1.0
+    before, here, after = before[0], here[0], after[0]
     turns = []
     for one, other in ((before, here), (here, after)):
         lengths = math.hypot(*one) * math.hypot(*other)
