@@ -139,7 +139,7 @@ export function speedCurve(track: Track, from: number, to: number, n: number): F
     const place = Math.floor(((ts[i] - from) / (to - from)) * n);
     const value = speed[i];
     if (place < 0 || place >= n || value === null) continue;
-    curve[index] = Number.isNaN(curve[index]) ? value : Math.max(curve[index], value);
+    curve[place] = Number.isNaN(curve[place]) ? value : Math.max(curve[place], value);
   }
   // A simplified track has few points on a straight road: interpolate between two points of one
   // piece.
