@@ -11,7 +11,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::Packet;
 
 use crate::scripted_broker::{Peer, ScriptedBroker, fix};
-use crate::world::{SOON, unmigrated};
+use crate::world::{SOON, world};
 
 const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 
@@ -52,7 +52,7 @@ fn wait_for_a_fix(milepost: &Milepost, broker: &ScriptedBroker) -> Result<()> {
 
 #[test]
 fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
-    let world = unmigrated("counters")?;
+    let world = world("counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         answer_subscribe(peer, 0)?;
@@ -71,7 +71,7 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
         peer.send(&fix(1))?;
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
+    let mut milepost = broker.settings(&world).with("MQTT__BROKER_METRICS", "true").start()?;
     wait_for_a_fix(&milepost, &broker)?;
     let dropped = |reason| milepost.metric(&format!("broker_dropped_total{{reason=\"{reason}\"}}"));
     assert_eq!((dropped("queue_full")?, dropped("expired")?), (7.0, 0.0));
@@ -84,14 +84,14 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
 
 #[test]
 fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
-    let world = unmigrated("refuses_counters")?;
+    let world = world("refuses_counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         answer_subscribe(peer, 0x87)?;
         peer.send(&fix(1))?;
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
+    let mut milepost = broker.settings(&world).with("MQTT__BROKER_METRICS", "true").start()?;
     wait_for_a_fix(&milepost, &broker)?;
     milepost.get("/readyz")?;
     assert_eq!(broker.seen().connections.len(), 1);
@@ -104,7 +104,7 @@ fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
 
 #[test]
 fn broker_counters_are_dropped_after_three_closed_connections() -> Result<()> {
-    let world = unmigrated("closes_for_counters")?;
+    let world = world("closes_for_counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         if peer.number() < 3 {
@@ -113,7 +113,7 @@ fn broker_counters_are_dropped_after_three_closed_connections() -> Result<()> {
         peer.send(&fix(1))?;
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
+    let mut milepost = broker.settings(&world).with("MQTT__BROKER_METRICS", "true").start()?;
     wait_for_a_fix(&milepost, &broker)?;
     assert_eq!(broker.seen().connections.len(), 4);
     ensure!(
@@ -125,7 +125,7 @@ fn broker_counters_are_dropped_after_three_closed_connections() -> Result<()> {
 
 #[test]
 fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
-    let world = unmigrated("leaves_counters")?;
+    let world = world("leaves_counters")?;
     let (recorder, packets) = mpsc::sync_channel(100);
     let broker = ScriptedBroker::start_for_sessions(move |peer| {
         loop {
@@ -141,7 +141,7 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
             recorder.send(packet)?;
         }
     })?;
-    let settings = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true");
+    let settings = broker.settings(&world).with("MQTT__BROKER_METRICS", "true");
     let mut milepost = settings.with("SHUTDOWN__LEAVE", "true").start()?;
     while !matches!(packets.recv_timeout(SOON)?, Packet::Subscribe(_)) {}
     assert_eq!(milepost.terminate(SOON)?, 0);
@@ -153,7 +153,7 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
 
 #[test]
 fn broker_counters_are_not_read_by_default() -> Result<()> {
-    let world = unmigrated("asks_nothing")?;
+    let world = world("asks_nothing")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         peer.send(&fix(1))?;
@@ -163,7 +163,7 @@ fn broker_counters_are_not_read_by_default() -> Result<()> {
             }
         }
     })?;
-    let mut milepost = broker.settings(&world)?.start()?;
+    let mut milepost = broker.settings(&world).start()?;
     wait_for_a_fix(&milepost, &broker)?;
     assert_eq!(broker.seen().connections.len(), 1);
     milepost.terminate(SOON).map(drop)

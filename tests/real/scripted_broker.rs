@@ -13,7 +13,7 @@ use lab_stack::{Settings, wait_until};
 use rumqttc::v5::mqttbytes::Error as PacketError;
 use rumqttc::v5::mqttbytes::v5::{Packet, PubRecReason};
 
-use crate::world::{SOON, World, settings, unmigrated};
+use crate::world::{SOON, World, settings, world};
 
 /// Observations of the scripted broker, by connection.
 #[derive(Default)]
@@ -81,14 +81,12 @@ impl ScriptedBroker {
         lock(&self.seen)
     }
 
-    /// Returns settings of a milepost between this broker and the engine, and creates the tables.
-    pub fn settings(&self, world: &World) -> Result<Settings> {
-        let settings = settings(world.folder.path(), self.port, &world.engine.server.url())
+    /// Returns settings of a milepost between this broker and the engine.
+    pub fn settings(&self, world: &World) -> Settings {
+        settings(world.folder.path(), self.port, &world.engine.server.url())
             .with("CLICKHOUSE__DATABASE", &world.database)
             .with("MQTT__CONNECTIONS", "1")
-            .with("LAB__CONNECT_TIMEOUT", "5s");
-        settings.migrate()?;
-        Ok(settings)
+            .with("LAB__CONNECT_TIMEOUT", "5s")
     }
 }
 
@@ -240,14 +238,14 @@ fn payload(seq: u16) -> Vec<u8> {
 
 #[test]
 fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
-    let world = unmigrated("refused")?;
+    let world = world("refused")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1, 0x87])?; // QoS 1; not authorized
         peer.send(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
         peer.listen()
     })?;
     let mut milepost =
-        broker.settings(&world)?.with("MQTT__TOPICS", "drivers/+/gps,other/+").start()?;
+        broker.settings(&world).with("MQTT__TOPICS", "drivers/+/gps,other/+").start()?;
     wait_until("milepost has connected three times", SOON, || {
         Ok(broker.seen().connections.len() >= 3)
     })?;
@@ -288,7 +286,7 @@ fn hostile_messages() -> Vec<(BytesMut, &'static str)> {
 
 #[test]
 fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
-    let world = unmigrated("harm")?;
+    let world = world("harm")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         for (index, (packet, _)) in (1_u16..).step_by(2).zip(hostile_messages()) {
@@ -298,7 +296,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
         peer.send(&fix(21))?;
         peer.listen()
     })?;
-    let settings = broker.settings(&world)?.with("MQTT__MAX_PACKET_BYTES", "4096");
+    let settings = broker.settings(&world).with("MQTT__MAX_PACKET_BYTES", "4096");
     let mut milepost = settings.start()?;
     wait_until("everything is acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked.len() >= 21))
@@ -343,7 +341,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
 
 #[test]
 fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
-    let world = unmigrated("garbage")?;
+    let world = world("garbage")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         match peer.number() {
             0 => peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
@@ -369,7 +367,7 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
         }
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.start()?;
+    let mut milepost = broker.settings(&world).start()?;
     wait_until("the takeover is reported", SOON, || {
         Ok(milepost
             .get("/readyz")
@@ -392,7 +390,7 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
 /// EMQX before 5.8 redelivers on the same connection every 30 s.
 #[test]
 fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
-    let world = unmigrated("copies")?;
+    let world = world("copies")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         let mut copy = fix(1);
@@ -400,7 +398,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
         peer.send(&[&fix(1)[..], &copy, &fix(2), &copy].concat())?;
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.start()?;
+    let mut milepost = broker.settings(&world).start()?;
     wait_until("the last one is acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked.contains(&2)))
     })?;
@@ -414,7 +412,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
 
 #[test]
 fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
-    let world = unmigrated("granted")?;
+    let world = world("granted")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
         if peer.number() == 0 {
@@ -422,7 +420,7 @@ fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
         }
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.with("MQTT__SESSION_EXPIRY", "2m").start()?;
+    let mut milepost = broker.settings(&world).with("MQTT__SESSION_EXPIRY", "2m").start()?;
     wait_until("milepost has connected again", SOON, || Ok(broker.seen().connections.len() == 2))?;
     let connections = broker.seen().connections.clone();
     let elapsed = connections[1] - connections[0];
@@ -437,7 +435,7 @@ const fn server_keep_alive(seconds: u8) -> [u8; 3] {
 
 #[test]
 fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
-    let world = unmigrated("pings")?;
+    let world = world("pings")?;
     let (hasty, patient) = (server_keep_alive(3), server_keep_alive(0));
     let hasty = ScriptedBroker::start_for_sessions(move |peer| {
         peer.welcome(&hasty, &[1]).and_then(|()| peer.listen())
@@ -447,7 +445,7 @@ fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
     })?;
     let mut mileposts = Vec::new();
     for broker in [&hasty, &patient] {
-        mileposts.push(broker.settings(&world)?.with("LAB__KEEP_ALIVE", "5s").start()?);
+        mileposts.push(broker.settings(&world).with("LAB__KEEP_ALIVE", "5s").start()?);
     }
     wait_until("both mileposts have pinged a few times", 2 * SOON, || {
         let pings = |broker: &ScriptedBroker| broker.seen().pings.first().map_or(0, Vec::len);
@@ -471,7 +469,7 @@ fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
 
 #[test]
 fn unresponsive_broker_is_disconnected() -> Result<()> {
-    let world = unmigrated("silence")?;
+    let world = world("silence")?;
     let silent = ScriptedBroker::start_for_sessions(|_| {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
@@ -484,8 +482,8 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
     })?;
-    let mut silent_milepost = silent.settings(&world)?.start()?;
-    let mut hung_milepost = hung.settings(&world)?.start()?;
+    let mut silent_milepost = silent.settings(&world).start()?;
+    let mut hung_milepost = hung.settings(&world).start()?;
     wait_until("both mileposts reconnect several times", 2 * SOON, || {
         Ok(silent.seen().connections.len() >= 2 && hung.seen().connections.len() >= 4)
     })?;
@@ -510,7 +508,7 @@ fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
 
 #[test]
 fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
-    let world = unmigrated("qos2")?;
+    let world = world("qos2")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         // A resumed session may begin in the middle of a handshake.
@@ -529,7 +527,7 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
         peer.send(&fix(8))?;
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.start()?;
+    let mut milepost = broker.settings(&world).start()?;
     wait_until("the message after it is acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked == &[8]))
     })?;
@@ -545,9 +543,9 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
 
 #[test]
 fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
-    let world = unmigrated("short")?;
+    let world = world("short")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| peer.welcome(&[], &[1]))?;
-    let mut milepost = broker.settings(&world)?.start()?;
+    let mut milepost = broker.settings(&world).start()?;
     let cause = "another process uses this mqtt.client_id";
     wait_until("the log names the cause", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
     wait_until("/readyz reports it", SOON, || {
@@ -558,14 +556,14 @@ fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
 
 #[test]
 fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
-    let world = unmigrated("former")?;
+    let world = world("former")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         peer.send(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;
         peer.send(&fix(2))?;
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.start()?;
+    let mut milepost = broker.settings(&world).start()?;
     wait_until("both messages are acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked == &[1, 2]))
     })?;

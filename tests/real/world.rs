@@ -23,8 +23,6 @@ pub const SOON: Duration = Duration::from_secs(300);
 /// An engine with its data folder.
 pub struct Engine {
     pub server: ClickHouse,
-    /// Whether the database that [`tables::create`] copies exists.
-    pub has_template: Mutex<bool>,
     _folder: TempDir,
 }
 
@@ -42,7 +40,7 @@ impl Engine {
     }
 
     const fn new(server: ClickHouse, folder: TempDir) -> Self {
-        Self { server, has_template: Mutex::new(false), _folder: folder }
+        Self { server, _folder: folder }
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) enum Topology {
 /// Classifies an error code of ClickHouse. A single server that answers knows whether it committed
 /// the rows, except with the codes in [`AMBIGUOUS`].
 ///
-/// With replicas, an error after the write can leave the rows on one replica only. The next attempt
+/// If there are replicas, an error after the write can leave the rows on only one. The next attempt
 /// may reach another replica, which refuses the same token while the first one is unreachable.
 /// Therefore such an error is ambiguous, and the next attempt gets another token.
 pub(super) fn kind_of_code(code: u32, topology: Topology) -> FailureKind {

@@ -1,15 +1,33 @@
 //! The ClickHouse engine, and queries to any ClickHouse server.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::process::{Process, READY_TIMEOUT, free_port, local_program};
+use crate::process::{Process, READY_TIMEOUT, free_port, local_program, lock};
 use crate::sql;
 
 /// Time zone of the engine, UTC+14: its date is tomorrow for most of a UTC day, so code that takes
 /// a local date for a UTC date fails.
 const FAR_FROM_UTC: &str = "Pacific/Kiritimati";
+
+/// The database that [`ClickHouse::copy_tables`] copies. A copy replaces this name wherever it
+/// occurs.
+const TEMPLATE: &str = "template_of_tables";
+
+/// The definitions of all tables and views of a database. A view is attached, not created: the
+/// engine does not analyse its query then. This needs the columns, which parameterized views do not
+/// have, and a UUID. A roll-up is EMPTY: otherwise, the engine would refresh it at once.
+const DEFINITIONS: &str = r"
+    SELECT arrayStringConcat(groupArray(definition), char(0)) FROM (
+    SELECT if(match(create_table_query, '^CREATE (MATERIALIZED VIEW|VIEW \\S+\\s*\\()'),
+        replaceRegexpOne(replaceRegexpOne(create_table_query,
+            '(?s)^(CREATE MATERIALIZED VIEW \\S+\\s+REFRESH .*?)\\s+AS\\s+(WITH|SELECT)\\s', '\\1 EMPTY AS \\2 '),
+            '^CREATE ((MATERIALIZED )?VIEW \\S+)', 'ATTACH \\1 UUID ''{uuid}'''),
+        create_table_query) AS definition
+    FROM system.tables WHERE database IN ('{db}', '{db}_ask')
+    ORDER BY engine LIKE '%View') FORMAT TSVRaw";
 
 /// A running ClickHouse engine. Its data survives [`kill`](Self::kill) and
 /// [`restart`](Self::restart).
@@ -21,6 +39,8 @@ pub struct ClickHouse {
     password: Option<String>,
     /// Configuration file of the server, for example with clusters and macros.
     config: Option<PathBuf>,
+    /// The [`DEFINITIONS`] of [`TEMPLATE`], once that exists.
+    definitions: Mutex<Option<Arc<str>>>,
 }
 
 impl ClickHouse {
@@ -52,7 +72,8 @@ impl ClickHouse {
         command.env("TZ", FAR_FROM_UTC);
         command.envs(config.as_ref().map(|file| ("CLICKHOUSE_CONFIG", file)));
         let process = Process::start("clickhouse", &mut command, folder.join("clickhouse.log"))?;
-        let mut this = Self { process, folder: folder.into(), port, password, config };
+        let (folder, definitions) = (folder.into(), Mutex::new(None));
+        let mut this = Self { process, folder, port, password, config, definitions };
         let url = format!("{}/ping", this.url());
         this.process.wait_until("answers", || get(&url).is_ok())?;
         Ok(this)
@@ -87,9 +108,9 @@ impl ClickHouse {
 
     /// Starts the engine again, on the same port and with the same data.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, folder, port, password, config } = self;
+        let Self { process, folder, port, password, config, definitions } = self;
         drop(process);
-        Self::launch(&folder, port, password, config)
+        Ok(Self { definitions, ..Self::launch(&folder, port, password, config)? })
     }
 
     /// Runs a statement. Rows are tab-separated unless the statement names a format.
@@ -105,6 +126,51 @@ impl ClickHouse {
             for statement in render_statements(&std::fs::read_to_string(file)?, database)? {
                 self.query(&statement)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Creates a database with copies of the tables that `migrate` makes in the database of a given
+    /// name. Migrating costs seconds of CPU, because the engine analyses every view, so it is done
+    /// once for all copies on this engine.
+    ///
+    /// The roll-ups are stopped until [`sql::REFRESH_ROLLUPS`] starts them. Otherwise, the engine
+    /// would refresh those of all databases every five minutes, all at once.
+    pub fn copy_tables(
+        &self,
+        database: &str,
+        migrate: impl FnOnce(&str) -> Result<()>,
+    ) -> Result<()> {
+        let definitions = self.definitions(migrate)?;
+        for name in [database, &format!("{database}_ask")] {
+            self.query(&format!("CREATE DATABASE {name}"))?;
+        }
+        for definition in definitions.split('\0') {
+            let uuid = format!("{:032x}", fastrand::u128(..));
+            self.query(&definition.replace("{uuid}", &uuid).replace(TEMPLATE, database))?;
+        }
+        self.stop_rollups(database)?;
+        let ledger = "schema_migrations";
+        self.query(&format!("INSERT INTO {database}.{ledger} SELECT * FROM {TEMPLATE}.{ledger}"))
+            .map(drop)
+    }
+
+    /// Returns the [`DEFINITIONS`] of [`TEMPLATE`], which the first caller migrates.
+    fn definitions(&self, migrate: impl FnOnce(&str) -> Result<()>) -> Result<Arc<str>> {
+        let mut known = lock(&self.definitions);
+        if let Some(definitions) = &*known {
+            return Ok(Arc::clone(definitions));
+        }
+        migrate(TEMPLATE)?;
+        self.stop_rollups(TEMPLATE)?;
+        let definitions = self.query(&DEFINITIONS.replace("{db}", TEMPLATE))?;
+        Ok(Arc::clone(known.insert(definitions.trim_end().into())))
+    }
+
+    fn stop_rollups(&self, database: &str) -> Result<()> {
+        let sql = format!("SELECT view FROM system.view_refreshes WHERE database = '{database}'");
+        for view in self.query(&sql)?.lines() {
+            self.query(&format!("SYSTEM STOP VIEW {database}.{view}"))?;
         }
         Ok(())
     }

@@ -17,7 +17,8 @@ use crate::procfs;
 
 /// Longest wait until a server answers or is ready, and longest time of a query.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(240);
-const POLL: Duration = Duration::from_millis(20);
+/// Shortest and longest pause between two checks of a condition.
+const POLL: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(400)];
 /// Range of the free ports. The range is below the ephemeral ports of the kernel, so no outgoing
 /// connection takes a port in the minutes until the server binds it.
 const PORTS: Range<u16> = 10_000..32_000;
@@ -44,18 +45,22 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Waits until `condition` holds, and fails after `within`. `description` completes the sentence
-/// "waiting until …".
+/// "waiting until …". A condition that takes long to check, such as a query, is checked less often:
+/// otherwise the checks would take the CPU from what they wait for.
 pub fn wait_until(
     description: &str,
     within: Duration,
     mut condition: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let began = Instant::now();
-    while !condition().with_context(|| format!("while waiting until {description}"))? {
+    loop {
+        let check_began = Instant::now();
+        if condition().with_context(|| format!("while waiting until {description}"))? {
+            return Ok(());
+        }
         ensure!(began.elapsed() < within, "waited {within:?}, but never: {description}");
-        sleep(POLL);
+        sleep((4 * check_began.elapsed()).clamp(POLL[0], POLL[1]));
     }
-    Ok(())
 }
 
 /// Returns the checkout of milepost: the folder above this program, or else above the current

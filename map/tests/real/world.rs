@@ -55,7 +55,7 @@ pub struct World {
 /// Creates milepost's tables in a database of their own, and the settings of a map that reads them.
 pub fn world(name: &str) -> Result<World> {
     let engine = shared_engine()?;
-    engine.server.create_tables(name)?;
+    engine.server.copy_tables(name, |template| engine.server.create_tables(template))?;
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
     Ok(World { engine, database: name.to_owned(), settings, folder })
