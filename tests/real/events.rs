@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -479,6 +479,60 @@ fn fence_rules_cause_events_and_hourly_reports_no_silence() -> Result<()> {
             .all(|topic| topics.contains(topic))
             && topics.len() == 3)
     })?;
+    Ok(())
+}
+
+/// ClickHouse's clock is set an hour ahead, and later back. The process is killed in the hour that
+/// the clock shows twice.
+#[test]
+fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
+    const HOUR_S: i64 = 3_600;
+    let world = world("events_clock")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) VALUES \
+         ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+    )?;
+    let ahead_s = Arc::new(AtomicI64::new(0));
+    let shown_ahead_s = Arc::clone(&ahead_s);
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if !statement.contains("now64(3)") {
+            return Scripted::Pass;
+        }
+        let now = format!("(now64(3) + INTERVAL {} SECOND)", shown_ahead_s.load(Ordering::SeqCst));
+        Scripted::Instead(statement.replace("now64(3)", &now))
+    })?;
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    // Two fixes beyond the border are an event. It becomes known in the order of the drives.
+    let drive = |lng: f64, expected: &str| -> Result<()> {
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7) SELECT 'd1', \
+             now64(3) - INTERVAL 100 - number * 100 MILLISECOND, now64(3) + INTERVAL {} SECOND, \
+             520500000, {lng} * 1e7 FROM numbers(2)",
+            ahead_s.load(Ordering::SeqCst)
+        ))?;
+        world.wait_for(
+            "SELECT arrayStringConcat(groupArray(kind), ' ') FROM (SELECT * FROM {db}.events FINAL ORDER BY known_at, ts)",
+            expected,
+            SOON,
+        )?;
+        let state = expected.rsplit(' ').next().unwrap_or_default();
+        world.wait_for("SELECT kind FROM {db}.event_states FINAL", state, SOON)
+    };
+    let (inside, outside) = (13.0998, 13.1008);
+    let mut watcher = Watcher::start_watching(&settings, &world, "before")?;
+    drive(inside, "entered")?;
+    ahead_s.store(HOUR_S, Ordering::SeqCst);
+    drive(outside, "entered left")?;
+    ahead_s.store(0, Ordering::SeqCst);
+    drive(inside, "entered left entered")?;
+    let log = watcher.process.log()?;
+    ensure!(log.contains("ClickHouse's clock was set"), "{log}");
+    watcher.process.kill()?;
+    let watcher = Watcher::start_watching(&settings, &world, "after")?;
+    drive(outside, "entered left entered left")?;
+    drive(inside, "entered left entered left entered")?;
+    let log = watcher.process.log()?;
+    ensure!(log.contains("ClickHouse's clock was set back"), "{log}");
     Ok(())
 }
 

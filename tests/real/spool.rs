@@ -3,8 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
@@ -281,6 +282,42 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
     ensure!(scene.world.query("SELECT count() FROM {db}.fixes")? == "1");
+    Ok(())
+}
+
+/// The operator changes the password in ClickHouse first, and 40 s later in the file. By then, the
+/// list of erased drivers is too old to insert with; the next query for it fails once more.
+#[test]
+fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
+    const REFUSED_FOR: Duration = Duration::from_secs(40);
+    let scene = scene("spool_rotated")?;
+    assert_eq!(scene.spooled(2)?.terminate(SOON)?, 75);
+    let (refused_since, was_busy) = (OnceLock::<Instant>::new(), Arc::new(AtomicBool::new(false)));
+    let busy = Arc::clone(&was_busy);
+    let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
+        let is_insert = statement.contains("query=INSERT");
+        let is_list = statement.contains(".erased FINAL");
+        if !is_insert && refused_since.get().is_none() {
+            return Scripted::Pass;
+        }
+        if refused_since.get_or_init(Instant::now).elapsed() < REFUSED_FOR {
+            let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
+            return Scripted::Answer(403, why.to_owned());
+        }
+        if (is_insert || is_list) && !busy.fetch_or(is_list, Ordering::SeqCst) {
+            let why = "Code: 241. DB::Exception: Memory limit exceeded.";
+            return Scripted::Answer(500, why.to_owned());
+        }
+        Scripted::Pass
+    })?;
+    let password = scene.world.folder.path().join("password");
+    std::fs::write(&password, "secret\n")?;
+    let settings = scene.settings.clone().with("CLICKHOUSE__URL", url);
+    let settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password.display().to_string());
+    let (code, printed) = settings.call(&["spool", "replay"])?;
+    ensure!(code == 0, "{code} {printed}");
+    ensure!(was_busy.load(Ordering::SeqCst), "the list was not read again: {printed}");
+    ensure!(scene.world.query("SELECT count() FROM {db}.fixes")? == "2");
     Ok(())
 }
 

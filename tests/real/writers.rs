@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
-use crate::events::Watcher;
+use crate::events::{Watcher, YARD};
 use crate::secure::{Scripted, scripted_by_size, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
@@ -105,6 +105,54 @@ fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
         ensure!(refusals.load(Ordering::SeqCst) > 2, "{query} was not asked again: {printed}");
     }
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
+    Ok(())
+}
+
+/// The operator changes the password in ClickHouse first, and seconds later in the file. A command
+/// that has begun to write waits; one that begins then ends, and has written nothing.
+#[test]
+fn command_that_writes_awaits_a_rotated_password() -> Result<()> {
+    /// Number of queries and inserts that are refused.
+    const REFUSALS: usize = 4;
+    let world = world("writers_rotated")?;
+    world.query(
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
+         VALUES (now64(3), 'drivers/d1/gps', 'd1', 'invalid_json', '{\"lat\":1,\"lng\":2}', 17, 1)",
+    )?;
+    let yard = file(&world, "yard.json", YARD)?.display().to_string();
+    let password = file(&world, "password", "secret\n")?.display().to_string();
+    for (command, table) in [
+        (&["rejects", "replay", "--reason", "invalid_json", "--since", "1h"][..], "fixes"),
+        (&["fences", "import", &*yard], "fences"),
+    ] {
+        // The list of erased drivers is the first query of each insert.
+        for (begins_with, expected) in [("SELECT", (1, "0")), (".erased FINAL", (0, "1"))] {
+            let refusals = Arc::new(AtomicUsize::new(0));
+            let (count, has_begun) = (Arc::clone(&refusals), AtomicBool::new(false));
+            let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+                let begins = statement.contains(begins_with);
+                let has_begun = has_begun.fetch_or(begins, Ordering::SeqCst) || begins;
+                // Refuse the list of erased drivers and the inserts in turn.
+                let is_insert = statement.contains("query=INSERT");
+                let nth = count.load(Ordering::SeqCst);
+                let is_refused = begins_with == "SELECT" || is_insert == (nth >= REFUSALS / 2);
+                if has_begun && nth < REFUSALS && is_refused {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
+                    return Scripted::Answer(403, why.to_owned());
+                }
+                Scripted::Pass
+            })?;
+            let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+            let settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password.clone());
+            let (code, printed) = settings.call(command)?;
+            let rows = world.query(&format!("SELECT count() FROM {{db}}.{table}"))?;
+            ensure!((code, &*rows) == expected, "{command:?}: {code} {rows} {printed}");
+            let refusals = refusals.load(Ordering::SeqCst);
+            ensure!(code == 1 || refusals == REFUSALS, "{command:?}: {refusals} refusals");
+            ensure!(code == 0 || printed.contains("wrong login"), "{command:?}: {printed}");
+        }
+    }
     Ok(())
 }
 

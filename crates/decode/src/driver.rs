@@ -1,5 +1,7 @@
 //! Finds the driver's id in the topic or the payload.
 
+use std::borrow::Cow;
+
 use super::extract::Pointer;
 use super::json::{Scalar, excerpt, resolution};
 use super::refusal::Refusal;
@@ -226,15 +228,18 @@ impl Template {
     }
 
     /// Returns the id that these levels give; empty if a level that it uses is empty.
-    pub(super) fn fill(&self, levels: &Levels<'_>) -> String {
+    pub(super) fn fill<'l>(&self, levels: &Levels<'l>) -> Cow<'l, str> {
+        if let [Part::Level(level)] = &self.0[..] {
+            return levels[*level].into();
+        }
         let mut id = String::new();
         for part in &self.0 {
             match part {
                 Part::Text(text) => id.push_str(text),
-                Part::Level(level) if levels[*level].is_empty() => return String::new(),
+                Part::Level(level) if levels[*level].is_empty() => return "".into(),
                 Part::Level(level) => id.push_str(levels[*level]),
             }
         }
-        id
+        id.into()
     }
 }

@@ -62,7 +62,9 @@ impl Pointer {
     /// # Errors
     /// The JSON is invalid, or neither an object nor an array.
     pub(super) fn value<'a>(&self, json: &'a str) -> Result<Scalar<'a>, Refusal> {
-        let [value, ..] = self.paths.find(json)?;
+        let mut found = Found::default();
+        self.paths.find(json, &mut found)?;
+        let [value, ..] = found;
         Ok(value)
     }
 
@@ -167,7 +169,7 @@ impl Paths {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn put<'a>(&self, value: Scalar<'a>, found: &mut Found<'a>) {
         match self.slot {
             Some(slot) if self.sharing != Sharing::Alone => {
@@ -227,29 +229,27 @@ impl Paths {
         }
     }
 
-    /// Extracts the values from a JSON object or array.
+    /// Extracts the values from a JSON object or array. Works in place, because the values are
+    /// large and this runs for every message.
     ///
     /// # Errors
     /// The JSON is invalid, or neither an object nor an array.
-    pub(super) fn find<'a>(&self, json: &'a str) -> Result<Found<'a>, Refusal> {
-        let mut found = Found::default();
+    pub(super) fn find<'a>(&self, json: &'a str, found: &mut Found<'a>) -> Result<(), Refusal> {
         let mut reader = Reader::new(json.as_bytes());
         let is_list = matches!(reader.peek(), b'{' | b'[');
-        let read = self.extract(&mut reader, &mut found);
+        let read = self.extract(&mut reader, found);
         read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
-        if is_list {
-            Ok(found)
-        } else {
-            refuse(Reason::WrongShape, "neither an object nor an array")
-        }
+        if is_list { Ok(()) } else { refuse(Reason::WrongShape, "neither an object nor an array") }
     }
 
     /// Reads the next value, and stores the values in it that this path, or a path below it, names.
     fn extract<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
+                let mut next = 0;
                 json.members(|json| {
-                    if let Some(paths) = json.known_key(|word, after| self.known(word, after)) {
+                    let known = json.known_key(|word, after| self.known(word, after, &mut next));
+                    if let Some(paths) = known {
                         return paths.extract_member(json, found);
                     }
                     let key = json.key()?;
@@ -341,15 +341,28 @@ impl Paths {
     }
 
     fn child(&self, name: &[u8]) -> Option<&Self> {
-        let mut children = self.children.iter();
-        children.find(|child| child.name.as_bytes() == name).map(|child| &child.paths)
+        // Most names differ in their first byte, whose comparison needs no function call.
+        let is_named = |child: &&Child| {
+            let known = child.name.as_bytes();
+            known.first() == name.first() && known == name
+        };
+        self.children.iter().find(is_named).map(|child| &child.paths)
     }
 
     /// Returns the child whose key the JSON text begins with, and the length of that key with its
-    /// quotes and colon.
+    /// quotes and colon. Compares first the child with the index `next`, and sets `next` to the
+    /// index after the child that it returns: devices send their keys in the same order each time,
+    /// which usually is that of the children.
     #[inline(always)]
-    fn known(&self, word: u64, after: &[u8]) -> Option<(&Self, usize)> {
-        let child = self.children.iter().find(|child| child.key.begins(word, after))?;
+    fn known(&self, word: u64, after: &[u8], next: &mut usize) -> Option<(&Self, usize)> {
+        let (earlier, later) = self.children.split_at_checked(*next)?;
+        let begins = |child: &Child| child.key.begins(word, after);
+        let index = match later.iter().position(begins) {
+            Some(index) => *next + index,
+            None => earlier.iter().position(begins)?,
+        };
+        *next = index + 1;
+        let child = &self.children[index];
         Some((&child.paths, child.key.bytes))
     }
 

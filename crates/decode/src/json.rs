@@ -120,12 +120,15 @@ impl Scalar<'_> {
     }
 
     /// Parses a number in a string, for formats that send numbers as strings.
-    #[inline]
+    #[inline(always)]
     pub(super) fn or_number_in_text(self) -> Self {
-        match &self {
-            Self::Text(text) => number(text).unwrap_or(self),
-            Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => self,
-        }
+        if self.as_text().is_some() { self.number_in_text() } else { self }
+    }
+
+    /// Parses a number in a string, which most devices do not send.
+    #[inline(never)]
+    fn number_in_text(self) -> Self {
+        self.as_text().and_then(number).unwrap_or(self)
     }
 }
 

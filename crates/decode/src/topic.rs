@@ -1,6 +1,7 @@
 //! Matches topics against a filter with `+`, the wildcard for one level.
 
 use arrayvec::ArrayVec;
+use memchr::memchr;
 
 /// Maximum number of `+` in a filter.
 pub const PLUSES_MAX: usize = 8;
@@ -36,7 +37,7 @@ impl Filter {
         let mut rest = topic.strip_prefix(&*self.before)?;
         let mut levels = Levels::new();
         for after in &self.after {
-            let end = rest.bytes().position(|byte| byte == b'/').unwrap_or(rest.len());
+            let end = memchr(b'/', rest.as_bytes()).unwrap_or(rest.len());
             levels.try_push(&rest[..end]).ok()?;
             rest = rest[end..].strip_prefix(&**after)?;
         }

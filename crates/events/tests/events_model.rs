@@ -960,6 +960,72 @@ fn longest_patience_covers_the_fleet_and_the_fences() {
     assert_eq!(patience(None, None), 0);
 }
 
+/// The events of the quarter of an hour before the start decide their states, so an older event
+/// does not count. Without a floor, each event of the next hour would seem to be older.
+#[test]
+fn events_after_a_clock_step_back_are_newer_than_known_ones() {
+    const HOUR: i64 = 3_600_000;
+    let before = fix(1, BEGAN - 60_000, 0.25);
+    let known = [(Kind::Entered, BEGAN - 60_000), (Kind::Left, BEGAN - 1_000)].map(|(kind, at)| {
+        let Fix { driver_id, lat, lng, speed, .. } = before.clone();
+        Event {
+            driver_id,
+            kind,
+            fence: "c".to_owned(),
+            ts: at,
+            seq: 0,
+            lat,
+            lng,
+            speed,
+            known_at: at,
+        }
+    });
+    let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 900_000));
+    watch.restore_fix(before);
+    watch.replay_known(known.to_vec());
+    let first = fix(1, BEGAN, 0.25);
+    let mut found = poll(&mut reader, &mut watch, &[first], BEGAN + 1_000);
+    for second in 2..20 {
+        let inserts: Vec<_> = (2..=second)
+            .map(|second| fix(1, BEGAN + second * 1_000, if second < 9 { 0.35 } else { 0.25 }))
+            .map(|fix| (Fix { inserted_at: fix.ts - HOUR, ..fix }, i64::MIN))
+            .collect();
+        let at = BEGAN + second * 1_000;
+        found.extend(poll_late(&mut reader, &mut watch, &inserts, (at, at - HOUR)));
+    }
+    let kinds: Vec<_> = found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
+    assert_eq!(kinds, [(Kind::Entered, "c"), (Kind::Left, "c")]);
+    let times: Vec<_> = found.iter().map(|event| event.known_at).collect();
+    assert!(times.is_sorted() && times[0] >= BEGAN - 1_000, "{times:?}");
+}
+
+/// The former process found events until its server's clock was set back by an hour.
+#[test]
+fn process_that_starts_after_a_clock_step_back_neither_repeats_nor_hides_events() {
+    const HOUR: i64 = 3_600_000;
+    let now = BEGAN - HOUR;
+    let last = fix(1, BEGAN - 1_000, 0.35);
+    let Fix { driver_id, lat, lng, speed, ts, seq, .. } = last.clone();
+    let fence = "c".to_owned();
+    let entered =
+        Event { driver_id, kind: Kind::Entered, fence, ts, seq, lat, lng, speed, known_at: ts };
+    let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(now));
+    watch.restore_fix(last);
+    watch.restore_ahead(&[entered], now);
+    let mut found = Vec::new();
+    for second in 0..20 {
+        let inserts: Vec<_> = (1..=second)
+            .map(|second| fix(1, BEGAN + second * 1_000, if second < 9 { 0.35 } else { 0.25 }))
+            .map(|fix| (Fix { inserted_at: fix.ts - HOUR, ..fix }, i64::MIN))
+            .collect();
+        let at = second * 1_000;
+        found.extend(poll_late(&mut reader, &mut watch, &inserts, (at, now + at)));
+    }
+    let kinds: Vec<_> = found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
+    assert_eq!(kinds, [(Kind::Left, "c")]);
+    assert!(found[0].known_at >= ts, "{found:?}");
+}
+
 #[test]
 fn clock_step_restarts_each_silence() {
     const HOUR: i64 = 3_600_000;

@@ -32,11 +32,11 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Validity of a link without `hours`.
 const LINK_HOURS: u32 = 24;
-/// Maximum time to read the list of erased drivers before cards are written. `milepost erase` finds
+/// Maximum time to read the list of erased drivers before a row is written. `milepost erase` finds
 /// rows that are written up to 40 s after it has written this list.
 const ERASED_WITHIN: Duration = Duration::from_secs(20);
-const ERASED_TOO_SLOW: &str =
-    "the list of erased drivers could not be read in time, so nothing was stored: send fewer cards";
+const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing was stored: try again; send fewer \
+     cards at once";
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
@@ -82,8 +82,12 @@ fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> 
 }
 
 /// Returns the erased drivers among these. No card or acknowledgement of them may be stored.
+///
+/// # Errors
+/// The list cannot be read within [`ERASED_WITHIN`].
 async fn erased(state: &State, ids: &[&str]) -> Result<HashSet<String>, Refusal> {
-    erased_among(&state.store, ids).await.map_err(|error| {
+    let read = tokio::time::timeout(ERASED_WITHIN, erased_among(&state.store, ids)).await;
+    read.map_err(|_| unavailable(ERASED_TOO_SLOW.to_owned()))?.map_err(|error| {
         tracing::warn!(%error, "the list of erased drivers cannot be read");
         unavailable(state.store.error(&error).to_string())
     })
@@ -249,8 +253,7 @@ async fn put_cards(
     // Read the list of erased drivers last, so that it is as new as possible when the cards are
     // written.
     let ids: Vec<&str> = cards.iter().map(|card| &*card.driver_id).collect();
-    let erased = tokio::time::timeout(ERASED_WITHIN, erased(&state, &ids)).await;
-    let erased = erased.map_err(|_| unavailable(ERASED_TOO_SLOW.to_owned()))??;
+    let erased = erased(&state, &ids).await?;
     let (skipped, cards): (Vec<_>, Vec<_>) =
         cards.into_iter().partition(|card| erased.contains(&card.driver_id));
     let count = cards.len();

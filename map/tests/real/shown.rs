@@ -1,6 +1,10 @@
 //! Everything that the page shows besides positions: states, names, days, files, visits, alerts,
 //! streets.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Map, unix_ms, wait_until};
 
@@ -242,6 +246,63 @@ fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
         let ids =
             world.query(&format!("SELECT groupArraySorted(9)(driver_id) FROM {{db}}.{table}"))?;
         ensure!(ids.trim() == expected, "{table}: {ids}");
+    }
+    Ok(())
+}
+
+/// Starts a proxy to the engine that delays each query for the list of erased drivers. Returns its
+/// URL.
+fn proxy_with_slow_list(engine: u16, delay: Duration) -> Result<String> {
+    const QUERY: &[u8] = b".erased FINAL";
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || -> Result<()> {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut server = TcpStream::connect(("127.0.0.1", engine))?;
+            let (mut answers, mut to_client) = (server.try_clone()?, client.try_clone()?);
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut to_client));
+            std::thread::spawn(move || -> std::io::Result<()> {
+                let mut buffer = [0; 65_536];
+                loop {
+                    let read = client.read(&mut buffer)?;
+                    if read == 0 {
+                        return server.shutdown(Shutdown::Both);
+                    }
+                    if buffer[..read].windows(QUERY.len()).any(|bytes| bytes == QUERY) {
+                        std::thread::sleep(delay);
+                    }
+                    server.write_all(&buffer[..read])?;
+                }
+            });
+        }
+        Ok(())
+    });
+    Ok(url)
+}
+
+/// `milepost erase` finds rows that are written up to 40 s after it wrote the list.
+#[test]
+fn nothing_is_stored_by_a_list_of_erased_drivers_that_arrives_late() -> Result<()> {
+    let world = world("map_late_list")?;
+    let url = proxy_with_slow_list(world.engine.server.port, Duration::from_secs(30))?;
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    let settings = settings.with("CLICKHOUSE__QUERY_TIMEOUT", "2m").with("FENCES__USER", "default");
+    let map = settings.run()?;
+    let seen = r#"{"driver_id":"van-1","ts":1795514400000,"seq":1,"kind":"fast","fence":""}"#;
+    for (path, kind, body) in [
+        ("/api/cards", "text/csv", "driver_id,name\nvan-1,Anna\n"),
+        ("/api/alerts/seen", "application/json", seen),
+    ] {
+        let refused = post(&map, path, kind, body)?;
+        let why = String::from_utf8_lossy(&refused.body);
+        ensure!(
+            refused.status == 503 && why.contains("could not be read in time"),
+            "{path}: {} {why}",
+            refused.status
+        );
+    }
+    for table in ["drivers", "alerts_seen"] {
+        assert_eq!(world.query(&format!("SELECT count() FROM {{db}}.{table}"))?, "0", "{table}");
     }
     Ok(())
 }

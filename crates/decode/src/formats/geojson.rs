@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use crate::exponent;
-use crate::extract::Pointer;
+use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
 use crate::keep::Origin;
 use crate::names;
@@ -67,7 +67,8 @@ pub(super) fn read(
     enclosing: &str,
     unit: SpeedUnit,
 ) -> Result<(), Refusal> {
-    let found = points.schema.paths.find(json)?;
+    let mut found = Found::default();
+    points.schema.paths.find(json, &mut found)?;
     let [
         kind,
         shape,

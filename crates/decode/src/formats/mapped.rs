@@ -1,10 +1,11 @@
 //! Reads payloads by a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with
 //! milepost.
 
+use std::mem::take;
 use std::sync::Arc;
 
 use super::degrees::{Degrees, coordinate};
-use super::more::{FIELDS, LAT, LNG, More};
+use super::more::{FIELDS, LAT, LNG, More, TS};
 use crate::exponent;
 use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
@@ -77,6 +78,7 @@ impl Quirks {
     };
 
     /// Parses a number in a string, if the devices send such strings.
+    #[inline(always)]
     pub(super) fn number<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
         if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
     }
@@ -222,7 +224,8 @@ impl Mapping {
         enclosing: &str,
     ) -> Result<(), Refusal> {
         let Self { fields, quirks } = self;
-        let mut found = points.schema.paths.find(json)?;
+        let mut found = Found::default();
+        points.schema.paths.find(json, &mut found)?;
         if let Some(kind) = (quirks.ignored_kind)(&found, json)? {
             points.ignore(kind);
             return Ok(());
@@ -239,53 +242,58 @@ impl Mapping {
         }
         let root =
             if quirks.root_is_optional && found[ROOT].is_missing() { &[] } else { quirks.root };
-        let [lat, lng, ts, speed, heading, alt, acc, seq, .., unread, south, west, driver] = found;
-        let (lat, lng) = if quirks.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
-        let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
+        if quirks.lat_lng_is_one_string {
+            (found[LAT], found[LNG]) = lat_and_lng(&found[LAT])?;
+        }
         let ts_unit = points.schema.ts_unit;
-        if let Scalar::Text(text) = &ts
+        if let Scalar::Text(text) = &found[TS]
             && !ts_unit.is_text()
         {
             exponent::check_time(text, ts_unit)?;
         }
-        let is_date_in_digits =
-            ts_unit == TimeUnit::BySize && ts.as_text().is_some_and(crate::time::is_date_in_digits);
+        let is_date_in_digits = ts_unit == TimeUnit::BySize
+            && found[TS].as_text().is_some_and(crate::time::is_date_in_digits);
         let is_text = ts_unit.is_text() || is_date_in_digits;
         // `"LAT,LNG"` is not checked: `check_exponents` looks for one number per pointer.
-        let may_have_exponent =
-            |value| exponent::may_have_exponent(value) && !quirks.lat_lng_is_one_string;
-        if may_have_exponent(&lat) || may_have_exponent(&lng) || exponent::may_have_exponent(&ts) {
+        let may_have_exponent = |slot: usize| {
+            exponent::may_have_exponent(&found[slot])
+                && (slot == TS || !quirks.lat_lng_is_one_string)
+        };
+        if [LAT, LNG, TS].into_iter().any(may_have_exponent) {
             self.check_exponents(json, ts_unit)?;
         }
-        let (lat, lng) = if lat.as_text().is_some() || lng.as_text().is_some() {
-            (quirks.degrees(lat, LAT)?, quirks.degrees(lng, LNG)?)
-        } else {
-            (lat, lng)
-        };
+        if found[LAT].as_text().is_some() || found[LNG].as_text().is_some() {
+            for slot in [LAT, LNG] {
+                found[slot] = quirks.degrees(take(&mut found[slot]), slot)?;
+            }
+        }
         // `milepost import` checks more members, and suggests a remedy of its own.
+        let [.., unread, south, west, _] = &found;
         let has_side = !south.is_missing() || !west.is_missing();
         if has_side && !points.schema.checks_hemispheres {
-            names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+            names::check_unnamed_hemispheres([south, west], [&found[LAT], &found[LNG]])?;
         }
         if !unread.is_missing() {
             check_units(json.as_bytes(), &self.measured())?;
-            check_utc_flag(json.as_bytes(), &ts)?;
+            check_utc_flag(json.as_bytes(), &found[TS])?;
         }
+        let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
+        // Moves each value once: it is large, and this runs for every message.
+        let [lat, lng, ts, speed, heading, alt, acc, seq, .., driver] = &mut found;
+        let ts = take(ts);
         let point = Point {
-            lat,
-            lng,
+            lat: take(lat),
+            lng: take(lng),
             ts: if is_text { ts } else { quirks.number(ts) },
-            seq: quirks.number(seq),
-            speed: quirks.magnitude(speed, speed_factor),
-            heading: quirks.magnitude(heading, 1.0),
-            alt: quirks.measured(alt, alt_factor),
-            acc: quirks.magnitude(acc, 1.0),
+            seq: quirks.number(take(seq)),
+            speed: quirks.magnitude(take(speed), speed_factor),
+            heading: quirks.magnitude(take(heading), 1.0),
+            alt: quirks.measured(take(alt), alt_factor),
+            acc: quirks.magnitude(take(acc), 1.0),
             ..Point::default()
         };
-        points.add(
-            &point,
-            &Origin { driver, enclosing: enclosing.as_bytes(), root, raw: json.as_bytes() },
-        )
+        let (driver, enclosing) = (take(driver), enclosing.as_bytes());
+        points.add(&point, &Origin { driver, enclosing, root, raw: json.as_bytes() })
     }
 }
 

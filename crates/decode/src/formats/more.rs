@@ -22,7 +22,7 @@ const HEMISPHERES: [usize; 2] = [12, 13];
 const DATE: usize = 14;
 pub(super) const LAT: usize = 0;
 pub(super) const LNG: usize = 1;
-const TS: usize = 2;
+pub(super) const TS: usize = 2;
 const HEADING: usize = 4;
 const ACC: usize = 6;
 

@@ -48,6 +48,9 @@ use milepost_observe::http;
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// A new process replays the fixes that were inserted within this many milliseconds.
 const REPLAY_MS: i64 = 900_000;
+/// Maximum difference between the clocks of replicas, in milliseconds. An event that became known
+/// later than that shows that the clock was set back.
+const AHEAD_MS_MAX: i64 = 30_000;
 /// Maximum length, in bytes, of the name of a fence that causes events. Escaped as a topic level, a
 /// name is up to three times as long, and a topic has at most 65,535 bytes.
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
@@ -236,7 +239,19 @@ impl Events {
     /// Restores the state of a quarter of an hour ago: the drivers' last fixes and known events.
     /// The polls then replay the fixes inserted since.
     async fn restore(&mut self) -> Result<()> {
-        let since = self.clickhouse.clock().await? - REPLAY_MS;
+        let now = self.clickhouse.clock().await?;
+        let mut since = now - REPLAY_MS;
+        let mut known = EventStore(&self.clickhouse).events_since(since).await?;
+        // The clock was set back: the order of inserts is not that of their times.
+        let is_set_back =
+            known.last().is_some_and(|newest| newest.event.known_at > now + AHEAD_MS_MAX);
+        if is_set_back {
+            since = now;
+            known.retain(|delivered| delivered.event.known_at > now);
+            warn!(
+                "ClickHouse's clock was set back: fixes stored before this start are not replayed"
+            );
+        }
         let mut watch = Watch::new(self.rules().await?);
         let patience = u64::try_from(watch.rules.longest_patience()).unwrap_or_default();
         let patience = Duration::from_millis(patience);
@@ -244,9 +259,13 @@ impl Events {
         fixes.into_iter().for_each(|fix| watch.restore_fix(fix));
         let before = EventStore(&self.clickhouse).states_before(since).await?;
         before.iter().for_each(|delivered| watch.restore_event(&delivered.event));
-        let known = EventStore(&self.clickhouse).events_since(since).await?;
-        watch.restore_states_before(known.iter().map(|delivered| &delivered.event));
-        watch.replay_known(known.iter().map(|delivered| delivered.event.clone()).collect());
+        let events: Vec<_> = known.iter().map(|delivered| delivered.event.clone()).collect();
+        if is_set_back {
+            watch.restore_ahead(&events, now);
+        } else {
+            watch.restore_states_before(events.iter());
+            watch.replay_known(events);
+        }
         info!(
             drivers = watch.drivers(),
             fences = watch.rules.areas.len(),

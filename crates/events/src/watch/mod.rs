@@ -48,6 +48,10 @@ pub struct Watch {
     /// Server time at which the server's clock was last set; 0: never. A silence is measured from
     /// this time at the earliest.
     clock_set_at: i64,
+    /// Lowest `known_at` of new events: the newest time that the server's clock showed before it was
+    /// set back; 0: never. It keeps events in the order in which they were found, so that the newest
+    /// event of a state decides it.
+    known_at_min: i64,
     /// Count of the numbers missing from the drivers' `seq` since the process began. A late fix
     /// reduces the count.
     missing: i64,
@@ -75,6 +79,16 @@ impl Watch {
         self.decided =
             known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
         self.known = known.into();
+    }
+
+    /// Restores the states after these events, which are given oldest first: they became known
+    /// before the server's clock was set back to `now`. Must be called after
+    /// [`restore_fix`](Self::restore_fix).
+    pub fn restore_ahead(&mut self, known: &[Event], now: i64) {
+        known.iter().for_each(|event| self.restore_event(event));
+        if let Some(newest) = known.last() {
+            self.handle_clock_step(now, newest.known_at);
+        }
     }
 
     /// Restores the states before these events, which are given oldest first: each event implies
@@ -113,12 +127,15 @@ impl Watch {
         };
         *missing += driver.sequence.record(fix.seq, fix.ts);
         driver.handle_fix(fix, rules, out);
-        self.remove_decided(first, out);
+        self.order_events(first, out);
     }
 
-    /// Removes each event from index `first` on that is older than the newest known event of its
-    /// state.
-    fn remove_decided(&self, first: usize, out: &mut Vec<Event>) {
+    /// Raises `known_at` of the events from index `first` on to the lowest allowed one. Removes each
+    /// of them that is older than the newest known event of its state.
+    fn order_events(&self, first: usize, out: &mut Vec<Event>) {
+        for event in &mut out[first..] {
+            event.known_at = event.known_at.max(self.known_at_min);
+        }
         let decided = &self.decided;
         if decided.is_empty() {
             return;
@@ -170,13 +187,16 @@ impl Watch {
                 driver.is_silent = true;
             }
         }
-        self.remove_decided(first, out);
+        self.order_events(first, out);
     }
 
-    /// Restarts the measurement of every silence at this server time, after the server's clock was
-    /// set: times of older inserts cannot be compared with it.
-    pub fn restart_silences(&mut self, now: i64) {
+    /// Restarts the measurement of every silence at `now`, after the server's clock was set: times
+    /// of older inserts cannot be compared with it. `before`: the time that it would show otherwise.
+    pub fn handle_clock_step(&mut self, now: i64, before: i64) {
         self.clock_set_at = now;
+        if now < before {
+            self.known_at_min = self.known_at_min.max(before);
+        }
     }
 
     /// Forgets erased drivers. Returns their ids, each with the names of the fences that had an

@@ -130,12 +130,12 @@ impl Reader {
     /// Compares the server's clock with this process's. A step restarts the measurement of every
     /// silence; a step back also moves the reader back.
     fn compare(&mut self, now: i64, watch: &mut Watch) {
-        let before = self.compared.replace((now, self.began_at));
-        let step = before.map_or(0, |(then, at)| now - then - (self.began_at - at));
-        if step.abs() > STEP_MS {
-            self.step_ms = step;
+        let Some((then, at)) = self.compared.replace((now, self.began_at)) else { return };
+        let expected = then + self.began_at - at;
+        if (now - expected).abs() > STEP_MS {
+            self.step_ms = now - expected;
             self.settled_at = now + SETTLE_MS;
-            watch.restart_silences(now);
+            watch.handle_clock_step(now, expected);
             self.cursor = self.cursor.min(now);
             self.reread_cursors = self.reread_cursors.map(|cursor| cursor.min(now));
         }
