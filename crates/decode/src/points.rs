@@ -11,6 +11,7 @@ use super::point::{Context, Point};
 use super::reader::{Reader, elements};
 use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
+use super::unread_fix::check_fix;
 use super::unread_time::{self, UnreadTime};
 use super::unread_unit;
 use super::unread_zone;
@@ -73,6 +74,9 @@ impl Points<'_> {
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
             unread_unit::check_units(origin.raw, &unread_unit::own_fields())?;
             unread_zone::check_utc_flag(origin.raw, ts)?;
+        }
+        if point.may_have_no_fix && point.has_place() {
+            check_fix(origin.raw, origin.root, schema)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {

@@ -280,6 +280,7 @@ impl Mapping {
             heading: quirks.magnitude(heading, 1.0),
             alt: quirks.measured(alt, alt_factor),
             acc: quirks.magnitude(acc, 1.0),
+            may_have_no_fix: !unread.is_missing(),
             ..Point::default()
         };
         points.add(
