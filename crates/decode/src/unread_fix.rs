@@ -1,5 +1,5 @@
-//! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the format
-//! does not read. The place of such a point is an old one, or a wrong one.
+//! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
+//! format does not read. The place of such a point is an old one, or a wrong one.
 
 use super::hemisphere::{hemisphere, is_parent, normalised};
 use super::json::{Scalar, is_unset};
