@@ -14,6 +14,7 @@ use super::refusal::{Refusal, refuse};
 use super::repair::repaired;
 use super::source::Source;
 use super::unpack::unpack;
+use super::unread_zone::check_zone_of_frame;
 use crate::message::Message;
 use crate::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
 use crate::reject::Reason;
@@ -164,6 +165,7 @@ impl Decoder {
             points_max,
             elements_seen: 0,
             outer_time: None,
+            outer_zone: None,
             out,
         };
         let read = formats::read(format, &mut points, payload);
@@ -179,16 +181,20 @@ impl Decoder {
     }
 
     /// Checks an object around an array of points, without the array, for units of the points'
-    /// numbers: `"speed_unit":"mph"` in a FeatureCollection. `settled`: the fields whose unit is
-    /// known.
+    /// numbers, such as `"speed_unit":"mph"` in a FeatureCollection, and for the zone of their
+    /// times. `settled`: the fields whose unit is known.
     ///
     /// # Errors
-    /// A stated unit differs from the unit in which a source reads the numbers. The error states
-    /// the remedy.
+    /// A stated unit or zone differs from the one in which a source reads the values. The error
+    /// states the remedy.
     pub fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), String> {
         let mut sources = self.sources.iter();
         sources.try_for_each(|source| {
-            source.format.check_frame(frame, settled).map_err(|refusal| refusal.detail)
+            let zone = source.schema.local.as_ref().and_then(|local| local.zone.as_ref());
+            let checked = source.format.check_frame(frame, settled);
+            checked
+                .and_then(|()| zone.map_or(Ok(()), |zone| check_zone_of_frame(frame, zone)))
+                .map_err(|refusal| refusal.detail)
         })
     }
 

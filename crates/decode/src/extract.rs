@@ -4,6 +4,7 @@ use super::hemisphere::{self, Side};
 use super::json::Scalar;
 use super::reader::{KnownKey, Reader};
 use super::refusal::{Refusal, invalid, refuse};
+use super::unread_fix;
 use crate::reject::Reason;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
@@ -13,8 +14,8 @@ const SLOTS_MAX: usize = 19;
 /// longitude is west.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
 /// Slot for the name of a member that the format does not read and that may be a unit, such as
-/// `speed_unit`, or a flag such as `is_utc`. If the slot is filled, `unread_unit.rs` and
-/// `unread_zone.rs` search the point for all such members.
+/// `speed_unit`, or a flag such as `is_utc` or `valid`. If the slot is filled, `unread_unit.rs`,
+/// `unread_zone.rs` and `unread_fix.rs` search the point for all such members.
 const UNREAD_OTHER: usize = SLOTS_MAX - 4;
 
 /// A path into JSON: names, and indices of arrays.
@@ -187,11 +188,12 @@ impl Paths {
     }
 
     /// Stores the name of an unread member if its value may say south or west, or if it may be a
-    /// unit or a flag of UTC. `json`: the value's JSON.
+    /// unit, a flag of UTC, or a flag of a missing fix. `json`: the value's JSON.
     #[cold]
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
-        if hemisphere::is_unit(key) || hemisphere::is_utc_flag(key) {
+        let may_deny_fix = unread_fix::may_deny_fix(key, value);
+        if may_deny_fix || hemisphere::is_unit(key) || hemisphere::is_utc_flag(key) {
             found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
         }
@@ -312,7 +314,7 @@ impl Paths {
         } else {
             value.may_be_hemisphere() && self.may_be_hemisphere(key)
                 || value.is_unset() && hemisphere::is_utc_flag(key)
-        };
+        } || unread_fix::may_deny_fix(key, &value);
         if may_matter {
             self.put_unread(key, &value, json.read_since(rest), found);
         }

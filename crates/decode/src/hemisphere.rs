@@ -78,7 +78,7 @@ pub(super) fn is_utc_flag(key: &[u8]) -> bool {
 const NAME_BYTES_MAX: usize = 40;
 /// Words that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`. A name
 /// may have several: `latitude_cardinal_direction`.
-const HEMISPHERE_ENDINGS: [&str; 21] = [
+const HEMISPHERE_ENDINGS: [&str; 24] = [
     "ns",
     "ew",
     "h",
@@ -100,6 +100,9 @@ const HEMISPHERE_ENDINGS: [&str; 21] = [
     "sgn",
     "letter",
     "orientation",
+    "hemisferio",
+    "hemisfério",
+    "hemisphäre",
 ];
 /// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 6] = ["dir", "hem", "hemi", "hemisphere", "sign", "signs"];
@@ -214,7 +217,18 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
 }
 
 /// Names of members that state the sides of both coordinates, as `SW` or `--`.
-const OF_BOTH: [&str; 7] = ["hemisphere", "hemispheres", "hemi", "hem", "nsew", "sign", "signs"];
+const OF_BOTH: [&str; 10] = [
+    "hemisphere",
+    "hemispheres",
+    "hemisferio",
+    "hemisfério",
+    "hemisphäre",
+    "hemi",
+    "hem",
+    "nsew",
+    "sign",
+    "signs",
+];
 
 /// Returns the sides in a value such as `SW`, `S W` or `south-west`.
 fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
@@ -449,6 +463,10 @@ mod tests {
             ("hemisphere", "north-west", [positive, negative]),
             ("hemispheres", "S,E", [negative, positive]),
             ("nsew", "SW", [negative, negative]),
+            ("hemisferio", "S", [negative, None]),
+            ("Hemisfério", "Sul", [negative, None]),
+            ("lat_hemisferio", "Sur", [negative, None]),
+            ("Hemisphäre", "Nord", [positive, None]),
             ("hemisphere", "", [None, None]),
             ("hemisphere", "nowhere", [None, None]),
             ("hemisphere", "-1", [negative, None]),

@@ -50,6 +50,7 @@ mod time;
 mod topic;
 mod unit;
 mod unpack;
+mod unread_fix;
 mod unread_time;
 mod unread_unit;
 mod unread_zone;

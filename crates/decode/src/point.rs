@@ -11,6 +11,7 @@ use super::reader::Reader;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::unit::Quantity;
+use super::unread_fix;
 use crate::attributes::Attributes;
 use crate::number::Number;
 use crate::position::{
@@ -98,6 +99,8 @@ pub(super) struct Point<'a> {
     /// A key may be the name of a hemisphere, a unit or a flag of UTC, which milepost's own format
     /// does not read.
     pub(super) has_hemisphere: bool,
+    /// A member that the format does not read may state that there is no fix.
+    pub(super) may_have_no_fix: bool,
 }
 
 impl<'a> Point<'a> {
@@ -117,6 +120,7 @@ impl<'a> Point<'a> {
                     let value = json.value()?;
                     self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(&key)
                         || hemisphere::is_utc_flag(&key) && value.is_unset();
+                    self.may_have_no_fix |= unread_fix::may_deny_fix(&key, &value);
                 }
             }
             Some(())
@@ -182,6 +186,14 @@ const fn word_of(bytes: &[u8]) -> u64 {
 }
 
 impl Point<'_> {
+    /// Returns whether the coordinates are numbers, and not both 0.
+    #[cold]
+    pub(super) fn has_place(&self) -> bool {
+        let lng = if self.lng.is_missing() { &self.lon } else { &self.lng };
+        let place = self.lat.as_f64().zip(lng.as_f64());
+        place.is_some_and(|place| place != (0.0, 0.0))
+    }
+
     /// Validates the point. Counts invalid and missing fields in `omitted`.
     pub(super) fn position(
         &self,

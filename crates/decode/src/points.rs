@@ -11,6 +11,7 @@ use super::point::{Context, Point};
 use super::reader::{Reader, elements};
 use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
+use super::unread_fix::check_fix;
 use super::unread_time::{self, UnreadTime};
 use super::unread_unit;
 use super::unread_zone;
@@ -32,6 +33,9 @@ pub(super) struct Points<'m> {
     /// The result of the search for a time in the object around the current points; `None` until
     /// the first point without a time needs it.
     pub(super) outer_time: Option<Option<UnreadTime>>,
+    /// The result of the check of the object around the current points for a zone; `None` until the
+    /// first point with a time as text needs it.
+    pub(super) outer_zone: Option<Result<(), Refusal>>,
     pub(super) out: &'m mut Decoded,
 }
 
@@ -74,6 +78,9 @@ impl Points<'_> {
             unread_unit::check_units(origin.raw, &unread_unit::own_fields())?;
             unread_zone::check_utc_flag(origin.raw, ts)?;
         }
+        if point.may_have_no_fix && point.has_place() {
+            check_fix(origin.raw, origin.root, schema)?;
+        }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {
             if refusal.reason == Reason::MissingField {
@@ -84,6 +91,7 @@ impl Points<'_> {
         })?;
         if let (Some(local), Some(text)) = (&schema.local, ts.as_text()) {
             unread_zone::check_zone(origin.raw, local, text, position.ts)?;
+            self.check_outer_zone(origin, text)?;
         }
         if schema.lists_unread {
             names::collect_unread(origin, schema, &mut self.out.unread);
@@ -120,6 +128,27 @@ impl Points<'_> {
         match outer_time {
             Some(time) => Err(unread_time::refuse_outer_time(time, ts)),
             None => Ok(()),
+        }
+    }
+
+    /// Checks the object around a point whose time is text for a zone, once for all of its points.
+    ///
+    /// # Errors
+    /// The object states another zone than the configuration, and the time has no offset.
+    fn check_outer_zone(&mut self, origin: &Origin<'_>, text: &str) -> Result<(), Refusal> {
+        let Some(local) = self.schema.local.as_deref() else { return Ok(()) };
+        let Some(zone) = &local.zone else { return Ok(()) };
+        if std::ptr::eq(origin.raw, origin.enclosing) {
+            return Ok(());
+        }
+        let checked = self
+            .outer_zone
+            .get_or_insert_with(|| unread_zone::check_zone_of_frame(origin.enclosing, zone));
+        match checked {
+            Err(refusal) if !unread_zone::states_offset(local, text) => {
+                Err(Refusal::new(refusal.reason, refusal.detail.clone()))
+            }
+            Err(_) | Ok(()) => Ok(()),
         }
     }
 
@@ -177,7 +206,7 @@ impl Points<'_> {
             );
         }
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
-        self.outer_time = None;
+        (self.outer_time, self.outer_zone) = (None, None);
         for raw in kept {
             if let Err(refusal) = read(self, raw) {
                 self.refuse(raw.as_bytes(), enclosing.unwrap_or(raw).as_bytes(), refusal);

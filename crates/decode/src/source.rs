@@ -90,8 +90,18 @@ impl Source {
         &self.topic
     }
 
-    /// Returns a description of the settings that decide how a payload is read. It is the same in
-    /// all versions of milepost, so that it may be stored as a hash.
+    /// Returns the paths of the other fields that are kept; none if all are.
+    #[must_use]
+    pub fn kept(&self) -> &[String] {
+        match &self.schema.keep {
+            Keep::Named(names) => names,
+            Keep::Nothing | Keep::All => &[],
+        }
+    }
+
+    /// Returns a description of the settings that decide how a payload is read, besides
+    /// [`kept`](Self::kept). It is the same in all versions of milepost, so that it may be stored as
+    /// a hash.
     #[must_use]
     pub fn reading(&self) -> String {
         let Schema { driver, keep, local, .. } = &self.schema;
@@ -105,15 +115,7 @@ impl Source {
             Driver::Topic(template) => format!("{template:?}"),
             Driver::Payload(pointer) => pointer.as_str().to_owned(),
         };
-        let keep = match keep {
-            Keep::Nothing => Vec::new(),
-            Keep::All => vec!["*".to_owned()],
-            Keep::Named(names) => {
-                let mut names = names.to_vec();
-                names.sort();
-                names
-            }
-        };
+        let keep = if *keep == Keep::All { "*" } else { "" };
         let local = local.as_deref().map(Local::reading);
         format!("{:?}", (&self.topic, format, driver, self.other_bytes, keep, local))
     }

@@ -55,12 +55,7 @@ pub(super) fn check_zone(
     ts: Timestamp,
 ) -> Result<(), Refusal> {
     match &local.zone {
-        Some(zone)
-            if !text.ends_with(['Z', 'z'])
-                && zone.name().contains('/')
-                && !zone.name().starts_with("Etc/")
-                && may_state_zone(json) =>
-        {
+        Some(zone) if !text.ends_with(['Z', 'z']) && is_of_place(zone) && may_state_zone(json) => {
             check_stated_zone(json, zone, (local, text), ts)
         }
         Some(_) | None => Ok(()),
@@ -91,8 +86,7 @@ fn check_stated_zone(
         }
     });
     let Some((path, value)) = other else { return Ok(()) };
-    // A time that states its offset needs no zone.
-    if (Local { zone: None, ..local.clone() }).unix_ms(text).is_ok() {
+    if states_offset(local, text) {
         return Ok(());
     }
     refuse(
@@ -105,17 +99,80 @@ fn check_stated_zone(
     )
 }
 
+/// Returns whether a time states its offset, so that it needs no zone.
+#[cold]
+pub(super) fn states_offset(local: &Local, text: &str) -> bool {
+    (Local { zone: None, ..local.clone() }).unix_ms(text).is_ok()
+}
+
 /// Calls `each` with the path, the normalised name and the value of each member that is about the
 /// point itself.
 fn each_own(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
     visit_values(json, &[], &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         let mut names = path.rsplit('/');
-        let name = normalised(names.next().unwrap_or_default());
-        if names.all(is_parent) {
+        let mut name = normalised(names.next().unwrap_or_default());
+        // `timezone/name`, `tz/id` and `timezone/offset`.
+        if let Some((parent, rest)) = path.rsplit_once('/').map(|(parents, _)| {
+            parents.rsplit_once('/').map_or((parents, ""), |(rest, parent)| (parent, rest))
+        }) && is_zone_name(&normalised(parent))
+            && ["name", "id", "offset", "iana", "value"].contains(&&*name)
+        {
+            name = normalised(parent);
+            names = rest.rsplit('/');
+        }
+        if names.all(|name| name.is_empty() || is_parent(name)) {
             each(path, &name, value.trim());
         }
     });
+}
+
+/// Returns whether a normalised name is that of a zone.
+fn is_zone_name(name: &str) -> bool {
+    ZONES.contains(&name) || ZONE_PARTS.iter().any(|part| name.contains(part))
+}
+
+/// Checks the object around an array of points for another zone than that of times without an
+/// offset.
+///
+/// # Errors
+/// It states a zone with another clock in winter or in summer.
+#[cold]
+pub(super) fn check_zone_of_frame(frame: &[u8], zone: &Zone) -> Result<(), Refusal> {
+    const TIMES: [i64; 2] = [1_768_478_400, 1_784_116_800];
+    if !is_of_place(zone) {
+        return Ok(());
+    }
+    // A file may have other bytes than UTF-8 in its names.
+    let frame = String::from_utf8_lossy(frame);
+    let mut other = None;
+    each_own(frame.as_bytes(), &mut |path, name, value| {
+        let is_other = |seconds: &i64| {
+            let at = jiff::Timestamp::from_second(*seconds);
+            at.is_ok_and(|at| is_other_zone(name, value, zone.time_zone(), at))
+        };
+        // An offset may be that of one half of the year.
+        let is_place = value.contains('/');
+        let differs =
+            if is_place { TIMES.iter().any(is_other) } else { TIMES.iter().all(is_other) };
+        if other.is_none() && differs {
+            other = Some((path.to_owned(), value.to_owned()));
+        }
+    });
+    let Some((path, value)) = other else { return Ok(()) };
+    refuse(
+        Reason::BadTs,
+        format!(
+            "{path:.40} is {value:.40}, but times without an offset are read in {}: which is right? \
+             Change `zone`, `ts_zone` or --zone; leave it out if every time has its offset",
+            zone.name()
+        ),
+    )
+}
+
+/// Returns whether a zone is that of a place, not an offset or UTC.
+fn is_of_place(zone: &Zone) -> bool {
+    zone.name().contains('/') && !zone.name().starts_with("Etc/")
 }
 
 /// Returns whether a member states another zone than `given`, at an instant.
@@ -126,7 +183,7 @@ fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp)
             || value == "1" && name.contains("is");
         return is_set && seconds != 0;
     }
-    let is_zone = ZONES.contains(&name) || ZONE_PARTS.iter().any(|part| name.contains(part));
+    let is_zone = is_zone_name(name);
     if !is_zone && name != "zone" {
         return false;
     }

@@ -558,3 +558,28 @@ fn control_characters_around_json_are_ignored() {
         }
     }
 }
+
+#[test]
+fn unit_beside_the_features_is_that_of_heights_in_coordinates() {
+    let geojson = format_called("geojson");
+    let collection = |members: &str, coordinates: &str| {
+        format!(
+            r#"{{"type":"FeatureCollection",{members},"features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":{coordinates}}},"properties":{{"ts":1795770000}}}}]}}"#
+        )
+    };
+    for member in
+        [r#""alt_unit":"ft""#, r#""units":{"altitude":"feet"}"#, r#""elevationUnit":"km""#]
+    {
+        let payload = collection(member, "[13.4, 52.5, 1200]");
+        assert_refused(&geojson, &payload, "wrong_type", "but alt is read in m");
+    }
+    for (member, coordinates) in [
+        (r#""alt_unit":"ft""#, "[13.4,52.5]"),
+        (r#""alt_unit":"ft""#, "[13.4,52.5,0]"),
+        (r#""alt_unit":"m""#, "[13.4,52.5,1200]"),
+        (r#""speed_unit":"km/h""#, "[13.4,52.5,1200]"),
+        (r#""unit":"ft""#, "[13.4,52.5,1200]"),
+    ] {
+        assert_place(&geojson, &collection(member, coordinates), [52.5, 13.4]);
+    }
+}

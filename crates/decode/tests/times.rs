@@ -604,3 +604,26 @@ fn stated_zone_that_contradicts_the_configured_one_rejects_the_fix() {
     let payload = fix(r#""tz":"Asia/Tokyo""#).replace("10:00:00", "09:00:00 UTC");
     assert_eq!(decode(&in_zone("Europe/Berlin"), payload).positions.len(), 1);
 }
+
+#[test]
+fn zone_beside_the_points_is_compared_with_that_of_their_times() {
+    let source = format_called("geojson").in_zone(Zone::new("Europe/Berlin").unwrap());
+    let collection = |member: &str, ts: &str| {
+        format!(
+            r#"{{"type":"FeatureCollection",{member},"features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5]}},"properties":{{"ts":"{ts}"}}}}]}}"#
+        )
+    };
+    for (member, ts, is_stored) in [
+        (r#""timezone":"America/New_York""#, "2026-11-27 09:55:00", false),
+        (r#""tz":{"name":"Asia/Tokyo"}"#, "2026-11-27 09:55:00", false),
+        (r#""timezone":"America/New_York""#, "2026-11-27T08:55:00Z", true),
+        (r#""timezone":"Europe/Berlin""#, "2026-11-27 09:55:00", true),
+        (r#""timezone":"Europe/Paris""#, "2026-11-27 09:55:00", true),
+        (r#""zone":"B7""#, "2026-11-27 09:55:00", true),
+    ] {
+        let decoded = decode(&source, collection(member, ts));
+        assert_eq!(decoded.positions.len(), usize::from(is_stored), "{member} {ts}: {decoded:?}");
+        let is_refused = decoded.rejects.iter().any(|reject| reject.reason.name() == "bad_ts");
+        assert_eq!(is_refused, !is_stored, "{member} {ts}: {decoded:?}");
+    }
+}

@@ -219,6 +219,9 @@ impl ImportArgs {
     pub(super) fn hash(&self) -> u64 {
         let Self { formats, driver, fields, units, unknown, zone, keep, .. } = self;
         let factors = (self.speed_unit, self.alt_unit);
+        // Kept values have the order of the file.
+        let mut keep = keep.clone();
+        keep.sort();
         let options =
             format!("{:?}", (formats, driver, fields, factors, units, unknown, zone, keep));
         (XxHash3_128::oneshot(options.as_bytes()) as u64).max(1)
@@ -283,5 +286,20 @@ mod tests {
         ] {
             assert_eq!(Kind::from_content(head, named), kind, "{named:?}");
         }
+    }
+
+    #[test]
+    fn order_of_kept_names_does_not_change_what_is_stored() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: ImportArgs,
+        }
+        let hash = |keep: &str| {
+            let line = ["import", "--driver", "d7", "--keep", keep, "a.csv"];
+            <Line as clap::Parser>::try_parse_from(line).unwrap().args.hash()
+        };
+        assert_eq!(hash("batt,ign"), hash("ign,batt"));
+        assert_ne!(hash("batt,ign"), hash("batt"));
     }
 }

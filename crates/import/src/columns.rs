@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::hemispheres::{add_hemispheres, split_hemisphere};
 use super::names::{Column, FIELD_NAMES, is_name_of, normalised, words};
+use super::translations;
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
 use milepost_decode::{Quantity, meant};
 
@@ -450,7 +451,22 @@ fn meant_by(name: &str) -> Option<&'static str> {
         let words = words(bare);
         FIELDS.into_iter().find(|field| words.iter().any(|word| is_name_of(field, word)))
     };
-    meant.filter(|field| !is_time || *field == "ts").or_else(by_word)
+    let meant = meant.filter(|field| !is_time || *field == "ts");
+    meant.or_else(by_word).or_else(|| translations::field_of(bare))
+}
+
+/// Returns the columns of the date and the time of day, for an error message, if the names are of
+/// another language than English. `sample`: the first value of each column.
+pub(super) fn date_and_time<'c>(
+    columns: &'c [String],
+    sample: &[String],
+) -> Option<(&'c str, &'c str)> {
+    let value = |at: usize| sample.get(at).map_or("", String::as_str);
+    let find = |is: &dyn Fn(usize) -> bool| (0..columns.len()).find(|at| is(*at));
+    let date = find(&|at| translations::is_date(&columns[at]) && !value(at).contains(':'))?;
+    let is_clock = |at| at != date && is_time_of_day(value(at));
+    let time = find(&|at| is_clock(at) && translations::field_of(&columns[at]) == Some("ts"))?;
+    Some((&columns[date], &columns[time]))
 }
 
 /// Returns a column whose name is similar to one of the field's names, for an error message.

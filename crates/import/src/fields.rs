@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::args::{ImportArgs, Kind};
 use super::columns;
-use super::names::Column;
+use super::names::{Column, is_name_of};
 use super::xml::GPX_TIME;
 use milepost_decode::formats::{Degrees, Fields, More};
 use milepost_decode::{Local, PatternZone, Pointer, Quantity, TimeUnit, Zone};
@@ -52,12 +52,20 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
              such as 2026-01-31 08:00:00"
         );
     }
-    let near = columns::similar_column(columns, field);
-    let remedy = near.map_or_else(
-        || format!("give --field {field}=COLUMN"),
-        |name| format!("give --field {field}={}", quoted(name)),
-    );
-    format!("it has no column {field}, only {all}: {remedy}")
+    // The other required fields may have unknown names, too.
+    let is_missing =
+        |other: &&str| *other == field || !columns.iter().any(|name| is_name_of(other, name));
+    let option = |field: &str| {
+        let date_and_time = columns::date_and_time(columns, sample).filter(|_| field == "ts");
+        let near = date_and_time.map(|(date, time)| format!("{date}+{time}"));
+        let near = near.or_else(|| columns::similar_column(columns, field).map(str::to_owned));
+        near.map(|name| format!("--field {field}={}", quoted(&name)))
+    };
+    let options: Vec<String> = match option(field) {
+        Some(_) => ["lat", "lng", "ts"].into_iter().filter(is_missing).filter_map(option).collect(),
+        None => vec![format!("--field {field}=COLUMN")],
+    };
+    format!("it has no column {field}, only {all}: give {}", options.join(" "))
 }
 
 const ONE_COLUMN: &str = "split it into two columns";

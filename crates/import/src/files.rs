@@ -311,7 +311,7 @@ impl FileReader<'_> {
         let (mut windows_1252_rows, mut unread) = (0, BTreeSet::new());
         let (mut mark, mut leaves_rest, mut has_hemisphere) =
             (Mark::new(args.hash(), &plan.configuration), false, false);
-        ensure!(stored.is_none_or(|stored| stored.has_configuration_of(mark)), RECONFIGURED);
+        let mut configuration = plan.configuration;
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
         let mut emit = |payload: &[u8], length: usize, line: u64| {
@@ -322,10 +322,15 @@ impl FileReader<'_> {
                 && *fault.borrow() == read::UNCLOSED_AT_END;
             ensure!(!leaves_rest, "the next run will read the rest");
             mark.add(payload);
+            if args.resume.is_some() && configuration.add(payload) {
+                mark.set_configuration(&configuration);
+            }
             self.counts.fixes += 1;
             if mark.fixes <= skipped {
                 self.counts.skipped += 1;
                 let is_last = mark.fixes == skipped;
+                let is_configured = stored.is_some_and(|stored| stored.has_configuration_of(mark));
+                ensure!(!is_last || is_configured, RECONFIGURED);
                 ensure!(!is_last || stored.is_some_and(|stored| stored.matches(mark)), CHANGED);
                 return Ok(());
             }

@@ -13,6 +13,7 @@ use super::fields::{fields_by_names, fields_of_columns, pointer_to};
 use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::names::Column;
 use super::numbers::{NumberColumns, without_fraction};
+use super::progress::Configuration;
 use super::row_checks::{Meridiems, RowChecks};
 use super::zones::{ZoneCheck, is_utc};
 use milepost_config::Config;
@@ -41,7 +42,7 @@ pub(super) struct Plan {
     /// The CSV columns that are not read.
     pub(super) unread: Vec<String>,
     /// Description of the settings of the configuration that decide how the file is read.
-    pub(super) configuration: String,
+    pub(super) configuration: Configuration,
 }
 
 /// Facts about a file that are known before it is imported: its kind, its path, and the first rows
@@ -119,10 +120,8 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let configured = format_name.and_then(|name| config.formats.get(name));
-    let mut names_read = computed_from.clone();
-    names_read.sort();
-    names_read.dedup();
-    let configuration = format!("{:?}", (configured.map(|mapping| mapping.reading()), &names_read));
+    let reading = configured.map(|mapping| mapping.reading());
+    let configuration = Configuration::new(reading, computed_from.clone());
     let (mut read, mut unread) = (Vec::new(), Vec::new());
     let (mut numbers, mut checks) = (NumberColumns::default(), RowChecks::default());
     let format = match (mapping, kind) {
@@ -435,7 +434,7 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
             "no configured source matches the topic {topic}, which names the driver: give --driver"
         )
     })?;
-    let configuration = source.reading();
+    let configuration = Configuration::new(Some(source.reading()), source.kept().to_vec());
     let (numbers, checks) = (NumberColumns::default(), RowChecks::default());
     let (read, unread) = (Vec::new(), Vec::new());
     Ok(Plan { sources: configured.to_vec(), topic, numbers, checks, read, unread, configuration })

@@ -1,6 +1,6 @@
 //! Shows the progress of an import, and records it in a state file for the next run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -99,12 +100,13 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Returns the mark of a file of which nothing was read. `options`: the hash of the options;
-    /// `configuration`: the settings of the configuration that decide how the file is read.
-    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
-    pub(super) fn new(options: u64, configuration: &str) -> Self {
-        let configuration = (XxHash3_128::oneshot(configuration.as_bytes()) as u64).max(1);
-        Self { options, configuration, ..Self::default() }
+    /// Returns the mark of a file of which nothing was read. `options`: the hash of the options.
+    pub(super) fn new(options: u64, configuration: &Configuration) -> Self {
+        Self { options, configuration: configuration.hash(), ..Self::default() }
+    }
+
+    pub(super) fn set_configuration(&mut self, configuration: &Configuration) {
+        self.configuration = configuration.hash();
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
@@ -112,6 +114,64 @@ impl Mark {
         self.fixes += 1;
         self.bytes += fix.len() as u64;
         self.hash = XxHash3_128::oneshot_with_seed(self.hash, fix) as u64;
+    }
+}
+
+/// The settings of the configuration that decide what is stored of a file.
+#[derive(Debug, Clone)]
+pub(super) struct Configuration {
+    /// Describes how the fields are read.
+    reading: Option<String>,
+    /// Paths of other values that are stored if a fix has them, in the order of the alphabet.
+    kept: Vec<KeptName>,
+}
+
+#[derive(Debug, Clone)]
+struct KeptName {
+    path: String,
+    /// Names in quotes; a fix that contains one may have the value.
+    keys: Vec<Finder<'static>>,
+    /// One of the fixes so far may have the value.
+    is_found: bool,
+}
+
+impl KeptName {
+    fn new(path: String) -> Self {
+        // JSON may write other characters as escapes, so such a name counts as found.
+        let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let mut names = vec![last, &path];
+        names.dedup();
+        let key = |name| Finder::new(&format!("\"{name}\"")).into_owned();
+        let keys = names.into_iter().map(key).collect();
+        Self { path, keys, is_found: !is_plain }
+    }
+}
+
+impl Configuration {
+    pub(super) fn new(reading: Option<String>, kept: impl IntoIterator<Item = String>) -> Self {
+        let kept: BTreeSet<String> = kept.into_iter().collect();
+        Self { reading, kept: kept.into_iter().map(KeptName::new).collect() }
+    }
+
+    /// Reads a fix. Returns whether it is the first one with some kept value.
+    pub(super) fn add(&mut self, fix: &[u8]) -> bool {
+        let mut is_first = false;
+        for name in self.kept.iter_mut().filter(|name| !name.is_found) {
+            name.is_found = name.keys.iter().any(|key| key.find(fix).is_some());
+            is_first |= name.is_found;
+        }
+        is_first
+    }
+
+    /// Returns the hash, never 0, of the settings that matter for the fixes so far: a new
+    /// `[fields.NAME]` whose value no fix has changes nothing.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    pub(super) fn hash(&self) -> u64 {
+        let found = self.kept.iter().filter(|name| name.is_found);
+        let found: Vec<&String> = found.map(|name| &name.path).collect();
+        let text = format!("{:?}", (&self.reading, found));
+        (XxHash3_128::oneshot(text.as_bytes()) as u64).max(1)
     }
 }
 
@@ -264,5 +324,29 @@ mod tests {
         assert!(!other.matches(mark) && !other.has_configuration_of(mark));
         fs::write(&path, r#"{"a":7}"#).unwrap();
         assert_eq!(Resume::open(&path).unwrap().stored(Path::new("a")).map(Stored::fixes), Some(7));
+    }
+
+    #[test]
+    fn configuration_is_another_one_only_if_the_fixes_have_its_values() {
+        let hash = |reading: Option<&str>, kept: &[&str], fixes: &[&str]| {
+            let kept = kept.iter().map(|name| (*name).to_owned());
+            let mut configuration = Configuration::new(reading.map(str::to_owned), kept);
+            for fix in fixes {
+                configuration.add(fix.as_bytes());
+            }
+            configuration.hash()
+        };
+        let fixes = [r#"{"lat":1,"batt":80}"#, r#"{"lat":1,"io":{"239":1}}"#];
+        let stored = hash(Some("x"), &["batt", "io/239"], &fixes);
+        // The order, a field that is listed twice, and a field that no fix has.
+        for kept in [&["io/239", "batt"][..], &["batt", "io/239", "batt"], &["a", "batt", "io/239"]]
+        {
+            assert_eq!(hash(Some("x"), kept, &fixes), stored, "{kept:?}");
+        }
+        for kept in [&["batt"][..], &["batt", "io/239", "lat"], &["batt", "io/239", "ä"]] {
+            assert_ne!(hash(Some("x"), kept, &fixes), stored, "{kept:?}");
+        }
+        assert_ne!(hash(None, &["batt", "io/239"], &fixes), stored);
+        assert_ne!(hash(Some("y"), &["batt", "io/239"], &fixes), stored);
     }
 }

@@ -66,10 +66,10 @@ impl<'c> StatedZone<'c> {
                 ["unit", "units", "uom"].contains(&name.as_ref())
                     && !["imperial", "nautical"].contains(&&*value.trim().to_ascii_lowercase())
             };
-            if let Ok(value) = attribute.normalized_value(XmlVersion::Implicit1_0)
-                && states_something(name.as_ref())
-                && !is_own_unit(&value)
-            {
+            let Ok(value) = attribute.normalized_value(XmlVersion::Implicit1_0) else { continue };
+            if element.local_name().as_ref().eq_ignore_ascii_case("units") {
+                self.add_value(&format!("units/{}", name.as_ref()), value.trim(), line)?;
+            } else if states_something(name.as_ref()) && !is_own_unit(&value) {
                 self.add_value(name.as_ref(), value.trim(), line)?;
             }
         }

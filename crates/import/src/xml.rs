@@ -151,6 +151,8 @@ fn points(
     let mut extensions = Extensions::default();
     // The open element outside of points that may state a zone or a unit.
     let mut zone_element: Option<String> = None;
+    // Number of open elements when an element `units` outside of points began, including it.
+    let mut units_depth: Option<i32> = None;
     // Number of open elements, now and when the current point began, including the point.
     let (mut depth, mut point_depth) = (0, None);
     // Line of the open point.
@@ -174,6 +176,7 @@ fn points(
         }
         depth +=
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
+        units_depth = units_depth.filter(|open| depth >= *open);
         match event {
             Event::Start(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
@@ -252,10 +255,14 @@ fn points(
                     if !is_time {
                         zone.add_attributes(&element, xml.get_ref().line)?;
                     }
-                    zone_element = states_something(name).then(|| name.to_owned());
+                    zone_element = match units_depth {
+                        Some(_) => Some(format!("units/{name}")),
+                        None => states_something(name).then(|| name.to_owned()),
+                    };
+                    units_depth = units_depth.or_else(|| is_units(name).then_some(depth));
                 } else if is_time && !element.attributes_raw().is_empty() {
                     open.push((name.to_owned(), zone_attribute(&element).map(|(_, zone)| zone)));
-                } else if has_inner || is_field {
+                } else if has_inner || is_field || is_units(name) {
                     open.push((name.to_owned(), is_field.then(|| unit_of(&element)).flatten()));
                 }
             }
@@ -320,7 +327,8 @@ impl Extensions {
         if value.is_empty() {
             return;
         }
-        let Some(field) = Self::FIELDS.into_iter().find(|field| *field == name) else {
+        let is_unit = other.is_some_and(is_units);
+        let Some(field) = Self::FIELDS.into_iter().find(|field| *field == name || is_unit) else {
             return self.others.push((name.to_owned(), value));
         };
         if let Some(other) = other {
@@ -358,9 +366,18 @@ fn is_extensions(name: &str) -> bool {
     name.eq_ignore_ascii_case("extensions")
 }
 
+/// Returns whether the elements in this one state the units of fields, as in
+/// `<units><speed>km/h</speed></units>`.
+fn is_units(name: &str) -> bool {
+    name.eq_ignore_ascii_case("units")
+}
+
 /// Returns the innermost open element, if it belongs to an extension whose values are not the
 /// point's. Ignores the elements of a description in HTML.
 fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
+    if let Some((units, _)) = open.last().filter(|(name, _)| is_units(name)) {
+        return Some(units);
+    }
     let begin = open.iter().rposition(|(name, _)| is_extensions(name))? + 1;
     let (inner, _) = open[begin..].last()?;
     // Garmin's `TrackPointExtension`, and `TPX` in TCX.

@@ -2133,3 +2133,149 @@ fn unit_beside_the_points_is_not_ignored() {
         check(&[], "a.gpx", gpx(head), "1 2 36 - - -");
     }
 }
+
+/// The columns of a file in another language are not read, but the error names all of them.
+#[test]
+fn columns_in_other_languages_are_suggested() {
+    for (names, row, options) in [
+        (
+            "Zeit;Breite;Länge;Geschwindigkeit",
+            "TS;52,5;13,4;36",
+            "--field lat='Breite' --field lng='Länge' --field ts='Zeit'",
+        ),
+        (
+            "Datum;Uhrzeit;Breitengrad;Laengengrad",
+            "2026-11-26;10:12:47;52,5;13,4",
+            "--field lat='Breitengrad' --field lng='Laengengrad' --field ts='Datum+Uhrzeit'",
+        ),
+        (
+            "fecha_hora,Latitud [°],Longitud [°],Velocidad",
+            "TS,-33.4,-70.6,10",
+            "--field lat='Latitud [°]' --field lng='Longitud [°]' --field ts='fecha_hora'",
+        ),
+        ("horodatage;latitude;longitude;vitesse", "TS;48.8;2.3;10", "give --field ts='horodatage'"),
+        (
+            "Tijdstip,Breedtegraad,Lengtegraad,Snelheid",
+            "TS,52.1,5.1,10",
+            "--field lat='Breedtegraad' --field lng='Lengtegraad' --field ts='Tijdstip'",
+        ),
+        ("Data/Hora,lat,lng", "TS,-23.5,-46.6", "give --field ts='Data/Hora'"),
+        (
+            "timestamp,szerokość,długość",
+            "TS,50.1,19.9",
+            "--field lat='szerokość' --field lng='długość'",
+        ),
+        ("время,широта,долгота", "TS,55.7,37.6", "--field lat='широта' --field lng='долгота'"),
+    ] {
+        check_refused(&[], "a.csv", one_row((names, row)), options);
+    }
+    // A word in another language names no field, if the field is known or is not required.
+    for (names, row) in
+        [("ts,lat,lon,Länge", "TS,1,2,4.5"), ("ts,lat,lon,Breite,Zeit,Data", "TS,1,2,2.5,7,x")]
+    {
+        check(&[], "a.csv", one_row((names, row)), "1 2 - - - -");
+    }
+    let file = one_row(("ts,lat,lon,Geschwindigkeit (km/h),Höhe", "TS,1,2,36,34"));
+    let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+    let unread = result["understood"][0]["unread"].to_string();
+    for advice in
+        ["is it speed? --field speed='Geschwindigkeit (km/h)'", "is it alt? --field alt='Höhe'"]
+    {
+        assert!(unread.contains(advice), "{unread}");
+    }
+    let fields = ["--field", "speed=Geschwindigkeit (km/h)", "--field", "alt=Höhe"];
+    check(&fields, "a.csv", file, "1 2 10 - 34 -");
+}
+
+/// A GPX file may list the units of its fields in an element of their own.
+#[test]
+fn element_units_states_the_units_of_the_fields_in_it() {
+    let ts = yesterday("10:12:47Z");
+    let gpx = |head: &str, inner: &str| {
+        format!(
+            "<gpx>{head}<trk><trkseg><trkpt lat=\"1\" lon=\"2\"><ele>100</ele><time>{ts}</time>\
+             <speed>36</speed><extensions>{inner}</extensions></trkpt></trkseg></trk></gpx>"
+        )
+    };
+    for (units, message) in [
+        ("<units><speed>km/h</speed></units>", "says km/h, but speed is read in m/s"),
+        ("<units><distance>mi</distance><speed>mph</speed></units>", "says mph, but speed"),
+        ("<x:Units><x:elevation>ft</x:elevation></x:Units>", "says ft, but alt is read in m"),
+        ("<units><velocity>knots</velocity></units>", "says knots, but speed"),
+    ] {
+        let head = format!("<metadata><extensions>{units}</extensions></metadata>");
+        check_refused(&[], "a.gpx", gpx(&head, ""), message);
+        check_refused(&[], "a.gpx", gpx("", units), message);
+    }
+    check_refused(&[], "a.gpx", gpx("<units speed=\"km/h\"/>", ""), "says km/h");
+    for units in [
+        "<units><speed>m/s</speed><elevation>m</elevation></units>",
+        "<units><temperature>F</temperature></units><limit><speed>50</speed></limit>",
+        "<units>metric</units>",
+        "<units><speed/></units><maxSpeed unit=\"mph\">43</maxSpeed>",
+    ] {
+        let head = format!("<metadata><extensions>{units}</extensions></metadata>");
+        check(&[], "a.gpx", gpx(&head, units), "1 2 36 - 100 -");
+    }
+}
+
+/// A FeatureCollection may state the zone of its times.
+#[test]
+fn zone_beside_the_features_is_compared_with_the_given_one() {
+    let day = yesterday("");
+    let file = |members: &str, time: &str| {
+        let ts = format!("{day}{time}");
+        format!(
+            r#"{{"type":"FeatureCollection",{members},"features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}"}}}}]}}"#
+        )
+    };
+    let lagos = ["--speed-unit", "m/s", "--zone", "Africa/Lagos"];
+    for member in [
+        r#""timezone":"America/New_York""#,
+        r#""properties":{"tz":"Asia/Tokyo"}"#,
+        r#""utc_offset":"-05:00""#,
+        r#""timeZone":{"id":"Europe/Berlin"}"#,
+    ] {
+        let message = "but times without an offset are read in Africa/Lagos";
+        check_refused(&lagos, "a.geojson", file(member, "10:12:47"), message);
+    }
+    for member in [
+        r#""timezone":"Africa/Lagos""#,
+        r#""timezone":"Africa/Algiers""#,
+        r#""utc_offset":"+01:00""#,
+        r#""zone":"North""#,
+        r#""name":"America/New_York""#,
+    ] {
+        check(&lagos, "a.geojson", file(member, "11:12:47"), "1 2 - - - -");
+    }
+    let fixed = ["--speed-unit", "m/s", "--zone", "-05:00"];
+    check(&fixed, "a.geojson", file(r#""timezone":"Europe/Berlin""#, "05:12:47"), "1 2 - - - -");
+    let plain = ["--speed-unit", "m/s"];
+    let file = file(r#""timezone":"America/New_York""#, "10:12:47Z");
+    check(&plain, "a.geojson", file, "1 2 - - - -");
+}
+
+/// A point of a track may say that it is no fix.
+#[test]
+fn point_without_a_fix_is_rejected_unless_the_flag_is_kept() {
+    let ts = yesterday("10:12:47Z");
+    let gpx = |fix: &str| {
+        format!(
+            "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><fix>{fix}</fix><sat>0</sat>\
+             </trkpt></trkseg></trk></gpx>"
+        )
+    };
+    check_refused(&[], "a.gpx", gpx("none"), "fix is none: the receiver had no fix");
+    check(&["--keep", "fix"], "a.gpx", gpx("none"), "1 2 - - - -");
+    for fix in ["3d", "2d", "dgps", "pps"] {
+        check(&[], "a.gpx", gpx(fix), "1 2 - - - -");
+    }
+    let csv = |value: &str| format!("ts,lat,lon,Valid\n{ts},1,2,{value}\n");
+    for no in ["FALSE", "0", "f", "V", "no"] {
+        check_refused(&[], "a.csv", csv(no), "Valid is ");
+        check(&["--keep", "Valid"], "a.csv", csv(no), "1 2 - - - -");
+    }
+    for yes in ["TRUE", "1", "t", "A", "yes", "", "-"] {
+        check(&[], "a.csv", csv(yes), "1 2 - - - -");
+    }
+}

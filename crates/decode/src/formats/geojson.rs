@@ -5,9 +5,12 @@
 
 use std::sync::LazyLock;
 
+use memchr::memmem;
+
 use crate::exponent;
 use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
+use crate::json::number;
 use crate::keep::Origin;
 use crate::names;
 use crate::point::Point;
@@ -98,6 +101,9 @@ pub(super) fn read(
             };
             if !unread.is_missing() {
                 check_units_around(json, measured(unit))?;
+                if has_heights(features) {
+                    check_unit_of_height(json, unit)?;
+                }
             }
             return points.elements(features, Some(json), |points, feature| {
                 read(points, feature, enclosing, unit)
@@ -133,11 +139,9 @@ pub(super) fn read(
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
     if !unread.is_missing() {
-        let fields = measured(unit);
-        check_units(json.as_bytes(), &fields)?;
+        check_units(json.as_bytes(), &measured(unit))?;
         if has_height {
-            let alt = fields.into_iter().find(|field| field.field == "alt");
-            alt.map_or(Ok(()), |alt| check_unit_of_element(json.as_bytes(), &alt))?;
+            check_unit_of_height(json, unit)?;
         }
         check_utc_flag(json.as_bytes(), &ts)?;
     }
@@ -150,6 +154,7 @@ pub(super) fn read(
         heading,
         alt: if has_height { height } else { alt },
         acc,
+        may_have_no_fix: !unread.is_missing(),
         ..Point::default()
     };
     points.add(
@@ -177,6 +182,30 @@ pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
         Some(Measured { field, path: path.to_owned(), quantity, factor })
     });
     fields.collect()
+}
+
+/// Checks the unit of the heights in the coordinates.
+///
+/// # Errors
+/// A member such as `alt_unit` states another unit than metres.
+#[cold]
+fn check_unit_of_height(json: &str, unit: SpeedUnit) -> Result<(), Refusal> {
+    let alt = measured(unit).into_iter().find(|field| field.field == "alt");
+    alt.map_or(Ok(()), |alt| check_unit_of_element(json.as_bytes(), &alt))
+}
+
+/// Returns whether one of the features has a height other than 0 in its coordinates.
+#[cold]
+fn has_heights(features: &str) -> bool {
+    const KEY: &str = "\"coordinates\"";
+    let mut places = memmem::find_iter(features.as_bytes(), KEY.as_bytes());
+    places.any(|at| {
+        let rest = features[at + KEY.len()..].trim_start();
+        let Some(list) = rest.strip_prefix(':').map(str::trim_start) else { return false };
+        let end = list.find(']').unwrap_or(list.len());
+        let height = list[..end].split(',').nth(2).and_then(number);
+        height.and_then(|height| height.as_f64()).is_some_and(|height| height != 0.0)
+    })
 }
 
 /// Checks the exponent of the time.

@@ -290,6 +290,7 @@ impl Mapping {
             heading: quirks.magnitude(take(heading), 1.0),
             alt: quirks.measured(take(alt), alt_factor),
             acc: quirks.magnitude(take(acc), 1.0),
+            may_have_no_fix: !unread.is_missing(),
             ..Point::default()
         };
         let (driver, enclosing) = (take(driver), enclosing.as_bytes());

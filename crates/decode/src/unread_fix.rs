@@ -1,0 +1,246 @@
+//! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
+//! format does not read. The place of such a point is an old one, or a wrong one.
+
+use super::hemisphere::{hemisphere, is_parent, normalised};
+use super::json::{Scalar, is_unset};
+use super::keep::{Keep, Value, visit_values};
+use super::refusal::{Refusal, refuse};
+use super::schema::Schema;
+use crate::reject::Reason;
+
+/// Maximum length of the name of a flag in bytes.
+const NAME_BYTES_MAX: usize = 24;
+/// Maximum length of the value of a flag in bytes.
+const VALUE_BYTES_MAX: usize = 30;
+/// Names of flags that are set, or of types that are not 0, if there is a fix.
+const FLAGS: [&str; 44] = [
+    "valid",
+    "isvalid",
+    "datavalid",
+    "validfix",
+    "fixvalid",
+    "isfixvalid",
+    "gpsvalid",
+    "isgpsvalid",
+    "gpsisvalid",
+    "validgps",
+    "gnssvalid",
+    "posvalid",
+    "positionvalid",
+    "validposition",
+    "locvalid",
+    "locationvalid",
+    "validlocation",
+    "coordsvalid",
+    "fix",
+    "isfix",
+    "hasfix",
+    "gotfix",
+    "hasgpsfix",
+    "hasgnssfix",
+    "fixok",
+    "gpsok",
+    "gpsfix",
+    "gpsfixok",
+    "gnssfix",
+    "gnssfixok",
+    "gpsfixed",
+    "isgpsfixed",
+    "gpslock",
+    "gpslocked",
+    "positioned",
+    "gpspositioned",
+    "fixtype",
+    "gpsfixtype",
+    "gnssfixtype",
+    "fixstatus",
+    "gpsfixstatus",
+    "fixquality",
+    "gpsfixquality",
+    "gpsquality",
+];
+/// Names of texts that say whether there is a fix. Their numbers have other meanings.
+const STATES: [&str; 10] = [
+    "gps",
+    "gnss",
+    "gpsstatus",
+    "gnssstatus",
+    "gpsstate",
+    "gnssstate",
+    "positionstatus",
+    "locationstatus",
+    "validity",
+    "fixmode",
+];
+/// Names of flags that are set if there is no fix.
+const OPPOSITES: [&str; 8] = [
+    "invalid",
+    "isinvalid",
+    "nofix",
+    "gpsnofix",
+    "invalidfix",
+    "gpsinvalid",
+    "positioninvalid",
+    "locationinvalid",
+];
+/// Words that state that there is no fix. `V` is the status "void" of NMEA.
+const NO_FIX: [&str; 13] = [
+    "v", "void", "invalid", "none", "notfixed", "nogpsfix", "nolock", "notvalid", "unfixed",
+    "nogps", "falso", "falsch", "faux",
+];
+/// Ending of words such as `no fix` and `GPS_FIX_TYPE_NO_FIX`.
+const ENDING: &str = "nofix";
+
+/// The statement of a value, if its member is a flag.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    Unset,
+    Set,
+    /// One of [`NO_FIX`], or a word that ends in [`ENDING`].
+    NoFix,
+}
+
+/// Returns whether a member may state that there is no fix. Most members are excluded by their
+/// value, most others by a few bytes of their name.
+#[inline]
+pub(super) fn may_deny_fix(key: &[u8], value: &Scalar<'_>) -> bool {
+    let says = match value {
+        Scalar::Integer(0) | Scalar::Other("false") => Some(Says::Unset),
+        Scalar::Integer(1) | Scalar::Other("true") => Some(Says::Set),
+        Scalar::Other("an object") => return is_receiver(key),
+        Scalar::Text(text) if text.len() <= VALUE_BYTES_MAX && may_be_name(key) => says(text),
+        Scalar::Text(_)
+        | Scalar::Integer(_)
+        | Scalar::Missing
+        | Scalar::Number(_)
+        | Scalar::Other(_) => None,
+    };
+    says.is_some_and(|says| may_be_name(key) && is_flag(key, says))
+}
+
+/// Returns whether an object of this name describes the receiver or its fix.
+fn is_receiver(key: &[u8]) -> bool {
+    ["gps", "gnss", "fix"].iter().any(|name| key.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Returns whether the bytes of a name may be those of a flag.
+#[inline]
+fn may_be_name(key: &[u8]) -> bool {
+    let is_part = |part: &[u8]| {
+        matches!(
+            [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20],
+            [b'v', b'a', b'l']
+                | [b'f', b'i', b'x']
+                | [b'g', b'p', b's']
+                | [b'g', b'n', b's']
+                | [b't', b'u', b's']
+                | [b'p', b'o', b's']
+                | [b'q', b'u', b'a']
+        )
+    };
+    key.len() <= NAME_BYTES_MAX && key.windows(3).any(is_part)
+}
+
+#[cold]
+fn is_flag(key: &[u8], says: Says) -> bool {
+    let name = normalised(&String::from_utf8_lossy(key));
+    let is_in = |names: &[&str]| names.contains(&&*name);
+    match says {
+        Says::Unset => is_in(&FLAGS) || name == "quality",
+        Says::Set => is_in(&OPPOSITES),
+        Says::NoFix => is_in(&FLAGS) || is_in(&STATES) || name == "status",
+    }
+}
+
+/// Returns the statement of a value; `None` if it is none.
+#[cold]
+fn says(value: &str) -> Option<Says> {
+    let word = normalised(value.trim());
+    if is_unset(&word) {
+        return Some(Says::Unset);
+    }
+    if ["true", "1", "yes"].contains(&&*word) {
+        return Some(Says::Set);
+    }
+    (NO_FIX.contains(&&*word) || word.ends_with(ENDING)).then_some(Says::NoFix)
+}
+
+/// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
+/// that states that there is no fix. `root`: the object whose members `keep` names.
+///
+/// # Errors
+/// There is such a flag, and the configuration does not keep it.
+#[cold]
+pub(super) fn check_fix(
+    json: &[u8],
+    root: &'static [&'static str],
+    schema: &Schema,
+) -> Result<(), Refusal> {
+    let lat = schema.lat_lng_names[0].trim_start_matches('/');
+    let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
+    let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let (mut flag, mut status, mut is_nmea) = (None, None, false);
+    visit_values(json, root, &mut |path, value| {
+        let Value::Scalar(value) = value else { return };
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let is_own = parent.is_empty() || parent == own_parent || parent.split('/').all(is_parent);
+        if !is_own {
+            return;
+        }
+        let name = normalised(name);
+        // A taxi may be `V`, vacant, but not beside the other fields of an RMC sentence.
+        is_nmea |= hemisphere(&name).is_some()
+            || ["magvar", "magvardir", "magvariation", "sentence"].contains(&&*name)
+            || name.starts_with("sat") && value == "0";
+        let is_read = schema.used.iter().any(|used| used == path);
+        if is_read || is_kept(path, &schema.keep) {
+            return;
+        }
+        if name == "status" && says(value) == Some(Says::NoFix) {
+            status.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
+        }
+        let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
+        if flag.is_none() && denies_fix(&parent, &name, value) {
+            flag = Some((path.to_owned(), value.to_owned()));
+        }
+    });
+    let is_status = |(_, value): &(String, String)| {
+        let word = normalised(value);
+        word.ends_with(ENDING) || is_nmea && word != "none"
+    };
+    match flag.or(status.filter(is_status)) {
+        Some((path, value)) => refuse(
+            Reason::WrongType,
+            format!(
+                "{path:.40} is {value:.20}: the receiver had no fix, so the place is an old or a \
+                 wrong one; send only valid fixes, or store this one with keep = [\"{path:.40}\"] \
+                 (import: --keep)"
+            ),
+        ),
+        None => Ok(()),
+    }
+}
+
+fn is_kept(path: &str, keep: &Keep) -> bool {
+    match keep {
+        Keep::Nothing => false,
+        Keep::All => true,
+        Keep::Named(names) => names.iter().any(|name| name == path),
+    }
+}
+
+/// Returns whether a member states that there is no fix. `parent` and `name`: normalised.
+fn denies_fix(parent: &str, name: &str, value: &str) -> bool {
+    let Some(says) = says(value) else { return false };
+    let joined = format!("{parent}{name}");
+    // A fix in a list of fixes may have a number.
+    let is_number_of_fix = name == "fix" && parent == "fix";
+    // A type `F` is the float solution of RTK.
+    let is_float = !name.contains("valid") && value.trim().eq_ignore_ascii_case("f");
+    let is_in = |names: &[&str]| names.contains(&name) || names.contains(&&*joined);
+    match says {
+        Says::Unset => is_in(&FLAGS) && !is_number_of_fix && !is_float,
+        Says::Set => is_in(&OPPOSITES),
+        Says::NoFix => is_in(&FLAGS) || is_in(&STATES),
+    }
+}

@@ -1,0 +1,199 @@
+//! Tests that no place is stored if its payload states that the receiver had no fix.
+
+mod common;
+
+use common::{NOW_MS, fields, format_called, mapped_source, pointer};
+use milepost_decode::formats::{Fields, Format};
+use milepost_decode::position::Timestamp;
+use milepost_decode::{
+    Decoded, Decoder, Driver, Keep, Limits, Message, Source, Template, TimeUnit,
+};
+
+fn decode(source: &Source, payload: &str) -> Decoded {
+    let mut decoded = Decoded::default();
+    Decoder::new(std::slice::from_ref(source), Limits::default()).decode(
+        Message::new(b"in/d7", payload.as_bytes()),
+        Timestamp::from_unix_ms(NOW_MS),
+        &mut decoded,
+    );
+    decoded
+}
+
+/// Asserts that the payload is rejected, and that the detail names the flag and the remedy.
+#[track_caller]
+fn assert_no_fix(source: &Source, payload: &str, flag: &str) {
+    let decoded = decode(source, payload);
+    assert!(decoded.positions.is_empty(), "{payload}: {decoded:?}");
+    let [reject] = &decoded.rejects[..] else { panic!("{payload}: {decoded:?}") };
+    assert_eq!(reject.reason.name(), "wrong_type", "{payload}: {}", reject.detail);
+    let begin = format!("{flag}: the receiver had no fix");
+    assert!(reject.detail.starts_with(&begin), "{payload}: {}", reject.detail);
+    assert!(reject.detail.ends_with("(import: --keep)"), "{payload}: {}", reject.detail);
+}
+
+#[track_caller]
+fn assert_stored(source: &Source, payload: &str) {
+    let decoded = decode(source, payload);
+    assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 0), "{payload}: {decoded:?}");
+}
+
+/// Returns a point with one more member in milepost's own format, a mapping and GeoJSON.
+fn with_member(member: &str) -> [(Source, String); 3] {
+    let own = format!(r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,{member}}}"#);
+    let feature = format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5]}},"properties":{{"ts":1795770000,{member}}}}}"#
+    );
+    [
+        (format_called("milepost"), own.clone()),
+        (mapped_source(fields(TimeUnit::BySize)), own),
+        (format_called("geojson"), feature),
+    ]
+}
+
+#[test]
+fn place_without_a_fix_is_rejected() {
+    for (member, flag) in [
+        (r#""valid":false"#, "valid is false"),
+        (r#""Valid":"FALSE""#, "Valid is FALSE"),
+        (r#""valid":"V""#, "valid is V"),
+        (r#""valid":"f""#, "valid is f"),
+        (r#""is_valid":0"#, "is_valid is 0"),
+        (r#""gps_valid":0"#, "gps_valid is 0"),
+        (r#""gpsFix":0"#, "gpsFix is 0"),
+        (r#""gps_fix":"no""#, "gps_fix is no"),
+        (r#""fix":"none""#, "fix is none"),
+        (r#""fix":0"#, "fix is 0"),
+        (r#""fix":false"#, "fix is false"),
+        (r#""fix":"No fix""#, "fix is No fix"),
+        (r#""hasFix":false"#, "hasFix is false"),
+        (r#""fixType":0"#, "fixType is 0"),
+        (r#""fix_type":"GPS_FIX_TYPE_NO_FIX""#, "fix_type is GPS_FIX_TYPE_NO_FIX"),
+        (r#""fix_quality":0"#, "fix_quality is 0"),
+        (r#""gnssFixOK":false"#, "gnssFixOK is false"),
+        (r#""gps":{"valid":false}"#, "gps/valid is false"),
+        (r#""gps":{"fix":0,"sats":0}"#, "gps/fix is 0"),
+        (r#""gps":{"quality":"0"}"#, "gps/quality is 0"),
+        (r#""gps_status":"V""#, "gps_status is V"),
+        (r#""gps":"no fix""#, "gps is no fix"),
+        (r#""status":"V","sat":0"#, "status is V"),
+        (r#""status":"V","lat_dir":"N""#, "status is V"),
+        (r#""status":"NO_FIX""#, "status is NO_FIX"),
+        (r#""invalid":true"#, "invalid is true"),
+        (r#""no_fix":1"#, "no_fix is 1"),
+        (r#""valido":1,"valid":"falso""#, "valid is falso"),
+    ] {
+        for (source, payload) in with_member(member) {
+            assert_no_fix(&source, &payload, flag);
+        }
+    }
+}
+
+#[test]
+fn other_members_are_no_flags_of_a_fix() {
+    for member in [
+        r#""status":"V""#,
+        r#""status":"V","satellites":9"#,
+        r#""status":"none","sat":0"#,
+        r#""status":"invalid""#,
+        r#""status":0"#,
+        r#""valid":true"#,
+        r#""valid":"A""#,
+        r#""valid":null"#,
+        r#""valid_until":0"#,
+        r#""validity_days":0"#,
+        r#""fix":"3d""#,
+        r#""fix":1"#,
+        r#""fix":{"fix":0}"#,
+        r#""fix":"dgps""#,
+        r#""fixType":"F""#,
+        r#""fix_type":5"#,
+        r#""fixed":false"#,
+        r#""prefix":"none""#,
+        r#""suffix":"V""#,
+        r#""satellites":0"#,
+        r#""hdop":99.99"#,
+        r#""gps_status":0"#,
+        r#""gps":false"#,
+        r#""gps":{"hdop":0.9,"sats":7,"fix":3}"#,
+        r#""quality":0"#,
+        r#""invalid":false"#,
+        r#""battery":{"valid":false}"#,
+        r#""licence":{"status":"V","ns":"x"}"#,
+        r#""door":"V","lat_dir":"N""#,
+    ] {
+        for (source, payload) in with_member(member) {
+            assert_stored(&source, &payload);
+        }
+    }
+}
+
+#[test]
+fn kept_flag_is_the_operators_decision() {
+    let payload = r#"{"lat":52.5,"lng":13.4,"ts":1795770000,"valid":false,"gps":{"fix":0}}"#;
+    let keeping = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let keep = Keep::of_names(&names).unwrap();
+        Source::new("in/+", Driver::Topic(Template::first()), Format::Milepost, keep)
+    };
+    assert_stored(&keeping(&["valid", "gps/fix"]), payload);
+    assert_stored(&keeping(&["*"]), payload);
+    assert_no_fix(&keeping(&["valid"]), payload, "gps/fix is 0");
+    assert_no_fix(&keeping(&["gps/fix", "batt"]), payload, "valid is false");
+    // `[fields.NAME]` keeps what its column is computed from.
+    let source = keeping(&["gps/fix"]).keeping(&["valid".to_owned()]).unwrap();
+    assert_stored(&source, payload);
+}
+
+#[test]
+fn flag_stands_beside_the_place_in_its_object() {
+    let mapped = |object: &str| {
+        mapped_source(Fields {
+            lat: pointer(&format!("/{object}/lat")),
+            lng: pointer(&format!("/{object}/lng")),
+            ..fields(TimeUnit::BySize)
+        })
+    };
+    let payload = |object: &str, member: &str| {
+        format!(r#"{{"ts":1795770000,"{object}":{{"lat":52.5,"lng":13.4,{member}}}}}"#)
+    };
+    for (object, member, flag) in [
+        ("nav", r#""fix":0"#, "nav/fix is 0"),
+        ("nav", r#""valid":false"#, "nav/valid is false"),
+        ("gps", r#""quality":0"#, "gps/quality is 0"),
+    ] {
+        assert_no_fix(&mapped(object), &payload(object, member), flag);
+    }
+    // The object is the fix, and its member `fix` is a number of it.
+    assert_stored(&mapped("fix"), &payload("fix", r#""fix":0"#));
+    assert_stored(&mapped("nav"), &payload("nav", r#""quality":0"#));
+    let beside = payload("nav", r#""x":1"#).replace("{\"ts\"", r#"{"sim":{"valid":false},"ts""#);
+    assert_stored(&mapped("nav"), &beside);
+}
+
+#[test]
+fn shipped_formats_reject_an_invalid_position_unless_it_is_kept() {
+    let payload = r#"{"position":{"fixTime":"2026-11-27T09:00:00Z","latitude":52.5,"longitude":13.4,"valid":false,"outdated":false},"device":{"id":1}}"#;
+    assert_no_fix(&format_called("traccar"), payload, "valid is false");
+    let mut decoded = Decoded::default();
+    let source = format_called("traccar").keeping(&["valid".to_owned()]).unwrap();
+    Decoder::new(&[source], Limits::default()).decode(
+        Message::new(b"in/d7", payload.as_bytes()),
+        Timestamp::from_unix_ms(NOW_MS),
+        &mut decoded,
+    );
+    assert_eq!(decoded.positions.len(), 1, "{decoded:?}");
+}
+
+#[test]
+fn other_faults_of_a_point_without_a_fix_keep_their_reasons() {
+    for (place, reason) in [
+        (r#""lat":0,"lng":0"#, "null_island"),
+        (r#""lat":null,"lng":null"#, "missing_field"),
+        (r#""lat":"x","lng":1"#, "wrong_type"),
+    ] {
+        let payload = format!(r#"{{{place},"ts":1795770000,"valid":false}}"#);
+        let decoded = decode(&format_called("milepost"), &payload);
+        assert_eq!(decoded.rejects[0].reason.name(), reason, "{payload}: {decoded:?}");
+        assert!(!decoded.rejects[0].detail.contains("had no fix"), "{payload}: {decoded:?}");
+    }
+}
