@@ -291,7 +291,7 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
 fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
     const REFUSED_FOR: Duration = Duration::from_secs(40);
     let scene = scene("spool_rotated")?;
-    assert_eq!(scene.spooled(2)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(2)?.terminate(SOON)?, 75);
     let (refused_since, was_busy) = (OnceLock::<Instant>::new(), Arc::new(AtomicBool::new(false)));
     let busy = Arc::clone(&was_busy);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {

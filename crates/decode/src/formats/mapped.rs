@@ -273,7 +273,8 @@ impl Mapping {
         if has_side && !points.schema.checks_hemispheres {
             names::check_unnamed_hemispheres([south, west], [&found[LAT], &found[LNG]])?;
         }
-        if !unread.is_missing() {
+        let has_unread = !unread.is_missing();
+        if has_unread {
             check_units(json.as_bytes(), &self.measured())?;
             check_utc_flag(json.as_bytes(), &found[TS])?;
         }
@@ -290,7 +291,7 @@ impl Mapping {
             heading: quirks.magnitude(take(heading), 1.0),
             alt: quirks.measured(take(alt), alt_factor),
             acc: quirks.magnitude(take(acc), 1.0),
-            may_have_no_fix: !unread.is_missing(),
+            may_have_no_fix: has_unread,
             ..Point::default()
         };
         let (driver, enclosing) = (take(driver), enclosing.as_bytes());
