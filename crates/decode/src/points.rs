@@ -79,7 +79,8 @@ impl Points<'_> {
             unread_zone::check_utc_flag(origin.raw, ts)?;
         }
         if point.may_have_no_fix && point.has_place() {
-            check_fix(origin.raw, origin.root, schema)?;
+            let lat_name = &schema.lat_lng_names[0];
+            check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {

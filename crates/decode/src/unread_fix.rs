@@ -5,7 +5,6 @@ use super::hemisphere::{hemisphere, is_parent, normalised};
 use super::json::{Scalar, is_unset};
 use super::keep::{Keep, Value, visit_values};
 use super::refusal::{Refusal, refuse};
-use super::schema::Schema;
 use crate::reject::Reason;
 
 /// Maximum length of the name of a flag in bytes.
@@ -166,7 +165,8 @@ fn says(value: &str) -> Option<Says> {
 }
 
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
-/// that states that there is no fix. `root`: the object whose members `keep` names.
+/// that states that there is no fix. `root`: the object whose members `keep` names; `lat_name`:
+/// the path of the latitude; `used`: the paths that the format reads.
 ///
 /// # Errors
 /// There is such a flag, and the configuration does not keep it.
@@ -174,9 +174,11 @@ fn says(value: &str) -> Option<Says> {
 pub(super) fn check_fix(
     json: &[u8],
     root: &'static [&'static str],
-    schema: &Schema,
+    lat_name: &str,
+    used: &[String],
+    keep: &Keep,
 ) -> Result<(), Refusal> {
-    let lat = schema.lat_lng_names[0].trim_start_matches('/');
+    let lat = lat_name.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
     let (mut flag, mut status, mut is_nmea) = (None, None, false);
@@ -192,8 +194,8 @@ pub(super) fn check_fix(
         is_nmea |= hemisphere(&name).is_some()
             || ["magvar", "magvardir", "magvariation", "sentence"].contains(&&*name)
             || name.starts_with("sat") && value == "0";
-        let is_read = schema.used.iter().any(|used| used == path);
-        if is_read || is_kept(path, &schema.keep) {
+        let is_read = used.iter().any(|used| used == path);
+        if is_read || is_kept(path, keep) {
             return;
         }
         if name == "status" && says(value) == Some(Says::NoFix) {
