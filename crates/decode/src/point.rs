@@ -186,14 +186,6 @@ const fn word_of(bytes: &[u8]) -> u64 {
 }
 
 impl Point<'_> {
-    /// Returns whether the coordinates are numbers, and not both 0.
-    #[cold]
-    pub(super) fn has_place(&self) -> bool {
-        let lng = if self.lng.is_missing() { &self.lon } else { &self.lng };
-        let place = self.lat.as_f64().zip(lng.as_f64());
-        place.is_some_and(|place| place != (0.0, 0.0))
-    }
-
     /// Validates the point. Counts invalid and missing fields in `omitted`.
     pub(super) fn position(
         &self,

@@ -78,10 +78,6 @@ impl Points<'_> {
             unread_unit::check_units(origin.raw, &unread_unit::own_fields())?;
             unread_zone::check_utc_flag(origin.raw, ts)?;
         }
-        if point.may_have_no_fix && point.has_place() {
-            let lat_name = &schema.lat_lng_names[0];
-            check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;
-        }
         let context = Context { ts, driver_id, received_at, age, schema };
         let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {
             if refusal.reason == Reason::MissingField {
@@ -90,6 +86,10 @@ impl Points<'_> {
                 refusal
             }
         })?;
+        if point.may_have_no_fix {
+            let lat_name = &schema.lat_lng_names[0];
+            check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;
+        }
         if let (Some(local), Some(text)) = (&schema.local, ts.as_text()) {
             unread_zone::check_zone(origin.raw, local, text, position.ts)?;
             self.check_outer_zone(origin, text)?;
@@ -127,7 +127,7 @@ impl Points<'_> {
             unread_time::unread_time(origin.enclosing, false, &[], received_at)
         });
         match outer_time {
-            Some(time) => Err(unread_time::refuse_outer_time(time, ts)),
+            Some(time) => Err(unread_time::refuse_outer_time(time, ts).of_enclosing()),
             None => Ok(()),
         }
     }
@@ -147,7 +147,7 @@ impl Points<'_> {
             .get_or_insert_with(|| unread_zone::check_zone_of_frame(origin.enclosing, zone));
         match checked {
             Err(refusal) if !unread_zone::states_offset(local, text) => {
-                Err(Refusal::new(refusal.reason, refusal.detail.clone()))
+                Err(Refusal::new(refusal.reason, refusal.detail.clone()).of_enclosing())
             }
             Err(_) | Ok(()) => Ok(()),
         }
@@ -210,6 +210,9 @@ impl Points<'_> {
         (self.outer_time, self.outer_zone) = (None, None);
         for raw in kept {
             if let Err(refusal) = read(self, raw) {
+                if refusal.is_of_enclosing {
+                    return Err(Refusal { is_of_enclosing: false, ..refusal });
+                }
                 self.refuse(raw.as_bytes(), enclosing.unwrap_or(raw).as_bytes(), refusal);
             }
         }

@@ -8,11 +8,18 @@ use crate::reject::Reason;
 pub(super) struct Refusal {
     pub(super) reason: Reason,
     pub(super) detail: String,
+    /// The cause is in the object around the array of points, which is rejected as a whole: a point
+    /// alone, without that object, would be stored when the reject is replayed.
+    pub(super) is_of_enclosing: bool,
 }
 
 impl Refusal {
     pub(super) fn new(reason: Reason, detail: impl Into<String>) -> Self {
-        Self { reason, detail: detail.into() }
+        Self { reason, detail: detail.into(), is_of_enclosing: false }
+    }
+
+    pub(super) fn of_enclosing(self) -> Self {
+        Self { is_of_enclosing: true, ..self }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
 //! format does not read. The place of such a point is an old one, or a wrong one.
 
-use super::hemisphere::{hemisphere, is_parent, normalised};
+use super::hemisphere::{hemisphere, normalised};
 use super::json::{Scalar, is_unset};
 use super::keep::{Keep, Value, visit_values};
 use super::refusal::{Refusal, refuse};
@@ -12,7 +12,7 @@ const NAME_BYTES_MAX: usize = 24;
 /// Maximum length of the value of a flag in bytes.
 const VALUE_BYTES_MAX: usize = 30;
 /// Names of flags that are set, or of types that are not 0, if there is a fix.
-const FLAGS: [&str; 44] = [
+const FLAGS: [&str; 42] = [
     "valid",
     "isvalid",
     "datavalid",
@@ -52,14 +52,12 @@ const FLAGS: [&str; 44] = [
     "fixtype",
     "gpsfixtype",
     "gnssfixtype",
-    "fixstatus",
-    "gpsfixstatus",
     "fixquality",
     "gpsfixquality",
     "gpsquality",
 ];
 /// Names of texts that say whether there is a fix. Their numbers have other meanings.
-const STATES: [&str; 10] = [
+const STATES: [&str; 12] = [
     "gps",
     "gnss",
     "gpsstatus",
@@ -70,13 +68,19 @@ const STATES: [&str; 10] = [
     "locationstatus",
     "validity",
     "fixmode",
+    "fixstatus",
+    "gpsfixstatus",
 ];
 /// Names of flags that are set if there is no fix.
-const OPPOSITES: [&str; 8] = [
+const OPPOSITES: [&str; 12] = [
     "invalid",
     "isinvalid",
     "nofix",
     "gpsnofix",
+    "nogpsfix",
+    "nognssfix",
+    "fixfailed",
+    "gpsfixfailed",
     "invalidfix",
     "gpsinvalid",
     "positioninvalid",
@@ -135,6 +139,8 @@ fn may_be_name(key: &[u8]) -> bool {
                 | [b't', b'u', b's']
                 | [b'p', b'o', b's']
                 | [b'q', b'u', b'a']
+                | [b't', b'y', b'p']
+                | [b'l', b'o', b'c']
         )
     };
     key.len() <= NAME_BYTES_MAX && key.windows(3).any(is_part)
@@ -145,9 +151,12 @@ fn is_flag(key: &[u8], says: Says) -> bool {
     let name = normalised(&String::from_utf8_lossy(key));
     let is_in = |names: &[&str]| names.contains(&&*name);
     match says {
-        Says::Unset => is_in(&FLAGS) || name == "quality",
+        // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` sees the object's name.
+        Says::Unset => is_in(&FLAGS) || ["quality", "type", "lock"].contains(&&*name),
         Says::Set => is_in(&OPPOSITES),
-        Says::NoFix => is_in(&FLAGS) || is_in(&STATES) || name == "status",
+        Says::NoFix => {
+            is_in(&FLAGS) || is_in(&STATES) || ["status", "type", "lock"].contains(&&*name)
+        }
     }
 }
 
@@ -181,11 +190,14 @@ pub(super) fn check_fix(
     let lat = lat_name.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let (mut flag, mut status, mut is_nmea) = (None, None, false);
+    let (mut flag, mut status, mut is_nmea, mut is_ais) = (None, None, false, false);
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let is_own = parent.is_empty() || parent == own_parent || parent.split('/').all(is_parent);
+        let mut parents = parent.split('/');
+        let is_own = parent.is_empty()
+            || parent == own_parent
+            || parents.all(|name| is_receiver(name.as_bytes()));
         if !is_own {
             return;
         }
@@ -194,6 +206,8 @@ pub(super) fn check_fix(
         is_nmea |= hemisphere(&name).is_some()
             || ["magvar", "magvardir", "magvariation", "sentence"].contains(&&*name)
             || name.starts_with("sat") && value == "0";
+        // A ship's type of device that finds the place; 0 is an undefined one.
+        is_ais |= ["mmsi", "userid", "messageid"].contains(&&*name);
         let is_read = used.iter().any(|used| used == path);
         if is_read || is_kept(path, keep) {
             return;
@@ -210,7 +224,8 @@ pub(super) fn check_fix(
         let word = normalised(value);
         word.ends_with(ENDING) || is_nmea && word != "none"
     };
-    match flag.or(status.filter(is_status)) {
+    let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
+    match flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status)) {
         Some((path, value)) => refuse(
             Reason::WrongType,
             format!(

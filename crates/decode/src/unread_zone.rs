@@ -117,6 +117,8 @@ fn each_own(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
             parents.rsplit_once('/').map_or((parents, ""), |(rest, parent)| (parent, rest))
         }) && is_zone_name(&normalised(parent))
             && ["name", "id", "offset", "iana", "value"].contains(&&*name)
+            // The number of a row in somebody's table.
+            && !(name == "id" && value.trim().parse::<f64>().is_ok())
         {
             name = normalised(parent);
             names = rest.rsplit('/');

@@ -80,6 +80,9 @@ fn place_without_a_fix_is_rejected() {
         (r#""status":"NO_FIX""#, "status is NO_FIX"),
         (r#""invalid":true"#, "invalid is true"),
         (r#""no_fix":1"#, "no_fix is 1"),
+        (r#""fixFailed":true"#, "fixFailed is true"),
+        (r#""fix":{"type":0}"#, "fix/type is 0"),
+        (r#""gps":{"lock":false}"#, "gps/lock is false"),
         (r#""valido":1,"valid":"falso""#, "valid is falso"),
     ] {
         for (source, payload) in with_member(member) {
@@ -93,6 +96,12 @@ fn other_members_are_no_flags_of_a_fix() {
     for member in [
         r#""status":"V""#,
         r#""status":"V","satellites":9"#,
+        r#""FixType":0,"MessageID":4,"Valid":true"#,
+        r#""fix_status":0"#,
+        r#""type":0"#,
+        r#""type":"none""#,
+        r#""lock":false"#,
+        r#""state":{"valid":false},"gps":{"hdop":1}"#,
         r#""status":"none","sat":0"#,
         r#""status":"invalid""#,
         r#""status":0"#,

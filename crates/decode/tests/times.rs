@@ -625,5 +625,10 @@ fn zone_beside_the_points_is_compared_with_that_of_their_times() {
         assert_eq!(decoded.positions.len(), usize::from(is_stored), "{member} {ts}: {decoded:?}");
         let is_refused = decoded.rejects.iter().any(|reject| reject.reason.name() == "bad_ts");
         assert_eq!(is_refused, !is_stored, "{member} {ts}: {decoded:?}");
+        // Without the object around it, a replay of the reject would store the point.
+        for reject in &decoded.rejects {
+            let payload = String::from_utf8_lossy(&reject.payload);
+            assert!(payload.contains(member), "{member} {ts}: {payload}");
+        }
     }
 }

@@ -85,7 +85,6 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
             "datumtijd",
             "czas",
             "čas",
-            "tid",
             "tidpunkt",
             "tidspunkt",
             "aika",
@@ -102,7 +101,6 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
         "speed",
         &[
             "geschwindigkeit",
-            "tempo",
             "velocidad",
             "velocidade",
             "vitesse",
@@ -131,7 +129,6 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
             "rumbo",
             "curso",
             "rumo",
-            "cap",
             "rotta",
             "direzione",
             "koers",

@@ -201,7 +201,8 @@ fn has_heights(features: &str) -> bool {
     let mut places = memmem::find_iter(features.as_bytes(), KEY.as_bytes());
     places.any(|at| {
         let rest = features[at + KEY.len()..].trim_start();
-        let Some(list) = rest.strip_prefix(':').map(str::trim_start) else { return false };
+        let value = rest.strip_prefix(':').map(str::trim_start);
+        let Some(list) = value.filter(|value| value.starts_with('[')) else { return false };
         let end = list.find(']').unwrap_or(list.len());
         let height = list[..end].split(',').nth(2).and_then(number);
         height.and_then(|height| height.as_f64()).is_some_and(|height| height != 0.0)
