@@ -17,7 +17,7 @@
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
 --          mean takes the fixes of about 37 m of the route, which take 1 to 64 s. If the line turns in the same direction at both ends of a
 --          leg, the curve is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
---          added. But if one of these is shorter than 32 m and took less time, the device sends fixes where it turns, and nothing is added.
+--          added. But if one of these is shorter than 32 m and took clearly less time (bend_time), the device sends fixes where it turns, and nothing is added.
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. spike_s limits absences from a stop, not jumps. There are
 -- four kinds of jumps:
 --   - A fix that can be neither reached nor left within speed_max, while the leg without it is possible.

@@ -117,6 +117,7 @@ impl Watcher {
                 && !std::mem::replace(&mut has_moved, true)
                 && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await
             {
+                tables_asked = None;
                 continue;
             }
             has_moved = false;

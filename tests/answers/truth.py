@@ -246,7 +246,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
     for before, at in zip([None, *looks], looks):
         if before is not None and not is_silence(at):
             is_late = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
-            radius = rules.radius_m if not is_late else rules.trip_m + (rules.radius_m if apart(fixes[at - 1], fixes[at]) <= rules.trip_m else 0)
+            radius = rules.radius_m if not is_late else rules.trip_m + (rules.radius_m if straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m else 0)
             stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= STILL_MS
             away = math.dist(axes[runs[-1][0]], axes[at])
             if away <= radius or stands and not is_doubted[-1] and away <= HONEST_M:
@@ -307,7 +307,7 @@ def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
             look += 1
             near = [fixes[at] for at in looks[max(look - 1, 0):look + 3]]
             # On a road that turns back, the straight line is short, but the legs are not.
-            route_m = max(apart(near[0], near[-1]), PATH_SHARE * sum(apart(a, b) for a, b in zip(near, near[1:])))
+            route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * sum(straight_metres(a, b) for a, b in zip(near, near[1:])))
             pace = route_m * 1000 / max(1, near[-1]["ms"] - near[0]["ms"])
             length = 1
             while length < STEP_S_MAX and length * pace < STEP_M:

@@ -250,7 +250,12 @@ test('the fleet’s past is played, and then the present is shown again', async 
   await publish(stack.mqttPort, 'drivers/past-2/gps', drive(15.02));
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/past-2`)).status).toBe(200);
   await open(page, stack, at(12, { lat: 47.23, lng: 15.01 }));
+  // The box of the fences is at the same place, so the replay closes it.
+  const fences = page.getByRole('region', { name: 'Fences' });
+  await page.keyboard.press('g');
+  await expect(fences).toBeVisible();
   await page.keyboard.press('r');
+  await expect(fences).toBeHidden();
   const box = page.getByRole('region', { name: 'Replay' });
   await box.getByRole('button', { name: 'Play', exact: true }).click();
   await expect(box).toContainText('2 drivers');
@@ -260,6 +265,10 @@ test('the fleet’s past is played, and then the present is shown again', async 
   await page.keyboard.press('Escape');
   await expect(page.locator('#player')).toBeHidden();
   await expect.poll(lat).toBeGreaterThan(47.258);
+  // Opened again, the replay has the span that was played.
+  const span = await box.getByLabel('From', { exact: true }).inputValue();
+  await page.keyboard.press('r');
+  await expect(box.getByLabel('From', { exact: true })).toHaveValue(span);
 });
 
 test('a replay and a track take turns in the player', async ({ page, stack }) => {

@@ -25,6 +25,8 @@ const STEPS_KEPT = 10;
 const STEPS_LEAVING = 2;
 
 interface Options {
+  /** Called before the box opens: the other boxes are at the same place. */
+  opening(): void;
   bounds(): Bounds;
   play(film: Film): void;
   /** Shows the drivers at a moment; null: the present again. */
@@ -42,6 +44,8 @@ export class Replay {
   private readonly from = byId('replay-from', HTMLInputElement);
   private readonly to = byId('replay-to', HTMLInputElement);
   private request: AbortController | null = null;
+  /** The span in the form was played; it stays when the box opens again. */
+  private hasPlayed = false;
 
   constructor(private readonly options: Options) {
     this.button.addEventListener('click', () => this.toggle());
@@ -53,13 +57,14 @@ export class Replay {
   }
 
   toggle(): void {
+    if (!this.isOpen) this.options.opening();
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
     setText(this.message, '');
     if (this.isOpen) {
       const now = serverNow();
-      [this.from.value, this.to.value] = minutes(now - HOURS * HOUR_MS, now);
+      if (!this.hasPlayed) [this.from.value, this.to.value] = minutes(now - HOURS * HOUR_MS, now);
       this.from.focus();
       return;
     }
@@ -84,7 +89,7 @@ export class Replay {
       const truncation = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
       setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${truncation}`);
       if (past.ids.length === 0) return;
-      this.isPlaying = true;
+      [this.isPlaying, this.hasPlayed] = [true, true];
       this.options.play(film(past, (drivers) => this.options.show(drivers)));
     } catch (error) {
       if (controller.signal.aborted) return;

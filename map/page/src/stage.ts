@@ -106,6 +106,11 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   const heat = new Heat(map, (on) => scene.setFleetHidden(on));
   const slider = player(() => (replay.isPlaying ? replay.toggle() : panel.closeTrack()));
   const replay = new Replay({
+    opening() {
+      if (alerts.isOpen) alerts.toggle();
+      if (heat.on) heat.toggle();
+      if (fences.isOpen && !fences.isDrawing) fences.toggle();
+    },
     bounds: () => bounds(map),
     play(film) {
       panel.closeTrack();

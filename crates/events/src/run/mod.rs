@@ -51,6 +51,9 @@ const REPLAY_MS: i64 = 900_000;
 /// Maximum difference between the clocks of replicas, in milliseconds. An event that became known
 /// later than that shows that the clock was set back.
 const AHEAD_MS_MAX: i64 = 30_000;
+const DAY_MS: i64 = 86_400_000;
+/// Maximum number of events whose ids are remembered.
+const KNOWN_MAX: usize = 500_000;
 /// Maximum length, in bytes, of the name of a fence that causes events. Escaped as a topic level, a
 /// name is up to three times as long, and a topic has at most 65,535 bytes.
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
@@ -240,14 +243,22 @@ impl Events {
     /// The polls then replay the fixes inserted since.
     async fn restore(&mut self) -> Result<()> {
         let now = self.clickhouse.clock().await?;
-        let mut since = now - REPLAY_MS;
-        let mut known = EventStore(&self.clickhouse).events_since(since).await?;
+        let store = EventStore(&self.clickhouse);
+        let known = store.events_since(now - REPLAY_MS).await?;
+        // A state may be older than two days, and its event no longer be among the known ones.
+        let states_ahead = store.states_since(now + AHEAD_MS_MAX).await?;
+        let ahead = known.iter().chain(&states_ahead).map(|delivered| &delivered.event);
+        let mut ahead: Vec<_> = ahead.filter(|event| event.known_at > now).cloned().collect();
+        ahead.sort_by_key(|event| event.known_at);
         // The clock was set back: the order of inserts is not that of their times.
-        let is_set_back =
-            known.last().is_some_and(|newest| newest.event.known_at > now + AHEAD_MS_MAX);
-        if is_set_back {
-            since = now;
-            known.retain(|delivered| delivered.event.known_at > now);
+        let newest = ahead.last().map(|event| event.known_at);
+        let newest = newest.filter(|known_at| *known_at > now + AHEAD_MS_MAX);
+        // The fixes before the step have later times than those after it.
+        let (since, fixes_until) = match newest {
+            Some(known_at) => (now, known_at.saturating_add(DAY_MS)),
+            None => (now - REPLAY_MS, now - REPLAY_MS),
+        };
+        if newest.is_some() {
             warn!(
                 "ClickHouse's clock was set back: fixes stored before this start are not replayed"
             );
@@ -255,14 +266,14 @@ impl Events {
         let mut watch = Watch::new(self.rules().await?);
         let patience = u64::try_from(watch.rules.longest_patience()).unwrap_or_default();
         let patience = Duration::from_millis(patience);
-        let fixes = EventStore(&self.clickhouse).last_fixes_before(since, patience).await?;
+        let fixes = EventStore(&self.clickhouse).last_fixes_before(fixes_until, patience).await?;
         fixes.into_iter().for_each(|fix| watch.restore_fix(fix));
-        let before = EventStore(&self.clickhouse).states_before(since).await?;
+        let mut before = EventStore(&self.clickhouse).states_before(since).await?;
         before.iter().for_each(|delivered| watch.restore_event(&delivered.event));
-        let events: Vec<_> = known.iter().map(|delivered| delivered.event.clone()).collect();
-        if is_set_back {
-            watch.restore_ahead(&events, now);
+        if newest.is_some() {
+            watch.restore_ahead(&ahead, now);
         } else {
+            let events: Vec<_> = known.iter().map(|delivered| delivered.event.clone()).collect();
             watch.restore_states_before(events.iter());
             watch.replay_known(events);
         }
@@ -273,11 +284,13 @@ impl Events {
             "watching"
         );
         let unposted = match self.config.webhook {
-            Some(_) => EventStore(&self.clickhouse).unposted_before(since).await?,
+            Some(_) => EventStore(&self.clickhouse).unposted_before(now - REPLAY_MS).await?,
             None => 0,
         };
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));
+        // The others are among the known ones.
+        before.retain(|delivered| delivered.event.known_at <= now - REPLAY_MS);
         // Nothing below may fail: a repeated start would deliver the events again.
         self.channels.resume(before, known);
         if unposted > 0 {
@@ -397,7 +410,10 @@ impl Events {
     /// Remembers the event's id for as long as a poll may read its fix again.
     fn remember(&mut self, event: &Event) {
         let oldest = event.known_at - 2 * REPLAY_MS;
-        while self.known_order.front().is_some_and(|(known_at, _)| *known_at < oldest) {
+        // After the clock was set back by years, no event becomes older than another.
+        while let Some((known_at, _)) = self.known_order.front()
+            && (*known_at < oldest || self.known_order.len() >= KNOWN_MAX)
+        {
             if let Some((_, id)) = self.known_order.pop_front() {
                 self.known.remove(&id);
             }

@@ -163,6 +163,13 @@ impl EventStore<'_> {
             .await
     }
 
+    /// Reads the newest event of each driver, state and fence, if it became known after this time,
+    /// oldest first.
+    pub(crate) async fn states_since(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
+        self.events("event_states", &format!("known_at > fromUnixTimestamp64Milli({known_at})"))
+            .await
+    }
+
     /// Reads the newest event of each driver, state and fence, oldest first.
     pub(crate) async fn states(&self) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("event_states", "1").await
