@@ -177,7 +177,7 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(records)
 }
 
-/// Stores cards in one insert.
+/// Stores cards in one insert. `writer`: a client whose login may insert into `drivers`.
 ///
 /// # Errors
 /// The query failed.

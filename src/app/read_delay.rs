@@ -1,4 +1,4 @@
-//! Computes how long the driver's thread sleeps between two rounds of reads.
+//! Computes how long the thread of `app/driver.rs` sleeps between two rounds of reads.
 //!
 //! Brokers write each PUBLISH as a small segment. A reader that never waits pays a wake-up and a
 //! recv for every message. A wake-up costs as much as fifty messages, mostly because caches have
@@ -14,7 +14,7 @@ use milepost_core::session::window::SILENCE_MIN;
 const TARGET_BYTES: usize = 32 * 1024;
 /// Bytes added to the target for each further connection: a round costs one system call per
 /// connection with data.
-const TARGET_BYTES_PER_FURTHER: usize = 8 * 1024;
+const TARGET_BYTES_PER_EXTRA_CONNECTION: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
 // The delay must be too short to be mistaken for a silence of the broker.
@@ -22,7 +22,7 @@ const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
 /// Longest delay of one connection at QoS 0. Only the socket's buffer and the broker's queue hold a
 /// burst at QoS 0; messages that overflow them are lost. Each further connection adds as much to
 /// the longest delay, up to [`DELAY_MAX`].
-const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
+const DELAY_MAX_QOS_0: Duration = Duration::from_millis(5);
 /// Longest delay during a replay, which advances by one step per round.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
 /// Window, in messages, below which the delay is [`DELAY_MIN`]: the broker fills a small window
@@ -55,16 +55,14 @@ impl ReadDelay {
         is_replaying: bool,
     ) -> Duration {
         let further = connections.saturating_sub(1);
-        let target = TARGET_BYTES + TARGET_BYTES_PER_FURTHER * further;
+        let target = TARGET_BYTES + TARGET_BYTES_PER_EXTRA_CONNECTION * further;
         // The delay after which a round would have read the target, at the current rate.
         let fitting = self.delay.mul_f64(target as f64 / bytes.max(1) as f64);
         let max = match self.qos {
             _ if window < WINDOW_MIN => DELAY_MIN,
             _ if is_replaying => DELAY_MAX_REPLAYING,
             Qos::AtLeastOnce => DELAY_MAX,
-            Qos::AtMostOnce => {
-                DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + further as f64))
-            }
+            Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_QOS_0.mul_f64(1.0 + further as f64)),
         };
         // A burst shortens the delay at once; a lull lengthens it step by step.
         self.delay = fitting.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
@@ -113,7 +111,7 @@ mod tests {
         assert_eq!(settled(1e9, LARGE_WINDOW).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtMostOnce);
         let longest = (0..100).map(|_| delay.next(0, 1, LARGE_WINDOW, false)).max();
-        assert_eq!(longest, Some(DELAY_MAX_UNACKNOWLEDGED));
+        assert_eq!(longest, Some(DELAY_MAX_QOS_0));
     }
 
     #[test]
@@ -127,7 +125,7 @@ mod tests {
     fn read_delay_grows_with_the_number_of_connections() {
         for (qos, one, eight) in [
             (Qos::AtLeastOnce, Duration::from_millis(8), Duration::from_millis(22)),
-            (Qos::AtMostOnce, DELAY_MAX_UNACKNOWLEDGED, Duration::from_millis(22)),
+            (Qos::AtMostOnce, DELAY_MAX_QOS_0, Duration::from_millis(22)),
         ] {
             for (connections, expected) in [(1, one), (8, eight)] {
                 let (mut delay, mut wait) = (ReadDelay::new(qos), DELAY_MIN);

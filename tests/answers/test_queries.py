@@ -88,22 +88,22 @@ def pixels(png: bytes) -> list[list[tuple[int, int, int]]]:
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, width = 8, b"", 0
     while at < len(png):
-        length, kind = struct.unpack_from(">I4s", png, at)
+        length, chunk_type = struct.unpack_from(">I4s", png, at)
         body, at = png[at + 8:at + 8 + length], at + 12 + length
-        if kind == b"IHDR":
+        if chunk_type == b"IHDR":
             width, _, depth, colours = struct.unpack_from(">IIBB", body)
             assert (depth, colours) == (8, 2)
-        data += body if kind == b"IDAT" else b""
+        data += body if chunk_type == b"IDAT" else b""
     raw, size = zlib.decompress(data), 3 * width
     rows, above = [], bytearray(size)
     for start in range(0, len(raw), size + 1):
-        kind, line = raw[start], bytearray(raw[start + 1:start + 1 + size])
-        for place in range(size):
-            left, up, corner = (line[place - 3], above[place], above[place - 3]) if place > 2 else (0, above[place], 0)
+        filter_type, line = raw[start], bytearray(raw[start + 1:start + 1 + size])
+        for offset in range(size):
+            left, up, corner = (line[offset - 3], above[offset], above[offset - 3]) if offset > 2 else (0, above[offset], 0)
             guess = left + up - corner
             paeth = min((left, up, corner), key=lambda neighbour: abs(guess - neighbour))
-            line[place] = (line[place] + (0, left, up, (left + up) // 2, paeth)[kind]) % 256
-        rows.append([tuple(line[place:place + 3]) for place in range(0, size, 3)])
+            line[offset] = (line[offset] + (0, left, up, (left + up) // 2, paeth)[filter_type]) % 256
+        rows.append([tuple(line[offset:offset + 3]) for offset in range(0, size, 3)])
         above = line
     return rows
 
@@ -123,10 +123,11 @@ def test_png_export_has_a_lit_pixel_where_fixes_are(day):
     # A fix on the border of two pixels may be in either: the two divisions can differ in the last bit.
     assert len(counts) > 300 and len(set(lit) ^ set(counts)) <= len(counts) // 100
     busiest = max(counts, key=counts.get)
+    # The busiest pixel is white, and the pixel with the fewest fixes is red.
     assert lit[busiest] == (255, 255, 255) == max(lit.values()) and min(lit.values())[1:] == (0, 0)
 
 
-def test_every_export_is_listed():
+def test_every_export_has_a_test():
     assert set(EXPORTS) == {
         "fixes.csv.sql", "fixes.geojson.sql", "fixes.parquet.sql", "heatmap.png.sql", "track.gpx.sql", "tracks.geojson.sql", "tracks.parquet.sql",
     }

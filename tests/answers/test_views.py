@@ -95,7 +95,7 @@ def test_order_of_inserts_does_not_change_last_positions(db, ties, optimize_on_i
             lines = "\n".join(json.dumps(row) for row in shuffled[part::8])
             db.ask(f"INSERT INTO {{db}}.positions FORMAT JSONEachRow {lines}", optimize_on_insert=optimize_on_insert)
         stored = int(db.ask("SELECT count() FROM {db}.last_positions_state"))
-        assert stored <= 8 * len(newest), "the view passes on one row a driver and insert"
+        assert stored <= 8 * len(newest), "the view must pass on at most one row per driver and insert"
         if is_merged:
             db.ask("SYSTEM START MERGES {db}.last_positions_state")
             db.ask("OPTIMIZE TABLE {db}.last_positions_state FINAL")
@@ -137,7 +137,7 @@ def test_duplicate_fix_of_one_insert_is_returned_once(db):
     db.ask("SYSTEM STOP MERGES {db}.positions")
     row = "('d', '2026-06-01 08:00:00', 10, {'battery': '%s'})"
     db.ask(f"INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, attributes) VALUES {row % 1}, {row % 2}", optimize_on_insert="0")
-    assert db.ask("SELECT count() FROM {db}.positions") == "2\n", "the insert was not merged"
+    assert db.ask("SELECT count() FROM {db}.positions") == "2\n", "the insert must keep both rows"
     assert db.ask("SELECT count(), any(attributes['battery']) FROM {db}.fixes") == "1\t2\n"
     assert db.ask("SELECT count() FROM {db}.last_positions") == "1\n"
 

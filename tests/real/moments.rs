@@ -15,7 +15,7 @@ use crate::nodes::cluster;
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
-/// Forwards connections to 127.0.0.2 at `port` to the broker, whose port is `broker`.
+/// Listens on 127.0.0.2:`port`, and forwards each connection to the broker's port, `broker`.
 fn forward_second_address(port: u16, broker: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port))?;
     std::thread::spawn(move || {

@@ -67,8 +67,10 @@ const fn codec(kind: &FieldType) -> &'static str {
     }
 }
 
-/// Returns the attributes from which the field is computed and the limits of its values, such as
-/// `[field from batt; min 0; max 100]`. For an existing column, `migrate` refuses to change them.
+/// Returns the part of a column's comment that is in brackets: the attributes from which the field
+/// is computed, its limits, and the values that mean "unknown", such as
+/// `[field from batt; min 0; max 100]`. `migrate` refuses to change this part of an existing
+/// column.
 pub(super) fn origin(field: &Field) -> String {
     let mut origin = format!("{MARK}{}", field.from.join(", "));
     for (name, limit) in [("min", field.min), ("max", field.max)] {

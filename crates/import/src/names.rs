@@ -2,8 +2,8 @@
 
 use milepost_decode::Quantity;
 
-/// A field, its quantity, and its names in lower case without spaces, `_`, `-`, `.`, `/` and
-/// brackets, the preferred one first.
+/// A field, its quantity, and its usual names, as [`normalised`] returns them. The first name is the
+/// preferred one.
 pub(super) type FieldNames = (&'static str, Option<Quantity>, &'static [&'static str]);
 
 /// The fields that a column can hold.
@@ -88,7 +88,7 @@ pub(super) const FIELD_NAMES: [FieldNames; 11] = [
     ("seq", None, &["seq"]),
 ];
 
-/// A column by its index, and the unit in its name.
+/// The index of a column, and the unit that its name contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) at: usize,
@@ -107,7 +107,7 @@ pub(super) fn normalised(name: &str) -> String {
 }
 
 /// Returns the words of a name in lower case: `localTime` and `Local-Time` have two. A `+` or `-`
-/// before a digit begins a word, or belongs to the word before it, as in `UTC+2`.
+/// before a digit does not separate words: `UTC+2` is one word, `UTC +2` is two.
 pub(super) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let (mut before, mut chars) = (' ', name.chars().peekable());
@@ -135,7 +135,7 @@ pub(super) fn is_invisible(c: char) -> bool {
         || matches!(c, '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Returns the name that a column without one gets.
+/// Returns the name for a column that has none.
 pub(super) fn nameless(at: usize) -> String {
     format!("column {}", at + 1)
 }

@@ -42,7 +42,7 @@ impl EndpointsSource {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Before the ClickHouse client exists, export one series without a name.
+        // Before the ClickHouse client exists, export one series with an empty endpoint.
         let unknown = || EndpointUse { url: String::new(), in_use: false, left: Vec::new() };
         let endpoints = self.0.get().map_or_else(|| vec![unknown()], |read| (*lock(read))());
         let in_use = endpoints.iter().map(|EndpointUse { url, in_use, .. }| {

@@ -63,8 +63,9 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     if !takes_gzip(&headers) {
         return answer;
     }
-    // Compressing the finest coastline takes a second even in a release build: a blocking thread
-    // does it, so that the streams of open pages do not stall.
+    // Compressing the largest file, the map's finest coastline, takes a second even in a release
+    // build: a blocking thread does it, so that the streams of open pages do not stall. The result
+    // is kept only if it saves a tenth.
     let compressed = tokio::task::spawn_blocking(move || {
         let gzip = || Bytes::from(gzip(bytes, Compression::best()));
         let compressed = COMPRESSED[number]

@@ -3,23 +3,23 @@
 //!
 //! Guarantee: each former session is unsubscribed before it is emptied. Many are visited at the
 //! same time. No former session is ended before all have been found. Sessions are ended from the
-//! highest index down, so a process that dies meanwhile leaves no gap in the indices. The next
-//! process would stop its search at such a gap.
+//! highest index down, so a process that dies meanwhile leaves no gap in the indices: a gap of
+//! several indices would end the next process's search.
 
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
 /// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
-/// The search ends after this many consecutive indices without a session, plus one for each further
-/// node of the broker: the former process could not create the session of a node that was down,
-/// which leaves a gap. If many sessions were found, the search goes on for longer, see
+/// The search ends after this many consecutive indices without a session. If the broker is a
+/// cluster, one index more is searched for each node after the first: the former process could not
+/// create the session of a node that was down, which leaves a gap. If many sessions were found, the search goes on for longer, see
 /// [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
 /// Number of further indices that are visited at the same time for each former session found. A
-/// broker without former sessions gets [`ABSENT_MAX`] visits. A broker with many gets almost all
-/// visits within three rounds. If visits ran one after another, each would have to wait for the
-/// CONNACK of the one before.
+/// broker without former sessions gets [`ABSENT_MAX`] visits. If there are many, each CONNACK that
+/// finds one starts several further visits. If visits ran one after another, each would have to
+/// wait for the CONNACK of the one before.
 const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,7 +42,8 @@ pub(super) struct Former {
     visits_all: bool,
     /// Every index at which a session may exist has been visited.
     search_complete: bool,
-    /// The number of expired sessions, and the counts of visits whose sessions consume now.
+    /// Totals that the current visits no longer show: the expired sessions, and the visits whose
+    /// sessions consume now.
     counted: FormerTotals,
 }
 

@@ -18,13 +18,14 @@
 
 use std::time::{Duration, Instant};
 
-/// Shortest suspicious silence, in average gaps between arrivals.
+/// A silence is suspicious if it lasts for this many average gaps between arrivals, and at least for
+/// [`SILENCE_MIN`].
 const SILENCE_GAPS: u32 = 20;
-/// Shortest suspicious silence in any fleet. Threads and brokers pause for milliseconds, and so
-/// does our own read loop (`app/read_delay.rs`).
+/// Shortest suspicious silence. Threads and brokers pause for milliseconds, and so does our own read
+/// loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
-/// Longest suspicious silence. A fleet whose usual gaps would need a longer one is never probed:
-/// its batches close by age.
+/// If [`SILENCE_GAPS`] average gaps are longer than this, there is no probe: the batches close by
+/// age.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// A message counts as the answer to a probe if it arrives within the length of the silence divided
 /// by this number. A broker that waited for acknowledgements sends as soon as it has them. A fleet
@@ -49,7 +50,7 @@ pub struct Window {
     last_arrival: Option<Instant>,
     probe: Option<Probe>,
     /// Number of unacknowledged messages at the last probe, if it was answered.
-    answered_unacked: Option<usize>,
+    unacked_at_answered_probe: Option<usize>,
     no_probe_before: Option<Instant>,
     /// Pause after the next unanswered probe.
     pause: Duration,
@@ -74,7 +75,7 @@ impl Window {
             gap: SILENCE_MAX,
             last_arrival: None,
             probe: None,
-            answered_unacked: None,
+            unacked_at_answered_probe: None,
             no_probe_before: None,
             pause: PAUSE_MIN,
         }
@@ -94,14 +95,14 @@ impl Window {
         // More messages are in flight than the guess allows, so the window is larger: start over.
         if unacked > self.guess {
             self.guess = self.receive_maximum;
-            self.answered_unacked = None;
+            self.unacked_at_answered_probe = None;
         }
         self.expire_probe(now);
         if let Some(probe) = self.probe.take_if(|probe| probe.acked_at.is_some()) {
-            if self.answered_unacked == Some(probe.unacked) {
+            if self.unacked_at_answered_probe == Some(probe.unacked) {
                 self.guess = probe.unacked;
             }
-            self.answered_unacked = Some(probe.unacked);
+            self.unacked_at_answered_probe = Some(probe.unacked);
             self.pause = PAUSE_MIN;
         } else if let Some(last) = self.last_arrival {
             // The gap before an answer is left out of the average: the broker waited for
@@ -142,7 +143,7 @@ impl Window {
             probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_max)
         };
         if self.probe.take_if(is_overdue).is_some() {
-            self.answered_unacked = None;
+            self.unacked_at_answered_probe = None;
             self.no_probe_before = Some(now + self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         }
@@ -265,7 +266,7 @@ mod tests {
             scene.window.probed(scene.unacked, scene.now);
             scene.window.acked(scene.now);
             scene.arrive(1, Duration::from_millis(after_ms));
-            assert_eq!(scene.window.answered_unacked.is_some(), is_answer, "{after_ms}");
+            assert_eq!(scene.window.unacked_at_answered_probe.is_some(), is_answer, "{after_ms}");
         }
     }
 }

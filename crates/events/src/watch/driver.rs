@@ -28,12 +28,12 @@ pub(super) struct Driver {
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
     /// The newest good fix may be on the other side of a fence's border, and no event reports the
-    /// crossing yet. The next fix decides, or [`ALONE_MS`] without a
-    /// next fix.
+    /// crossing yet. The next fix decides. If none comes within [`ALONE_MS`], the crossing is
+    /// accepted.
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
     is_at_rest: bool,
-    /// Fences with an event of the driver.
+    /// The driver's state at each fence for which the driver has had an event.
     pub(super) fences: BTreeMap<String, Stay>,
     pub(super) speeding: Speeding,
     pub(super) is_silent: bool,
@@ -56,8 +56,8 @@ impl Driver {
         if std::mem::take(&mut self.is_silent) {
             out.push(event(&fix, Kind::Heard, ""));
         }
-        // Do first what a tick just before this insert would have done. Otherwise the events would
-        // depend on the times of the polls.
+        // First decide what `Watch::tick` would have decided just before this insert. Otherwise the
+        // events would depend on the times of the polls.
         let is_undecided = self.accept_lone_crossings(fix.inserted_at, rules, out);
         if self.may_have_crossed && !is_undecided {
             for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
@@ -85,8 +85,8 @@ impl Driver {
     }
 
     /// Returns the time without a fix, in milliseconds, after which the driver is silent; `None`:
-    /// never. If valid fences around the driver have such a rule, the longest of their times
-    /// decides. Otherwise it is `rules.silent_for`, or `rules.silent_gaps` times the driver's usual
+    /// never. If the driver is inside valid fences that set `silent_for`, the longest of these
+    /// applies. Otherwise it is `rules.silent_for`, or `rules.silent_gaps` times the driver's usual
     /// gap if that is longer. `since`: time from which the silence is measured.
     pub(super) fn silent_for(
         &self,
@@ -113,8 +113,8 @@ impl Driver {
         fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
     }
 
-    /// Makes this fix the newest good one. Judges the crossings at the good fix before, the stays
-    /// and the speed.
+    /// Makes this fix the newest good one. First decides the crossings at the previous good fix,
+    /// then judges the stays and the speed.
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         let not_crossed = self.confirm_crossings(&fix, rules, out);
         let mut was_inside = BTreeSet::new();
@@ -133,9 +133,8 @@ impl Driver {
     }
 
     /// Accepts the crossings of the newest good fix once [`ALONE_MS`] have passed since its insert
-    /// without another fix. `now` is by the server's clock. Returns whether a crossing will be
-    /// decided later, even without a further fix: until then, neither a stay nor a silence can be
-    /// judged.
+    /// without another fix. `now` is by the server's clock. Returns `true` while a crossing waits
+    /// only for [`ALONE_MS`] to pass. Meanwhile neither a stay nor a silence can be judged.
     pub(super) fn accept_lone_crossings(
         &mut self,
         now: i64,
@@ -159,8 +158,8 @@ impl Driver {
         false
     }
 
-    /// Accepts the crossings of the newest good fix that `next` confirms, or all of them if that
-    /// fix was alone for [`ALONE_MS`]. Returns the fences whose crossings are not accepted: for
+    /// Accepts the crossings of the newest good fix that `next` confirms. Accepts all of them if
+    /// no fix followed the newest good one for [`ALONE_MS`], and the device was not at rest. Returns the fences whose crossings are not accepted: for
     /// these fences, the good fix was wrong.
     fn confirm_crossings(
         &mut self,

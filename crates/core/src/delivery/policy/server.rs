@@ -9,8 +9,8 @@ use crate::throttle::Throttle;
 /// While inserts fail, a fresh batch is attempted at this interval, in case the failing batch
 /// itself is the cause.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// An insert without an answer makes ClickHouse's health doubtful after this long.
-const DOUBT_AFTER: Duration = Duration::from_secs(1);
+/// An insert without an answer counts as slow after this long.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// An insert without an answer is logged after this long.
 const LOGGED_AFTER: Duration = Duration::from_secs(5);
 /// An insert without an answer makes this process unready after this long.
@@ -27,7 +27,7 @@ const FAILURES_UNREADY: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Server {
     schema: Schema,
-    /// The last attempt failed permanently: an operator must act.
+    /// The last attempt failed permanently, which is a refusal: an operator must act.
     stopped: bool,
     /// When a fresh batch is attempted next; `None` if the last attempt succeeded.
     probe_at: Option<Instant>,
@@ -37,10 +37,12 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Start of the oldest attempt since the server last answered; a failure is not an answer.
+    /// Start of the oldest attempt that has no answer; `None` if all were answered. A failed attempt
+    /// stays, because a failure is not an answer.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
-    /// Why the last attempt failed, and the number of consecutive failures; `None` after a commit.
+    /// Why the last attempt failed, and the most consecutive failures of one batch, or of replayed
+    /// files, since the last commit; `None` after a commit.
     last_failure: Option<(String, u32)>,
     /// Why the watcher's query was not answered, and since when; `None` if it was answered.
     silent: Option<(String, Instant)>,
@@ -75,7 +77,8 @@ impl Server {
         self.stopped && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
     }
 
-    /// Returns whether inserts fail, and the next attempt of a fresh batch is not due yet.
+    /// Returns whether inserts fail, and the next attempt of a fresh batch is not due yet. `false`
+    /// after a permanent failure, which is an answer of ClickHouse.
     pub(super) fn is_away(&self, now: Instant) -> bool {
         !self.stopped && self.probe_at.is_some_and(|at| now < at)
     }
@@ -153,11 +156,11 @@ impl Server {
         self.silent.is_some()
     }
 
-    /// Returns which queries the watcher should send, and how soon. Only a slow insert makes the
-    /// health doubtful: under traffic, some insert is always in flight.
+    /// Returns which queries the watcher should send, and how soon. An insert in flight is no sign of
+    /// trouble before it is slow: under traffic, some insert is always in flight.
     pub(super) fn attention(&self, now: Instant) -> Attention {
         let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
-        let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
+        let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + SLOW_AFTER);
         Attention { in_doubt, insert_is_slow, refusals: self.refusals, clock_jumps: 0 }
     }
 
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_insert_asks_for_the_clock_and_a_failed_one_for_the_tables_too() {
+    fn slow_insert_has_only_the_clock_queried_a_failed_one_everything() {
         let (mut server, began) = server();
         let asked = |server: &Server, millis| {
             let attention = server.attention(began + Duration::from_millis(millis));
