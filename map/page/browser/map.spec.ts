@@ -257,18 +257,19 @@ test('the fleet’s past is played, and then the present is shown again', async 
   await page.keyboard.press('r');
   await expect(fences).toBeHidden();
   const box = page.getByRole('region', { name: 'Replay' });
+  const begin = new Date(now - 3.5 * HOUR_MS).toISOString().slice(0, 16);
+  await box.getByLabel('From', { exact: true }).fill(begin);
   await box.getByRole('button', { name: 'Play', exact: true }).click();
   await expect(box).toContainText('2 drivers');
   const lat = () => page.evaluate(() => { const { fleet } = window.milepost!.scene; const slot = fleet.slot('past-1'); return slot === undefined ? 0 : fleet.lat[slot]; });
   await page.evaluate((ms) => window.milepost!.player.seek(ms), now - 2.5 * HOUR_MS);
   await expect.poll(lat).toBeCloseTo(47.23, 2);
-  const span = await box.getByLabel('From', { exact: true }).inputValue();
   await page.keyboard.press('Escape');
   await expect(page.locator('#player')).toBeHidden();
   await expect.poll(lat).toBeGreaterThan(47.258);
   // Opened again, the replay has the span that was played.
   await page.keyboard.press('r');
-  await expect(box.getByLabel('From', { exact: true })).toHaveValue(span);
+  await expect(box.getByLabel('From', { exact: true })).toHaveValue(begin);
 });
 
 test('a replay and a track take turns in the player', async ({ page, stack }) => {
