@@ -1011,7 +1011,8 @@ fn process_that_starts_after_a_clock_step_back_neither_repeats_nor_hides_events(
         Event { driver_id, kind: Kind::Entered, fence, ts, seq, lat, lng, speed, known_at: ts };
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(now));
     watch.restore_fix(last);
-    watch.restore_ahead(&[entered], now);
+    watch.restore_event(&entered);
+    watch.handle_clock_step(now, entered.known_at);
     let mut found = Vec::new();
     for second in 0..20 {
         let inserts: Vec<_> = (1..=second)

@@ -245,13 +245,10 @@ impl Events {
         let now = self.clickhouse.clock().await?;
         let store = EventStore(&self.clickhouse);
         let known = store.events_since(now - REPLAY_MS).await?;
-        // A state may be older than two days, and its event no longer be among the known ones.
-        let states_ahead = store.states_since(now + AHEAD_MS_MAX).await?;
-        let ahead = known.iter().chain(&states_ahead).map(|delivered| &delivered.event);
-        let mut ahead: Vec<_> = ahead.filter(|event| event.known_at > now).cloned().collect();
-        ahead.sort_by_key(|event| event.known_at);
-        // The clock was set back: the order of inserts is not that of their times.
-        let newest = ahead.last().map(|event| event.known_at);
+        let states = store.states().await?;
+        // The clock was set back: the order of inserts is not that of their times. The newest event
+        // may be older than two days, and then only its state is known.
+        let newest = known.iter().chain(&states).map(|delivered| delivered.event.known_at).max();
         let newest = newest.filter(|known_at| *known_at > now + AHEAD_MS_MAX);
         // The fixes before the step have later times than those after it.
         let (since, fixes_until) = match newest {
@@ -268,10 +265,12 @@ impl Events {
         let patience = Duration::from_millis(patience);
         let fixes = EventStore(&self.clickhouse).last_fixes_before(fixes_until, patience).await?;
         fixes.into_iter().for_each(|fix| watch.restore_fix(fix));
-        let mut before = EventStore(&self.clickhouse).states_before(since).await?;
+        let (mut before, ahead): (Vec<_>, Vec<_>) =
+            states.into_iter().partition(|delivered| delivered.event.known_at <= since);
         before.iter().for_each(|delivered| watch.restore_event(&delivered.event));
-        if newest.is_some() {
-            watch.restore_ahead(&ahead, now);
+        if let Some(known_at) = newest {
+            ahead.iter().for_each(|delivered| watch.restore_event(&delivered.event));
+            watch.handle_clock_step(now, known_at);
         } else {
             let events: Vec<_> = known.iter().map(|delivered| delivered.event.clone()).collect();
             watch.restore_states_before(events.iter());

@@ -81,16 +81,6 @@ impl Watch {
         self.known = known.into();
     }
 
-    /// Restores the states after these events, which are given oldest first: they became known
-    /// before the server's clock was set back to `now`. Must be called after
-    /// [`restore_fix`](Self::restore_fix).
-    pub fn restore_ahead(&mut self, known: &[Event], now: i64) {
-        known.iter().for_each(|event| self.restore_event(event));
-        if let Some(newest) = known.last() {
-            self.handle_clock_step(now, newest.known_at);
-        }
-    }
-
     /// Restores the states before these events, which are given oldest first: each event implies
     /// its predecessor. Must be called after [`restore_fix`](Self::restore_fix).
     pub fn restore_states_before<'a>(&mut self, known: impl DoubleEndedIterator<Item = &'a Event>) {

@@ -156,20 +156,6 @@ impl EventStore<'_> {
         Ok(fixes)
     }
 
-    /// Reads the newest event of each driver, state and fence, if it became known by this time,
-    /// oldest first. Newer ones are read by [`Self::events_since`].
-    pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
-        self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})"))
-            .await
-    }
-
-    /// Reads the newest event of each driver, state and fence, if it became known after this time,
-    /// oldest first.
-    pub(crate) async fn states_since(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
-        self.events("event_states", &format!("known_at > fromUnixTimestamp64Milli({known_at})"))
-            .await
-    }
-
     /// Reads the newest event of each driver, state and fence, oldest first.
     pub(crate) async fn states(&self) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("event_states", "1").await
