@@ -1,6 +1,6 @@
 """Measures what a position costs ClickHouse, in milepost's tables and in the story's schema, with milepost's real inserts and all merges.
 
-    make bench ARGS='--what inserts'                                three rounds of 1, 4 and 16 members: a quarter of an hour
+    make bench ARGS='--what inserts'                                three rounds of 1, 4 and 16 members: twenty minutes
     make bench ARGS='--what inserts -- --rounds 1 --members 1'      a quick look
     make bench ARGS='--what inserts -- --set BATCH__MEMBERS_AGE_MAX=8s'  the same with a setting of milepost
 

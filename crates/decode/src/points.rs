@@ -208,15 +208,18 @@ impl Points<'_> {
         }
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
         (self.outer_time, self.outer_zone) = (None, None);
+        let mut of_enclosing = None;
         for raw in kept {
-            if let Err(refusal) = read(self, raw) {
-                if refusal.is_of_enclosing {
-                    return Err(Refusal { is_of_enclosing: false, ..refusal });
+            match read(self, raw) {
+                // The other points may be right, so read them, and reject the object once.
+                Err(refusal) if refusal.is_of_enclosing => _ = of_enclosing.get_or_insert(refusal),
+                Err(refusal) => {
+                    self.refuse(raw.as_bytes(), enclosing.unwrap_or(raw).as_bytes(), refusal);
                 }
-                self.refuse(raw.as_bytes(), enclosing.unwrap_or(raw).as_bytes(), refusal);
+                Ok(()) => {}
             }
         }
-        Ok(())
+        of_enclosing.map_or(Ok(()), |refusal| Err(Refusal { is_of_enclosing: false, ..refusal }))
     }
 }
 

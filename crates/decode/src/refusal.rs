@@ -8,8 +8,8 @@ use crate::reject::Reason;
 pub(super) struct Refusal {
     pub(super) reason: Reason,
     pub(super) detail: String,
-    /// The cause is in the object around the array of points, which is rejected as a whole: a point
-    /// alone, without that object, would be stored when the reject is replayed.
+    /// The cause is in the object around the array of points, so that object becomes the reject: the
+    /// point alone would be stored when the reject is replayed.
     pub(super) is_of_enclosing: bool,
 }
 

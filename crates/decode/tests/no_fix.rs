@@ -2,21 +2,12 @@
 
 mod common;
 
-use common::{NOW_MS, fields, format_called, mapped_source, pointer};
+use common::{decode_by, fields, format_called, mapped_source, pointer};
 use milepost_decode::formats::{Fields, Format};
-use milepost_decode::position::Timestamp;
-use milepost_decode::{
-    Decoded, Decoder, Driver, Keep, Limits, Message, Source, Template, TimeUnit,
-};
+use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Source, Template, TimeUnit};
 
 fn decode(source: &Source, payload: &str) -> Decoded {
-    let mut decoded = Decoded::default();
-    Decoder::new(std::slice::from_ref(source), Limits::default()).decode(
-        Message::new(b"in/d7", payload.as_bytes()),
-        Timestamp::from_unix_ms(NOW_MS),
-        &mut decoded,
-    );
-    decoded
+    decode_by(&Decoder::new(std::slice::from_ref(source), Limits::default()), payload)
 }
 
 /// Asserts that the payload is rejected, and that the detail names the flag and the remedy.
@@ -183,14 +174,8 @@ fn flag_stands_beside_the_place_in_its_object() {
 fn shipped_formats_reject_an_invalid_position_unless_it_is_kept() {
     let payload = r#"{"position":{"fixTime":"2026-11-27T09:00:00Z","latitude":52.5,"longitude":13.4,"valid":false,"outdated":false},"device":{"id":1}}"#;
     assert_no_fix(&format_called("traccar"), payload, "valid is false");
-    let mut decoded = Decoded::default();
     let source = format_called("traccar").keeping(&["valid".to_owned()]).unwrap();
-    Decoder::new(&[source], Limits::default()).decode(
-        Message::new(b"in/d7", payload.as_bytes()),
-        Timestamp::from_unix_ms(NOW_MS),
-        &mut decoded,
-    );
-    assert_eq!(decoded.positions.len(), 1, "{decoded:?}");
+    assert_eq!(decode(&source, payload).positions.len(), 1);
 }
 
 #[test]

@@ -3,10 +3,9 @@
 
 mod common;
 
-use common::{NOW_MS, fields, format_called, mapped_source, pointer, source};
+use common::{decode_by, fields, format_called, mapped_source, pointer, source};
 use milepost_decode::formats::{Fields, Format, More};
-use milepost_decode::position::Timestamp;
-use milepost_decode::{Decoded, Decoder, Field, Limits, Message, Source, SpeedUnit, TimeUnit};
+use milepost_decode::{Decoded, Decoder, Field, Limits, Source, SpeedUnit, TimeUnit};
 
 /// Returns a mapping with the pointers `/lat`, `/lng` and `/ts`.
 fn mapping(more: More) -> Source {
@@ -23,13 +22,7 @@ fn mapping_of(lat: &str, lng: &str, more: More) -> Source {
 }
 
 fn decode(source: &Source, payload: &str) -> Decoded {
-    let mut decoded = Decoded::default();
-    Decoder::new(std::slice::from_ref(source), Limits::default()).decode(
-        Message::new(b"in/d7", payload.as_bytes()),
-        Timestamp::from_unix_ms(NOW_MS),
-        &mut decoded,
-    );
-    decoded
+    decode_by(&Decoder::new(std::slice::from_ref(source), Limits::default()), payload)
 }
 
 /// Asserts that the payload is rejected with this reason and a detail that contains `message`.

@@ -5,17 +5,14 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{NOW_MS, fields, format_called, mapped_source, pointer};
+use common::{NOW_MS, decode_by, fields, format_called, mapped_source, pointer};
 use milepost_decode::formats::{Fields, More};
 use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoded, Decoder, Limits, Local, Message, Source, TimeUnit, Zone};
 
 fn decode(source: &Source, payload: impl AsRef<[u8]>) -> Decoded {
-    let mut decoded = Decoded::default();
-    let decoder = Decoder::new(std::slice::from_ref(source), Limits::default()).listing_unread();
-    let message = Message::new(b"in/d7", payload.as_ref());
-    decoder.decode(message, Timestamp::from_unix_ms(NOW_MS), &mut decoded);
-    decoded
+    let decoder = Decoder::new(std::slice::from_ref(source), Limits::default());
+    decode_by(&decoder.listing_unread(), payload)
 }
 
 /// Asserts that every point is rejected as `bad_ts`, with `message` in the detail.
@@ -63,6 +60,12 @@ fn time_beside_the_points_rejects_points_without_a_time() {
         let payload =
             format!(r#"{{{members},"fixes":[{{"lat":52.5,"lng":13.4,"ts":1795770000}}]}}"#);
         assert_eq!(decode(&batch, payload).positions.len(), 1);
+        // So is one after a point without a time.
+        let payload = format!(
+            r#"{{{members},"fixes":[{{"lat":1,"lng":2}},{{"lat":3,"lng":4,"ts":1795770000}}]}}"#
+        );
+        let decoded = decode(&batch, payload);
+        assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 1), "{decoded:?}");
     }
     // The time of one message does not count for the next message in the same payload.
     let two = r#"[{"ts":1795770000,"fixes":[{"lat":1,"lng":2}]},{"fixes":[{"lat":3,"lng":4}]}]"#;

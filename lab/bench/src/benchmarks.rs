@@ -13,7 +13,7 @@ pub(crate) enum Benchmark {
     /// Analysts' queries, compared with the obvious schema; `-- --millions 40` for more fixes
     Sql,
     /// The cost of a position in ClickHouse, compared with the story's schema, with 1, 4 and 16
-    /// members; takes a quarter of an hour
+    /// members; takes twenty minutes
     Inserts,
     /// The live map with a million drivers; takes four minutes
     Map,

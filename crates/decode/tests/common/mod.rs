@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use milepost_decode::formats::{Fields, Format, Mapping, shipped};
-use milepost_decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, TimeUnit};
+use milepost_decode::position::Timestamp;
+use milepost_decode::{
+    Decoded, Decoder, Driver, Keep, Message, Pointer, Source, SpeedUnit, Template, TimeUnit,
+};
 
 /// 2026-11-27T09:00:10Z.
 pub(crate) const NOW_MS: i64 = 1_795_770_010_000;
@@ -21,6 +24,14 @@ pub(crate) fn format_called(name: &str) -> Source {
             Format::Mapped(Arc::new(mapping))
         }
     })
+}
+
+/// Decodes a payload that is published to `in/d7` and received at [`NOW_MS`].
+pub(crate) fn decode_by(decoder: &Decoder, payload: impl AsRef<[u8]>) -> Decoded {
+    let mut decoded = Decoded::default();
+    let message = Message::new(b"in/d7", payload.as_ref());
+    decoder.decode(message, Timestamp::from_unix_ms(NOW_MS), &mut decoded);
+    decoded
 }
 
 pub(crate) fn pointer(text: &str) -> Pointer {
