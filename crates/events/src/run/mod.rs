@@ -33,7 +33,7 @@ use self::channels::{ChannelQueue, Channels, TOPICS_PER_DRIVER, TOPICS_PER_FENCE
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
 use self::status::Status;
 use crate::fences::store::{FenceStore, StoredFence};
-use crate::watch::reader::Reader;
+use crate::watch::reader::{Reader, STEP_MS};
 use crate::watch::store::{DeliveredEvent, EventStore};
 use crate::watch::{Area, Event, Limits, Rules, Watch};
 use milepost_clickhouse::{ClickHouse, Retry, Writer};
@@ -48,9 +48,6 @@ use milepost_observe::http;
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// A new process replays the fixes that were inserted within this many milliseconds.
 const REPLAY_MS: i64 = 900_000;
-/// Maximum difference between the clocks of replicas, in milliseconds. An event that became known
-/// later than that shows that the clock was set back.
-const AHEAD_MS_MAX: i64 = 30_000;
 const DAY_MS: i64 = 86_400_000;
 /// Maximum number of events whose ids are remembered.
 const KNOWN_MAX: usize = 500_000;
@@ -246,10 +243,10 @@ impl Events {
         let store = EventStore(&self.clickhouse);
         let known = store.events_since(now - REPLAY_MS).await?;
         let states = store.states().await?;
-        // The clock was set back: the order of inserts is not that of their times. The newest event
-        // may be older than two days, and then only its state is known.
+        // If an event is ahead of the clock, the clock was set back, and the order of inserts is not
+        // that of their times. The event may be older than two days; then only its state is known.
         let newest = known.iter().chain(&states).map(|delivered| delivered.event.known_at).max();
-        let newest = newest.filter(|known_at| *known_at > now + AHEAD_MS_MAX);
+        let newest = newest.filter(|known_at| *known_at > now + STEP_MS);
         // The fixes before the step have later times than those after it.
         let (since, fixes_until) = match newest {
             Some(known_at) => (now, known_at.saturating_add(DAY_MS)),

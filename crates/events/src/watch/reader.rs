@@ -11,9 +11,9 @@ const BACK_MS: i64 = 2_000;
 /// Ages in milliseconds at which every insert is read again, to find rows that became visible that
 /// late. Each poll rereads only a slice, so that no poll delays its events.
 const AGES_MS: [i64; 2] = [6_000, 30_000];
-/// If the server's clock steps by more than this many milliseconds between two polls, it was set,
-/// or another replica answered.
-const STEP_MS: i64 = 30_000;
+/// If the server's clock steps by more than this many milliseconds, it was set, or another replica
+/// answered.
+pub(crate) const STEP_MS: i64 = 30_000;
 /// Longest lag of a replica, in milliseconds, that the reader waits for. Beyond it, a driver's
 /// fixes may be processed in another order than they were inserted.
 pub(crate) const LAG_MAX_MS: i64 = 900_000;
