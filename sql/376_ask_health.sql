@@ -1,6 +1,6 @@
--- What each driver's device and network are like. missing: numbers between two neighbours' seq, restarts: it fell (both only
--- where the device counts). late: received more than 60 s after its ts. ahead_s: how far the device's clock was ahead at worst.
--- dropped: fixes of computed days that distances, trips and stops leave out (sql/360); `track` has the reason of each.
+-- Health of each driver's device and network. missing: how many values of seq lie between those of consecutive fixes, and were
+-- not received. restarts: how often seq decreased. Both are 0 for devices that do not number their fixes. late: received more than 60 s after its ts. ahead_s: how far the device's clock was ahead at worst.
+-- dropped: fixes that the roll-up left out of distances, trips and stops (sql/360); `track` has the reason of each.
 CREATE OR REPLACE VIEW {database}_ask.health{on_cluster} AS
 SELECT
     driver_id, fixes, missing, restarts, late, lag_p50_s, lag_p95_s, lag_max_s, ahead_s, without_speed, dropped
