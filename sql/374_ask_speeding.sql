@@ -20,7 +20,7 @@ SELECT
 FROM
 (
     SELECT
-        *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS period
+        *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS number
     FROM
     (
         SELECT
@@ -38,7 +38,7 @@ FROM
                 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
                     AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
                     AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-                    AND speed_cms % 65535 > {speed:Float64} * 100 - 1 -- an unknown speed, 65535, counts as 0
+                    AND speed_cms % 65535 > {speed:Float64} * 100 - 1
             ))
             AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
@@ -51,7 +51,7 @@ FROM
     )
     WHERE is_fast
 )
-GROUP BY driver_id, period
+GROUP BY driver_id, number
 UNION ALL
 SELECT
     driver_id,
@@ -60,7 +60,7 @@ SELECT
     toFloat32(max(pace)) AS speed_max, argMax(look_lat_e7, pace) / 1e7 AS lat, argMax(look_lng_e7, pace) / 1e7 AS lng, true AS is_derived
 FROM
 (
-    SELECT *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms ROWS UNBOUNDED PRECEDING) AS period
+    SELECT *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms ROWS UNBOUNDED PRECEDING) AS number
     FROM
     (
         SELECT *, before_ms != lagInFrame(ms) OVER (PARTITION BY driver_id ORDER BY ms ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS begins
@@ -77,7 +77,7 @@ FROM
                 -- The first fix of each 15-second span.
                 SELECT
                     driver_id, min(at_ms) AS ms, argMin(lat_e7, (at_ms, seq)) AS look_lat_e7, argMin(lng_e7, (at_ms, seq)) AS look_lng_e7,
-                    any(fastest_cms) / 100 * 1.05 AS pace_max, -- a faster leg is left out, because sql/360 found its speed impossible
+                    any(fastest_cms) / 100 * 1.05 AS pace_max, -- a faster leg is left out: its speed is impossible (sql/360)
                     flat * tan(radians(look_lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m, flat * slope * axis_m AS plane_m
                 FROM
                 (
@@ -116,6 +116,6 @@ FROM
         WHERE before_ms > 0 AND ms - before_ms BETWEEN 5000 AND gap_ms AND pace > {speed:Float64} AND pace <= pace_max
     )
 )
-GROUP BY driver_id, period
+GROUP BY driver_id, number
 SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'speeding(driver, speed, from, to, tz)'
