@@ -22,8 +22,8 @@
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. There are four kinds of jumps (the limit spike_s is not
 -- about jumps, but about absences from a stop):
 --   1. A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
---   2. The first fix after a silence, or of all, if the leg from it is faster than speed_max, but the leg from the next fix, of at most an
---      hour, is not, and the next fix is nearer to the fix before the silence.
+--   2. The first fix after a silence, or the very first fix, if the leg from it is faster than speed_max, but the leg from the next fix, of
+--      at most an hour, is not, and the next fix is nearer to the fix before the silence.
 --   3. A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
 --      shorter than 60 % of the way there and back, and both legs are faster than 5 m/s plus one and a half times the speed around them.
 --      The speed around them is the highest of three: of the direct way, of the leg before, and of the leg after. The leg before may begin
