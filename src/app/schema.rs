@@ -70,7 +70,8 @@ impl Watcher {
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
-            // A round for the clock may take `ANSWER_TIMEOUT`; the list must not become too old in it.
+            // A round for the clock may take `ANSWER_TIMEOUT`; the list must not become too old in
+            // it.
             let next_round_by = asked_at + CHECK_EVERY_UNREADY.max(ANSWER_TIMEOUT);
             let are_known = tables_asked.is_some_and(|(at, its_endpoint)| {
                 its_endpoint == endpoint && next_round_by < at + CHECK_EVERY_READY

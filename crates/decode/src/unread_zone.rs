@@ -134,8 +134,8 @@ fn is_zone_name(name: &str) -> bool {
     ZONES.contains(&name) || ZONE_PARTS.iter().any(|part| name.contains(part))
 }
 
-/// Checks that the object around an array of points states no other zone than `zone`, in which times
-/// without an offset are read.
+/// Checks that the object around an array of points states no other zone than `zone`, in which
+/// times without an offset are read.
 ///
 /// # Errors
 /// The object states a zone whose clock differs in winter or in summer.

@@ -190,8 +190,8 @@ impl Shared {
         (script, (script.behaviour == Behaviour::Honest).then_some(counted))
     }
 
-    /// Counts an INSERT that the behaviour affects (a hit). After the last hit of [`set_for`](super::ScriptedClickHouse::set_for), the
-    /// server is honest again.
+    /// Counts an INSERT that the behaviour affects (a hit). After the last hit of
+    /// [`set_for`](super::ScriptedClickHouse::set_for), the server is honest again.
     pub(super) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
         self.script.send_modify(|script| {
