@@ -370,7 +370,8 @@ fn durability(
             "non_replicated_deduplication_window"
         };
         if !TABLES_WITHOUT_WINDOW.contains(&name.as_str()) && is_below(window, WINDOW_MIN) {
-            to_deduplicate.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
+            to_deduplicate
+                .push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
         let lacks_fsync = !replicated
             && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))

@@ -252,7 +252,8 @@ mod tests {
         endpoints.leave(0, Cause::ReadOnly, "a second insert failed there, too", now);
         endpoints.leave(1, Cause::NoSpace, "code 243", now);
         let status = endpoints.status();
-        let failovers = |endpoint: &EndpointStatus, cause: Cause| endpoint.failovers[cause as usize];
+        let failovers =
+            |endpoint: &EndpointStatus, cause: Cause| endpoint.failovers[cause as usize];
         let in_use: Vec<bool> = status.iter().map(|endpoint| endpoint.in_use).collect();
         assert_eq!(in_use, [false, false, true]);
         assert_eq!(failovers(&status[0], Cause::ReadOnly), 1);

@@ -410,8 +410,7 @@ mod tests {
             ttls.contains(&("rejects", "toDateTime(inserted_at) + toIntervalDay(7)".to_owned())),
             "{ttls:?}"
         );
-        let rollups =
-            ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
+        let rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
         assert_eq!(
             rollups.collect::<Vec<_>>(),
             ["events", "event_states", "alerts_seen", "touched", "driver_days_state"]

@@ -230,12 +230,7 @@ fn turns<'a>(
     turns
 }
 
-fn run_turns(
-    arguments: &Arguments,
-    plan: &Plan,
-    seconds: Seconds,
-    folder: &Path,
-) -> Result<bool> {
+fn run_turns(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> Result<bool> {
     let programs = programs::find(&plan.consumers, folder);
     let mut record = new_record(arguments, plan, &programs);
     if arguments.resume {

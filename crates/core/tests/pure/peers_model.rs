@@ -95,7 +95,9 @@ impl World {
             Behaviour::Hung => None,
             Behaviour::Garbage => Some(MemberStatus::from_json(b"<html>")),
             Behaviour::Echo => Some(Ok(asker.clone())),
-            Behaviour::OtherGroup => Some(Ok(MemberStatus { group: "other".to_owned(), ..standing })),
+            Behaviour::OtherGroup => {
+                Some(Ok(MemberStatus { group: "other".to_owned(), ..standing }))
+            }
             Behaviour::OtherTopics => {
                 Some(Ok(MemberStatus { topics: ["other/+".to_owned()].into(), ..standing }))
             }
