@@ -33,7 +33,10 @@ const AGE: Stop[] = [
 /** Returns the stops of a ramp; none for states, which have no order. */
 export const stops = (by: ColourBy): readonly Stop[] => (by === 'speed' ? SPEED : by === 'age' ? AGE : []);
 
-/** Writes the RGBA bytes of one colour to `out`, from `offset` on. Speed in m/s, NaN if unknown; age in seconds. */
+/**
+ * Writes the RGBA bytes of one colour to `out`, from `offset` on. Speed in m/s, NaN if unknown; age in
+ * seconds.
+ */
 export function paint(out: Uint8ClampedArray, offset: number, by: ColourBy, theme: Theme, speed: number, age: number): void {
   if (by === 'state') {
     const colour = STATE_COLOURS[stateOf(speed, age)][theme];
