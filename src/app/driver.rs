@@ -37,15 +37,15 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// connections always have data.
 const CONSECUTIVE_READS_MAX: u32 = 16;
 /// Shortest interval between updates of `/readyz` while the consumer is ready.
-const HEALTH_EVERY_READY: Duration = Duration::from_millis(100);
+const HEALTH_INTERVAL_READY: Duration = Duration::from_millis(100);
 /// Shortest interval between updates while the consumer is not ready. It is short for the sake of
 /// scripts that poll `/readyz` during a start.
-const HEALTH_EVERY_UNREADY: Duration = Duration::from_millis(2);
+const HEALTH_INTERVAL_UNREADY: Duration = Duration::from_millis(2);
 /// How long the shutdown waits for a running replay.
 const REPLAY_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first connection waits for ClickHouse's first answers. After that, the consumer
-/// connects anyway. Until the clocks have been compared, the consumer defers messages that a wrong
-/// clock could make it reject.
+/// connects anyway. Until the clocks have been compared, the consumer defers each message that it
+/// would reject if its own clock were wrong.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The consumer's name in `/readyz` and `/livez`.
 pub(crate) const PART: &str = "consumer";
@@ -62,12 +62,13 @@ pub(crate) struct Wiring {
     pub reports: mpsc::Receiver<Report>,
     /// ClickHouse's state, from the watcher.
     pub server: watch::Receiver<ServerStatus>,
-    /// Requests for the watcher.
+    /// Asks the watcher to query ClickHouse sooner than at its next interval.
     pub attention: watch::Sender<Attention>,
     /// `Some` once the process shuts down.
     pub leave: watch::Receiver<Option<Leave>>,
     /// Number of members of the group.
     pub members: watch::Receiver<u32>,
+    /// The newest list of erased drivers.
     pub erased: watch::Receiver<ErasedSnapshot>,
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
@@ -324,7 +325,7 @@ impl Driver {
         if !self.health_update_pending {
             let reasons = self.state.consumer.unready_reasons(now);
             let interval =
-                if reasons.is_empty() { HEALTH_EVERY_READY } else { HEALTH_EVERY_UNREADY };
+                if reasons.is_empty() { HEALTH_INTERVAL_READY } else { HEALTH_INTERVAL_UNREADY };
             self.next_health_update = now + interval;
             self.wiring.health.set(PART, reasons);
         }

@@ -57,16 +57,18 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // Both statements name the role that all customers have, so they also cover a second customer.
-    // The policy that shows all drivers excludes every customer, and the quota applies to every
-    // customer.
+    // These two clauses name the role that all customers have, so they also cover a second
+    // customer: no customer gets the policy that shows all drivers, and the quota applies to each.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
     ] {
         ensure!(customer.contains(clause), "customer.sql lacks {clause}");
     }
-    ensure!(!customer.contains("EXCEPT customer_"), "a policy must not except a single customer");
+    ensure!(
+        !customer.contains("EXCEPT customer_"),
+        "a policy must exclude the role of all customers, not one customer by name"
+    );
     // access.sql has this statement in a comment only.
     let expire_login = "ALTER USER migrate VALID UNTIL '2020-01-01'";
     ensure!(sql.contains(expire_login), "access.sql lacks {expire_login}");
@@ -105,7 +107,7 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         let grant = format!(
             "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO milepost_eraser"
         );
-        ensure!(rules.contains(&grant), "{grant}");
+        ensure!(rules.contains(&grant), "access.sql lacks {grant}");
     }
     for kind in
         ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"]
@@ -160,7 +162,8 @@ fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }
 
-    // A new field (docs/add-a-field.md) replaces the first two views, a new roll-up the third.
+    // A migration that adds a field (docs/add-a-field.md) replaces the first two views. One that adds
+    // a roll-up replaces the third.
     let replaced = ["fixes", "last_positions", "rollups"];
     for view in replaced {
         let grants = to_role("milepost_migrator");

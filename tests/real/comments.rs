@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use crate::world::{World, unmigrated};
 
-/// Tables and views that 0.1.0 created, and whose comments only migration 380 replaces.
-const FORMER: [&str; 14] = [
+/// Tables and views that 0.1.0 created. Their old comments are replaced by migration 380 alone.
+const COMMENTED_BY_0_1_0: [&str; 14] = [
     "schema_migrations",
     "positions",
     "fixes",
@@ -30,12 +30,12 @@ fn comments(world: &World) -> Result<String> {
 }
 
 #[test]
-fn former_comments_become_those_of_a_new_database() -> Result<()> {
+fn migration_380_replaces_the_comments_of_0_1_0() -> Result<()> {
     let world = unmigrated("comments")?;
     world.settings.migrate()?;
     let new = comments(&world)?;
 
-    for table in FORMER {
+    for table in COMMENTED_BY_0_1_0 {
         let columns = world.query(&format!(
             "SELECT name FROM system.columns WHERE database = '{{db}}' AND table = '{table}'"
         ))?;

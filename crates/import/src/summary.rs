@@ -1,5 +1,5 @@
-//! Summarises a file: the place of each field, the names that are not read, and warnings about
-//! implausible fixes.
+//! Summarises a file: the column or key of each field that is read, the names of those that are not,
+//! and warnings about implausible fixes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,8 +13,8 @@ use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Distance in metres between two fixes with the same time that neither the noise of two receivers
-/// nor a second of driving explains.
+/// Distance in metres that two fixes with the same time cannot have by noise of the receivers, or by
+/// a second of driving.
 const SAME_TIME_METRES: f64 = 1_000.0;
 /// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
@@ -44,9 +44,9 @@ pub(super) struct FileSummary {
     half_days_back: u64,
     /// Number of fixes whose degrees have a fraction.
     with_fraction: u64,
-    /// Metres between consecutive fixes while moving.
+    /// Distance in metres between consecutive fixes while moving.
     metres_moved: f64,
-    /// Metres that the speeds of these fixes imply.
+    /// Distance in metres that the device's speeds imply for the same pairs of fixes.
     metres_by_speed: f64,
     /// Driver, time, latitude and longitude of the previous fix.
     last: Option<(DriverId, Timestamp, f64, f64)>,
@@ -54,7 +54,7 @@ pub(super) struct FileSummary {
     windows_1252_rows: u64,
     /// `--resume` skipped fixes of the file.
     is_resumed: bool,
-    /// The file was not read to its end, which another line of the result explains.
+    /// Reading ended before the end of the file; another line of the result has the error.
     has_failed: bool,
     is_logged: bool,
     /// The first fix, as `milepost decode` shows it.
@@ -76,7 +76,7 @@ impl FileSummary {
         self.positions == 0 && self.rejects == 0 && !self.is_resumed && !self.has_failed
     }
 
-    /// Adds unread names, up to about 64.
+    /// Adds names that are not read, unless 64 are known already.
     pub(super) fn add_unread(&mut self, names: &BTreeSet<String>) {
         if !names.is_empty() && self.unread.len() < 64 {
             self.unread.extend(names.iter().cloned());
@@ -88,12 +88,12 @@ impl FileSummary {
     }
 
     /// Sets the number of payloads that were read, how many of them `--resume` skipped, and whether
-    /// an error ended the file.
+    /// an error ended the reading.
     pub(super) fn set_payloads(&mut self, payloads: u64, skipped: u64, has_failed: bool) {
         (self.payloads, self.is_resumed, self.has_failed) = (payloads, skipped > 0, has_failed);
     }
 
-    /// Returns the detail of a reject with the place of the fix, `FILE:LINE`.
+    /// Returns the detail of a reject behind the file and line of the fix, `FILE:LINE`.
     pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
         // The decoder advises to set the zone in the source or the format. For a file, advise
         // `--zone`.
@@ -105,7 +105,7 @@ impl FileSummary {
         format!("{}: {detail}", self.place(line))
     }
 
-    /// Returns the place of a fix, `FILE:LINE`.
+    /// Returns the file and line of a fix, `FILE:LINE`.
     pub(super) fn place(&self, line: u64) -> String {
         format!("{}:{line}", self.file)
     }
@@ -177,7 +177,7 @@ impl FileSummary {
         }
         if self.payloads > 0 && self.has_no_fix() {
             warnings.push(format!(
-                "none of the {} objects in the file has a fix: are its places in another structure?",
+                "none of the {} objects in the file has a fix: are its coordinates in another structure?",
                 self.payloads
             ));
         }
@@ -230,7 +230,7 @@ impl FileSummary {
                 units.iter().find(|(factor, _)| (ratio / factor - 1.0).abs() < 0.08)
         {
             warnings.push(format!(
-                "the speeds are {ratio:.2} times those between the places: were {mix_up}?"
+                "the speeds are {ratio:.2} times those computed from positions and times: are they {mix_up}?"
             ));
         }
         if self.windows_1252_rows > 0 {
@@ -252,8 +252,8 @@ impl FileSummary {
     }
 }
 
-/// Returns whether all degrees may be radians: latitudes up to π / 2, longitudes up to π. As
-/// degrees, almost all of that area is sea.
+/// Returns whether all coordinates may be radians: latitudes up to π / 2, longitudes up to π. A real
+/// fleet hardly stays within so few degrees: that area, around 0° N 0° E, is almost all sea.
 fn may_be_radians([south, north, west, east]: [i32; 4]) -> bool {
     let is_within = |e7: [i32; 2], max: f64| e7.iter().all(|e7| f64::from(*e7).abs() / 1e7 <= max);
     is_within([south, north], std::f64::consts::FRAC_PI_2)

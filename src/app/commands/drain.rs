@@ -3,8 +3,8 @@
 //!
 //! Guarantee: no message is acknowledged before it is durable. A session is first unsubscribed, so
 //! that new messages go to the other members of the group, and ended only when it is empty. If no
-//! other member is known to be subscribed, new messages would be lost. Then the command refuses,
-//! unless `--leave` is given.
+//! other member is known to be subscribed, the command refuses, because new messages would be lost;
+//! `--leave` overrides this.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use milepost_observe::metrics::Metrics;
 
 /// How long `drain` waits for the last totals of the driver's thread while that thread ends.
 const TOTALS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which [`contested`] checks the totals.
+/// Interval at which [`session_taken_over`] checks the totals.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -85,13 +85,13 @@ impl fmt::Display for Drained {
                 f.write_str("there is no such session: it has expired, was ended, or the client id never had one\n")
             }
             (Outcome::Clean, _) => {
-                f.write_str("all sessions are empty and unsubscribed, and ended or left to expire\n")
+                f.write_str("all sessions are empty and unsubscribed; each has ended, or expires by itself\n")
             }
             (Outcome::DataLeft, _) if former.contested > 0 => f.write_str(
                 "another client took these sessions over, so a process with this client id is running: stop it, and run the command again\n",
             ),
             (Outcome::DataLeft, true) => {
-                f.write_str("a session is left: milepost could not reach it, or another process uses it\n")
+                f.write_str("a session still exists: milepost could not reach it, or another process uses it\n")
             }
             (Outcome::DataLeft, false) => f.write_str("stopped before the end: the broker keeps the remaining sessions\n"),
         }
@@ -108,8 +108,8 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     match &remaining {
         Ok(member) => info!("{member} stays subscribed and receives new messages"),
         Err(why) if leave => warn!(
-            "no other member of the group is known to be subscribed{why}: if none is, new messages are lost, \
-             even if {client_id} still runs where milepost could not reach it"
+            "no other member of the group is known to be subscribed{why}: without one, new messages are lost; \
+             {client_id} itself may still be running where milepost could not reach it"
         ),
         Err(why) => bail!(
             "no other member of the group is known to be subscribed{why}: messages published after {client_id} is unsubscribed would \
@@ -139,7 +139,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
         Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
         () = signals.next() => "a signal",
         () = sleep(within) => "the time of --within has passed",
-        () = contested(&shared.metrics) => "another client took a session over",
+        () = session_taken_over(&shared.metrics) => "another client took a session over",
     };
     warn!("{why}: flushing the messages received");
     leave.send_replace(Some(Leave::KeepSession));
@@ -152,7 +152,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
 
 /// Waits until another process takes over one of the sessions. That process consumes the sessions
 /// itself, so the drain must stop receiving messages from them.
-async fn contested(metrics: &Metrics) {
+async fn session_taken_over(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {
         sleep(POLL_INTERVAL).await;
     }

@@ -1,5 +1,5 @@
-//! Admission by free memory: whether a message can be taken now, and whether a session may
-//! reconnect for its deferred messages.
+//! Decides whether the buffer has room: for a message that has arrived, and for the deferred
+//! messages that a session receives again when it reconnects.
 //!
 //! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read, and pausing reads is the
 //! only back-pressure.
@@ -20,8 +20,8 @@ use milepost_decode::position::Timestamp;
 
 /// Longest pause of reading. EMQX closes a socket from which nothing is read for 15 s.
 const HELD_BACK_MAX: Duration = Duration::from_secs(2);
-/// Buffer space reserved for the messages of one more read of up to 64 KiB: once read, they cannot
-/// stay in the socket.
+/// Buffer space reserved for the messages of one more read, of up to 64 KiB. What has been read
+/// must be kept: it cannot go back into the socket.
 const READ_ROOM_BYTES: usize = 128 * 1024;
 
 impl Consumer {
@@ -32,7 +32,8 @@ impl Consumer {
         self.is_full_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
     }
 
-    /// Returns when reading resumes even if the buffer is still full; `None` if it is not full.
+    /// Returns the time at which reading resumes even if the buffer is still full; `None` if it is
+    /// not full.
     pub(super) fn held_back_until(&self) -> Option<Instant> {
         self.full_since.map(|since| since + HELD_BACK_MAX)
     }
@@ -61,9 +62,9 @@ impl Consumer {
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
     }
 
-    /// Returns whether, at QoS 0, the messages of one more read cannot be taken: the buffer may be
-    /// too full, or the clock is not trusted. The open batch counts as used space, although it is
-    /// not in the backlog yet.
+    /// Returns whether, at QoS 0, the messages of one more read cannot be taken, because they might
+    /// not fit into the buffer or because the clock is not trusted. The open batch counts as used
+    /// space, although it is not in the backlog yet.
     pub(super) fn is_full_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce

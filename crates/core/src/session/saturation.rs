@@ -1,13 +1,14 @@
 //! Detects a window that stays full: the broker then sends the next message only when milepost
 //! acknowledges one, and all others wait in the broker's queue.
 //!
-//! A window that fills shortly before each insert does not stay full. So time is divided into
-//! intervals, and an interval counts as saturated if the window was full for at least half of it.
+//! A window that is full only for a moment before each insert is no bottleneck. To tell the two
+//! apart, time is divided into intervals, and an interval counts as saturated if the window was full
+//! for at least half of it.
 
 use std::time::{Duration, Instant};
 
-/// Shortest length of an interval: shorter than a delay that matters, and longer than a batch takes
-/// to fill and to be inserted.
+/// Minimum length of an interval. A batch fills and is inserted in less time, and a delay of this
+/// length does no harm.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -52,23 +53,23 @@ impl Saturation {
 mod tests {
     use super::*;
 
-    /// Takes a sample every 20 ms, in which the window is full for `full` of every ten samples.
-    /// Returns the time for which the window counts as saturated.
-    fn full_for_after(full: u32, samples: u32) -> Duration {
+    /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten, the window
+    /// is full. Returns for how long the window counts as saturated.
+    fn saturated_for(full_of_ten: u32, samples: u32) -> Duration {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let apart = Duration::from_millis(20);
         for count in 0..samples {
-            saturation.sample(count % 10 < full, began + apart * count);
+            saturation.sample(count % 10 < full_of_ten, began + apart * count);
         }
         saturation.full_for(began + apart * samples)
     }
 
     #[test]
     fn only_a_mostly_full_window_counts_as_saturated() {
-        assert!(full_for_after(10, 600) >= Duration::from_secs(11));
-        assert!(full_for_after(7, 600) >= Duration::from_secs(11));
-        assert_eq!(full_for_after(3, 600), Duration::ZERO);
-        assert_eq!(full_for_after(0, 600), Duration::ZERO);
+        assert!(saturated_for(10, 600) >= Duration::from_secs(11));
+        assert!(saturated_for(7, 600) >= Duration::from_secs(11));
+        assert_eq!(saturated_for(3, 600), Duration::ZERO);
+        assert_eq!(saturated_for(0, 600), Duration::ZERO);
     }
 
     #[test]

@@ -16,9 +16,9 @@
 const GAPS_MAX: usize = 64;
 /// If a number is at least this far ahead of the highest one, the counter is considered reset.
 const RESET_JUMP_MIN: u32 = 1_000_000;
-/// If a number is at least this far ahead of the highest one, but its fix is older than the fix
-/// with the highest one, the fix belongs to an earlier run. A smaller jump in an older fix means
-/// that the device's clock was set back.
+/// A fix belongs to an earlier run if its number is at least this far ahead of the highest number
+/// although its time is before that of the highest number. A smaller jump in an older fix means that
+/// the device's clock was set back.
 const EARLIER_RUN_JUMP_MIN: u32 = 100;
 
 /// One device's counter: 40 bytes, and 8 for each open gap.
@@ -38,8 +38,8 @@ pub(super) struct Sequence {
 const _: () = assert!(size_of::<Sequence>() <= 40, "a driver's counter must not exceed 40 bytes");
 
 impl Sequence {
-    /// Starts the count at the device's first fix or, after a restart, at its newest fix from
-    /// before the process began. Numbers missing before that fix are not counted.
+    /// Starts the count at the device's first fix or, if milepost has restarted, at the newest fix
+    /// from before the restart. Numbers missing before that fix are not counted.
     pub(super) fn begin(&mut self, seq: u32, ts: i64) {
         if seq > 0 && (self.highest == 0 || ts >= self.highest_ts) {
             (self.highest, self.highest_ts) = (seq, ts);
