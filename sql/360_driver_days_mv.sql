@@ -2,37 +2,41 @@
 -- rows since their last computation, or whose rules have changed. radius_m, stop_s and the other limits are columns of trip_rules_in_force
 -- (sql/351). A leg is the straight line between two consecutive fixes.
 --   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
---   run    Consecutive looks within radius_m of the first look of the run. A look after stop_s without a fix may be within trip_m of the first
---          one, or, if it is within trip_m of the fix before it, within trip_m plus radius_m. A look within 1,000 m of the first one also
+--   run    Consecutive looks within radius_m of the first look of the run. After stop_s or more without a fix, the limit for the next look is
+--          trip_m, or trip_m plus radius_m if that look is within trip_m of the fix before it. A look within 1,000 m of the first one also
 --          belongs to the run if the device reports that it stands: it sends a speed of 0 at this look and at the look before, at most 30 s
 --          earlier. If the device reports that it stands, but is too far away for the run before, a new run begins, in which a speed of 0 is
 --          not believed. The place of a run is the mean of its looks in the first stop_s.
---   stop   One or more runs of at least 45 s each. The next run belongs to the stop if the absence before it lasts for at most spike_s, and
---          its place is within half of radius_m of the place of the first run. If either the stop so far or the next run lasts for stop_s, the
---          limits are trip_s and radius_m; if both do, trip_s and trip_m. An absence in which the driver moves for 60 s ends the stop,
---          even if the absence is short. A stop lasts for at least stop_s, absences included. A shorter stop, even of runs below 45 s,
---          counts if it fills the time between two silences or is next to parking.
+--   stop   One or more runs of at least 45 s each. Whether the next run belongs to the stop depends on the absence before it, and on the
+--          distance from its place to the place of the first run. If neither the stop so far nor the next run lasts for stop_s, the limits
+--          are spike_s and half of radius_m; if one of them does, trip_s and radius_m; if both do, trip_s and trip_m. An absence in which
+--          the driver moves for 60 s ends the stop, even if the absence is short. A stop lasts for at least stop_s, absences included. A
+--          shorter stop, even a single run below 45 s, counts if it fills the time between two silences or is next to parking.
 --   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. A
 --          silence that ends within trip_m of where it began is parking, which the views (sql/370) count as a stop.
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
---          mean takes the fixes of about 37 m of the route, which take 1 to 64 s. If the line turns in the same direction at both ends of a
---          leg, the curve is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
---          added. But if one of these is shorter than 32 m and took clearly less time (bend_time), the device sends fixes where it turns, and nothing is added.
--- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. spike_s limits absences from a stop, not jumps. There are
--- four kinds of jumps:
---   - A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
---   - The first fix after a silence, or of all, if the leg from it is faster than speed_max, but the leg from the next fix, of at most an hour,
---     is not, and the next fix is nearer to the fix before the silence.
---   - A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
---     shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them. The speed around them
---     is the highest one of the direct way, the leg before and the leg after. The leg before or after may lead to a second wrong fix. Then
---     the higher one of two other speeds counts instead, if it is lower: that of two legs taken as one, and that of the leg beyond these.
---   - A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if one of these holds. First: the
---     device sends a speed of 0 at all three, at most two hours apart each; the fix is at most 1,000 m away; and the fix before it is within
---     radius_m of its predecessor, or the fix after it within radius_m of its successor. Second: a silence precedes the fix, and
---     it is left within two minutes, faster than 5 m/s plus one and a half times the speed of the leg after the next fix.
--- A speed that the device sends is false, and no mean or maximum uses it, if the fixes before and after it are at most 60 s away, send less than a
--- quarter of it or no speed, and are nearer than a vehicle needs to brake from it at 8 m/s², and nearer than a quarter of the way at that speed.
+--          mean covers about 37 m of the route, and 1 to 64 s. If the line turns in the same direction at both ends of a leg, the route was
+--          a curve, which is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
+--          added. Nothing is added if one of these is shorter than 32 m and took clearly less time (bend_time): such a device sends a fix
+--          wherever it turns.
+-- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. There are four kinds of jumps (the limit spike_s is not
+-- about jumps, but about absences from a stop):
+--   1. A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
+--   2. The first fix after a silence, or the very first fix, if the leg from it is faster than speed_max, but the leg from the next fix, of
+--      at most an hour, is not, and the next fix is nearer to the fix before the silence.
+--   3. A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
+--      shorter than 60 % of the way there and back, and both legs are faster than 5 m/s plus one and a half times the speed around them.
+--      The speed around them is the highest of three: of the direct way, of the leg before, and of the leg after. The leg before may begin
+--      at a second wrong fix, and its speed be too high. So another speed counts instead, if it is lower: the higher of the speed from the
+--      third fix before straight to the fix before, and the speed of the leg to that third fix. The leg after is treated alike.
+--   4. A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if either the device sleeps
+--      or it wakes up. It sleeps: it sends a speed of 0 at all three, each at most two hours after the one before; the fix is at most
+--      1,000 m away; and the fix before it is within radius_m of its predecessor, or the fix after it within radius_m of its successor.
+--      It wakes up: a silence precedes the fix, and the leg from the fix takes at most two minutes and is faster than 5 m/s plus one and a
+--      half times the speed of the leg after it.
+-- A speed that the device sends is false, and no mean or maximum uses it, if both neighbouring fixes are at most 60 s away, send less than a
+-- quarter of it or no speed, and are nearer than the braking distance from that speed at 8 m/s², and nearer than a quarter of the distance
+-- that the vehicle would drive at that speed.
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
 -- computation. The first fix of a day begins a new stop or trip. The leg across midnight is measured from fix to fix, and divided between the
@@ -41,6 +45,10 @@
 -- A refresh computes days until they have 5 million rows in total, but at least one day. Days with new rows come first, the most recently
 -- touched before the others. Days that were touched in the ten minutes before their computation are computed again, because an insert may
 -- have committed while the fixes were read.
+--
+-- A fix is an index into arrays, one array for each of its values. In lambdas, a name that ends in 0 (t0, x0) is the value of the fix before,
+-- and one that ends in _on or 1 (t_on, l1) that of the fix after; _on_on is the second one after. `way` and `line` are squared lengths of
+-- legs, because a comparison needs no square root.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
     -- The unit of each limit is the end of its name: milliseconds, metres, centimetres per second, metres per second, seconds.
@@ -51,19 +59,19 @@ WITH
     10 AS still_cms, -- a lower speed sent counts as 0
     30000 AS still_ms, -- longest time between two looks at which the device reports that it stands
     45000 AS run_ms, -- shortest run that can be a stop or a part of one
-    60000 AS false_ms, -- longest time to the fixes by which a speed that the device sends is judged
+    60000 AS false_ms, -- longest time to the neighbouring fixes that can show that a sent speed is false
     8 AS brake_mps2, -- a vehicle neither accelerates nor brakes harder than this, metres per second squared
     1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this, and at looks farther than this from a run
     7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0
-    2.5 AS moving_mps, -- a look moves if its speed over three legs is at least this, so that a single wrong look does not move
-    60000 AS moving_ms, -- an absence with so much time on the move is a trip
-    37 AS step_m, -- length of the route whose fixes have one mean
-    64 AS step_s_max, -- longest time whose fixes have one mean
-    0.7 AS path_share, -- the speed along a route is at least this share of its three legs' length, divided by their time
+    2.5 AS moving_mps, -- the driver moves at a look if the speed over three legs is at least this; three, because a single wrong look is no movement
+    60000 AS moving_ms, -- an absence in which the driver moves for this long is a trip
+    37 AS step_m, -- length of the route that one mean covers
+    64 AS step_s_max, -- longest time that one mean covers
+    0.7 AS path_share, -- the speed over three legs counts as at least this share of their length, divided by their time
     32 AS bend_m, -- a shorter leg has no corner between its ends
-    2.2 AS bend_max, -- the two turns together, radians; where the route turns farther, no corner is added
+    2.2 AS bend_max, -- largest sum of the turns at both ends of a leg, radians; where the route turns farther, no corner is added
     0.75 AS bend_share, -- share of the detour through the corner
-    0.9 AS bend_time, -- a fix at the end of a leg was sent because of a turn, if the next leg takes less than this share of the leg's time
+    0.9 AS bend_time, -- the device sends fixes at turns if a neighbouring leg takes less than this share of the leg's time
     86400000 AS day_ms,
     900000 AS quarter_ms, -- a quarter of an hour
     6378137 AS equator_m, -- equatorial radius of WGS84
@@ -78,17 +86,19 @@ WITH
     (xs, ys, zs) -> arrayMap((dx, dy, dz) -> squared(dx, dy, dz), arrayDifference(xs), arrayDifference(ys), arrayDifference(zs)) AS ways_between,
     (way, ms, mps) -> way > pow(jump_m + mps / 1000 * ms, 2) AS is_impossible,
     (way, ms) -> 1000 * sqrt(way) / greatest(ms, 1) AS pace,
-    -- Stretches of fixes alternate: without a stop, with a stop, and so on. Repeats each stop's value for each of its fixes, and 0 for other fixes.
+    -- Stretches of fixes alternate: without a stop, with a stop, and so on. spread repeats each stop's value for each of its fixes, and 0 for
+    -- other fixes. at_stops replaces a fix's own value by that of its stop, if it has one.
     (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
-    (own, stretch, stops) -> arrayMap((one, n, stop) -> if(n % 2 = 0, stop, one), own, stretch, stops) AS at_stops,
-    (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS rules_of_all,
+    (own, stretch, stops) -> arrayMap((value, n, stop) -> if(n % 2 = 0, stop, value), own, stretch, stops) AS at_stops,
+    (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS fleet_rules,
+    -- The days that this refresh computes, each with the rules of its driver.
     wanted AS
     (
         SELECT driver_id, day, inserted, rule
         FROM
         (
             SELECT
-                driver_id, day, inserted, touched_until, is_missing, if(own.rule.1 = 0, rules_of_all[1], own.rule) AS rule,
+                driver_id, day, inserted, touched_until, is_missing, if(own.rule.1 = 0, fleet_rules[1], own.rule) AS rule,
                 is_missing OR done_until < touched_until + INTERVAL 10 MINUTE OR done_by != rule.1 AS is_wanted
             FROM
             (
@@ -110,6 +120,7 @@ WITH
         WHERE is_wanted
         QUALIFY sum(inserted) OVER (ORDER BY is_missing DESC, touched_until DESC, day, driver_id ROWS UNBOUNDED PRECEDING) - inserted < 5000000
     ),
+    -- One row for each day: its fixes and those of two hours on both sides, sorted by time.
     collected AS
     (
         SELECT
@@ -141,6 +152,7 @@ WITH
             arrayMap((s, s0) -> if(s0 > 0 AND s > s0, s - s0 - 1, 0), fix.2, before(fix.2, 0)) AS fix_lost
         FROM collected
     ),
+    -- vague_…: the inaccurate fixes. fix_lost: sequence numbers missing before a fix. curve: radius of curvature in the prime vertical, metres.
     accurate AS
     (
         SELECT
@@ -153,6 +165,7 @@ WITH
             arrayMap(l -> equator_m / sqrt(1 - e2 * pow(sin(radians(l / 1e7)), 2)), all_lat) AS curve
         FROM judged
     ),
+    -- Cartesian coordinates, metres from the centre of the earth: x and y in the plane of the equator, z to the north.
     on_axes AS
     (
         SELECT
@@ -166,6 +179,7 @@ WITH
     (
         SELECT *, ways_between(all_x, all_y, all_z) AS all_way, arrayDifference(all_ms) AS all_time FROM on_axes
     ),
+    -- A leap is a leg longer than 100 m plus the distance at speed_max, without a silence.
     leaping AS
     (
         SELECT
@@ -174,7 +188,8 @@ WITH
             arrayMap(way -> way > jump_m * jump_m, all_way) AS is_far
         FROM spaced
     ),
-    -- Most days have no candidate for a jump: no impossible leg, and no 100 m there and back within two minutes. They skip the next steps.
+    -- The four kinds of jumps, numbered as at the top. is_beyond: kinds 1 and 2. is_spike: these and kind 3. is_jump: all four. Most days have no
+    -- candidate (no leap, and no leg above 100 m), so each step first tests whether it has anything to do.
     jumping AS
     (
         SELECT
@@ -188,7 +203,7 @@ WITH
                 -- The first fix of all counts as one after a silence that began where the second fix is.
                 before(after(all_time, 0), gap_ms + 1), before(after(all_way, 0.), 1.),
                 after(after(all_time, gap_ms + 1), 0), after(after(is_leap, 0), 0)), is_leap) AS is_beyond,
-            -- 1: may be a detour. 2: the fix after it is back where the fix before it was. 3: both.
+            -- 1: candidate for kind 3. 2: candidate for kind 4, as the fix after is back where the fix before was. 3: candidate for both.
             if(has(is_far, 1), arrayMap(
                 (there, back, t, t_on, x, x0, y, y0, z, z0) -> toUInt8((there > jump_m * jump_m AND back > jump_m * jump_m) * (
                     (t + t_on <= spike_ms_max AND squared(x - x0, y - y0, z - z0) < pow(0.6 * (sqrt(there) + sqrt(back)), 2))
@@ -214,7 +229,7 @@ WITH
         SELECT
             * EXCEPT (leg_pace, pair_pace),
             if(has(detour, 1) OR has(detour, 3), arrayMap(
-                (jump, one, there, back, there0, pair0, older, back_on, pair_on, later, t, t_on, x, x0, y, y0, z, z0) -> jump OR one % 2 = 1 AND
+                (jump, code, there, back, there0, pair0, older, back_on, pair_on, later, t, t_on, x, x0, y, y0, z, z0) -> jump OR code % 2 = 1 AND
                     least(there, back) > 1.5 * greatest(least(there0, greatest(pair0, older)), least(back_on, greatest(pair_on, later)),
                         pace(squared(x - x0, y - y0, z - z0), t + t_on)) + 5,
                 is_beyond, detour, leg_pace, after(leg_pace, 0.), before(leg_pace, 0.), before(pair_pace, 1e9), before(before(before(leg_pace, 0.), 0.), 0.),
@@ -227,7 +242,7 @@ WITH
         SELECT
             *,
             if(has(detour, 2) OR has(detour, 3), arrayMap(
-                (jump, one, there, t, back, t_on, back_on, t_on_on, s, s0, s_on, nearest) -> jump OR one >= 2 AND (
+                (jump, code, there, t, back, t_on, back_on, t_on_on, s, s0, s_on, nearest) -> jump OR code >= 2 AND (
                     greatest(s, s0, s_on) < still_cms AND greatest(there, back) <= honest_m * honest_m AND greatest(t, t_on) <= asleep_ms_max
                         AND nearest <= radius_m * radius_m
                     OR t > gap_ms AND t_on <= spike_ms_max AND pace(back, t_on) > 1.5 * pace(back_on, t_on_on) + 5),
@@ -237,6 +252,7 @@ WITH
                 arrayMap((way0, way_on) -> least(way0, way_on), before(before(after(all_way, 0.), inf), inf), after(after(all_way, inf), inf))), is_spike) AS is_jump
         FROM spiking
     ),
+    -- The fixes that are not dropped, and the dropped ones of both kinds.
     good AS
     (
         SELECT
@@ -248,6 +264,7 @@ WITH
             arrayConcat(vague_lat, kept(all_lat, is_jump)) AS dropped_lat, arrayConcat(vague_lng, kept(all_lng, is_jump)) AS dropped_lng
         FROM returning
     ),
+    -- first_at: index of the day's first fix, 0 if there is none. next_at: that of the next day's first fix.
     timed AS
     (
         SELECT
@@ -283,6 +300,7 @@ WITH
             kept(arrayEnumerate(ms), is_look) AS look_fix
         FROM sampled
     ),
+    -- is_honest: the device's speeds of 0 can be believed. It has sent another speed, or has stayed within honest_m.
     trusted AS
     (
         SELECT
@@ -292,7 +310,8 @@ WITH
             arrayMap(way -> sqrt(way), ways_between(look_x, look_y, look_z)) AS look_step
         FROM looked
     ),
-    -- The speed around a look: from the look before it to the second look after it.
+    -- look_pace: the speed around a look, from the look before it to the second look after it. look_limit: squared distance from the first look
+    -- of a run up to which a look belongs to the run.
     paced AS
     (
         SELECT
@@ -311,9 +330,15 @@ WITH
         FROM trusted
     ),
     -- Runs: looks within the radius of the first one, or within honest_m (`reach`) while the device reports a speed of 0. Each run has its first
-    -- and last fix, its first look, the number of looks in its first stop_s, whether it counts as a stop even if it is short, and the times of
-    -- its first and last look. s.10: the run begins after a silence (1), after parking (2), or where a speed of 0 was not believed (3). Before
-    -- a silence, the last fix of a run is the last fix before the silence. An additional look at the end closes the last run.
+    -- and last fix, its first look, the number of looks in its first stop_s, whether it counts as a stop even if it is short, the times of its
+    -- first and last look, and its last look. Before a silence, the last fix of a run is the last fix before the silence. An additional look at
+    -- the end closes the last run. The state of the fold:
+    --   s.1 to s.3   place of the run's first look
+    --   s.4, s.5     times of its first and last look
+    --   s.6, s.7     its first and last fix
+    --   s.8, s.9     its first look, and the number of looks in its first stop_s
+    --   s.10         1: the run begins after a silence; 2: after parking; 3: where a speed of 0 was not believed; 0: otherwise
+    --   s.11         the runs before it
     folded AS
     (
         SELECT
@@ -365,6 +390,11 @@ WITH
     ),
     -- Stops: runs that belong together, with their first and last fix and the place of the first run. An additional run at the end closes the
     -- last stop.
+    --   s.1, s.2     first and last fix of the stop so far
+    --   s.3          it counts as a stop even if it is short
+    --   s.4, s.5     times of its first and last look
+    --   s.6 to s.8   place of its first run
+    --   s.9          the stops before it
     stayed AS
     (
         SELECT
@@ -488,6 +518,7 @@ WITH
                 is_way, after(is_way, 0), dx, after(dx, 0.), dy, after(dy, 0.), dz, after(dz, 0.), squares, after(squares, 0.), point_x, point_y, point_z) AS turn
         FROM squared_steps
     ),
+    -- metres: the length of the line to each point, with the detour of a curve. piece: number of the trip, stop or gap within the day.
     measured AS
     (
         SELECT
@@ -534,6 +565,7 @@ WITH
                 OR leg_kind IN (1, 2) AND leg_from_ms < day_began + day_ms AND leg_ms > day_began AS is_inside
         FROM legs
     ),
+    -- A leg that spans several quarters of an hour has a row for each of them.
     divided AS
     (
         SELECT
@@ -544,6 +576,7 @@ WITH
                 range(intDiv(first_ms, quarter_ms), intDiv(least(leg_ms, day_began + day_ms - 1), quarter_ms) + 1))) AS quarter
         FROM clipped
     ),
+    -- share: the part of the leg's time that is in the quarter. is_end: the leg ends in the quarter, so its fixes count there.
     shared AS
     (
         SELECT

@@ -1,14 +1,18 @@
--- Rows of driver_days_state, each with its connection to the row before, up to three days earlier. `days` and `episodes` read this view.
--- since and until are UTC dates. Each array of `parts` is a column of its own, so a query reads only those that it needs. is_parked: the gap
--- is a silence that ended where it began, which counts as a stop. told_kinds: the kinds, with such a gap as a stop. is_new: a trip or stop
--- begins with this part.
+-- Rows of driver_days_state, each with its connection to the last row before it, if that is at most three days earlier. `days` and `episodes`
+-- read this view. since and until are UTC dates. Each array of `parts` is a column of its own, so a query reads only those that it needs.
+--   ways         Length of each part, metres.
+--   is_parked    The part is parking: a silence that ended where it began, which counts as a stop.
+--   told_kinds   Kind of each part, with parking as 'stop'.
+--   is_new       A trip or stop begins with this part.
 CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
 WITH
     3600000 AS gap_ms, -- as in sql/360
     6378137 AS equator_m, -- equatorial radius of WGS84
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m, -- mean diameter of the earth
-    -- Slopes are tangents of the geocentric latitude. Lines between two points, metres; longitudes in 1e-7 degrees.
+    -- A slope is the tangent of the reduced latitude, so a point on the ellipsoid has the distance axis_of(slope) from the axis of the earth, and
+    -- the distance flat * slope * axis_of(slope) from the plane of the equator. metres_between: the arc over the straight line between two
+    -- points, metres. Longitudes are in 1e-7 degrees.
     slope -> equator_m / sqrt(1 + slope * slope) AS axis_of,
     (slope, lng, slope0, lng0) -> earth_m * asin(least(1., sqrt(pow(axis_of(slope) - axis_of(slope0), 2)
         + pow(flat * (slope * axis_of(slope) - slope0 * axis_of(slope0)), 2)
@@ -35,7 +39,7 @@ FROM
 (
 SELECT
     * EXCEPT (slope, befores, before, older),
-    -- A row whose last part is a gap without a length has a single fix, which ends a silence: parking, if it is where the fix before it was.
+    -- If `before` is a single fix after a silence, that silence is parking if the fix is near the last fix of `older`.
     if(before.7 != '', before.7, if(older.4 + 3 >= before.4 AND before.1 - older.1 > gap_ms
         AND metres_between(before.6, before.3, older.6, older.3) <= before.8, 'stop', 'gap')) AS last_kind_before,
     before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
@@ -48,7 +52,9 @@ FROM
     SELECT
         *,
         flat * tan(radians(to_lats[first_at] / 1e7)) AS slope,
-        -- befores: the ends of the last rows that have a fix that was not dropped. The three days before the row, and the three days before these.
+        -- befores: the ends of the rows before, without rows whose fixes were all dropped. Six rows, because `before` is at most three days
+        -- earlier, and `older` at most three days before that. Elements: time, latitude and longitude of the last fix; day; kind of the last
+        -- part; slope of the last fix; kind of the last part with parking as 'stop', or empty if the row is a single fix after a silence; trip_m.
         groupArrayIf((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, if(last_at = 0, 'dropped', kinds[last_at]), flat * tan(radians(to_lats[last_at] / 1e7)),
             multiIf(kinds[last_at] != 'gap', CAST(kinds[last_at], 'String'), first_at = last_at AND begins_ms[last_at] = ends_ms[last_at], '',
                 ends_ms[last_at] - begins_ms[last_at] > gap_ms AND ways[last_at] <= trip_m, 'stop', 'gap'), trip_m), last_at > 0)

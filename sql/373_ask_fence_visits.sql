@@ -1,11 +1,14 @@
--- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of more than
--- 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and the visit
--- goes on. Dropped fixes are left out (sql/360), as in trips. Visits that overlap the window from `from` to `to` are returned whole, up to 12
--- hours beyond it. If a silence crosses that limit, the fix at the other end of the silence counts, too, if it is at most three UTC days beyond
--- the limit. That fix is read from driver_days_state, so no more rows of positions are read. A driver whose newest fix is inside the area
--- counts as still there: the visit overlaps every later window, if that fix is from today (UTC) or the three days before. Two grids of cells (a
--- twentieth of a degree, and five degrees for large areas) and then the areas' bounds select few pairs of fix and area, which are tested
--- exactly.
+-- Visits of drivers to areas: from the first fix inside to the last fix inside before the driver is outside for more than 60 s. A silence of
+-- more than 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and
+-- the visit goes on. Dropped fixes are left out (sql/360), as in trips.
+--
+-- Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. If a silence crosses that limit, the fix at
+-- the other end of the silence counts, too, if it is at most three UTC days beyond the limit. That fix is read from driver_days_state, so
+-- that positions need not be read for these days. A driver whose newest fix is inside the area counts as still there: the visit overlaps
+-- every later window, if that fix is from today (UTC) or the three days before.
+--
+-- Testing whether a fix is inside a polygon is slow. So two grids of cells (a twentieth of a degree, and five degrees for large areas) and then
+-- the areas' bounds select few pairs of fix and area, and only these are tested exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
@@ -13,7 +16,7 @@ WITH
     toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
     3 AS silent_days, -- as the longest silence that counts as parking in trips (sql/370), UTC days
     3600000 AS gap_ms, -- as in sql/360
-    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS awake_ms, -- a driver whose newest fix is older may have left
+    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS awake_ms, -- a driver whose newest fix is older no longer counts as inside
     60000 AS spike_ms, -- longest absence within a visit
     210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
     areas AS
@@ -69,6 +72,7 @@ FROM
                         -- Three fixes from beyond the window: the last fix before a silence across first_ts, which may still last; the end of the
                         -- trip before that fix; and the first fix after a silence across end_ts. Of a gap, only the fix after it is read
                         -- (began = ended). All other parts follow each other without a pause, so a pause between two parts is a silence.
+                        -- silence: the fix to add, and the times of the fixes at both ends of the silence, 0 if there is none.
                         SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
                         FROM
                         (

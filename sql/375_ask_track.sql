@@ -1,8 +1,8 @@
--- The fixes of drivers, one by one. metres and seconds count from the last good fix before, if it is in the window from `from` to `to`.
--- `dropped` is the reason why a fix is left out of distances: 'inaccurate', or 'jump' once its day was computed (sql/360). metres is computed
--- from the straight line through the earth between two fixes (from their distances to the axis and to the equator's plane, and the angle
--- between them), as the arc over that line. speed_derived is metres divided by seconds, if the device sent no speed and the fix before is 5 s
--- to an hour older.
+-- The fixes of drivers, one by one. metres and seconds are measured from the previous fix that is not dropped; both are 0 at a dropped fix, and
+-- at the first fix in the window from `from` to `to`. `dropped` is the reason why a fix is left out of distances: 'inaccurate', or 'jump' once
+-- its day was computed (sql/360). metres is the length of the arc over the straight line between two fixes through the earth. That line is
+-- computed from the distances of both fixes to the axis (axis_m) and to the plane of the equator (plane_m), and from the angle between their
+-- meridians. speed_derived is metres divided by seconds, if the device sent no speed and the previous fix is 5 s to an hour older.
 CREATE OR REPLACE VIEW {database}_ask.track{on_cluster} AS
 WITH
     6378137 AS equator_m, -- equatorial radius of WGS84

@@ -1,6 +1,11 @@
--- Health of each driver's device and network. missing: how many values of seq lie between those of consecutive fixes, and were
--- not received. restarts: how often seq decreased. Both are 0 for devices that do not number their fixes. late: received more than 60 s after its ts. ahead_s: how far the device's clock was ahead at worst.
--- dropped: fixes that the roll-up left out of distances, trips and stops (sql/360); `track` has the reason of each.
+-- Health of each driver's device and network, in the window.
+--   missing         Sequence numbers (seq) between those of consecutive fixes that were not received; 0 if the device sends none.
+--   restarts        Number of times that seq decreased; 0 if the device sends none.
+--   late            Fixes received more than 60 s after their ts.
+--   lag_…_s         Delay from ts to received_at, seconds: median, 95th percentile, maximum.
+--   ahead_s         Largest time by which ts was ahead of received_at, seconds; 0 if it never was.
+--   without_speed   Fixes without a speed.
+--   dropped         Fixes that the roll-up left out of distances, trips and stops (sql/360). `track` has the reason for each.
 CREATE OR REPLACE VIEW {database}_ask.health{on_cluster} AS
 SELECT
     driver_id, fixes, missing, restarts, late, lag_p50_s, lag_p95_s, lag_max_s, ahead_s, without_speed, dropped

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgMatches, CommandFactory as _, Parser, Subcommand};
 
 use milepost_command::arguments::span;
-use milepost_command::{AtStart, Companion};
+use milepost_command::{Companion, StartupTask};
 
 /// Commands that the consumer does not need. To build without a companion, remove its line here
 /// and in `Cargo.toml`.
@@ -108,6 +108,6 @@ pub fn companion(matches: &ArgMatches) -> Option<(&'static Companion, &ArgMatche
 }
 
 /// Returns the tasks that the companions run while the consumer starts.
-pub fn at_start() -> impl Iterator<Item = AtStart> {
-    COMPANIONS.iter().copied().flatten().filter_map(|companion| companion.at_start)
+pub fn startup_tasks() -> impl Iterator<Item = StartupTask> {
+    COMPANIONS.iter().copied().flatten().filter_map(|companion| companion.startup_task)
 }

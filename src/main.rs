@@ -11,7 +11,8 @@ use milepost::app::run;
 use milepost::cli::{self, Arguments, Command, SpoolCommand};
 use milepost_command::Shown as _;
 use milepost_command::process::{
-    BAD_USAGE, BadUsage, FAILED, code, log_start, put, usage, with_logs, with_logs_and_runtime,
+    BAD_USAGE, BadUsage, FAILED, as_bad_usage, exit_code, log_start, put, with_logs,
+    with_logs_and_runtime,
 };
 use milepost_config::Config;
 use milepost_observe::http;
@@ -35,7 +36,7 @@ fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
     let variable = std::env::var_os("MILEPOST_CONFIG").filter(|path| !path.is_empty());
     let path = matches.get_one::<PathBuf>("config").cloned();
     let path = path.or_else(|| variable.map(PathBuf::from));
-    let config = usage(Config::load(path.as_deref()))?;
+    let config = as_bad_usage(Config::load(path.as_deref()))?;
     if let Some((companion, matches)) = cli::companion(matches) {
         return (companion.run)(matches, config);
     }
@@ -45,7 +46,7 @@ fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
             let args = drain::DrainArgs { client_id, leave, within };
             with_logs_and_runtime(config, async move |config| {
                 let drained = drain::drain(config, args).await?;
-                put(&drained.shown(json), code(drained.outcome()))
+                put(&drained.shown(json), exit_code(drained.outcome()))
             })
         }
         Command::Spool { command: SpoolCommand::List { json } } => {
@@ -53,10 +54,12 @@ fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
         }
         Command::Spool { command: SpoolCommand::Export { dir } } => {
             let (text, outcome) = spool::export(&config, &dir)?;
-            put(&text, code(outcome))
+            put(&text, exit_code(outcome))
         }
         Command::Spool { command: SpoolCommand::Replay } => {
-            with_logs_and_runtime(config, async |config| spool::replay(&config).await.map(code))
+            with_logs_and_runtime(config, async |config| {
+                spool::replay(&config).await.map(exit_code)
+            })
         }
         Command::Health => {
             http::ask_ready(config.http.listen).map_err(anyhow::Error::msg)?;
@@ -68,7 +71,7 @@ fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
         }),
         Command::Run => with_logs_and_runtime(config, async |config| {
             log_start(&config);
-            run::run(config, cli::at_start()).await.map(code)
+            run::run(config, cli::startup_tasks()).await.map(exit_code)
         }),
     }
 }

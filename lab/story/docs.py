@@ -52,7 +52,7 @@ def lost(story: Story, name: str) -> str:
 
 
 def everyone(story: Story) -> str:
-    return markdown(story.everyone()) if story.everyone()[1] else "Not played in this run; `--full` plays it."
+    return markdown(story.everyone()) if story.everyone()[1] else "Not part of this run; `--full` runs it."
 
 
 def written() -> dict[Path, str]:

@@ -1,6 +1,6 @@
--- Where they drove, as a picture: 1024 × 1024 points on black, from dark red to white on a scale that grows by factors. North is up.
--- Asks: driver ('' for all), south, west, north, east, from, to, tz. Degrees east and north are equally long on the
--- ground only at the equator: elsewhere choose a box that is wider in degrees than it is high.
+-- Heat map of fixes, as a picture of 1024 × 1024 pixels with north up: black without a fix, then from dark red to white on a logarithmic scale.
+-- Parameters: driver ('' for all), south, west, north, east, from, to, tz. A degree of longitude is as long as a degree of latitude only at
+-- the equator. Elsewhere, choose a box that is wider in degrees than it is high.
 SELECT x, y, shade AS r, greatest(0, shade * 2 - 255) AS g, greatest(0, shade * 4 - 765) AS b
 FROM
 (

@@ -1,4 +1,5 @@
--- One driver's track as GPX, for navigation devices and map programs. Times have their fractions, so that `milepost import` recognises the fixes.
+-- One driver's track as GPX, for navigation devices and map programs. Times have milliseconds, so that `milepost import` recognises fixes that
+-- are already stored.
 SELECT
     lat, lng, toUnixTimestamp64Milli(ts) % 1000 AS ms,
     formatDateTime(toTimeZone(ts, 'UTC'), '%FT%T') || if(ms = 0, '', '.' || leftPad(toString(ms), 3, '0')) || 'Z' AS time

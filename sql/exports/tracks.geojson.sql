@@ -1,4 +1,4 @@
--- A line for each driver, as GeoJSON. Lines that cross 180 degrees are one line here: a map program may draw them around the world.
+-- A line for each driver, as GeoJSON. A line across 180 degrees is not split, so a map program may draw it around the world.
 SELECT driver_id, groupArray([lng, lat]) AS line, toString(min(ts)) AS began, toString(max(ts)) AS ended
 FROM
 (

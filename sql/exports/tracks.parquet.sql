@@ -1,4 +1,4 @@
--- A line per driver, as GeoParquet, for QGIS, GeoPandas and DuckDB. A line needs two fixes; fixes that count for nothing are left out.
+-- A line per driver, as GeoParquet, for QGIS, GeoPandas and DuckDB. A line needs two fixes. Dropped fixes (docs/trips.md) are left out.
 SELECT
     driver_id, min(at) AS began, max(at) AS ended, sum(way) AS metres,
     CAST(arrayMap(fix -> (fix.4, fix.3), arraySort(groupArray((at, number, place_lat, place_lng)))), 'LineString') AS geometry

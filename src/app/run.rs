@@ -17,7 +17,7 @@ use super::{leaving, members};
 use crate::executor::Executor;
 use crate::mqtt::shared::names;
 use milepost_clickhouse::{Cause, ClickHouse, EndpointStatus};
-use milepost_command::{AtStart, Outcome, Signals, Starting};
+use milepost_command::{Outcome, Signals, StartupContext, StartupTask};
 use milepost_config::Config;
 use milepost_core::consumer::{self, Consumer, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
@@ -37,11 +37,14 @@ use milepost_spool::Spool;
 /// The process's own name in `/readyz`.
 const PART: &str = "process";
 
-/// Runs the consumer. `at_start`: tasks that the companions run while the consumer starts.
+/// Runs the consumer. `startup_tasks`: tasks that the companions run while the consumer starts.
 ///
 /// # Errors
 /// The start failed, or a task ended unexpectedly.
-pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Result<Outcome> {
+pub async fn run(
+    config: Config,
+    startup_tasks: impl Iterator<Item = StartupTask>,
+) -> Result<Outcome> {
     let shared = Shared::new(&config);
     let Shared { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
@@ -66,9 +69,9 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     let started = start(&config, spool.clone(), inventory, &shared, &mut tasks)?;
     let Started { mut watch, mut driver, leave, server } = started;
     let mut preflight = JoinSet::new();
-    let starting = Starting { config: config.clone(), server, metrics: Arc::clone(metrics) };
-    for at_start in at_start {
-        preflight.spawn(at_start(starting.clone()));
+    let context = StartupContext { config: config.clone(), server, metrics: Arc::clone(metrics) };
+    for startup_task in startup_tasks {
+        preflight.spawn(startup_task(context.clone()));
     }
 
     tokio::select! {
@@ -199,9 +202,9 @@ pub(super) fn start(
 }
 
 /// Converts the status of one endpoint to the form of the metrics.
-fn endpoint_use(EndpointStatus { url, in_use, left }: EndpointStatus) -> EndpointUse {
-    let left = Cause::ALL.iter().map(|cause| (cause.name(), left[*cause as usize]));
-    EndpointUse { url, in_use, left: left.collect() }
+fn endpoint_use(EndpointStatus { url, in_use, failovers }: EndpointStatus) -> EndpointUse {
+    let failovers = Cause::ALL.iter().map(|cause| (cause.name(), failovers[*cause as usize]));
+    EndpointUse { url, in_use, failovers: failovers.collect() }
 }
 
 async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInventory)> {

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use milepost_clickhouse::{Cause, ClickHouse};
 use milepost_command::tables::{
-    self, CHECK_EVERY_READY, CHECK_EVERY_UNREADY, Judged, WAITING_LOGGED_EVERY,
+    self, CHECK_EVERY_READY, CHECK_EVERY_UNREADY, Verdict, WAITING_LOGGED_EVERY,
 };
 use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
 use milepost_core::peers::standing::Member;
@@ -70,7 +70,8 @@ impl Watcher {
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
-            // A round for the clock may take `ANSWER_TIMEOUT`; the list must not become too old in it.
+            // A round for the clock may take `ANSWER_TIMEOUT`; the list must not become too old in
+            // it.
             let next_round_by = asked_at + CHECK_EVERY_UNREADY.max(ANSWER_TIMEOUT);
             let are_known = tables_asked.is_some_and(|(at, its_endpoint)| {
                 its_endpoint == endpoint && next_round_by < at + CHECK_EVERY_READY
@@ -84,24 +85,24 @@ impl Watcher {
                 (server.answers, server.clock_off) = (Ok(()), self.compare_clocks().await?);
                 server.clock_jumps = attention.clock_jumps;
                 self.server.send_replace(server.clone());
-                Ok::<(), Judged>(())
+                Ok::<(), Verdict>(())
             };
             // Send both queries at once, because a start waits for the first round. If the query
             // for the clock gets no answer, ignore the answer about the tables.
             let tables = async {
                 if only_clock {
-                    return Ok(Ok(Judged::from(Schema::Ready)));
+                    return Ok(Ok(Verdict::from(Schema::Ready)));
                 }
                 Ok(self.tables(&before, &mut list).await)
             };
-            let Judged { schema, cause } = match tokio::try_join!(clock, tables) {
-                Ok(((), judged)) => judged?,
-                Err(Judged { schema: Schema::Unknown(why), cause }) => {
+            let Verdict { schema, cause } = match tokio::try_join!(clock, tables) {
+                Ok(((), verdict)) => verdict?,
+                Err(Verdict { schema: Schema::Unknown(why), cause }) => {
                     if let Some(cause) = cause {
                         self.clickhouse.leave_endpoint(endpoint, cause, &why);
                     }
                     server.answers = Err(why.clone());
-                    Judged::from(Schema::Unknown(why))
+                    Verdict::from(Schema::Unknown(why))
                 }
                 // A refusal is an answer too. Its cause also stops the inserts, until an operator
                 // fixes it.
@@ -136,32 +137,32 @@ impl Watcher {
 
     /// Checks the tables and reads the list of erased drivers. `before`: the tables' state after
     /// the previous round.
-    async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Judged> {
+    async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Verdict> {
         let within = if *before == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
-        let (judged, erased) = tokio::join!(
+        let (verdict, erased) = tokio::join!(
             tables::judge(&self.clickhouse, before),
             timeout(within, self.clickhouse.erased())
         );
-        let judged = judged?;
+        let verdict = verdict?;
         let why_not_read = match erased {
             Ok(Ok(erased)) => {
                 *list = LastRead { read_at: Instant::now(), has_failed: false };
                 self.publish(&erased);
                 self.member.set_erased(self.erased.borrow().erased());
-                return Ok(judged);
+                return Ok(verdict);
             }
-            Ok(Err(error)) => Judged::refused(&error),
+            Ok(Err(error)) => Verdict::refused(&error),
             Err(_) => Schema::Unknown(format!("no answer within {LIST_TIMEOUT:?}")).into(),
         };
-        Ok(match judged.schema {
+        Ok(match verdict.schema {
             // While inserts run, the last list stays in force until it is too old.
             Schema::Ready | Schema::Unknown(_) if *before == Schema::Ready => {
-                let list_judged = list.after_failed_read(why_not_read);
-                let is_known = judged.schema == Schema::Ready || list.is_old();
-                if is_known { list_judged } else { judged }
+                let list_verdict = list.after_failed_read(why_not_read);
+                let is_known = verdict.schema == Schema::Ready || list.is_old();
+                if is_known { list_verdict } else { verdict }
             }
             Schema::Ready => why_not_read,
-            Schema::Unknown(_) | Schema::Refused(_) => judged,
+            Schema::Unknown(_) | Schema::Refused(_) => verdict,
         })
     }
 
@@ -204,15 +205,15 @@ impl Watcher {
 
     /// Queries the server's clock. Returns the difference as a message if it is more than this
     /// host tolerates, else `None`.
-    async fn compare_clocks(&self) -> Result<Option<String>, Judged> {
+    async fn compare_clocks(&self) -> Result<Option<String>, Verdict> {
         let before = now_ms();
         let theirs = match timeout(ANSWER_TIMEOUT, self.clickhouse.clock()).await {
             Ok(Ok(theirs)) => theirs,
-            Ok(Err(error)) => return Err(Judged::refused(&error)),
+            Ok(Err(error)) => return Err(Verdict::refused(&error)),
             Err(_) => {
                 let why = format!("no answer to a query within {ANSWER_TIMEOUT:?}");
                 let (schema, cause) = (Schema::Unknown(why), Some(Cause::NoAnswer));
-                return Err(Judged { schema, cause });
+                return Err(Verdict { schema, cause });
             }
         };
         // The server read its clock between `before` and now, so a time in that range counts as
@@ -230,8 +231,8 @@ impl Watcher {
     }
 }
 
-/// Returns whether nothing but a slow insert can make the server's state doubtful, so that its
-/// clock is all there is to ask for.
+/// Returns whether only a slow insert casts doubt on the server's state. Then a query for its clock
+/// is enough.
 fn is_only_slow(server: &ServerStatus, attention: Attention) -> bool {
     server.schema == Schema::Ready
         && server.answers.is_ok()
@@ -247,7 +248,7 @@ impl LastRead {
     /// Returns the tables' state after the list could not be read. If the server did not answer,
     /// the state stays `Ready` until the list is too old. If the server refused, the refusal is the
     /// state at once.
-    fn after_failed_read(&mut self, refusal: Judged) -> Judged {
+    fn after_failed_read(&mut self, refusal: Verdict) -> Verdict {
         let Schema::Unknown(why) = refusal.schema else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
             warn!(why, "the list of erased drivers could not be read; retrying");

@@ -258,8 +258,8 @@ impl Disk {
     }
 }
 
-/// Checks every state that a power cut may leave after each operation; returns the number of states,
-/// or the first violation.
+/// Checks every state that a power cut may leave after each operation; returns the number of
+/// states, or the first violation.
 fn check_every_power_cut(initial: &Tree, operations: &[Operation]) -> Result<usize, String> {
     let mut disk = Disk::from_tree(initial.clone());
     let (mut kept, mut gone) = (BTreeSet::new(), BTreeSet::new());

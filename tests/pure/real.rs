@@ -39,8 +39,8 @@ pub struct RealBackend {
     reports: Option<mpsc::Receiver<Report>>,
     /// Reports received and not yet returned by `report`.
     received: Vec<Report>,
-    /// Batches with an attempt in flight. Other operations, such as writing a row to quarantine, are
-    /// not counted.
+    /// Batches with an attempt in flight. Other operations, such as writing a row to quarantine,
+    /// are not counted.
     attempts: BTreeSet<BatchId>,
     erased: watch::Sender<ErasedSnapshot>,
 }

@@ -1,4 +1,5 @@
-//! Checks that each violation in `[[sources]]` and `[formats.NAME]` is reported with the valid form.
+//! Checks that each violation in `[[sources]]` and `[formats.NAME]` is reported with the valid
+//! form.
 
 use milepost_config::{Config, Error};
 

@@ -38,7 +38,7 @@ pub(crate) fn spool_at_start(config: &Config) -> Report {
 /// the sessions report them.
 pub(crate) async fn broker_at_start(config: &Config) -> Report {
     let mut report = Report::default();
-    let _ = timeout(NODE_SEARCH_TIMEOUT, cluster::at_start(&mut report, &config.mqtt)).await;
+    let _ = timeout(NODE_SEARCH_TIMEOUT, cluster::compare_nodes(&mut report, &config.mqtt)).await;
     report
 }
 

@@ -25,7 +25,7 @@ const LOCAL: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with a
 
 /// Compares the nodes that the broker names with those of `mqtt.url` at the start of the consumer.
 /// Skips nodes that do not answer: the sessions report them.
-pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
+pub(super) async fn compare_nodes(report: &mut Report, mqtt: &Mqtt) {
     let Ok(login) = client::login(mqtt) else { return };
     let ours = nodes::resolve(&mqtt.nodes, &[]).await;
     for node in &ours {
@@ -33,7 +33,7 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
         let Ok(names) = node_names(target).await else { continue };
         let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
         if let Some(names) = names.filter(|names| names.len() > ours.len()) {
-            missing_nodes(report, &names, ("mqtt.url has", ours.len()));
+            report_missing_nodes(report, &names, ("mqtt.url has", ours.len()));
         }
         if is_cluster {
             report.ok("strategy", format!("the broker is a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
@@ -44,7 +44,7 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
 
 /// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `count`: the number
 /// of nodes in use. `subject`: the words before that number in the message, such as `mqtt.url has`.
-fn missing_nodes(report: &mut Report, names: &[String], (subject, count): (&str, usize)) {
+fn report_missing_nodes(report: &mut Report, names: &[String], (subject, count): (&str, usize)) {
     report.warning(
         "cluster",
         format!("{} nodes, of which {subject} {count}: {}", names.len(), names.join(" ")),
@@ -64,7 +64,7 @@ pub(super) async fn check(
     let is_untestable = reached == 1 && nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
     match nodes {
         Some(nodes) if nodes.len() > reached => {
-            missing_nodes(report, &nodes, ("milepost reaches", reached))
+            report_missing_nodes(report, &nodes, ("milepost reaches", reached))
         }
         Some(nodes) => {
             report.ok("cluster", format!("{} nodes, and milepost reaches them all", nodes.len()))
@@ -85,9 +85,9 @@ pub(super) async fn check(
                 report.ok("strategy", "local: a message goes to a member on the node that received it");
             }
             ((0, 0), _) | (_, (0, 0)) => report.ok("strategy", "not visible: no message came back"),
-            ((stayed, left), _) => report.warning(
+            ((stayed, moved), _) => report.warning(
                 "strategy",
-                format!("not local: of {MESSAGES} messages sent to {}, the member there received {stayed}, and the member on {} received {left}", here.node, there.node),
+                format!("not local: of {MESSAGES} messages sent to {}, the member there received {stayed}, and the member on {} received {moved}", here.node, there.node),
                 LOCAL,
             ),
         },

@@ -11,8 +11,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use milepost_command::process::{good, put, usage, without_logs};
-use milepost_command::{Companion, Run, Starting};
+use milepost_command::process::{as_bad_usage, put, success_if, without_logs};
+use milepost_command::{Companion, Run, StartupContext};
 use milepost_config::Config;
 use milepost_core::delivery::events::Schema;
 use milepost_observe::now_ms;
@@ -21,7 +21,7 @@ use crate::all;
 use crate::report::{Level, Report};
 
 /// `milepost check`, as `src/cli.rs` lists it.
-pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>().at_start(at_start)];
+pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>().with_startup_task(preflight)];
 
 /// Interval at which the preflight asks whether a session is subscribed. Before that, checks of the
 /// broker would only repeat the sessions' own errors.
@@ -42,9 +42,9 @@ struct Arguments {
 
 impl Run for Arguments {
     fn run(self, config: Config) -> anyhow::Result<ExitCode> {
-        let report = usage(without_logs(self.check(&config)))?;
+        let report = as_bad_usage(without_logs(self.check(&config)))?;
         let text = if self.json { report.json() } else { report.to_string() };
-        put(&text, good(!report.has_errors()))
+        put(&text, success_if(!report.has_errors()))
     }
 }
 
@@ -60,11 +60,11 @@ impl Arguments {
 }
 
 /// Logs warnings about foreseeable problems while the consumer starts, without delaying it.
-fn at_start(starting: Starting) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(log_preflight(starting))
+fn preflight(context: StartupContext) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(log_preflight(context))
 }
 
-async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
+async fn log_preflight(StartupContext { config, mut server, metrics }: StartupContext) {
     let spool_config = config.clone();
     // Check the spool on a thread of its own, so that a hung disk does not delay the other checks.
     let spool_check = async {

@@ -42,7 +42,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
         );
     }
     match statfs(existing) {
-        Ok(found) => kind_and_space(report, spool, &found),
+        Ok(found) => report_kind_and_space(report, spool, &found),
         Err(error) => report.warning(
             SUBJECT,
             format!("{dir}: the file system does not report its free space: {error}"),
@@ -62,7 +62,7 @@ fn try_to_write(dir: &Path) -> std::io::Result<()> {
     written.and(removed)
 }
 
-fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
+fn report_kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
     let dir = spool.dir.display();
     #[expect(
         clippy::cast_possible_truncation,

@@ -15,9 +15,9 @@ use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
 
-/// Oldest version that supports everything that milepost's tables and inserts use. On earlier
-/// versions, `milepost migrate` fails: they may not know `merge_selector_base`
-/// (`sql/307_merges.sql`).
+/// Oldest version that supports everything that milepost's tables and inserts use. An earlier one
+/// may not know the setting `merge_selector_base` (`sql/307_merges.sql`), and `milepost migrate`
+/// then fails.
 const VERSION_MIN: (u32, u32) = (24, 12);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
@@ -284,7 +284,7 @@ async fn fields(
     config: &Config,
     clickhouse: &ClickHouse,
 ) -> Result<(), Error> {
-    let FieldChanges { violations, to_add, stale_views, hidden, disturbing } =
+    let FieldChanges { violations, to_add, stale_views, hidden, name_conflicts } =
         clickhouse.field_changes().await?;
     let advice = "run milepost migrate as a user that may change tables";
     for violation in &violations {
@@ -297,7 +297,7 @@ async fn fields(
     if !to_add.is_empty() {
         report.warning("fields", format!("fields without a column: {}", to_add.join(", ")), advice);
     }
-    for column in &disturbing {
+    for column in &name_conflicts {
         report.error("fields", column, "see docs/fields.md");
     }
     // Until a violation is corrected, migrate changes no view.
@@ -352,7 +352,9 @@ fn durability(
     tables: &[[String; 3]],
     defaults: &[[String; 2]],
 ) {
-    let (mut windows, mut syncs, mut unreadable) = (Vec::new(), Vec::new(), BTreeSet::new());
+    // Statements that the operator must run, and settings whose value this user may not read.
+    let (mut to_deduplicate, mut to_sync) = (Vec::new(), Vec::new());
+    let mut unreadable = BTreeSet::new();
     for [name, engine, full] in tables {
         let mut is_below = |setting_name: &'static str, min: u64| {
             let value = setting(full, setting_name, defaults);
@@ -368,13 +370,14 @@ fn durability(
             "non_replicated_deduplication_window"
         };
         if !TABLES_WITHOUT_WINDOW.contains(&name.as_str()) && is_below(window, WINDOW_MIN) {
-            windows.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
+            to_deduplicate
+                .push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
-        let syncs_nothing = !replicated
+        let lacks_fsync = !replicated
             && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))
                 != [false; 2];
-        if syncs_nothing {
-            syncs.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"));
+        if lacks_fsync {
+            to_sync.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"));
         }
     }
     if !unreadable.is_empty() {
@@ -389,20 +392,20 @@ fn durability(
         );
     }
     let is_unknown = |part: &str| unreadable.iter().any(|name| name.contains(part));
-    if !windows.is_empty() {
+    if !to_deduplicate.is_empty() {
         report.error(
             "deduplication",
             "a retried insert is stored twice, and counted twice in summing views",
-            format!("run in ClickHouse: {}", windows.join("; ")),
+            format!("run in ClickHouse: {}", to_deduplicate.join("; ")),
         );
     } else if !is_unknown("deduplication") {
         report.ok("deduplication", "the tables recognise repeated inserts");
     }
-    if !syncs.is_empty() {
+    if !to_sync.is_empty() {
         report.error(
             "fsync",
             "acknowledged rows do not survive a power failure",
-            format!("run in ClickHouse: {}", syncs.join("; ")),
+            format!("run in ClickHouse: {}", to_sync.join("; ")),
         );
     } else if !is_unknown("fsync") {
         report.ok("fsync", "an insert survives a power failure");
@@ -493,7 +496,7 @@ mod tests {
             let config =
                 Config::parse(&format!("[clickhouse]\nurl = 'http://{host}:8123'")).unwrap();
             let error = Error::Server {
-                what: "asking".to_owned(),
+                step: "asking".to_owned(),
                 kind: FailureKind::Transient,
                 code: None,
                 cause: None,

@@ -39,9 +39,9 @@ const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why a query or statement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{what} failed")]
+    #[error("{step} failed")]
     Server {
-        what: String,
+        step: String,
         kind: FailureKind,
         /// The server's error code, if it answered with one.
         code: Option<u32>,
@@ -96,17 +96,17 @@ impl Error {
     }
 
     /// Returns the error for an answer that cannot be used.
-    pub(super) fn unusable_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
-        let (what, source) = (what.to_owned(), why.into().into());
-        Self::Server { what, kind, code: None, cause: None, source }
+    pub(super) fn unusable_answer(step: &str, kind: FailureKind, why: impl Into<String>) -> Self {
+        let (step, source) = (step.to_owned(), why.into().into());
+        Self::Server { step, kind, code: None, cause: None, source }
     }
 
     /// Returns the error for an answer that does not come from ClickHouse. `expected`: a noun for
     /// the value that ClickHouse would return, such as `number`.
-    pub(super) fn not_clickhouse(what: &str, expected: &str) -> Self {
+    pub(super) fn not_clickhouse(step: &str, expected: &str) -> Self {
         let why = format!("the answer is not a {expected}: is this ClickHouse?");
         Self::Server {
-            what: what.to_owned(),
+            step: step.to_owned(),
             kind: FailureKind::Ambiguous,
             code: None,
             cause: Some(Cause::NotClickHouse),
@@ -115,7 +115,7 @@ impl Error {
     }
 
     pub(super) fn server(
-        what: impl Into<String>,
+        step: impl Into<String>,
         error: ClientError,
         advice: Option<String>,
     ) -> Self {
@@ -125,7 +125,7 @@ impl Error {
             Some(advice) => Box::new(Advised { advice, source: error }),
             None => Box::new(error),
         };
-        Self::Server { what: what.into(), kind, code, cause, source }
+        Self::Server { step: step.into(), kind, code, cause, source }
     }
 }
 
@@ -195,8 +195,8 @@ impl ClickHouse {
     }
 
     /// Adds advice to an error of the client library. Reads the password file again if the server
-    /// refused the login. `what`: the failed step, such as `counting parts`.
-    pub fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
+    /// refused the login. `step`: the failed step, such as `counting parts`.
+    pub fn failed(&self, step: impl Into<String>, error: ClientError) -> Error {
         let advice = match code(&error) {
             Some(code) => {
                 self.may_be_tls.store(false, Ordering::Relaxed);
@@ -206,7 +206,7 @@ impl ClickHouse {
             None => (self.may_be_tls.load(Ordering::Relaxed) && got_no_http_answer(&error))
                 .then(|| tls::port_hint(Server::ClickHouse, false)),
         };
-        Error::server(what, error, advice)
+        Error::server(step, error, advice)
     }
 
     /// Returns whether the login was refused although a retry may succeed: the password comes from
@@ -241,7 +241,7 @@ impl ClickHouse {
     /// Runs a query, and returns the cells of each row as strings. A missing cell is empty.
     pub async fn ask<const CELLS: usize>(
         &self,
-        what: &str,
+        step: &str,
         sql: &str,
     ) -> Result<Vec<[String; CELLS]>, Error> {
         let mut tries = self.tries(cause_of_silence);
@@ -250,7 +250,7 @@ impl ClickHouse {
             let answer = async { query.fetch_bytes("TSVRaw")?.collect().await };
             match within(QUERY_TIMEOUT, answer).await {
                 Err(error) if tries.retry_elsewhere(&error) => {}
-                answer => break answer.map_err(|error| self.failed(what, error))?,
+                answer => break answer.map_err(|error| self.failed(step, error))?,
             }
         };
         self.may_be_tls.store(false, Ordering::Relaxed);
@@ -267,10 +267,10 @@ impl ClickHouse {
     /// because the login lacks a grant or the server is too old.
     pub async fn ask_if_allowed<const CELLS: usize>(
         &self,
-        what: &str,
+        step: &str,
         sql: &str,
     ) -> Result<Option<Vec<[String; CELLS]>>, Error> {
-        match self.ask(what, sql).await {
+        match self.ask(step, sql).await {
             Ok(rows) => Ok(Some(rows)),
             Err(error) if error.code().is_some() => Ok(None),
             Err(error) => Err(error),
@@ -278,14 +278,14 @@ impl ClickHouse {
     }
 
     /// Returns the first value of the first row, if there is one.
-    pub async fn value(&self, what: &str, sql: &str) -> Result<Option<String>, Error> {
-        Ok(self.ask(what, sql).await?.into_iter().next().map(|[value]| value))
+    pub async fn value(&self, step: &str, sql: &str) -> Result<Option<String>, Error> {
+        Ok(self.ask(step, sql).await?.into_iter().next().map(|[value]| value))
     }
 
     /// Like [`value`](Self::value), as a number. A missing or unparsable value becomes `u64::MAX`,
     /// so it never reads as "nothing left".
-    pub async fn number(&self, what: &str, sql: &str) -> Result<u64, Error> {
-        Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
+    pub async fn number(&self, step: &str, sql: &str) -> Result<u64, Error> {
+        Ok(self.value(step, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
 
     /// Reads the number of replicas, if the quorum of an insert depends on it. If the query fails,
@@ -324,7 +324,7 @@ impl ClickHouse {
             format!("INSERT INTO {}.{table} (driver_id) FORMAT JSONEachRow", self.database);
         let accepts = self.inserter.accepts_body_size(&statement, bytes).await;
         accepts.map_err(|source| Error::Server {
-            what: "measuring the size of an insert".to_owned(),
+            step: "measuring the size of an insert".to_owned(),
             kind: FailureKind::Ambiguous,
             code: None,
             cause: None,
@@ -392,16 +392,16 @@ impl ClickHouse {
         tokio::time::timeout(patience, Box::pin(is_usable(&client))).await.unwrap_or(false)
     }
 
-    /// Returns the server's clock in milliseconds since 1970. Queries and inserts share no
-    /// connections.
+    /// Returns the server's clock in milliseconds since 1970. The query never waits for an insert,
+    /// because queries have connections of their own.
     pub async fn clock(&self) -> Result<i64, Error> {
         self.parsed("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))", "time").await
     }
 
     /// Queries and parses one value. `expected`: the kind of value, for the error.
-    async fn parsed<T: FromStr>(&self, what: &str, sql: &str, expected: &str) -> Result<T, Error> {
-        let value = self.value(what, sql).await?.and_then(|value| value.parse().ok());
-        value.ok_or_else(|| Error::not_clickhouse(what, expected))
+    async fn parsed<T: FromStr>(&self, step: &str, sql: &str, expected: &str) -> Result<T, Error> {
+        let value = self.value(step, sql).await?.and_then(|value| value.parse().ok());
+        value.ok_or_else(|| Error::not_clickhouse(step, expected))
     }
 }
 

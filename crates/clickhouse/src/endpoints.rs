@@ -71,8 +71,8 @@ impl Cause {
 pub struct EndpointStatus {
     pub url: String,
     pub in_use: bool,
-    /// Number of times that this process left the endpoint, by [`Cause`].
-    pub left: [u64; Cause::ALL.len()],
+    /// Number of failovers from this endpoint to another one, by [`Cause`].
+    pub failovers: [u64; Cause::ALL.len()],
 }
 
 /// The endpoints and which one is in use, shared by inserts and queries.
@@ -91,8 +91,8 @@ struct State {
     /// Interval between queries to the home endpoint.
     pause: Duration,
     log: Throttle,
-    /// Number of times each endpoint was left, by cause.
-    left: Vec<[u64; Cause::ALL.len()]>,
+    /// Number of failovers from each endpoint, by cause.
+    failovers: Vec<[u64; Cause::ALL.len()]>,
 }
 
 impl Endpoints {
@@ -113,7 +113,7 @@ impl Endpoints {
             returned_at: None,
             pause: HOME_AGAIN_AFTER,
             log: Throttle::every(LOGGED_EVERY),
-            left: vec![[0; Cause::ALL.len()]; urls.len()],
+            failovers: vec![[0; Cause::ALL.len()]; urls.len()],
         };
         Self { urls, home, state: Mutex::new(state) }
     }
@@ -139,10 +139,10 @@ impl Endpoints {
     /// Returns the endpoints in the order of the list.
     pub(super) fn status(&self) -> Vec<EndpointStatus> {
         let state = self.state();
-        let statuses = self.urls.iter().zip(&state.left).enumerate();
-        let status = |(index, (url, left)): (usize, (&Url, &[u64; Cause::ALL.len()]))| {
+        let statuses = self.urls.iter().zip(&state.failovers).enumerate();
+        let status = |(index, (url, failovers)): (usize, (&Url, &[u64; Cause::ALL.len()]))| {
             let url = url.as_str().trim_end_matches('/').to_owned();
-            EndpointStatus { url, in_use: index == state.current, left: *left }
+            EndpointStatus { url, in_use: index == state.current, failovers: *failovers }
         };
         statuses.map(status).collect()
     }
@@ -166,7 +166,7 @@ impl Endpoints {
         if self.urls.len() == 1 || state.current != index {
             return;
         }
-        state.left[index][cause as usize] += 1;
+        state.failovers[index][cause as usize] += 1;
         if index == self.home {
             // A home that answers queries may still refuse inserts. Each return then costs a failed
             // insert, so return less and less often.
@@ -252,11 +252,13 @@ mod tests {
         endpoints.leave(0, Cause::ReadOnly, "a second insert failed there, too", now);
         endpoints.leave(1, Cause::NoSpace, "code 243", now);
         let status = endpoints.status();
-        let left = |endpoint: &EndpointStatus, cause: Cause| endpoint.left[cause as usize];
+        let failovers =
+            |endpoint: &EndpointStatus, cause: Cause| endpoint.failovers[cause as usize];
         let in_use: Vec<bool> = status.iter().map(|endpoint| endpoint.in_use).collect();
         assert_eq!(in_use, [false, false, true]);
-        assert_eq!((left(&status[0], Cause::ReadOnly), left(&status[1], Cause::NoSpace)), (1, 1));
-        assert_eq!(status.iter().flat_map(|endpoint| endpoint.left).sum::<u64>(), 2);
+        assert_eq!(failovers(&status[0], Cause::ReadOnly), 1);
+        assert_eq!(failovers(&status[1], Cause::NoSpace), 1);
+        assert_eq!(status.iter().flat_map(|endpoint| endpoint.failovers).sum::<u64>(), 2);
         assert_eq!(status[0].url, "http://a:1");
     }
 

@@ -93,7 +93,7 @@ impl ClickHouse {
     /// Reads the list of erased drivers. Never returns an older list than one that was read before,
     /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
     pub async fn erased(&self) -> Result<ErasedSnapshot, Error> {
-        let what = "reading the list of erased drivers";
+        let step = "reading the list of erased drivers";
         // One query returns the list and its version. The first row has no id: it carries the
         // version even if no driver is erased.
         let sql = format!(
@@ -105,12 +105,12 @@ impl ClickHouse {
         );
         // The list is as old as the start of the query, because the answer may take a while.
         let read_at = now_with_suspends();
-        let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
+        let rows: Vec<[String; 3]> = self.ask(step, &sql).await?;
         if rows.len() > ERASED_MAX + 1 {
             let why = format!(
                 "more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)"
             );
-            return Err(Error::unusable_answer(what, FailureKind::Permanent, why));
+            return Err(Error::unusable_answer(step, FailureKind::Permanent, why));
         }
         let version = rows.first().and_then(|[_, changed_ms, drivers]| {
             Some(Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? })
@@ -118,7 +118,7 @@ impl ClickHouse {
         let Some(version) = version else {
             let why =
                 "the answer lacks the version of the list: it was cut off, or is not ClickHouse's";
-            return Err(Error::unusable_answer(what, FailureKind::Transient, why));
+            return Err(Error::unusable_answer(step, FailureKind::Transient, why));
         };
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
         let answer = Arc::new(Erased::new(ids).with_version(version));
@@ -154,9 +154,9 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let what = "reading the list of erased drivers";
-        let Some(seconds) = self.value(what, &sql).await? else { return Ok(None) };
-        let seconds = seconds.parse().map_err(|_| Error::not_clickhouse(what, "number"))?;
+        let step = "reading the list of erased drivers";
+        let Some(seconds) = self.value(step, &sql).await? else { return Ok(None) };
+        let seconds = seconds.parse().map_err(|_| Error::not_clickhouse(step, "number"))?;
         Ok(Some(Duration::from_secs(seconds)))
     }
 
@@ -170,11 +170,11 @@ impl ClickHouse {
              ORDER BY table != 'positions', table",
             self.database
         );
-        let what = "asking for the tables";
+        let step = "asking for the tables";
         let table =
             |[is_string, name]: [String; 2]| TableOfDrivers { is_string: is_string == "1", name };
         let tables: Vec<TableOfDrivers> =
-            self.ask(what, &sql).await?.into_iter().map(table).collect();
+            self.ask(step, &sql).await?.into_iter().map(table).collect();
         // system.columns leaves out tables that this login may not see. Compare the answer with the
         // files that create a column `driver_id`, directly or through `{stored}` or
         // `{stored_plain}`.
@@ -192,7 +192,7 @@ impl ClickHouse {
             "this login cannot see {}: grant it what milepost_eraser has in access.sql",
             invisible.join(", ")
         );
-        Err(Error::unusable_answer(what, FailureKind::Permanent, why))
+        Err(Error::unusable_answer(step, FailureKind::Permanent, why))
     }
 
     /// Returns the tables with rows of the driver that `erase` cannot remove, each with its number
@@ -257,7 +257,7 @@ impl ClickHouse {
         driver_id: &DriverId,
     ) -> Result<Vec<Traces>, Error> {
         let names = tables.iter().map(|table| quoted(&table.name)).collect::<Vec<_>>().join(", ");
-        let of_tables = format!("WHERE database = '{}' AND table IN ({names})", self.database);
+        let table_filter = format!("WHERE database = '{}' AND table IN ({names})", self.database);
         let (parts, mutations) =
             (hosts.table("system", "parts"), hosts.table("system", "mutations"));
         let count = |table: &TableOfDrivers| {
@@ -273,7 +273,7 @@ impl ClickHouse {
              countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
              >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
              anyLastIf(replaceRegexpAll(concat(mutation_id, ': ', latest_fail_reason), '\\\\s+', ' '), \
-             NOT is_done AND latest_fail_reason != '') FROM {mutations} {of_tables} GROUP BY table"
+             NOT is_done AND latest_fail_reason != '') FROM {mutations} {table_filter} GROUP BY table"
         );
         // A replicated table numbers its mutations per partition; a partition without parts has no
         // number.
@@ -281,9 +281,9 @@ impl ClickHouse {
             "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED_MAX})(concat(part.name, ' on ', part.host, \
              ', used by ', toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', \
              part.removal_state)), '; ') FROM (SELECT hostName() AS host, table, name, refcount, remove_time, removal_state, \
-             partition_id, data_version FROM {parts} {of_tables} AND NOT active) AS part \
+             partition_id, data_version FROM {parts} {table_filter} AND NOT active) AS part \
              INNER JOIN (SELECT host, table, partition_id, max(number) AS number FROM (SELECT hostName() AS host, table, \
-             block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {of_tables} \
+             block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {table_filter} \
              AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number \
              GROUP BY host, table, partition_id) AS mutation ON part.host = mutation.host AND part.table = mutation.table \
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
@@ -291,12 +291,12 @@ impl ClickHouse {
         );
         // Each answer has a row for every table. So a row that is missing from the answer never
         // counts as "no data".
-        let answers = async |what: &str, select: &str, settings: &str| {
+        let answers = async |step: &str, select: &str, settings: &str| {
             let sql = format!(
                 "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
                  LEFT JOIN ({select}) AS found ON found.table = asked.table {settings}"
             );
-            let rows = self.ask::<4>(what, &sql).await?.into_iter();
+            let rows = self.ask::<4>(step, &sql).await?.into_iter();
             Ok::<HashMap<_, _>, Error>(rows.map(|[table, cells @ ..]| (table, cells)).collect())
         };
         let seen = answers("counting", &counts, "").await?;
@@ -358,16 +358,16 @@ impl ClickHouse {
             self.everywhere(table),
             table.driver_condition(driver_id)
         );
-        let what = format!("hiding rows of {}", table.name);
-        self.statement(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
+        let step = format!("hiding rows of {}", table.name);
+        self.statement(&step, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
     }
 
     /// Starts the mutation that rewrites the parts without hidden rows. The rows leave the disk
     /// when ClickHouse removes the old parts.
     pub async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
         let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
-        let what = format!("removing hidden rows of {}", table.name);
-        self.statement(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
+        let step = format!("removing hidden rows of {}", table.name);
+        self.statement(&step, &format!("{alter} SETTINGS mutations_sync = 0")).await
     }
 
     /// Returns the table's name for a statement that reaches every host. Renders only the ON

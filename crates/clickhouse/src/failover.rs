@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::ClickHouse;
-use super::endpoints::{Cause, EndpointStatus};
+use super::endpoints::Cause;
 use milepost_config::Config;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink as _, error_chain};
 use milepost_core::encode::Insert;
@@ -109,11 +109,11 @@ fn client_for(urls: &[&str]) -> ClickHouse {
     ClickHouse::new(&Config::parse(&toml).unwrap().clickhouse).unwrap()
 }
 
-/// Returns the index of the endpoint in use, and how often each endpoint was left for this cause.
+/// Returns the index of the endpoint in use, and the failovers from each endpoint for this cause.
 fn state(clickhouse: &ClickHouse, cause: Cause) -> (Option<usize>, Vec<u64>) {
     let status = clickhouse.endpoints();
-    let left = status.iter().map(|EndpointStatus { left, .. }| left[cause as usize]).collect();
-    (status.iter().position(|endpoint| endpoint.in_use), left)
+    let failovers = status.iter().map(|endpoint| endpoint.failovers[cause as usize]).collect();
+    (status.iter().position(|endpoint| endpoint.in_use), failovers)
 }
 
 /// Starts a server that answers every request with these bytes, and returns its URL.

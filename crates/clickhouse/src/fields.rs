@@ -75,8 +75,8 @@ impl ExistingColumns {
 
     /// Returns the number of hosts that have this table.
     fn hosts_of(&self, table: &str) -> usize {
-        let of_table = self.columns.iter().filter(|column| column.table == table);
-        of_table.map(|column| column.hosts).max().unwrap_or(0)
+        let columns = self.columns.iter().filter(|column| column.table == table);
+        columns.map(|column| column.hosts).max().unwrap_or(0)
     }
 
     fn is_on_all_hosts(&self, column: &Column) -> bool {
@@ -140,7 +140,7 @@ impl ExistingColumns {
 
     /// Returns advice for each column of `positions` that is not in the configuration and has a
     /// name that milepost's queries define.
-    fn disturbing(&self, fields: &[Field]) -> Vec<String> {
+    fn name_conflicts(&self, fields: &[Field]) -> Vec<String> {
         let in_queries = names_in_queries();
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
         let columns = self.columns.iter().filter(|column| column.table == "positions");
@@ -154,7 +154,7 @@ impl ExistingColumns {
                 } else {
                     "rename it with ALTER TABLE … RENAME COLUMN".to_owned()
                 };
-                format!("positions has a column {name}, {DISTURBS}: {remedy}")
+                format!("positions has a column {name}, {RESERVED_NAME}: {remedy}")
             })
             .collect()
     }
@@ -212,7 +212,7 @@ impl ExistingColumns {
 }
 
 /// The end of an error message: why a column must not have a name that milepost's queries define.
-const DISTURBS: &str = "a name that milepost's own queries define: with such a column, trips and other answers \
+const RESERVED_NAME: &str = "a name that milepost's own queries define: with such a column, trips and other answers \
                         would be wrong or fail";
 
 /// Returns the violation for a configured field with such a name. `exists`: the tables already have
@@ -226,7 +226,7 @@ fn name_in_queries(name: &str, exists: bool) -> String {
     } else {
         format!("choose another, such as {name}_value")
     };
-    format!("fields.{name}: {DISTURBS}: {remedy}")
+    format!("fields.{name}: {RESERVED_NAME}: {remedy}")
 }
 
 /// Returns the tables of fixes. Distributed tables, which span all shards, come last.
@@ -252,10 +252,10 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
     };
     let found = ExistingColumns { columns: tables(layout).map(column).collect() };
     let alters = found.table_changes(layout).into_iter();
-    let alters = alters.map(|(what, sql)| (format!("missing {what}"), sql));
+    let alters = alters.map(|(step, sql)| (format!("missing {step}"), sql));
     let views = found.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
-        let what = format!("fields of {}, if they differ", file.name);
-        layout.migration(file).into_iter().map(move |sql| (what.clone(), sql))
+        let step = format!("fields of {}, if they differ", file.name);
+        layout.migration(file).into_iter().map(move |sql| (step.clone(), sql))
     });
     alters.chain(views).collect()
 }
@@ -264,14 +264,14 @@ impl ClickHouse {
     /// Adds the columns of fields to existing tables; new tables are created with them. Returns the
     /// columns that existed before.
     pub(super) async fn add_fields(&self) -> Result<ExistingColumns, Error> {
-        let found = self.found_fields(self.layout.cluster()).await?;
+        let found = self.existing_columns(self.layout.cluster()).await?;
         let violations = found.violations(&self.layout.config.fields);
         if !violations.is_empty() {
             return Err(Error::Fields { violations });
         }
-        for (what, sql) in found.table_changes(&self.layout) {
-            self.statement(&what, &sql).await?;
-            info!(place = self.layout.place(), "{what} changed");
+        for (step, sql) in found.table_changes(&self.layout) {
+            self.statement(&step, &sql).await?;
+            info!(place = self.layout.place(), "{step} changed");
         }
         Ok(found)
     }
@@ -281,7 +281,7 @@ impl ClickHouse {
     pub(super) async fn show_fields(&self, found: Option<ExistingColumns>) -> Result<(), Error> {
         let found = match found {
             Some(found) => found,
-            None => self.found_fields(self.layout.cluster()).await?,
+            None => self.existing_columns(self.layout.cluster()).await?,
         };
         self.show_fields_of(&self.layout, &found).await?;
         let hidden = found.hidden(&self.layout.config.fields);
@@ -312,7 +312,7 @@ impl ClickHouse {
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.
     pub async fn check_drop(&self, names: &[String]) -> Result<(), Error> {
-        let found = self.found_fields(self.layout.cluster()).await?;
+        let found = self.existing_columns(self.layout.cluster()).await?;
         if let Some(name) = names.iter().find(|name| !found.is_field(name)) {
             let existing: Vec<&str> =
                 found.fields("positions").map(|column| &*column.name).collect();
@@ -330,7 +330,7 @@ impl ClickHouse {
     /// # Errors
     /// The server refuses.
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
-        let found = self.found_fields(self.layout.cluster()).await?;
+        let found = self.existing_columns(self.layout.cluster()).await?;
         let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
         // Change the views before the tables: a view that reads a dropped column fails.
         let mut layout = Layout::new(&self.layout.config);
@@ -354,7 +354,7 @@ impl ClickHouse {
     /// The server refuses.
     pub async fn field_changes(&self) -> Result<FieldChanges, Error> {
         let fields = &self.layout.config.fields;
-        let found = self.found_fields(None).await?;
+        let found = self.existing_columns(None).await?;
         let is_missing = |field: &&Field| {
             let lacks = |table: String| match found.column(&table, &field.name) {
                 Some(column) => !found.is_on_all_hosts(column),
@@ -369,12 +369,12 @@ impl ClickHouse {
         let stale_views =
             stale.iter().filter(exists).filter_map(|file| file.created_object()).collect();
         let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
-        let disturbing = found.disturbing(fields);
-        Ok(FieldChanges { violations, to_add, stale_views, hidden, disturbing })
+        let name_conflicts = found.name_conflicts(fields);
+        Ok(FieldChanges { violations, to_add, stale_views, hidden, name_conflicts })
     }
 
     /// Reads the columns on all hosts of this cluster; without a cluster, on the host that answers.
-    async fn found_fields(&self, cluster: Option<&str>) -> Result<ExistingColumns, Error> {
+    async fn existing_columns(&self, cluster: Option<&str>) -> Result<ExistingColumns, Error> {
         let columns = match cluster {
             None => "system.columns".to_owned(),
             Some(cluster) => format!("clusterAllReplicas('{cluster}', system.columns)"),
@@ -411,7 +411,7 @@ pub struct FieldChanges {
     pub hidden: Vec<String>,
     /// Columns that are not configured, and whose name makes milepost's queries fail, each with
     /// advice.
-    pub disturbing: Vec<String>,
+    pub name_conflicts: Vec<String>,
 }
 
 #[cfg(test)]
@@ -435,10 +435,10 @@ mod tests {
     fn found(columns: &[(&str, &str, &str)]) -> ExistingColumns {
         let tables = ["last_positions_state", "positions"];
         let fixed = tables.map(|table| column(table, "driver_id", "String", "Driver id"));
-        let of_fields = columns.iter().flat_map(|(name, kind, comment)| {
+        let added = columns.iter().flat_map(|(name, kind, comment)| {
             tables.map(|table| column(table, name, kind, comment))
         });
-        ExistingColumns { columns: fixed.into_iter().chain(of_fields).collect() }
+        ExistingColumns { columns: fixed.into_iter().chain(added).collect() }
     }
 
     #[test]
@@ -533,11 +533,11 @@ mod tests {
         let existing = found(&[("server", "Nullable(String)", "[field from srv]")]);
         let violations = existing.violations(&fields);
         assert!(violations[0].contains("--drop-field server"), "{violations:?}");
-        let hidden = existing.disturbing(&[]);
+        let hidden = existing.name_conflicts(&[]);
         assert!(hidden.len() == 1 && hidden[0].contains("--drop-field server"), "{hidden:?}");
-        let own = found(&[("half", "UInt8", "The operator's own")]).disturbing(&[]);
+        let own = found(&[("half", "UInt8", "The operator's own")]).name_conflicts(&[]);
         assert!(own.len() == 1 && own[0].contains("RENAME COLUMN"), "{own:?}");
-        assert!(existing.disturbing(&fields).is_empty(), "a violation already");
+        assert!(existing.name_conflicts(&fields).is_empty(), "a violation already");
     }
 
     #[test]

@@ -86,9 +86,9 @@ impl ClickHouse {
         for migration in
             MIGRATIONS.iter().filter(|migration| !missing.is_empty() || is_pending(migration))
         {
-            let what = format!("migration {}", migration.name);
+            let step = format!("migration {}", migration.name);
             for sql in self.layout.migration(migration) {
-                self.statement(&what, &sql).await?;
+                self.statement(&step, &sql).await?;
             }
             // Fill a table only if this run created the table or its view. A table that is missing
             // on only some hosts was filled when it was first created.
@@ -104,7 +104,7 @@ impl ClickHouse {
             }
             // The migration's statements and this record are idempotent. After a crash between
             // them, the next run completes the migration. Several pods may do so at the same time.
-            self.statement(&what, &record(&self.database, migration)).await?;
+            self.statement(&step, &record(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
@@ -279,7 +279,7 @@ impl ClickHouse {
     /// Creates a database only if it is missing, so that a user without the grant CREATE DATABASE
     /// can use an existing one.
     async fn create_database(&self, name: &str) -> Result<(), Error> {
-        let what = format!("creating database {name}");
+        let step = format!("creating database {name}");
         let is_everywhere = match self.layout.cluster() {
             None => format!("SELECT count() > 0 FROM system.databases WHERE name = '{name}'"),
             Some(cluster) => format!(
@@ -287,13 +287,13 @@ impl ClickHouse {
                  = (SELECT count() FROM clusterAllReplicas('{cluster}', system.one))"
             ),
         };
-        if self.value(&what, &is_everywhere).await?.is_none_or(|flag| flag != "1") {
+        if self.value(&step, &is_everywhere).await?.is_none_or(|flag| flag != "1") {
             let sql = self.layout.statement(&create_database(name));
-            self.statement(&what, &sql).await?;
+            self.statement(&step, &sql).await?;
         }
         if self.layout.config.replication == Replication::Managed {
             let sql = format!("SELECT engine FROM system.databases WHERE name = '{name}'");
-            let engine = self.value(&what, &sql).await?.unwrap_or_default();
+            let engine = self.value(&step, &sql).await?.unwrap_or_default();
             if !matches!(&*engine, "Replicated" | "Shared") {
                 return Err(Error::NotManaged { database: name.to_owned(), engine });
             }
@@ -309,8 +309,8 @@ impl ClickHouse {
              SELECT version, checksum FROM {}.{LEDGER} FINAL) ORDER BY version",
             self.database
         );
-        let what = "reading the recorded migrations";
-        let rows = match self.ask(what, &sql).await {
+        let step = "reading the recorded migrations";
+        let rows = match self.ask(step, &sql).await {
             Err(error) if matches!(error.code(), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => {
                 return Ok(Vec::new());
             }
@@ -320,7 +320,7 @@ impl ClickHouse {
         let recorded = rows.into_iter().map(migration).collect::<Option<Vec<_>>>();
         let recorded =
             recorded.filter(|rows| rows.first().is_some_and(|(version, _)| *version == 0));
-        let rows = recorded.ok_or_else(|| Error::not_clickhouse(what, "list of migrations"))?;
+        let rows = recorded.ok_or_else(|| Error::not_clickhouse(step, "list of migrations"))?;
         Ok(rows.into_iter().skip(1).collect())
     }
 
@@ -347,7 +347,7 @@ impl ClickHouse {
 
     /// Executes a statement that changes data or tables. A single host has a minute to execute it;
     /// on a cluster, this returns once all hosts have executed it, or fails after three minutes.
-    pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
+    pub async fn statement(&self, step: &str, sql: &str) -> Result<(), Error> {
         let is_for_one_host = !self.layout.config.changes_all_hosts();
         let timeout = if is_for_one_host { STATEMENT_TIMEOUT } else { HOSTS_TIMEOUT };
         let mut tries = self.tries(cause_of_refusal);
@@ -370,7 +370,7 @@ impl ClickHouse {
                 executed => break executed,
             }
         };
-        executed.map_err(|error| self.failed(what, error))
+        executed.map_err(|error| self.failed(step, error))
     }
 }
 
@@ -405,8 +405,8 @@ fn databases(database: &str) -> [String; 2] {
 pub fn plan(config: &config::ClickHouse) -> String {
     let layout = Layout::new(config);
     let mut plan = String::new();
-    let mut add = |what: &str, place: &str, sql: &str| {
-        let _ = writeln!(plan, "-- {what}: {place}\n{};\n", sql.trim_end());
+    let mut add = |step: &str, place: &str, sql: &str| {
+        let _ = writeln!(plan, "-- {step}: {place}\n{};\n", sql.trim_end());
     };
     let place = layout.place();
     for database in databases(&config.database) {
@@ -427,17 +427,17 @@ pub fn plan(config: &config::ClickHouse) -> String {
             &sql,
         );
     }
-    for (what, sql) in fields::plan(&layout) {
-        add(&what, &place, &sql);
+    for (step, sql) in fields::plan(&layout) {
+        add(&step, &place, &sql);
     }
     if let Some(policy) = layout.policy() {
         let table = TABLES[0].name;
-        let what = format!("storage policy of {table}, if it differs");
-        add(&what, &place, &layout.statement(&modify_policy(table, policy)));
+        let step = format!("storage policy of {table}, if it differs");
+        add(&step, &place, &layout.statement(&modify_policy(table, policy)));
     }
     for (table, ttl) in layout.ttls() {
-        let what = format!("time-to-live of {table}, if it differs");
-        add(&what, &place, &layout.statement(&modify_ttl(table, &ttl)));
+        let step = format!("time-to-live of {table}, if it differs");
+        add(&step, &place, &layout.statement(&modify_ttl(table, &ttl)));
     }
     plan
 }

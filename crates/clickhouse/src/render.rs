@@ -144,7 +144,7 @@ impl Layout {
             match placeholder.split_once(':') {
                 None => filled.push_str(&self.value_of(placeholder, migration)),
                 Some(("engine", engine)) => filled.push_str(&self.engine(engine, migration)),
-                Some(("retention", what)) => filled.push_str(&self.render_ttl(what)),
+                Some(("retention", arguments)) => filled.push_str(&self.render_ttl(arguments)),
                 Some(_) => filled.extend(["{", placeholder, "}"]),
             }
             rest = after;
@@ -192,10 +192,10 @@ impl Layout {
     /// Returns the engine `name(arguments)` in its form for this layout.
     fn engine(&self, engine: &str, migration: &Migration) -> String {
         let table = migration.table().unwrap_or_default();
-        let is_hosts_own = table == LEDGER
+        let is_per_host = table == LEDGER
             && self.config.replication == Replication::Macros
             && self.config.cluster.is_none();
-        if self.config.replication == Replication::None || is_hosts_own {
+        if self.config.replication == Replication::None || is_per_host {
             return engine.to_owned(); // without a cluster, each host records its own migrations
         }
         // The path has the table's name, not `{table}`: a renamed table keeps its path. A table
@@ -224,8 +224,9 @@ impl Layout {
 
     /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column
     /// from which a row's age is counted.
-    fn render_ttl(&self, what: &str) -> String {
-        let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
+    fn render_ttl(&self, arguments: &str) -> String {
+        let (key, time) =
+            arguments.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention {
             positions_days,
             positions_tier,
@@ -409,10 +410,9 @@ mod tests {
             ttls.contains(&("rejects", "toDateTime(inserted_at) + toIntervalDay(7)".to_owned())),
             "{ttls:?}"
         );
-        let of_rollups =
-            ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
+        let rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
         assert_eq!(
-            of_rollups.collect::<Vec<_>>(),
+            rollups.collect::<Vec<_>>(),
             ["events", "event_states", "alerts_seen", "touched", "driver_days_state"]
         );
     }

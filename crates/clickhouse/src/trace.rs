@@ -53,11 +53,11 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let what = "reading the last position";
-        let Some(row) = self.ask(what, &sql).await?.into_iter().next() else { return Ok(None) };
+        let step = "reading the last position";
+        let Some(row) = self.ask(step, &sql).await?.into_iter().next() else { return Ok(None) };
         let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
         if age_s.parse::<i64>().is_err() {
-            return Err(Error::not_clickhouse(what, "fix"));
+            return Err(Error::not_clickhouse(step, "fix"));
         }
         Ok(Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }))
     }

@@ -98,8 +98,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with a clean start, under a random client id. A fixed id would not do: EMQX refuses
-    /// an id for a moment after its last connection ended. `expiry`: the session expiry interval.
+    /// Connects with a clean start, under a client id that is random, because EMQX refuses an id
+    /// for a moment after its last connection ended. `expiry`: the session expiry interval.
     pub async fn open(
         target: BrokerTarget<'_>,
         expiry: Duration,

@@ -13,7 +13,7 @@ use milepost_observe::metrics::Metrics;
 
 /// The parts of a starting consumer that its companions may use.
 #[derive(Debug, Clone)]
-pub struct Starting {
+pub struct StartupContext {
     pub config: Config,
     /// Latest known status of ClickHouse.
     pub server: watch::Receiver<ServerStatus>,
@@ -21,7 +21,7 @@ pub struct Starting {
 }
 
 /// A task that a companion runs while the consumer starts. The task ends by itself.
-pub type AtStart = fn(Starting) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type StartupTask = fn(StartupContext) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A command as `src/cli.rs` lists it.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub struct Companion {
     /// Runs the command with the parsed arguments.
     pub run: fn(&ArgMatches, Config) -> anyhow::Result<ExitCode>,
     /// Task that runs while the consumer starts, if the command has one.
-    pub at_start: Option<AtStart>,
+    pub startup_task: Option<StartupTask>,
 }
 
 /// The arguments of a companion. `#[command(name)]` sets the name of the command.
@@ -50,13 +50,14 @@ impl Companion {
         Self {
             command: Arguments::command,
             run: |matches, config| Arguments::from_arg_matches(matches)?.run(config),
-            at_start: None,
+            startup_task: None,
         }
     }
 
+    /// Adds a task that runs while the consumer starts.
     #[must_use]
-    pub const fn at_start(mut self, at_start: AtStart) -> Self {
-        self.at_start = Some(at_start);
+    pub const fn with_startup_task(mut self, task: StartupTask) -> Self {
+        self.startup_task = Some(task);
         self
     }
 }

@@ -26,7 +26,7 @@ mod shown;
 pub mod tables;
 mod times;
 
-pub use self::companion::{AtStart, Companion, Run, Starting};
+pub use self::companion::{Companion, Run, StartupContext, StartupTask};
 pub use self::outcome::{Outcome, Signals};
 pub use self::shown::Shown;
 

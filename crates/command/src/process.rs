@@ -25,7 +25,7 @@ pub const DATA_LEFT: u8 = 75;
 pub struct BadUsage(anyhow::Error);
 
 /// Marks an error as bad usage, so that the process exits with [`BAD_USAGE`].
-pub fn usage<T>(result: Result<T, impl Into<anyhow::Error>>) -> anyhow::Result<T> {
+pub fn as_bad_usage<T>(result: Result<T, impl Into<anyhow::Error>>) -> anyhow::Result<T> {
     result.map_err(|failure| BadUsage(failure.into()).into())
 }
 
@@ -35,13 +35,14 @@ pub fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
         return Ok(Box::new(std::io::stdin().lock()));
     }
     let opened = std::fs::File::open(file).with_context(|| file.display().to_string());
-    Ok(Box::new(BufReader::new(usage(opened)?)))
+    Ok(Box::new(BufReader::new(as_bad_usage(opened)?)))
 }
 
 /// Reads a whole file, or standard input for `-`.
 pub fn read_file(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    usage(open(file)?.read_to_end(&mut bytes).with_context(|| file.display().to_string()))?;
+    let read = open(file)?.read_to_end(&mut bytes);
+    as_bad_usage(read.with_context(|| file.display().to_string()))?;
     Ok(bytes)
 }
 
@@ -70,12 +71,12 @@ async fn ended_by_signals<T>(
 }
 
 /// Returns success if `is_good`, else [`FAILED`].
-pub fn good(is_good: bool) -> ExitCode {
+pub fn success_if(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { FAILED.into() }
 }
 
 /// Returns the exit code of a command that may leave data behind.
-pub fn code(outcome: Outcome) -> ExitCode {
+pub fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
         Outcome::Clean => ExitCode::SUCCESS,
         Outcome::DataLeft => DATA_LEFT.into(),

@@ -50,9 +50,10 @@ pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
         }
     }
     for name in &decoded.unread {
-        let meant = meant(name).map(|field| format!("did you mean {field}? ")).unwrap_or_default();
+        let suggestion =
+            meant(name).map(|field| format!("did you mean {field}? ")).unwrap_or_default();
         let hint = format!(
-            "{meant}keep = [\"{name}\"] stores it as a string, [fields.NAME] with from = \"{name}\" as a typed column"
+            "{suggestion}keep = [\"{name}\"] stores it as a string, [fields.NAME] with from = \"{name}\" as a typed column"
         );
         put(&mut lines, &json!({"unread": {"field": name, "hint": hint}}));
     }

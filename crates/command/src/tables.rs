@@ -39,7 +39,7 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     loop {
         let endpoint = clickhouse.endpoint_in_use();
-        let Judged { schema, cause } = judge(clickhouse, &not_asked()).await?;
+        let Verdict { schema, cause } = judge(clickhouse, &not_asked()).await?;
         let is_refused = matches!(schema, Schema::Refused(_));
         let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
         report(&why);
@@ -63,7 +63,7 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
 /// The tables do not exist or do not match this binary, or the server does not answer.
 pub async fn ready(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    let Judged { schema, cause } = judge(&clickhouse, &not_asked()).await?;
+    let Verdict { schema, cause } = judge(&clickhouse, &not_asked()).await?;
     let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(clickhouse) };
     if let Some(cause) = cause
         && leave_for_usable_endpoint(&clickhouse, cause, &why).await
@@ -89,8 +89,8 @@ pub async fn return_to_own_endpoint(clickhouse: &ClickHouse) -> bool {
 }
 
 async fn is_usable(endpoint: &ClickHouse) -> bool {
-    let (judged, list) = tokio::join!(judge(endpoint, &Schema::Ready), endpoint.erased());
-    judged.is_ok_and(|judged| judged.schema == Schema::Ready) && list.is_ok()
+    let (verdict, list) = tokio::join!(judge(endpoint, &Schema::Ready), endpoint.erased());
+    verdict.is_ok_and(|verdict| verdict.schema == Schema::Ready) && list.is_ok()
 }
 
 /// Checks that every migration of this binary is recorded. For commands that need other tables and
@@ -109,22 +109,22 @@ fn not_migrated(pending: &[Migration]) -> String {
     format!("not migrated: run `milepost migrate`, which applies {}", migration_names(pending))
 }
 
-/// The state of the tables at one endpoint.
+/// The result of a check of the tables at one endpoint.
 #[derive(Debug)]
-pub struct Judged {
+pub struct Verdict {
     pub schema: Schema,
     /// Reason to try another endpoint; `None` if this endpoint has the tables, or if the failure is
     /// not the endpoint's.
     pub cause: Option<Cause>,
 }
 
-impl From<Schema> for Judged {
+impl From<Schema> for Verdict {
     fn from(schema: Schema) -> Self {
         Self { schema, cause: None }
     }
 }
 
-impl Judged {
+impl Verdict {
     /// Returns the state that an error implies.
     #[must_use]
     pub fn refused(error: &Error) -> Self {
@@ -142,23 +142,23 @@ impl Judged {
 ///
 /// # Errors
 /// A migration was edited after it was applied, and `before` is not [`Schema::Ready`].
-pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
+pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Verdict> {
     // Inserts can use an older count of replicas, so do not wait for a slow query.
     let replicas = timeout(REPLICAS_TIMEOUT, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {
         Ok(pending) if pending.is_empty() => {}
-        Ok(pending) => return Ok(Judged::no_tables(not_migrated(&pending))),
+        Ok(pending) => return Ok(Verdict::no_tables(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
-        Err(error) => return Ok(Judged::refused(&error)),
+        Err(error) => return Ok(Verdict::refused(&error)),
     }
     Ok(match misfits {
-        Ok(misfits) if misfits.is_empty() => Judged::from(Schema::Ready),
-        Ok(misfits) => Judged::no_tables(format!(
+        Ok(misfits) if misfits.is_empty() => Verdict::from(Schema::Ready),
+        Ok(misfits) => Verdict::no_tables(format!(
             "the tables are not those of this version: {}; restore them, or run the version of milepost that they belong to",
             misfits.join(", ")
         )),
-        Err(error) => Judged::refused(&error),
+        Err(error) => Verdict::refused(&error),
     })
 }
 

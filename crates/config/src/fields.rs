@@ -64,7 +64,7 @@ impl Reader<'_> {
 
     /// Reads a field; `None` after a violation.
     fn read(mut self, name: String) -> Option<Field> {
-        let violations = self.s.violations.len();
+        let violations_before = self.s.violations.len();
         let section = self.section.clone();
         self.s.valid(&section, check_name(&name));
         let from = self.from();
@@ -78,7 +78,7 @@ impl Reader<'_> {
             self.add_violation("min", format!("{min} is above max, {max}"));
         }
         let unknown = self.unknown(kind.as_ref());
-        if self.s.violations.len() > violations {
+        if self.s.violations.len() > violations_before {
             return None;
         }
         Some(Field { name, from, kind: kind?, comment, unit, min, max, unknown })
@@ -188,19 +188,20 @@ impl Reader<'_> {
                 self.add_violation("unknown", "must be one line, without [ and ]");
             }
         }
-        // A device may send the name of an enumeration's value, or its number.
+        // A device may send the name of an enumeration's value, or its number. If one of the two is
+        // unknown, so is the other.
         if let Some(FieldType::Enum8(known)) = kind {
             let is_unknown = |text: &String| values.contains(text);
-            // If a text is both a name and the number of another value, it counts as the name.
+            // If a string is both a name and the number of another value, it counts as the name.
             let is_name = |text: &String| known.iter().any(|(name, _)| name == text);
             let numbers = known.iter().map(|(name, number)| (name, number.to_string()));
             let pairs = numbers.filter(|(_, number)| !is_name(number));
-            let both: Vec<String> = pairs
+            let counterparts: Vec<String> = pairs
                 .filter(|(name, number)| is_unknown(name) || is_unknown(number))
                 .flat_map(|(name, number)| [name.clone(), number])
                 .filter(|text| !is_unknown(text))
                 .collect();
-            values.extend(both);
+            values.extend(counterparts);
         }
         values
     }

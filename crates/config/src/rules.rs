@@ -72,9 +72,9 @@ fn server_url(
     if !url.username().is_empty() || url.password().is_some() {
         return Err(format!("put the login into {login_keys}, not into the URL"));
     }
-    let complete =
+    let is_complete =
         schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty());
-    if !complete {
+    if !is_complete {
         return Err(expected);
     }
     if url.query().is_some() || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
@@ -215,11 +215,11 @@ pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
         let parts =
             text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let in_brackets = |host: &str| host.strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
-        let good = |host: &str| {
+        let is_host = |host: &str| {
             !host.is_empty() && !host.contains(|c: char| "[]/:@".contains(c) || c.is_whitespace())
         };
         match parts {
-            Some((host, port @ 1..)) if good(host) => Ok(Peer { host: host.to_owned(), port }),
+            Some((host, port @ 1..)) if is_host(host) => Ok(Peer { host: host.to_owned(), port }),
             Some((host, port @ 1..))
                 if in_brackets(host).is_some_and(|host| host.parse::<Ipv6Addr>().is_ok()) =>
             {

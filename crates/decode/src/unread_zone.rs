@@ -117,7 +117,7 @@ fn each_own(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
             parents.rsplit_once('/').map_or((parents, ""), |(rest, parent)| (parent, rest))
         }) && is_zone_name(&normalised(parent))
             && ["name", "id", "offset", "iana", "value"].contains(&&*name)
-            // The number of a row in somebody's table.
+            // A number is an id of the sender's database, not a zone.
             && !(name == "id" && value.trim().parse::<f64>().is_ok())
         {
             name = normalised(parent);
@@ -134,13 +134,14 @@ fn is_zone_name(name: &str) -> bool {
     ZONES.contains(&name) || ZONE_PARTS.iter().any(|part| name.contains(part))
 }
 
-/// Checks the object around an array of points for another zone than that of times without an
-/// offset.
+/// Checks that the object around an array of points states no other zone than `zone`, in which
+/// times without an offset are read.
 ///
 /// # Errors
-/// It states a zone with another clock in winter or in summer.
+/// The object states a zone whose clock differs in winter or in summer.
 #[cold]
 pub(super) fn check_zone_of_frame(frame: &[u8], zone: &Zone) -> Result<(), Refusal> {
+    /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.
     const TIMES: [i64; 2] = [1_768_478_400, 1_784_116_800];
     if !is_of_place(zone) {
         return Ok(());
@@ -153,7 +154,7 @@ pub(super) fn check_zone_of_frame(frame: &[u8], zone: &Zone) -> Result<(), Refus
             let at = jiff::Timestamp::from_second(*seconds);
             at.is_ok_and(|at| is_other_zone(name, value, zone.time_zone(), at))
         };
-        // An offset may be that of one half of the year.
+        // An offset may be right in one half of the year only.
         let is_place = value.contains('/');
         let differs =
             if is_place { TIMES.iter().any(is_other) } else { TIMES.iter().all(is_other) };

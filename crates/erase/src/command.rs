@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use milepost_command::arguments::span;
-use milepost_command::process::{code, put, with_logs};
+use milepost_command::process::{exit_code, put, with_logs};
 use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
 use milepost_decode::position::DriverId;
@@ -46,7 +46,7 @@ impl Run for Arguments {
                 return put(&erase::lift(&config, driver_id).await?, ExitCode::SUCCESS);
             }
             let report = erase::erase(&config, EraseArgs { driver_id, yes, within }).await?;
-            put(&report.shown(json), code(report.outcome()))
+            put(&report.shown(json), exit_code(report.outcome()))
         })
     }
 }

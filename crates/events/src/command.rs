@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use milepost_command::process::{
-    code, good, log_start, put, read_file, with_logs, with_logs_and_runtime,
+    exit_code, log_start, put, read_file, success_if, with_logs, with_logs_and_runtime,
 };
 use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
@@ -28,7 +28,7 @@ impl Run for Events {
     fn run(self, config: Config) -> anyhow::Result<ExitCode> {
         with_logs_and_runtime(config, async |config| {
             log_start(&config);
-            run::run(config).await.map(code)
+            run::run(config).await.map(exit_code)
         })
     }
 }
@@ -68,7 +68,7 @@ impl Run for Fences {
         with_logs(config, async move |config| {
             let imported =
                 import(&config, &areas, FenceImportArgs { dry_run, skip_invalid }).await?;
-            put(&imported.shown(json), good(!imported.is_refused()))
+            put(&imported.shown(json), success_if(!imported.is_refused()))
         })
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use milepost_command::process::{good, put, usage, with_logs};
+use milepost_command::process::{as_bad_usage, put, success_if, with_logs};
 use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
 
@@ -28,10 +28,10 @@ struct Arguments {
 
 impl Run for Arguments {
     fn run(self, config: Config) -> anyhow::Result<ExitCode> {
-        let opened = usage(open(&config, self.args))?;
+        let opened = as_bad_usage(open(&config, self.args))?;
         with_logs(config, async move |config| {
             let imported = import(&config, opened).await?;
-            put(&imported.shown(self.json), good(!imported.has_failed()))
+            put(&imported.shown(self.json), success_if(!imported.has_failed()))
         })
     }
 }

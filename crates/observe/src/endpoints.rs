@@ -19,8 +19,8 @@ const IN_USE_HELP: &str = "1 for the endpoint of clickhouse.url that is in use, 
 pub struct EndpointUse {
     pub url: String,
     pub in_use: bool,
-    /// Number of times that milepost left the endpoint, by reason.
-    pub left: Vec<(&'static str, u64)>,
+    /// Number of failovers from this endpoint to another one, by reason.
+    pub failovers: Vec<(&'static str, u64)>,
 }
 
 type Read = Box<dyn Fn() -> Vec<EndpointUse> + Send>;
@@ -43,26 +43,26 @@ impl EndpointsSource {
 
     fn collect(&self) -> Vec<MetricFamily> {
         // Before the ClickHouse client exists, export one series with an empty endpoint.
-        let unknown = || EndpointUse { url: String::new(), in_use: false, left: Vec::new() };
+        let unknown = || EndpointUse { url: String::new(), in_use: false, failovers: Vec::new() };
         let endpoints = self.0.get().map_or_else(|| vec![unknown()], |read| (*lock(read))());
         let in_use = endpoints.iter().map(|EndpointUse { url, in_use, .. }| {
             metric(&[("endpoint", url)], u64::from(*in_use), MetricType::GAUGE)
         });
-        let left = endpoints.iter().flat_map(|EndpointUse { url, left, .. }| {
-            left.iter().map(move |(reason, times)| {
+        let failovers = endpoints.iter().flat_map(|EndpointUse { url, failovers, .. }| {
+            failovers.iter().map(move |(reason, count)| {
                 let labels = [("endpoint", url.as_str()), ("reason", reason)];
-                metric(&labels, *times, MetricType::COUNTER)
+                metric(&labels, *count, MetricType::COUNTER)
             })
         });
         let in_use = family(IN_USE, IN_USE_HELP, MetricType::GAUGE, in_use.collect());
-        let left = family(
+        let failovers = family(
             "clickhouse_endpoint_left_total",
             "Number of times that milepost left an endpoint for the next one, by reason.",
             MetricType::COUNTER,
-            left.collect(),
+            failovers.collect(),
         );
         // Prometheus' text encoder refuses a family without a series.
-        [in_use, left].into_iter().filter(|family| !family.get_metric().is_empty()).collect()
+        [in_use, failovers].into_iter().filter(|family| !family.get_metric().is_empty()).collect()
     }
 }
 

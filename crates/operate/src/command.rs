@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 
 use milepost_command::arguments::span;
 use milepost_command::process::{
-    good, open, put, put_some, read_file, usage, with_logs, without_logs,
+    as_bad_usage, open, put, put_some, read_file, success_if, with_logs, without_logs,
 };
 use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
@@ -59,8 +59,8 @@ impl Run for Decode {
         if lines {
             return decode_lines(&config, origin, clock, &file);
         }
-        let (rows, is_good) = usage(decode::decode(&config, &origin, &read_file(&file)?))?;
-        put(&rows, good(is_good))
+        let (rows, is_good) = as_bad_usage(decode::decode(&config, &origin, &read_file(&file)?))?;
+        put(&rows, success_if(is_good))
     }
 }
 
@@ -74,7 +74,7 @@ fn decode_lines(
     let put = |text: &str| put_some(text).inspect_err(|_| is_printed = false);
     let decoded = decode::decode_lines(config, origin, open(file)?, clock, put);
     // An error of printing is a failure; any other error is bad usage.
-    if is_printed { usage(decoded) } else { decoded }.map(good)
+    if is_printed { as_bad_usage(decoded) } else { decoded }.map(success_if)
 }
 
 /// Replay rejected payloads
@@ -172,6 +172,6 @@ impl Run for Trace {
             return Ok(ExitCode::SUCCESS);
         }
         let trace = without_logs(trace::trace(&config, driver))?;
-        put(&trace.shown(json), good(trace.is_found()))
+        put(&trace.shown(json), success_if(trace.is_found()))
     }
 }

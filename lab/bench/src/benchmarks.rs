@@ -21,9 +21,9 @@ pub(crate) enum Benchmark {
     Micro,
 }
 
-/// Returns the commands of a benchmark, in order; they run in the root of the repository. They build
-/// the whole workspace, as `make bench` has done: with fewer packages, cargo would build again with
-/// other features.
+/// Returns the commands of a benchmark, in order; they run in the root of the repository. They
+/// build the whole workspace, as `make bench` has done: with fewer packages, cargo would build
+/// again with other features.
 fn commands(benchmark: Benchmark) -> &'static [&'static str] {
     match benchmark {
         Benchmark::Peers => &[],

@@ -36,7 +36,7 @@ pub(crate) fn all() -> Vec<Row> {
         ),
         added(
             "field-outage",
-            "fields added while files of before wait in spools, ClickHouse away twice",
+            "fields added while older files wait in spools, ClickHouse away twice",
             outage,
         )
         .spool(),

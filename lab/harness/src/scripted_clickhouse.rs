@@ -6,7 +6,7 @@
 //! 256 MiB.
 
 mod answers;
-mod client;
+mod connection;
 mod message;
 mod script;
 
@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use lab_stack::lock;
 
-use self::client::Client;
+use self::connection::Connection;
 use self::script::Shared;
 pub use self::script::{Behaviour, HangAt, ReceivedInsert, TooLarge};
 use crate::server::Server;
@@ -56,7 +56,7 @@ impl ScriptedClickHouse {
         let server = Server::start(Some(RECEIVE_BUFFER_BYTES), move |stream| {
             let shared = Arc::clone(&server_shared);
             // Ignore how a connection ended: the tests check the client's reaction.
-            async move { drop(Client::new(stream, shared).serve().await) }
+            async move { drop(Connection::new(stream, shared).serve().await) }
         })?;
         Ok(Self { port: server.port, shared, _server: server })
     }

@@ -27,7 +27,7 @@ use lab_stack::{repository, say};
 
 use self::plan::{Consumer, Limit, Plan, Seconds, Step};
 use self::programs::Program;
-use self::record::{Outcome, Player, Record};
+use self::record::{ConsumerRecord, Outcome, Record};
 use self::stage::{Fault, Stage};
 
 const PARTS: [&str; 8] =
@@ -139,7 +139,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         ensure_quiet()?;
     }
     let arguments = arguments.clone();
-    lab_stack::in_scratch_folder("story-", move |folder| play(&arguments, &plan, seconds, folder))
+    lab_stack::in_scratch_folder("story-", move |folder| {
+        run_turns(&arguments, &plan, seconds, folder)
+    })
 }
 
 /// Returns the plan with the consumers and steps that take part, and the seconds of each part.
@@ -228,7 +230,7 @@ fn turns<'a>(
     turns
 }
 
-fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> Result<bool> {
+fn run_turns(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> Result<bool> {
     let programs = programs::find(&plan.consumers, folder);
     let mut record = new_record(arguments, plan, &programs);
     if arguments.resume {
@@ -275,8 +277,8 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         };
         let outcome = stage.measure();
         eprintln!("{}   ({} s so far)", one_line(&outcome), began.elapsed().as_secs());
-        for player in record.players_named(name) {
-            player.findings.extend(findings::find(&outcome));
+        for consumer in record.consumers_named(name) {
+            consumer.findings.extend(findings::find(&outcome));
         }
         record.outcomes.push(outcome);
         record.minutes = minutes_before + began.elapsed().as_secs_f64() / 60.0;
@@ -286,13 +288,13 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
             .collect();
         write_record(&record, &arguments.results)?;
     }
-    for player in &record.consumers {
-        say(&format!("{}: {}", player.title, summary(player)));
+    for consumer in &record.consumers {
+        say(&format!("{}: {}", consumer.title, summary(consumer)));
     }
     if arguments.prove {
         return prove(plan, &record);
     }
-    Ok(record.consumers.iter().all(|player| player.missing.is_none())
+    Ok(record.consumers.iter().all(|consumer| consumer.missing.is_none())
         && record.outcomes.iter().all(|outcome| outcome.error.is_none()))
 }
 
@@ -309,10 +311,10 @@ fn new_record(
     plan: &Plan,
     programs: &BTreeMap<String, Result<Program, String>>,
 ) -> Record {
-    let player = |consumer: &Consumer| {
+    let consumer_record = |consumer: &Consumer| {
         let found = programs.get(&consumer.name);
         let program = found.and_then(|found| found.as_ref().ok());
-        Player {
+        ConsumerRecord {
             name: consumer.name.clone(),
             title: consumer.title.clone(),
             colour: consumer.colour.clone(),
@@ -322,7 +324,7 @@ fn new_record(
             findings: Vec::new(),
         }
     };
-    let consumers: Vec<Player> = plan.consumers.iter().map(player).collect();
+    let consumers: Vec<_> = plan.consumers.iter().map(consumer_record).collect();
     Record {
         command: arguments.command(),
         machine: Machine::here(Record::versions(&consumers)),
@@ -355,12 +357,12 @@ fn one_line(outcome: &Outcome) -> String {
     )
 }
 
-fn summary(player: &Player) -> String {
-    if let Some(reason) = &player.missing {
+fn summary(consumer: &ConsumerRecord) -> String {
+    if let Some(reason) = &consumer.missing {
         return format!("missing: {reason}");
     }
     let sentences: Vec<&str> =
-        player.findings.iter().map(|finding| finding.sentence.as_str()).collect();
+        consumer.findings.iter().map(|finding| finding.sentence.as_str()).collect();
     if sentences.is_empty() { "no finding".to_owned() } else { sentences.join("; ") }
 }
 
@@ -369,23 +371,23 @@ fn summary(player: &Player) -> String {
 fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     let mut missed = Vec::new();
     for consumer in &plan.consumers {
-        let Some(player) = record.consumers.iter().find(|player| player.name == consumer.name)
-        else {
+        let recorded = record.consumers.iter().find(|recorded| recorded.name == consumer.name);
+        let Some(recorded) = recorded else {
             bail!("{} did not take part", consumer.name);
         };
         match &consumer.must_show {
-            None if !player.findings.is_empty() => {
-                missed.push(format!("{}: {}", player.name, summary(player)))
+            None if !recorded.findings.is_empty() => {
+                missed.push(format!("{}: {}", recorded.name, summary(recorded)))
             }
             Some([part, what])
-                if !player
+                if !recorded
                     .findings
                     .iter()
                     .any(|finding| finding.part == *part && finding.what == *what) =>
             {
                 missed.push(format!(
                     "{}: the report does not say that it {what} ({part})",
-                    player.name
+                    recorded.name
                 ));
             }
             None | Some(_) => {}
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_mistakes_are_played_where_they_show() {
+    fn planted_mistakes_run_where_they_show() {
         let arguments = parse("make story ARGS=--prove");
         let (plan, seconds) = select(&arguments).unwrap();
         let turns = turns(&arguments, &plan, seconds, None);
@@ -459,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_command_plays_every_consumer_and_step_shown() {
+    fn recorded_command_runs_every_consumer_and_step_shown() {
         let text = std::fs::read_to_string(repository().join("docs/story.json")).unwrap();
         let record: Record = serde_json::from_str(&text).unwrap();
         let arguments = parse(&record.command);
@@ -477,7 +479,7 @@ mod tests {
             let command = &record.command;
             assert!(
                 turns.iter().any(matches),
-                "{command} does not play {consumer}, {part}, {} drivers",
+                "{command} does not run {consumer}, {part}, {} drivers",
                 step.drivers
             );
         }
@@ -497,8 +499,9 @@ mod tests {
         let text = std::fs::read_to_string(repository().join("docs/story.json")).unwrap();
         let record: Record = serde_json::from_str(&text).unwrap();
         for consumer in ["milepost", "afternoon", "node", "bun"] {
-            let player = record.consumers.iter().find(|player| player.name == consumer).unwrap();
-            let title = player.title.replace('\'', "&#x27;");
+            let recorded =
+                record.consumers.iter().find(|recorded| recorded.name == consumer).unwrap();
+            let title = recorded.title.replace('\'', "&#x27;");
             assert!(
                 picture.contains(&format!(">{title}</text>")),
                 "the picture does not show {consumer}"

@@ -19,16 +19,16 @@ pub(crate) struct Record {
     pub(crate) broker: String,
     pub(crate) minutes: f64,
     pub(crate) price: Price,
-    pub(crate) consumers: Vec<Player>,
+    pub(crate) consumers: Vec<ConsumerRecord>,
     pub(crate) outcomes: Vec<Outcome>,
     /// Highest rate that any consumer stored through the broker, for each QoS at which the broker
     /// was at its limit.
     pub(crate) broker_ceilings: Vec<Ceiling>,
 }
 
-/// A consumer of the plan.
+/// A consumer of the plan, with the findings against it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Player {
+pub(crate) struct ConsumerRecord {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) colour: String,
@@ -139,8 +139,11 @@ pub(crate) struct Sample {
 }
 
 impl Record {
-    pub(crate) fn players_named(&mut self, name: &str) -> impl Iterator<Item = &mut Player> {
-        self.consumers.iter_mut().filter(move |player| player.name == name)
+    pub(crate) fn consumers_named(
+        &mut self,
+        name: &str,
+    ) -> impl Iterator<Item = &mut ConsumerRecord> {
+        self.consumers.iter_mut().filter(move |consumer| consumer.name == name)
     }
 
     /// Returns the record without its samples, as the repository keeps it.
@@ -153,11 +156,12 @@ impl Record {
     }
 
     /// Returns the versions of the consumers that were not built here, for [`Machine`].
-    pub(crate) fn versions(players: &[Player]) -> BTreeMap<&'static str, String> {
+    pub(crate) fn versions(consumers: &[ConsumerRecord]) -> BTreeMap<&'static str, String> {
         let version_of = |name: &'static str| {
-            let player =
-                players.iter().find(|player| player.name == name && !player.version.is_empty())?;
-            Some((name, player.version.clone()))
+            let consumer = consumers
+                .iter()
+                .find(|consumer| consumer.name == name && !consumer.version.is_empty())?;
+            Some((name, consumer.version.clone()))
         };
         ["node", "bun", "telegraf"].into_iter().filter_map(version_of).collect()
     }

@@ -37,9 +37,9 @@ pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Resul
     record.minutes = earlier.minutes;
     record.outcomes = earlier.outcomes;
     record.outcomes.retain(|outcome| outcome.error.is_none());
-    for player in &mut record.consumers {
-        let own = record.outcomes.iter().filter(|outcome| outcome.consumer == player.name);
-        player.findings.extend(own.flat_map(findings::find));
+    for consumer in &mut record.consumers {
+        let own = record.outcomes.iter().filter(|outcome| outcome.consumer == consumer.name);
+        consumer.findings.extend(own.flat_map(findings::find));
     }
     Ok(())
 }
@@ -61,7 +61,7 @@ pub(crate) fn has_step(
         outcome.part == part
             && outcome.consumer == consumer
             && outcome.limit == limit
-            && outcome.step.is_some_and(|played| played.is_same_load(step))
+            && outcome.step.is_some_and(|earlier| earlier.is_same_load(step))
     };
     record.outcomes.iter().any(matches)
 }
@@ -81,7 +81,7 @@ mod tests {
     /// Returns a run of the same command, commit and machine, before its first step.
     fn new_run(earlier: &Record) -> Record {
         let mut record = Record { minutes: 0.0, outcomes: Vec::new(), ..earlier.clone() };
-        record.consumers.iter_mut().for_each(|player| player.findings.clear());
+        record.consumers.iter_mut().for_each(|consumer| consumer.findings.clear());
         record
     }
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_step_is_played_again() {
+    fn failed_step_is_run_again() {
         let (folder, mut earlier) = (TempDir::new().unwrap(), recorded());
         earlier.outcomes[0].error = Some("no port was free".to_owned());
         write(&earlier, &folder);

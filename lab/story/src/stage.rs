@@ -133,7 +133,7 @@ impl Stage<'_> {
         outcome.ready_ms = ready.as_secs_f64() * 1e3;
         sleep(IDLE);
         outcome.idle = usage(running.process.pid(), &limits)?.1;
-        self.play(&mut servers, &recipe, &mut running, outcome)?;
+        self.apply_load(&mut servers, &recipe, &mut running, outcome)?;
         outcome.throttled_share = limits.throttled_share();
         outcome.is_alive = running.process.ensure_alive().is_ok();
         outcome.holds = outcome.is_alive
@@ -149,7 +149,7 @@ impl Stage<'_> {
     }
 
     /// Sends the load with its fault, and records the outcome.
-    fn play(
+    fn apply_load(
         &self,
         servers: &mut Servers,
         recipe: &Recipe<'_>,

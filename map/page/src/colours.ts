@@ -33,12 +33,15 @@ const AGE: Stop[] = [
 /** Returns the stops of a ramp; none for states, which have no order. */
 export const stops = (by: ColourBy): readonly Stop[] => (by === 'speed' ? SPEED : by === 'age' ? AGE : []);
 
-/** Writes one colour to `out` at `at`. Speed in m/s, NaN if unknown; age in seconds. */
-export function paint(out: Uint8ClampedArray, at: number, by: ColourBy, theme: Theme, speed: number, age: number): void {
+/**
+ * Writes the RGBA bytes of one colour to `out`, from `offset` on. Speed in m/s, NaN if unknown; age in
+ * seconds.
+ */
+export function paint(out: Uint8ClampedArray, offset: number, by: ColourBy, theme: Theme, speed: number, age: number): void {
   if (by === 'state') {
     const colour = STATE_COLOURS[stateOf(speed, age)][theme];
-    for (let c = 0; c < 3; c++) out[at + c] = colour[c];
-    out[at + 3] = 255;
+    for (let c = 0; c < 3; c++) out[offset + c] = colour[c];
+    out[offset + 3] = 255;
     return;
   }
   const ramp = by === 'speed' ? SPEED : AGE;
@@ -51,8 +54,8 @@ export function paint(out: Uint8ClampedArray, at: number, by: ColourBy, theme: T
   const scale = by === 'speed' ? (x: number) => x : Math.log1p;
   const part = (scale(Math.max(0, value)) - scale(below.at)) / (scale(above.at) - scale(below.at));
   const t = Math.min(1, Math.max(0, part));
-  for (let c = 0; c < 3; c++) out[at + c] = below[theme][c] + (above[theme][c] - below[theme][c]) * t;
-  out[at + 3] = 255;
+  for (let c = 0; c < 3; c++) out[offset + c] = below[theme][c] + (above[theme][c] - below[theme][c]) * t;
+  out[offset + 3] = 255;
 }
 
 export function colour(by: ColourBy, theme: Theme, speed: number, age: number): [number, number, number, number] {

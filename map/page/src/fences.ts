@@ -23,16 +23,16 @@ const WIDE_PX = 1_000;
 /** The outline of a fence narrower than this is not drawn: it would be a speck. */
 const SPECK_PX = 8;
 const AREA_OPACITY = 0.12;
-/** Width in which an outline can be edited. */
+/** Minimum width of the map beside the cards in which an outline can be edited. */
 const ROOM_PX = 320;
-const ZOOM_MOST = 19;
+const ZOOM_MAX = 19;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
 /** Returns an opacity that depends on the width of a fence in pixels, as of each whole zoom. */
 function byWidth(pixels: number, wider: number, narrower: number): ExpressionSpecification {
   const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['get', 'width'], (pixels * 360) / (512 * 2 ** zoom)], wider, narrower];
-  return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MOST }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
+  return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MAX }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
 }
 
 export class Fences {

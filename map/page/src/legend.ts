@@ -17,7 +17,7 @@ const SHAPE: Record<DriverState, string> = {
   hidden: 'M7 2.800a4.200 4.200 0 1 0 .01 0Zm0 2.600a1.600 1.600 0 1 1-.01 0Z',
 };
 
-export function legend(changed: (by: ColourBy) => void, filtered: (shown: readonly DriverState[]) => void) {
+export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: readonly DriverState[]) => void) {
   const ramp = byId('ramp', SVGElement);
   const labels = byId('ramp-labels', HTMLUListElement);
   const list = byId('states', HTMLUListElement);
@@ -41,7 +41,7 @@ export function legend(changed: (by: ColourBy) => void, filtered: (shown: readon
     button.addEventListener('click', () => {
       if (!shown.delete(state)) shown.add(state);
       setPressed(button, shown.has(state));
-      filtered(STATES.filter((one) => shown.has(one)));
+      onFilter(STATES.filter((other) => shown.has(other)));
     });
     item.append(button);
     return { item, button, path, count };
@@ -64,7 +64,7 @@ export function legend(changed: (by: ColourBy) => void, filtered: (shown: readon
   function set(next: ColourBy): void {
     by = next;
     draw();
-    changed(by);
+    onColourBy(by);
   }
 
   for (const button of buttons) button.addEventListener('click', () => set(button.dataset.by as ColourBy));

@@ -3,7 +3,7 @@
 import type { Theme } from './colours';
 import { byId } from './dom';
 
-export function themes(changed: (theme: Theme) => void): { toggle(): void } {
+export function themes(onChange: (theme: Theme) => void): { toggle(): void } {
   const system = matchMedia('(prefers-color-scheme: dark)');
   function toggle(): void {
     const theme = current() === 'dark' ? 'light' : 'dark';
@@ -13,9 +13,9 @@ export function themes(changed: (theme: Theme) => void): { toggle(): void } {
     } catch {
       // Without storage the choice lasts for this visit only.
     }
-    changed(theme);
+    onChange(theme);
   }
-  system.addEventListener('change', () => changed(current()));
+  system.addEventListener('change', () => onChange(current()));
   byId('theme', HTMLButtonElement).addEventListener('click', toggle);
   return { toggle };
 }

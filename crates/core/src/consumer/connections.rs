@@ -47,17 +47,17 @@ pub(super) struct Growth {
     /// Number of consuming sessions. They have the lowest indices; all later sessions are visits.
     consuming: usize,
     /// Number of consuming sessions at the start of the process.
-    at_start: usize,
+    initial: usize,
     pub(super) former: Former,
 }
 
 impl Growth {
     pub(super) fn new(connections: Connections) -> Self {
-        let at_start = match connections {
+        let initial = match connections {
             Connections::Auto => AUTO_MIN,
             Connections::Fixed(number) => number,
         };
-        Self { connections, consuming: at_start, at_start, former: Former::new(at_start == 0) }
+        Self { connections, consuming: initial, initial, former: Former::new(initial == 0) }
     }
 
     pub(super) fn consuming(&self) -> usize {
@@ -76,7 +76,7 @@ impl Growth {
     /// Returns whether no further session will be added to fill the window.
     pub(super) fn is_complete(&self, sessions: &[Session], window_wanted: usize) -> bool {
         self.consuming > 0
-            && self.first_are_live(sessions)
+            && self.initial_are_live(sessions)
             && !self.needs_more(sessions, window_wanted)
     }
 
@@ -93,7 +93,7 @@ impl Growth {
         nodes: usize,
     ) -> GrowthStep {
         // Until every initial session is live, neither the windows nor the free nodes are known.
-        if !self.first_are_live(sessions) {
+        if !self.initial_are_live(sessions) {
             return GrowthStep::Nothing;
         }
         let needs_visit = self.former.needs_visit(sessions, self.consuming, nodes);
@@ -112,8 +112,8 @@ impl Growth {
         if needs_visit { GrowthStep::Visit } else { GrowthStep::Nothing }
     }
 
-    fn first_are_live(&self, sessions: &[Session]) -> bool {
-        sessions[..self.at_start].iter().all(is_live)
+    fn initial_are_live(&self, sessions: &[Session]) -> bool {
+        sessions[..self.initial].iter().all(is_live)
     }
 
     fn needs_more(&self, sessions: &[Session], window_wanted: usize) -> bool {
@@ -129,7 +129,7 @@ impl Growth {
         let mut reasons = Vec::new();
         let mut unnamed = 0_usize;
         for (index, session) in sessions[..self.consuming].iter().enumerate() {
-            let counts = index < self.at_start || session.has_been_live();
+            let counts = index < self.initial || session.has_been_live();
             match session.unready_reason(now).filter(|_| counts) {
                 Some(why) if reasons.len() < NAMED_MAX => {
                     reasons.push(format!("session {index}: {why}"))

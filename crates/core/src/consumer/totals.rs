@@ -55,8 +55,8 @@ impl ConsumerTotals {
     pub fn adds_up(&self) -> bool {
         let Self { intake, delivery, .. } = self;
         let lost = delivery.quarantined + delivery.dropped;
-        let gone = self.rejected() + self.ignored() + intake.shed + self.erased() + lost;
+        let not_stored = self.rejected() + self.ignored() + intake.shed + self.erased() + lost;
         intake.received + delivery.spool_at_start
-            == delivery.inserted + gone + delivery.in_spool + self.in_flight()
+            == delivery.inserted + not_stored + delivery.in_spool + self.in_flight()
     }
 }

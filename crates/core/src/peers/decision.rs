@@ -65,14 +65,14 @@ pub struct Inquiry {
     /// Name and address of the peer that takes our share; `None` until one is known to stay.
     heir: Option<(String, String)>,
     /// For each address, why the peer does not take our share, according to its last answer.
-    others: BTreeMap<String, (String, FollowUp)>,
+    refusals: BTreeMap<String, (String, FollowUp)>,
 }
 
 impl Inquiry {
     /// Starts without answers.
     #[must_use]
     pub fn new(ours: MemberStatus) -> Self {
-        Self { ours, heir: None, others: BTreeMap::new() }
+        Self { ours, heir: None, refusals: BTreeMap::new() }
     }
 
     /// Processes the answer of `address`, or the cause of a missing one.
@@ -88,7 +88,7 @@ impl Inquiry {
                 let (what, next) = match order(&theirs.name, &ours.name) {
                     // The answer of this process, possibly at another of its addresses.
                     Ordering::Equal => {
-                        self.others.remove(address);
+                        self.refusals.remove(address);
                         return FollowUp::Settled;
                     }
                     Ordering::Greater => ("has a higher name", FollowUp::Settled),
@@ -110,7 +110,7 @@ impl Inquiry {
                 (format!("{} at {address} {what}", theirs.name), next)
             }
         };
-        self.others.insert(address.to_owned(), (why, next));
+        self.refusals.insert(address.to_owned(), (why, next));
         next
     }
 
@@ -120,8 +120,9 @@ impl Inquiry {
         if let Some((to, address)) = self.heir {
             return Decision::Leave { to, address };
         }
-        let certain = self.others.values().all(|(_, next)| *next == FollowUp::Settled);
-        Decision::Keep { because: self.others.into_values().map(|(why, _)| why).collect(), certain }
+        let certain = self.refusals.values().all(|(_, next)| *next == FollowUp::Settled);
+        let because = self.refusals.into_values().map(|(why, _)| why).collect();
+        Decision::Keep { because, certain }
     }
 }
 

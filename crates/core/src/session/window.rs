@@ -18,11 +18,11 @@
 
 use std::time::{Duration, Instant};
 
-/// A silence is suspicious if it lasts for this many average gaps between arrivals, and at least for
-/// [`SILENCE_MIN`].
+/// A silence is suspicious if it lasts for this many average gaps between arrivals, and at least
+/// for [`SILENCE_MIN`].
 const SILENCE_GAPS: u32 = 20;
-/// Shortest suspicious silence. Threads and brokers pause for milliseconds, and so does our own read
-/// loop (`app/read_delay.rs`).
+/// Shortest suspicious silence. Threads and brokers pause for milliseconds, and so does our own
+/// read loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
 /// If [`SILENCE_GAPS`] average gaps are longer than this, there is no probe: the batches close by
 /// age.

@@ -1,5 +1,5 @@
-//! Tests the rules of sessions and of the intake, one per test, on a consumer with a scripted broker
-//! and a scripted ClickHouse.
+//! Tests the rules of sessions and of the intake, one per test, on a consumer with a scripted
+//! broker and a scripted ClickHouse.
 
 use std::time::{Duration, Instant};
 

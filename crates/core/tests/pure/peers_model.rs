@@ -22,12 +22,13 @@ const NAMES: [&str; 7] = [
     "a1-milepost-9",
 ];
 
+/// How a peer answers the question whether it stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum Behaviour {
     Honest,
     Hung,
     Garbage,
-    /// A load balancer in front of the pod routes the question back to the asker.
+    /// A load balancer in front of the pod routes the question back to the member that asks it.
     Echo,
     OtherGroup,
     OtherTopics,
@@ -48,7 +49,7 @@ enum Step {
 
 #[derive(Debug)]
 struct Pod {
-    mood: Mood,
+    behaviour: Behaviour,
     /// The pod's process, if it runs.
     process: Option<Process>,
     /// The broker has a subscribed session of this pod.
@@ -75,9 +76,9 @@ struct World {
 }
 
 impl World {
-    fn new(moods: &[Mood]) -> Self {
-        let pods = NAMES.iter().zip(moods).map(|(name, mood)| Pod {
-            mood: *mood,
+    fn new(behaviours: &[Behaviour]) -> Self {
+        let pods = NAMES.iter().zip(behaviours).map(|(name, behaviour)| Pod {
+            behaviour: *behaviour,
             process: Some(Process::new(name)),
             subscribed: false,
         });
@@ -89,16 +90,18 @@ impl World {
         let pod = &self.pods[peer];
         let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
         let standing = process.member.standing(process.connected, 0);
-        match pod.mood {
-            Mood::Honest => Some(Ok(standing)),
-            Mood::Hung => None,
-            Mood::Garbage => Some(MemberStatus::from_json(b"<html>")),
-            Mood::Echo => Some(Ok(asker.clone())),
-            Mood::OtherGroup => Some(Ok(MemberStatus { group: "other".to_owned(), ..standing })),
-            Mood::OtherTopics => {
+        match pod.behaviour {
+            Behaviour::Honest => Some(Ok(standing)),
+            Behaviour::Hung => None,
+            Behaviour::Garbage => Some(MemberStatus::from_json(b"<html>")),
+            Behaviour::Echo => Some(Ok(asker.clone())),
+            Behaviour::OtherGroup => {
+                Some(Ok(MemberStatus { group: "other".to_owned(), ..standing }))
+            }
+            Behaviour::OtherTopics => {
                 Some(Ok(MemberStatus { topics: ["other/+".to_owned()].into(), ..standing }))
             }
-            Mood::ClaimsToLeave => Some(Ok(MemberStatus { leaving: true, ..standing })),
+            Behaviour::ClaimsToLeave => Some(Ok(MemberStatus { leaving: true, ..standing })),
         }
     }
 
@@ -185,15 +188,15 @@ fn member_document_names_no_list_while_an_old_one_is_held() {
     assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
 }
 
-fn mood() -> impl Strategy<Value = Mood> {
+fn behaviour() -> impl Strategy<Value = Behaviour> {
     prop_oneof![
-        6 => Just(Mood::Honest),
-        1 => Just(Mood::Hung),
-        1 => Just(Mood::Garbage),
-        1 => Just(Mood::Echo),
-        1 => Just(Mood::OtherGroup),
-        1 => Just(Mood::OtherTopics),
-        1 => Just(Mood::ClaimsToLeave),
+        6 => Just(Behaviour::Honest),
+        1 => Just(Behaviour::Hung),
+        1 => Just(Behaviour::Garbage),
+        1 => Just(Behaviour::Echo),
+        1 => Just(Behaviour::OtherGroup),
+        1 => Just(Behaviour::OtherTopics),
+        1 => Just(Behaviour::ClaimsToLeave),
     ]
 }
 
@@ -215,10 +218,10 @@ proptest! {
 
     #[test]
     fn some_member_is_always_subscribed(
-        moods in prop::collection::vec(mood(), NAMES.len()),
+        behaviours in prop::collection::vec(behaviour(), NAMES.len()),
         steps in prop::collection::vec(step(), 1..200),
     ) {
-        let mut world = World::new(&moods);
+        let mut world = World::new(&behaviours);
         for step in &steps {
             world.step(step);
             prop_assert!(
@@ -240,7 +243,7 @@ proptest! {
         names.sort_by(|a, b| order(a, b));
         let (staying, leaving) = names.split_at(stay);
         let is_leaving = |n: usize| leaving.contains(&NAMES[n]);
-        let mut world = World::new(&[Mood::Honest; NAMES.len()]);
+        let mut world = World::new(&[Behaviour::Honest; NAMES.len()]);
         (0..NAMES.len()).for_each(|n| world.step(&Step::Connect(n)));
         if terminate_first {
             (0..NAMES.len()).filter(|n| is_leaving(*n)).for_each(|n| world.step(&Step::Terminate(n)));

@@ -134,6 +134,7 @@ pub(super) struct Shared {
     /// Durations of the INSERTs that the engine answered with 200, from the request's head to the
     /// engine's answer.
     pub(super) durations: Mutex<Vec<Duration>>,
+    /// Number of INSERTs that a scripted behaviour has affected.
     pub(super) hits: AtomicU64,
     /// Number of INSERTs in progress that began while the behaviour was [`Behaviour::Honest`].
     pub(super) honest: AtomicUsize,
@@ -189,8 +190,8 @@ impl Shared {
         (script, (script.behaviour == Behaviour::Honest).then_some(counted))
     }
 
-    /// Counts a hit. After the last hit of [`set_for`](super::ScriptedClickHouse::set_for), the
-    /// server is honest again.
+    /// Counts an INSERT that the behaviour affects (a hit). After the last hit of
+    /// [`set_for`](super::ScriptedClickHouse::set_for), the server is honest again.
     pub(super) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
         self.script.send_modify(|script| {

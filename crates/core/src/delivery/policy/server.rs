@@ -37,8 +37,8 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Start of the oldest attempt that has no answer; `None` if all were answered. A failed attempt
-    /// stays, because a failure is not an answer.
+    /// Start of the oldest attempt that has no answer; `None` if all were answered. A failed
+    /// attempt stays, because a failure is not an answer.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
     /// Why the last attempt failed, and the most consecutive failures of one batch, or of replayed
@@ -156,8 +156,8 @@ impl Server {
         self.silent.is_some()
     }
 
-    /// Returns which queries the watcher should send, and how soon. An insert in flight is no sign of
-    /// trouble before it is slow: under traffic, some insert is always in flight.
+    /// Returns which queries the watcher should send, and how soon. An insert in flight is no sign
+    /// of trouble before it is slow: under traffic, some insert is always in flight.
     pub(super) fn attention(&self, now: Instant) -> Attention {
         let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
         let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + SLOW_AFTER);

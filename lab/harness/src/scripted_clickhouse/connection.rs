@@ -29,12 +29,12 @@ enum AfterAnswer {
 }
 
 /// The server's end of one connection.
-pub(super) struct Client {
+pub(super) struct Connection {
     stream: BufReader<TcpStream>,
     shared: Arc<Shared>,
 }
 
-impl Client {
+impl Connection {
     pub(super) fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
         Self { stream: BufReader::new(stream), shared }
     }
@@ -43,9 +43,9 @@ impl Client {
     pub(super) async fn serve(mut self) -> io::Result<()> {
         self.stream.get_ref().set_nodelay(true)?;
         while let Some(head) = Head::read(&mut self.stream).await? {
-            let then =
+            let after =
                 if head.is_insert() { self.insert(head).await } else { self.forward(&head).await }?;
-            match then {
+            match after {
                 AfterAnswer::Next => {}
                 AfterAnswer::Close => break,
                 AfterAnswer::Reset => return self.stream.get_ref().set_zero_linger(),
