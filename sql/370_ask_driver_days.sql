@@ -76,5 +76,8 @@ FROM
 )
 )
 )
-SETTINGS optimize_move_to_prewhere_if_final = 1
+SETTINGS -- the first five shorten the planning (sql/360)
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
+    query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0,
+    optimize_move_to_prewhere_if_final = 1
 COMMENT 'driver_days(driver, since, until)'

@@ -41,4 +41,7 @@ FROM
 GROUP BY driver_id, day
 HAVING day >= toDate(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})))
     AND day <= toDate(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND)
+SETTINGS -- these shorten the planning (sql/360)
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
+    query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0
 COMMENT 'days(driver, from, to, tz)'
