@@ -36,11 +36,9 @@ impl Named<'_> {
             Self::InPayload(pointer, other_bytes) => (pointer, *other_bytes),
         };
         for json in objects {
-            let text = std::str::from_utf8(json)
-                .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
-            let value = pointer.value(text)?;
+            let value = pointer.value(json)?;
             if let Scalar::Number(_) = value
-                && let Some(raw) = pointer.raw(text)?
+                && let Some(raw) = pointer.raw(json)?
             {
                 let id = whole_number(raw).ok_or(OutOfRange).and_then(DriverId::new);
                 return id.map_err(|OutOfRange| refusal(pointer, raw));

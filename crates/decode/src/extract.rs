@@ -2,7 +2,7 @@
 
 use super::hemisphere::{self, Side};
 use super::json::Scalar;
-use super::reader::{KnownKey, Reader};
+use super::reader::{KnownKey, Reader, as_text};
 use super::refusal::{Refusal, invalid, refuse};
 use super::unread_fix;
 use crate::reject::Reason;
@@ -62,7 +62,7 @@ impl Pointer {
     ///
     /// # Errors
     /// The JSON is invalid, or neither an object nor an array.
-    pub(super) fn value<'a>(&self, json: &'a str) -> Result<Scalar<'a>, Refusal> {
+    pub(super) fn value<'a>(&self, json: &'a [u8]) -> Result<Scalar<'a>, Refusal> {
         let mut found = Found::default();
         self.paths.find(json, &mut found)?;
         let [value, ..] = found;
@@ -73,13 +73,13 @@ impl Pointer {
     ///
     /// # Errors
     /// The JSON is invalid.
-    pub(super) fn raw<'a>(&self, json: &'a str) -> Result<Option<&'a str>, Refusal> {
-        self.raw_in(json).map(|found| found.value)
+    pub(super) fn raw<'a>(&self, json: &'a [u8]) -> Result<Option<&'a str>, Refusal> {
+        self.raw_in(json).map(|found| found.value.map(as_text))
     }
 
     /// Like [`raw`](Self::raw). Also returns whether a member beside the path may be a unit.
-    pub(super) fn raw_in<'a>(&self, json: &'a str) -> Result<RawFound<'a>, Refusal> {
-        let mut reader = Reader::new(json.as_bytes());
+    pub(super) fn raw_in<'a>(&self, json: &'a [u8]) -> Result<RawFound<'a>, Refusal> {
+        let mut reader = Reader::new(json);
         let mut found = RawFound::default();
         let read = self.paths.extract_raw(&mut reader, &mut found);
         read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
@@ -95,7 +95,15 @@ pub(super) struct Paths {
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
     children: Vec<Child>,
+    /// For each [`bucket`], the [`Link`] of its first child.
+    first: [Link; BUCKETS],
 }
+
+/// Number of groups of names, so that a key is compared with few names.
+const BUCKETS: usize = 32;
+
+/// The index of a child, plus 1; 0 if there is no child.
+type Link = u8;
 
 /// A step below a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +111,8 @@ struct Child {
     name: Box<str>,
     key: KnownKey,
     paths: Paths,
+    /// The next child of the same [`bucket`].
+    next: Link,
 }
 
 /// Relation of a path to the other paths of its slot.
@@ -136,15 +146,21 @@ impl Paths {
         let mut at = self;
         for step in path {
             let known = at.children.iter().position(|child| *child.name == *step);
-            let index = known.unwrap_or_else(|| {
-                let coordinate = hemisphere::coordinate(step);
-                let paths = Self { coordinate, ..Self::default() };
-                at.children.push(Child { name: step.into(), key: KnownKey::new(step), paths });
-                at.children.len() - 1
-            });
+            let index = known.unwrap_or_else(|| at.add_child(step));
             at = &mut at.children[index].paths;
         }
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
+    }
+
+    /// Adds a child without a slot, and returns its index.
+    fn add_child(&mut self, name: &str) -> usize {
+        let index = self.children.len();
+        let paths = Self { coordinate: hemisphere::coordinate(name), ..Self::default() };
+        let first = &mut self.first[bucket(beginning(name.as_bytes()))];
+        let key = KnownKey::new(name);
+        self.children.push(Child { name: name.into(), key, paths, next: *first });
+        *first = Link::try_from(index + 1).expect("a format has few fields");
+        index
     }
 
     /// Adds another path for a slot's value. A value at a path of [`add`](Self::add) takes
@@ -236,8 +252,8 @@ impl Paths {
     ///
     /// # Errors
     /// The JSON is invalid, or neither an object nor an array.
-    pub(super) fn find<'a>(&self, json: &'a str, found: &mut Found<'a>) -> Result<(), Refusal> {
-        let mut reader = Reader::new(json.as_bytes());
+    pub(super) fn find<'a>(&self, json: &'a [u8], found: &mut Found<'a>) -> Result<(), Refusal> {
+        let mut reader = Reader::new(json);
         let is_list = matches!(reader.peek(), b'{' | b'[');
         let read = self.extract(&mut reader, found);
         read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
@@ -248,10 +264,8 @@ impl Paths {
     fn extract<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
-                let mut next = 0;
                 json.members(|json| {
-                    let known = json.known_key(|word, after| self.known(word, after, &mut next));
-                    if let Some(paths) = known {
+                    if let Some(paths) = json.known_key(|word, after| self.known(word, after)) {
                         return paths.extract_member(json, found);
                     }
                     let key = json.key()?;
@@ -308,6 +322,15 @@ impl Paths {
         found: &mut Found<'a>,
     ) -> Option<()> {
         let rest = json.rest();
+        // Most strings cannot matter, whatever they say.
+        let may_text_matter = || {
+            self.may_be_hemisphere(key)
+                || hemisphere::is_utc_flag(key)
+                || unread_fix::may_be_name(key)
+        };
+        if rest.starts_with(b"\"") && !may_text_matter() {
+            return json.skip_text();
+        }
         let value = json.value()?;
         let may_matter = if value.is_list() {
             hemisphere::may_list_sides(key) || hemisphere::is_unit(key)
@@ -343,35 +366,51 @@ impl Paths {
     }
 
     fn child(&self, name: &[u8]) -> Option<&Self> {
-        // Most names differ in their first byte, whose comparison needs no function call.
-        let is_named = |child: &&Child| {
-            let known = child.name.as_bytes();
-            known.first() == name.first() && known == name
-        };
-        self.children.iter().find(is_named).map(|child| &child.paths)
+        let mut children = self.children_in(bucket(beginning(name)));
+        children.find(|child| child.name.as_bytes() == name).map(|child| &child.paths)
     }
 
     /// Returns the child whose key the JSON text begins with, and the length of that key with its
-    /// quotes and colon. Compares first the child with the index `next`, and sets `next` to the
-    /// index after the child that it returns: devices send their keys in the same order each time,
-    /// which usually is that of the children.
+    /// quotes and colon.
     #[inline(always)]
-    fn known(&self, word: u64, after: &[u8], next: &mut usize) -> Option<(&Self, usize)> {
-        let (earlier, later) = self.children.split_at_checked(*next)?;
-        let begins = |child: &Child| child.key.begins(word, after);
-        let index = match later.iter().position(begins) {
-            Some(index) => *next + index,
-            None => earlier.iter().position(begins)?,
-        };
-        *next = index + 1;
-        let child = &self.children[index];
+    fn known(&self, word: u64, after: &[u8]) -> Option<(&Self, usize)> {
+        let [_quote, first, second, ..] = word.to_le_bytes();
+        let mut children = self.children_in(bucket([first, second]));
+        let child = children.find(|child| child.key.begins(word, after))?;
         Some((&child.paths, child.key.bytes))
+    }
+
+    #[inline(always)]
+    fn children_in(&self, bucket: usize) -> impl Iterator<Item = &Child> {
+        let mut position = self.first[bucket];
+        std::iter::from_fn(move || {
+            let child = self.children.get(usize::from(position).wrapping_sub(1))?;
+            position = child.next;
+            Some(child)
+        })
     }
 
     fn at_index(&self, index: usize) -> Option<&Self> {
         let mut children = self.children.iter();
         children.find(|child| child.name.parse() == Ok(index)).map(|child| &child.paths)
     }
+}
+
+/// Returns the first two bytes of a name as a key contains it, before its quote and colon.
+#[inline(always)]
+fn beginning(name: &[u8]) -> [u8; 2] {
+    match name {
+        [first, second, ..] => [*first, *second],
+        [first] => [*first, b'"'],
+        [] => [b'"', b':'],
+    }
+}
+
+/// Returns the bucket of a name, from its first two bytes.
+#[inline(always)]
+fn bucket(beginning: [u8; 2]) -> usize {
+    // Puts the fields of nearly every shipped format into different buckets.
+    usize::from(u16::from_le_bytes(beginning).wrapping_mul(7_929) >> 11)
 }
 
 /// Stores a value of a slot that has an alias.
@@ -390,7 +429,7 @@ fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
 /// The text of the value at the only path.
 #[derive(Default)]
 pub(super) struct RawFound<'a> {
-    pub(super) value: Option<&'a str>,
+    pub(super) value: Option<&'a [u8]>,
     /// A member beside the path may be a unit.
     pub(super) has_unit: bool,
 }

@@ -318,8 +318,8 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
         for (member, value) in members(json.as_bytes()) {
             add(sides(&format!("{name}/{member}"), &value.to_word()));
         }
-    } else if let Some((words, ..=2)) = elements(json, 2) {
-        let values = words.into_iter().map(|json| Reader::new(json.as_bytes()).value());
+    } else if let Some((words, ..=2)) = elements(json.as_bytes(), 2) {
+        let values = words.into_iter().map(|json| Reader::new(json).value());
         // Two numbers are a direction, unless the name is that of signs.
         let are_signs = name.to_ascii_lowercase().contains("sign");
         let word = |value: Scalar<'_>| {

@@ -116,7 +116,7 @@ impl Scalar<'_> {
     /// Turns a negative number into unknown, for formats that send -1.
     #[inline]
     pub(super) fn unless_negative(self) -> Self {
-        if self.as_f64().is_some_and(|number| number < 0.0) { Self::Missing } else { self }
+        if self.as_number().is_some_and(Number::is_negative) { Self::Missing } else { self }
     }
 
     /// Parses a number in a string, for formats that send numbers as strings.

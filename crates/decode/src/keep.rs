@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
 
 use super::json::Scalar;
-use super::reader::Reader;
+use super::reader::{Reader, as_text};
 use crate::attributes::{ATTRIBUTES_MAX, Attributes};
 
 /// Maximum length of a path in bytes. Longer paths are dropped.
@@ -319,7 +319,7 @@ impl<V: Visit> Walk<V> {
             return;
         }
         let read = Reader::new(json.as_bytes()).object(|reader, key| {
-            let (key, value) = (std::str::from_utf8(key).ok()?, reader.raw()?);
+            let (key, value) = (as_text(key), as_text(reader.raw()?));
             match root {
                 [first, rest @ ..] if *first == key => self.members(value, rest, depth),
                 [_, ..] => {}

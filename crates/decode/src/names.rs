@@ -83,14 +83,14 @@ fn distance_is_small(a: &str, b: &str) -> bool {
 /// # Errors
 /// The message has numbers that are named lat and lng, and not both 0. `remedy` ends the error.
 #[cold]
-pub(super) fn refuse_unread_position(json: &str, remedy: &str) -> Result<(), Refusal> {
-    let has = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
+pub(super) fn refuse_unread_position(json: &[u8], remedy: &str) -> Result<(), Refusal> {
+    let has = |word: &str| memmem::find(json, word.as_bytes()).is_some();
     // If there is a backslash, an escape may hide the word.
     if !["lat", "Lat", "LAT", "\\"].into_iter().any(has) {
         return Ok(());
     }
     let mut found = [None, None];
-    visit_values(json.as_bytes(), &[], &mut |path, value| {
+    visit_values(json, &[], &mut |path, value| {
         let mut names = path.rsplit('/');
         let name = normalised(names.next().unwrap_or_default());
         if let Value::Scalar(text) = value

@@ -39,6 +39,15 @@ impl Number {
         }
     }
 
+    /// Returns whether the number is below 0; -0 is not.
+    #[inline]
+    pub(crate) fn is_negative(self) -> bool {
+        match self {
+            Self::Decimal { digits, .. } => digits < 0,
+            Self::Float(number) => number < 0.0,
+        }
+    }
+
     /// Returns the number in units of 10^-`decimals`, rounded to the nearest. `None`: NaN, or
     /// outside `units`, which fit `i32`.
     ///

@@ -8,7 +8,7 @@ use super::json::{Scalar, excerpt};
 use super::keep::{Keep, Origin};
 use super::names;
 use super::point::{Context, Point};
-use super::reader::{Reader, elements};
+use super::reader::{Reader, as_text, elements};
 use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
 use super::unread_fix::check_fix;
@@ -167,14 +167,14 @@ impl Points<'_> {
     /// Calls `read` with a payload that is an object, or with each element of an array.
     pub(super) fn documents(
         &mut self,
-        json: &str,
-        read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
+        json: &[u8],
+        read: impl Fn(&mut Self, &[u8]) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        match Reader::new(json.as_bytes()).peek() {
+        match Reader::new(json).peek() {
             b'{' => read(self, json),
             b'[' => self.elements(json, None, read),
             _ => {
-                let mut reader = Reader::new(json.as_bytes());
+                let mut reader = Reader::new(json);
                 reader.value().and_then(|_| reader.end()).ok_or_else(|| invalid(json))?;
                 refuse(
                     Reason::WrongShape,
@@ -187,14 +187,15 @@ impl Points<'_> {
     /// Reads each element of an array. `enclosing`: the object that contains the array.
     pub(super) fn elements(
         &mut self,
-        json: &str,
-        enclosing: Option<&str>,
-        read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
+        json: &[u8],
+        enclosing: Option<&[u8]>,
+        read: impl Fn(&mut Self, &[u8]) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         // A nested array replaces one element, which was counted before.
         let remaining = self.points_max - self.elements_seen.saturating_sub(1);
-        if Reader::new(json.as_bytes()).peek() != b'[' {
-            return refuse(Reason::WrongShape, format!("{json:.40} is not an array of points"));
+        if Reader::new(json).peek() != b'[' {
+            let detail = format!("{:.40} is not an array of points", as_text(json));
+            return refuse(Reason::WrongShape, detail);
         }
         let (kept, count) = elements(json, remaining).ok_or_else(|| invalid(json))?;
         if count == 0 {
@@ -214,7 +215,7 @@ impl Points<'_> {
                 // The other points may be right, so read them, and reject the object once.
                 Err(refusal) if refusal.is_of_enclosing => _ = of_enclosing.get_or_insert(refusal),
                 Err(refusal) => {
-                    self.refuse(raw.as_bytes(), enclosing.unwrap_or(raw).as_bytes(), refusal);
+                    self.refuse(raw, enclosing.unwrap_or(raw), refusal);
                 }
                 Ok(()) => {}
             }

@@ -125,6 +125,20 @@ impl DriverId {
         if id.is_empty() || !is_allowed {
             return Err(OutOfRange);
         }
+        Self::of_allowed(id)
+    }
+
+    /// Returns the id at the start of `text`, which is as long as possible, and the bytes after it.
+    #[inline]
+    pub(crate) fn split_off(text: &[u8]) -> Option<(Self, &[u8])> {
+        let ends = |byte: &u8| !IS_ALLOWED_IN_ID[usize::from(*byte)];
+        let (id, rest) = text.split_at(text.iter().position(ends).unwrap_or(text.len()));
+        if id.is_empty() { None } else { Some((Self::of_allowed(id).ok()?, rest)) }
+    }
+
+    /// Creates an id of bytes that an id may contain.
+    #[inline]
+    fn of_allowed(id: &[u8]) -> Result<Self, OutOfRange> {
         let mut bytes = [0; DRIVER_ID_BYTES_MAX];
         bytes.get_mut(..id.len()).ok_or(OutOfRange)?.copy_from_slice(id);
         Ok(Self { bytes, length: u8::try_from(id.len()).map_err(|_| OutOfRange)? })

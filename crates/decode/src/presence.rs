@@ -20,6 +20,6 @@ pub(super) fn is_presence(payload: &[u8]) -> bool {
     }
     KEYS.iter().any(|key| {
         let pointer = Pointer::new(key).expect("well formed");
-        pointer.value(text).is_ok_and(|value| value.as_text().is_some_and(is_word))
+        pointer.value(text.as_bytes()).is_ok_and(|value| value.as_text().is_some_and(is_word))
     })
 }

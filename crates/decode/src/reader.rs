@@ -17,17 +17,6 @@ use crate::number::{DIGITS_MAX, Number};
 
 /// Maximum depth of the reader's recursion. serde_json skips deeper values: it does not recurse.
 const DEPTH_MAX: u8 = 127;
-/// Bytes that end a run of unescaped ASCII in a string: the quote, escapes, control characters, and
-/// bytes above ASCII.
-static ENDS_ASCII: [bool; 256] = {
-    let (mut table, mut byte) = ([false; 256], 0);
-    while byte < 256 {
-        table[byte] =
-            byte < 0x20 || byte >= 0x80 || byte == b'"' as usize || byte == b'\\' as usize;
-        byte += 1;
-    }
-    table
-};
 /// The byte that [`Reader::peek`] returns at the end. No token begins with it.
 const END: u8 = 0;
 
@@ -122,11 +111,16 @@ impl<'a> Reader<'a> {
         self.list([b'[', b']'], element)
     }
 
-    /// Reads a value of any kind, and returns its text.
-    pub(super) fn raw(&mut self) -> Option<&'a str> {
+    /// Reads a value of any kind, and returns its JSON.
+    pub(super) fn raw(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest();
         self.value()?;
-        std::str::from_utf8(self.read_since(rest)).ok()
+        Some(self.read_since(rest))
+    }
+
+    /// Reads a string. `None`: the value is invalid, or not a string.
+    pub(super) fn skip_text(&mut self) -> Option<()> {
+        self.string().map(drop)
     }
 
     /// Reads a value of any kind.
@@ -206,7 +200,7 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     fn string(&mut self) -> Option<(&'a [u8], bool)> {
         self.token(b'"')?;
-        let length = self.rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)])?;
+        let length = ascii_length(self.rest)?;
         if self.rest[length] != b'"' {
             let (string, has_escapes, rest) = unusual_string(self.rest)?;
             self.rest = rest;
@@ -307,6 +301,40 @@ impl KnownKey {
     pub(super) fn begins(&self, word: u64, after: &[u8]) -> bool {
         word & self.mask == self.word && (self.after.is_empty() || after.starts_with(&self.after))
     }
+}
+
+/// Returns the length of the run of unescaped ASCII at the start of a string. `None`: the string
+/// does not end.
+#[inline(always)]
+fn ascii_length(text: &[u8]) -> Option<usize> {
+    let mut length = 0;
+    let mut rest = text;
+    while let Some((eight, after)) = rest.split_first_chunk() {
+        let ends = ends_of_ascii(u64::from_le_bytes(*eight));
+        if ends != 0 {
+            return Some(length + (ends.trailing_zeros() / u8::BITS) as usize);
+        }
+        (length, rest) = (length + eight.len(), after);
+    }
+    rest.iter().position(|byte| ends_ascii(*byte)).map(|last| length + last)
+}
+
+/// Returns whether a byte is a quote, an escape, a control character, or above ASCII.
+const fn ends_ascii(byte: u8) -> bool {
+    matches!(byte, ..b' ' | b'"' | b'\\' | 0x80..)
+}
+
+/// Searches eight bytes at once for those of [`ends_ascii`]. The lowest bit of the result is in the
+/// first of them; the bits above it mean nothing. 0: there is none.
+#[inline(always)]
+const fn ends_of_ascii(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH_BITS: u64 = ONES * 0x80;
+    // A subtraction sets the high bit of a byte that is too small, and may disturb the bytes above.
+    let control = word.wrapping_sub(ONES * 0x20);
+    let quote = (word ^ (ONES * b'"' as u64)).wrapping_sub(ONES);
+    let backslash = (word ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
+    (word | control | quote | backslash) & HIGH_BITS
 }
 
 // Rare cases are function calls. They take the bytes, not the reader, so that the compiler need not
@@ -425,11 +453,16 @@ pub(super) fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
     found
 }
 
-/// Returns the texts of an array's elements, and their number. Elements beyond `count_max` are only
-/// counted. `None`: the text is not an array.
-pub(super) fn elements(json: &str, count_max: usize) -> Option<(Vec<&str>, usize)> {
+/// Returns JSON as text. The reader has read it, and accepts only UTF-8.
+pub(super) fn as_text(json: &[u8]) -> &str {
+    std::str::from_utf8(json).unwrap_or_default()
+}
+
+/// Returns the JSON of an array's elements, and their number. Elements beyond `count_max` are only
+/// counted. `None`: the JSON is not an array.
+pub(super) fn elements(json: &[u8], count_max: usize) -> Option<(Vec<&[u8]>, usize)> {
     let (mut kept, mut count) = (Vec::new(), 0);
-    let mut reader = Reader::new(json.as_bytes());
+    let mut reader = Reader::new(json);
     reader.array(|reader| {
         let element = reader.raw()?;
         if count < count_max {
@@ -511,7 +544,8 @@ mod tests {
         }
         let mut reader = Reader::new(text);
         let raw = reader.raw().filter(|_| reader.end().is_some());
-        assert_eq!(raw.map(str::trim), raw.is_some().then(|| shown.trim()), "{shown}");
+        let trimmed = raw.map(|raw| as_text(raw).trim());
+        assert_eq!(trimmed, raw.is_some().then(|| shown.trim()), "{shown}");
         assert_eq!(raw.is_some(), is_valid, "{shown}");
     }
 
@@ -523,6 +557,19 @@ mod tests {
             text.extend_from_slice(piece);
             each(pieces, count - 1, text, call);
             text.truncate(length);
+        }
+    }
+
+    #[test]
+    fn run_of_ascii_ends_at_the_same_byte_in_every_place() {
+        for (length, at) in (0..20).flat_map(|length| (0..length).map(move |at| (length, at))) {
+            for (byte, later) in (0..=u8::MAX).flat_map(|byte| [0, b'"', 0xff].map(|l| (byte, l))) {
+                let mut text = vec![b'!'; length];
+                text[length - 1] = later;
+                text[at] = byte;
+                let expected = text.iter().position(|byte| ends_ascii(*byte));
+                assert_eq!(ascii_length(&text), expected, "{}", text.escape_ascii());
+            }
         }
     }
 

@@ -23,10 +23,13 @@ impl Refusal {
     }
 }
 
-/// Returns the error for JSON that the reader cannot read: serde_json says what is wrong, and where.
+/// Returns the error for bytes that the reader cannot read: serde_json says what is wrong, and where.
 #[cold]
-pub(super) fn invalid(json: &str) -> Refusal {
-    let detail = match serde_json::from_str::<IgnoredAny>(json) {
+pub(super) fn invalid(json: &[u8]) -> Refusal {
+    if let Err(error) = std::str::from_utf8(json) {
+        return Refusal::new(Reason::InvalidUtf8, error.to_string());
+    }
+    let detail = match serde_json::from_slice::<IgnoredAny>(json) {
         Err(error) => error.to_string(),
         Ok(IgnoredAny) => "it is not JSON".to_owned(),
     };

@@ -8,7 +8,7 @@ use super::keep::Keep;
 use super::schema::Schema;
 use super::time::{Local, Zone};
 use super::topic::Filter;
-use crate::position::{DriverId, OutOfRange};
+use crate::position::OutOfRange;
 
 /// An entry of `[[sources]]`, or a topic of `mqtt.topics`.
 #[derive(Debug, Clone)]
@@ -69,10 +69,9 @@ impl Source {
 
     /// Returns the driver that a topic names; `None` if the topic does not match.
     pub(super) fn driver_in(&self, topic: &[u8]) -> Option<Result<Named<'_>, OutOfRange>> {
-        // The common and cheapest case: the filter has one `+`. A valid id contains no `/`, so it
-        // is one level, and the topic matches.
+        // The common and cheapest case.
         if self.is_simple
-            && let Some(Ok(id)) = self.filter.only_level(topic).map(DriverId::new)
+            && let Some(id) = self.filter.id_at_first_level(topic)
         {
             return Some(Ok(Named::InTopic(id)));
         }

@@ -3,6 +3,8 @@
 use arrayvec::ArrayVec;
 use memchr::memchr;
 
+use crate::position::DriverId;
+
 /// Maximum number of `+` in a filter.
 pub const PLUSES_MAX: usize = 8;
 
@@ -25,11 +27,23 @@ impl Filter {
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// Returns the text that the filter's only `+` matches; the caller must check that it contains
-    /// no `/`. `None`: the topic does not match, or the filter does not have exactly one `+`.
-    pub(super) fn only_level<'a>(&self, topic: &'a [u8]) -> Option<&'a [u8]> {
-        let [after] = &self.after[..] else { return None };
-        topic.strip_prefix(self.before.as_bytes())?.strip_suffix(after.as_bytes())
+    /// Returns the driver id that the filter's first `+` matches. `None`: the topic does not match, the
+    /// level is not an id, or another level is not ASCII.
+    #[inline]
+    pub(super) fn id_at_first_level(&self, topic: &[u8]) -> Option<DriverId> {
+        let (first, others) = self.after.split_first()?;
+        let rest = topic.strip_prefix(self.before.as_bytes())?;
+        // A `/` is no byte of an id, so an id is one level.
+        if others.is_empty() {
+            return DriverId::new(rest.strip_suffix(first.as_bytes())?).ok();
+        }
+        let (id, rest) = DriverId::split_off(rest)?;
+        let mut rest = rest.strip_prefix(first.as_bytes())?;
+        for after in others {
+            let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            rest = rest[length..].strip_prefix(after.as_bytes())?;
+        }
+        (rest.is_empty() && topic.is_ascii()).then_some(id)
     }
 
     /// Returns the levels that match `+`; `None` if the topic does not match.

@@ -128,7 +128,7 @@ fn is_receiver(key: &[u8]) -> bool {
 
 /// Returns whether the bytes of a name may be those of a flag.
 #[inline]
-fn may_be_name(key: &[u8]) -> bool {
+pub(super) fn may_be_name(key: &[u8]) -> bool {
     let is_part = |part: &[u8]| {
         matches!(
             [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20],

@@ -12,7 +12,7 @@ use super::hemisphere::normalised;
 use super::json::{Scalar, number};
 use super::keep::{Value, visit_values};
 use super::names::{TIME_NAMES, TIME_WORDS};
-use super::reader::{elements, members};
+use super::reader::{as_text, elements, members};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::time::{
@@ -333,12 +333,12 @@ impl Parts {
 /// `is_place`: the array holds coordinates, so only the fourth element may be a time.
 fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     const ELEMENTS_MAX: usize = 8;
-    let Some((values, count)) = elements(json, ELEMENTS_MAX) else { return Vec::new() };
-    let is_scalar = |value: &str| !value.starts_with(['[', '{', 'n']);
-    if count > ELEMENTS_MAX || !values.iter().all(|value| is_scalar(value)) {
+    let Some((values, count)) = elements(json.as_bytes(), ELEMENTS_MAX) else { return Vec::new() };
+    let is_scalar = |value: &&[u8]| !matches!(value, [b'[' | b'{' | b'n', ..]);
+    if count > ELEMENTS_MAX || !values.iter().all(is_scalar) {
         return Vec::new();
     }
-    let texts: Vec<&str> = values.iter().map(|value| value.trim_matches('"')).collect();
+    let texts: Vec<&str> = values.iter().map(|value| as_text(value).trim_matches('"')).collect();
     if is_place {
         return texts.get(3).map(|text| (*text).to_owned()).into_iter().collect();
     }

@@ -7,7 +7,7 @@ use super::hemisphere::{is_parent, is_unit, normalised};
 use super::json::number;
 use super::keep::{Value, visit_values};
 use super::names::is_name_of;
-use super::reader::Reader;
+use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
 use super::unit::Quantity;
 use crate::reject::Reason;
@@ -258,12 +258,12 @@ pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(),
 /// # Errors
 /// A unit is another than the one in which the format reads the numbers.
 #[cold]
-pub(super) fn check_units_around(json: &str, mut fields: Vec<Measured>) -> Result<(), Refusal> {
+pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Result<(), Refusal> {
     fields.retain_mut(|field| {
         field.be_beside_points();
-        has_number(json, &field.path)
+        has_number(as_text(json), &field.path)
     });
-    Units::of(json.as_bytes(), |_| ()).without_parents().check(fields.iter())
+    Units::of(json, |_| ()).without_parents().check(fields.iter())
 }
 
 /// Checks the object around an array of points, without the array. `settled`: the fields whose unit

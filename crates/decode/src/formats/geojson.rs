@@ -15,6 +15,7 @@ use crate::keep::Origin;
 use crate::names;
 use crate::point::Point;
 use crate::points::Points;
+use crate::reader::as_text;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{Quantity, SpeedUnit, TimeUnit};
@@ -66,8 +67,8 @@ static TIMES: LazyLock<Vec<Pointer>> = LazyLock::new(|| {
 /// `json` itself.
 pub(super) fn read(
     points: &mut Points<'_>,
-    json: &str,
-    enclosing: &str,
+    json: &[u8],
+    enclosing: &[u8],
     unit: SpeedUnit,
 ) -> Result<(), Refusal> {
     let mut found = Found::default();
@@ -96,12 +97,12 @@ pub(super) fn read(
     match kind.as_text() {
         Some("Feature") => {}
         Some("FeatureCollection") if std::ptr::eq(json, enclosing) => {
-            let Some(features) = FEATURES.raw(json)? else {
+            let Some(features) = FEATURES.raw_in(json)?.value else {
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
             if !unread.is_missing() {
                 check_units_around(json, measured(unit))?;
-                if has_heights(features) {
+                if has_heights(as_text(features)) {
                     check_unit_of_height(json, unit)?;
                 }
             }
@@ -139,11 +140,11 @@ pub(super) fn read(
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
     if !unread.is_missing() {
-        check_units(json.as_bytes(), &measured(unit))?;
+        check_units(json, &measured(unit))?;
         if has_height {
             check_unit_of_height(json, unit)?;
         }
-        check_utc_flag(json.as_bytes(), &ts)?;
+        check_utc_flag(json, &ts)?;
     }
     let point = Point {
         lat,
@@ -157,15 +158,7 @@ pub(super) fn read(
         may_have_no_fix: !unread.is_missing(),
         ..Point::default()
     };
-    points.add(
-        &point,
-        &Origin {
-            driver,
-            enclosing: enclosing.as_bytes(),
-            root: &["properties"],
-            raw: json.as_bytes(),
-        },
-    )
+    points.add(&point, &Origin { driver, enclosing, root: &["properties"], raw: json })
 }
 
 /// Returns the properties that have a unit. `unit`: that of the speed.
@@ -189,9 +182,9 @@ pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
 /// # Errors
 /// A member such as `alt_unit` states another unit than metres.
 #[cold]
-fn check_unit_of_height(json: &str, unit: SpeedUnit) -> Result<(), Refusal> {
+fn check_unit_of_height(json: &[u8], unit: SpeedUnit) -> Result<(), Refusal> {
     let alt = measured(unit).into_iter().find(|field| field.field == "alt");
-    alt.map_or(Ok(()), |alt| check_unit_of_element(json.as_bytes(), &alt))
+    alt.map_or(Ok(()), |alt| check_unit_of_element(json, &alt))
 }
 
 /// Returns whether one of the features has a height other than 0 in its coordinates.
@@ -214,7 +207,7 @@ fn has_heights(features: &str) -> bool {
 /// # Errors
 /// The number has lost its last digits.
 #[cold]
-fn check_exponent(json: &str) -> Result<(), Refusal> {
+fn check_exponent(json: &[u8]) -> Result<(), Refusal> {
     if !exponent::is_in(json) {
         return Ok(());
     }

@@ -62,7 +62,7 @@ pub(super) struct Quirks {
     /// Paths of the values that `ignored_kind` reads.
     pub(super) extra: &'static [&'static str],
     /// Returns the kind of a valid message without a fix; `None` for a message to be decoded.
-    pub(super) ignored_kind: fn(&Found<'_>, &str) -> Result<Option<Ignored>, Refusal>,
+    pub(super) ignored_kind: fn(&Found<'_>, &[u8]) -> Result<Option<Ignored>, Refusal>,
 }
 
 impl Quirks {
@@ -94,7 +94,7 @@ impl Quirks {
 
     /// Converts a number by the factor of its unit. A string with a unit stays as it is: the rules
     /// for points read it.
-    #[inline]
+    #[inline(always)]
     fn measured<'a>(&self, value: Scalar<'a>, factor: f64) -> Scalar<'a> {
         let number = self.number(value);
         // Most formats have milepost's own units.
@@ -103,7 +103,7 @@ impl Quirks {
     }
 
     /// Like [`measured`](Self::measured), for a quantity that is never negative.
-    #[inline]
+    #[inline(always)]
     fn magnitude<'a>(&self, value: Scalar<'a>, factor: f64) -> Scalar<'a> {
         let number = self.measured(value, factor);
         if self.negative_is_unknown { number.unless_negative() } else { number }
@@ -193,15 +193,15 @@ impl Mapping {
         self.fields.driver.as_ref()
     }
 
-    pub(super) fn read(&self, points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
+    pub(super) fn read(&self, points: &mut Points<'_>, json: &[u8]) -> Result<(), Refusal> {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
         let may_stand_alone = self.quirks.root_is_optional;
         let found = pointer.raw_in(json)?;
-        if found.has_unit && found.value.is_some_and(|array| array.starts_with('[')) {
+        if found.has_unit && found.value.is_some_and(|array| array.starts_with(b"[")) {
             check_units_around(json, self.measured())?;
         }
         match found.value {
-            Some(array) if !may_stand_alone || array.starts_with('[') => {
+            Some(array) if !may_stand_alone || array.starts_with(b"[") => {
                 points
                     .elements(array, Some(json), |points, point| self.read_one(points, point, json))
             }
@@ -220,8 +220,8 @@ impl Mapping {
     fn read_one(
         &self,
         points: &mut Points<'_>,
-        json: &str,
-        enclosing: &str,
+        json: &[u8],
+        enclosing: &[u8],
     ) -> Result<(), Refusal> {
         let Self { fields, quirks } = self;
         let mut found = Found::default();
@@ -275,8 +275,8 @@ impl Mapping {
         }
         let has_unread = !unread.is_missing();
         if has_unread {
-            check_units(json.as_bytes(), &self.measured())?;
-            check_utc_flag(json.as_bytes(), &found[TS])?;
+            check_units(json, &self.measured())?;
+            check_utc_flag(json, &found[TS])?;
         }
         let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
         // Moves each value once: it is large, and this runs for every message.
@@ -294,8 +294,8 @@ impl Mapping {
             may_have_no_fix: has_unread,
             ..Point::default()
         };
-        let (driver, enclosing) = (take(driver), enclosing.as_bytes());
-        points.add(&point, &Origin { driver, enclosing, root, raw: json.as_bytes() })
+        let driver = take(driver);
+        points.add(&point, &Origin { driver, enclosing, root, raw: json })
     }
 }
 
@@ -333,7 +333,7 @@ impl Mapping {
     /// # Errors
     /// A number has an exponent and too few digits.
     #[cold]
-    fn check_exponents(&self, json: &str, ts_unit: TimeUnit) -> Result<(), Refusal> {
+    fn check_exponents(&self, json: &[u8], ts_unit: TimeUnit) -> Result<(), Refusal> {
         if !exponent::is_in(json) {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use crate::extract::Pointer;
 use crate::keep::Origin;
 use crate::point::{Field, Point};
 use crate::points::Points;
-use crate::reader::Reader;
+use crate::reader::{Reader, as_text};
 use crate::refusal::{Refusal, invalid, refuse};
 use crate::reject::Reason;
 use crate::unit::TimeUnit;
@@ -61,16 +61,16 @@ pub(super) fn read_in_one_pass(
 
 /// Reads a payload point by point. An element that is not an object is rejected alone, without its
 /// neighbours.
-pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
+pub(super) fn read(points: &mut Points<'_>, json: &[u8]) -> Result<(), Refusal> {
     points.documents(json, |points, json| {
-        let mut reader = Reader::new(json.as_bytes());
+        let mut reader = Reader::new(json);
         if reader.peek() != b'{' {
-            let detail = format!("{json:.40} is not an object with lat and lng");
+            let detail = format!("{:.40} is not an object with lat and lng", as_text(json));
             return refuse(Reason::WrongShape, detail);
         }
         let mut point = Point::default();
         point.fill(&mut reader).and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
-        add(points, &point, json.as_bytes())
+        add(points, &point, json)
     })
 }
 
@@ -85,7 +85,6 @@ fn add(points: &mut Points<'_>, point: &Point<'_>, raw: &[u8]) -> Result<(), Ref
 #[cold]
 fn check_exponents(json: &[u8]) -> Result<(), Refusal> {
     static TS: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/ts").expect("well formed"));
-    let Ok(json) = std::str::from_utf8(json) else { return Ok(()) };
     if !exponent::is_in(json) {
         return Ok(());
     }

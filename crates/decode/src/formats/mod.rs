@@ -20,7 +20,6 @@ use crate::extract::Paths;
 use crate::keep::Keep;
 use crate::points::Points;
 use crate::refusal::Refusal;
-use crate::reject::Reason;
 use crate::schema::Schema;
 use crate::unit::{SpeedUnit, TimeUnit};
 use crate::unread_unit::{check_units_of_frame, own_fields};
@@ -124,14 +123,13 @@ impl Format {
     }
 }
 
-/// Adds every point of a payload to `points`.
+/// Adds every point of a payload to `points`. The reader checks UTF-8, too, in the same pass.
 #[inline(always)]
 pub(super) fn read(
     format: &Format,
     points: &mut Points<'_>,
     payload: &[u8],
 ) -> Result<(), Refusal> {
-    // The reader checks UTF-8, too, in the same pass.
     if let Format::Milepost = format
         && let Some(read) = milepost::read_in_one_pass(points, payload)
     {
@@ -142,19 +140,14 @@ pub(super) fn read(
 
 #[inline(never)]
 fn read_others(format: &Format, points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusal> {
-    if let Format::Nmea = format {
-        return nmea::read(points, payload);
-    }
-    let text = std::str::from_utf8(payload)
-        .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
     match format {
-        Format::Milepost => milepost::read(points, text),
+        Format::Milepost => milepost::read(points, payload),
         Format::GeoJson(unit) => {
-            points.documents(text, |points, json| geojson::read(points, json, json, *unit))
+            points.documents(payload, |points, json| geojson::read(points, json, json, *unit))
         }
-        Format::Nmea => Ok(()),
+        Format::Nmea => nmea::read(points, payload),
         Format::Mapped(mapping) => {
-            points.documents(text, |points, json| mapping.read(points, json))
+            points.documents(payload, |points, json| mapping.read(points, json))
         }
     }
 }

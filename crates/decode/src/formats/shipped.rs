@@ -166,7 +166,7 @@ pub fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mapping> {
     Some(Mapping::shipped(fields, *quirks))
 }
 
-fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
+fn owntracks(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
     let kind = &found[EXTRA];
     Ok(Some(match kind.as_text().unwrap_or_default() {
         "location" => return Ok(None),
@@ -189,11 +189,11 @@ fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
 
 /// Ignores an event: it repeats a position that the Traccar server forwards in a message of its
 /// own.
-fn traccar(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
+fn traccar(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
     Ok((!found[EXTRA].is_missing()).then_some(Ignored::Event))
 }
 
-fn teltonika(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> {
+fn teltonika(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
     let (latlng, reported) = (&found[0], &found[ROOT]);
     let is_command = !(found[EXTRA].is_missing() && found[EXTRA + 1].is_missing());
     match reported {
@@ -209,8 +209,8 @@ fn teltonika(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> 
     }
 }
 
-fn thingsboard(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> {
-    match (found[0].is_missing() && found[1].is_missing(), json.starts_with('[')) {
+fn thingsboard(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
+    match (found[0].is_missing() && found[1].is_missing(), json.starts_with(b"[")) {
         (true, true) => refuse(Reason::WrongShape, "the array contains another array"),
         (true, false) => telemetry(json, "format thingsboard reads latitude and longitude"),
         (false, _) => Ok(None),
@@ -221,7 +221,7 @@ fn thingsboard(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal
 ///
 /// # Errors
 /// The message has a position under other names.
-fn telemetry(json: &str, reads: &str) -> Result<Option<Ignored>, Refusal> {
+fn telemetry(json: &[u8], reads: &str) -> Result<Option<Ignored>, Refusal> {
     let remedy = format!("{reads}; map other names with [formats.NAME]");
     refuse_unread_position(json, &remedy).map(|()| Some(Ignored::Telemetry))
 }
