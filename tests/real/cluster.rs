@@ -261,7 +261,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
             "an insert has no quorum: {sent:#?}"
         );
     }
-    ensure!(world.query("SELECT sum(count) FROM {db}.rejects")? == "1");
+    ensure!(world.query("SELECT sum(count) FROM {rejects}")? == "1");
     let (_, printed) = settings.call(&["check"])?;
     ensure!(printed.contains("1, and inserts reach all of them"), "{printed}");
 

@@ -636,7 +636,7 @@ fn trace_finds_a_driver_in_clickhouse_rejects_and_spool() -> Result<()> {
         ("drivers/other/gps", br#"{"lat":92,"lng":1}"#),
     ])?;
     world.wait_for(
-        "SELECT (SELECT count() FROM {db}.fixes), (SELECT sum(count) FROM {db}.rejects)",
+        "SELECT (SELECT count() FROM {db}.fixes), (SELECT sum(count) FROM {rejects})",
         "1\t2",
         SOON,
     )?;

@@ -276,11 +276,11 @@ fn documented_examples_become_their_rows() -> Result<()> {
         );
         world.wait_for(&sql, &rows.join("\n"), SOON).map_err(|error| error.context(*topic))?;
     }
-    world.wait_for("SELECT driver_id, reason FROM {db}.rejects", "48241179\tnull_island", SOON)?;
+    world.wait_for("SELECT driver_id, reason FROM {rejects}", "48241179\tnull_island", SOON)?;
     // Telemetry without a position is not stored: there are no further rows.
     wait_for_metric(&milepost, "positions_ignored_total", 1.0)?;
     let rows: usize = EXAMPLES.iter().map(|example| example.rows.len()).sum();
-    let stored = world.query("SELECT count() FROM {db}.positions")?;
+    let stored = world.query("SELECT count() FROM {db}.fixes")?;
     ensure!(stored == rows.to_string(), "{stored} rows, not {rows}");
     Ok(())
 }

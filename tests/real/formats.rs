@@ -72,7 +72,7 @@ fn messages_without_a_fix_are_ignored_and_fields_are_kept() -> Result<()> {
         "jo:phone\t25.76\t-80.19\t15\t270\t12\t80\td7",
         SOON,
     )?;
-    world.wait_for("SELECT reason, count FROM {db}.rejects", "unknown_format_kind\t1", SOON)?;
+    world.wait_for("SELECT reason, count FROM {rejects}", "unknown_format_kind\t1", SOON)?;
     wait_for_metric(&milepost, "positions_ignored_total", 3.0)?;
     let metrics = milepost.get("/metrics")?;
     for kind in ["lwt", "encrypted", "presence"] {

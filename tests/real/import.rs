@@ -204,7 +204,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     );
     let file = write(&world, "fleet.csv", &format!("driver_id,ts,lat,lng\n{rows}{bad}"))?;
     let count = "SELECT count(), uniqExact(driver_id) FROM {db}.fixes";
-    let rejects = "SELECT groupArray((reason, n)) FROM (SELECT reason, sum(count) AS n FROM {db}.rejects GROUP BY reason ORDER BY reason)";
+    let rejects = "SELECT groupArray((reason, n)) FROM (SELECT reason, sum(count) AS n FROM {rejects} GROUP BY reason ORDER BY reason)";
 
     let (code, printed) = import(&world, &["--dry-run"], &file)?;
     ensure!(code == 1 && printed.contains("valid                              200"), "{printed}");
@@ -239,7 +239,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
         ensure!(code == 0, "{printed}");
     }
     import(&world, &["--driver", "other"], &write(&world, "grows.csv", &text)?)?;
-    let counts = "SELECT groupArray((driver_id, reason, n)) FROM (SELECT driver_id, reason, sum(count) AS n FROM {db}.rejects \
+    let counts = "SELECT groupArray((driver_id, reason, n)) FROM (SELECT driver_id, reason, sum(count) AS n FROM {rejects} \
         WHERE driver_id IN ('grows', 'other') GROUP BY ALL ORDER BY ALL)";
     let expected = "[('grows','invalid_json',2),('grows','lat_range',2),('other','invalid_json',2),('other','lat_range',2)]";
     ensure!(world.query(counts)? == expected, "{}", world.query(counts)?);

@@ -59,11 +59,11 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
     let reasons: Vec<&str> = cases.iter().map(|(reason, ..)| *reason).collect();
     let mut sorted = reasons.clone();
     sorted.sort_unstable();
-    world.wait_for("SELECT reason FROM {db}.rejects ORDER BY reason", &sorted.join("\n"), SOON)?;
+    world.wait_for("SELECT reason FROM {rejects} ORDER BY reason", &sorted.join("\n"), SOON)?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'good'", "15", SOON)?;
     assert_eq!(
         world.query(
-            "SELECT min(payload_bytes = 5001), count() FROM {db}.rejects WHERE reason = 'too_large'"
+            "SELECT min(payload_bytes = 5001), count() FROM {rejects} WHERE reason = 'too_large'"
         )?,
         "1\t1"
     );
@@ -111,7 +111,7 @@ fn good_points_of_an_array_with_bad_points_are_stored() -> Result<()> {
         SOON,
     )?;
     world.wait_for(
-        "SELECT reason, payload FROM {db}.rejects",
+        "SELECT reason, payload FROM {rejects}",
         &format!("lat_range\t{{\"lat\":99,\"lng\":2,\"ts\":{now},\"seq\":2}}"),
         SOON,
     )?;

@@ -272,7 +272,7 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     );
     phase.store(2, Ordering::SeqCst);
     wait_for_metric(&milepost, "acks_total", 2.0)?;
-    world.wait_for("SELECT groupArray(reason) FROM {db}.rejects", "['too_new']", SOON)?;
+    world.wait_for("SELECT groupArray(reason) FROM {rejects}", "['too_new']", SOON)?;
     wait_until("milepost is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 

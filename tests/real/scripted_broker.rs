@@ -323,7 +323,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     }
     let rejects = world.query(
         "SELECT concat(reason, ' ', toString(payload_bytes), ' ', toString(length(payload))) AS line, \
-         toString(sum(count)) FROM {db}.rejects GROUP BY line ORDER BY line",
+         toString(sum(count)) FROM {rejects} GROUP BY line ORDER BY line",
     )?;
     let expected: Vec<String> =
         expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();
@@ -569,7 +569,7 @@ fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
     })?;
     assert_eq!(world.query("SELECT groupArray(seq) FROM {db}.fixes")?, "[2]");
     assert_eq!(
-        world.query("SELECT groupArray((reason, topic)) FROM {db}.rejects")?,
+        world.query("SELECT groupArray((reason, topic)) FROM {rejects}")?,
         "[('bad_topic','cars/d1/gps')]"
     );
     let log = milepost.process.log()?;

@@ -226,7 +226,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
         .query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt64 SETTINGS mutations_sync = 2")?;
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
-    ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "1");
+    ensure!(scene.world.query("SELECT count() FROM {db}.fixes")? == "1");
     Ok(())
 }
 
@@ -242,7 +242,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     let mut replay = Process::start("milepost spool replay", &mut command, log)?;
     let code = replay.wait(SOON).with_context(|| replay.log().unwrap_or_default())?.code();
     ensure!(code == Some(0), "{code:?}: {}", replay.log()?);
-    ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "3");
+    ensure!(scene.world.query("SELECT count() FROM {db}.fixes")? == "3");
     // A file without the name of a batch is not replayed, and the exit code reports it.
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
@@ -427,7 +427,7 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 4.0)?;
     world.query(
         "INSERT INTO {db}.rejects (received_at, topic, reason, payload, payload_bytes, count) \
-         SELECT received_at, topic, reason, payload, payload_bytes, 41 FROM {db}.rejects \
+         SELECT received_at, topic, reason, payload, payload_bytes, 41 FROM {rejects} \
          WHERE reason = 'too_new' AND topic = 'drivers/d1/gps'",
     )?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "0");
@@ -481,7 +481,7 @@ fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     world.publish(&[("traccar/client", payload.as_bytes())])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(
-        world.query("SELECT groupUniqArray((driver_id, reason)), count() FROM {db}.rejects")?,
+        world.query("SELECT groupUniqArray((driver_id, reason)), count() FROM {rejects}")?,
         "[('d7','too_old')]\t2"
     );
     // No configuration accepts fixes of 2001, so replay copies with a recent time.
@@ -489,7 +489,7 @@ fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
         "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
          SELECT received_at, topic, driver_id, 'bad_ts', \
              replaceOne(payload, '2001-01-01T00:00', formatDateTime(now() - 600, '%FT%H:%i', 'UTC')), \
-             length(payload), 1 FROM {db}.rejects",
+             length(payload), 1 FROM {rejects}",
     )?;
     let (code, printed) =
         settings.call(&["rejects", "replay", "--reason", "bad_ts", "--since", "1h"])?;

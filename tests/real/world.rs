@@ -120,13 +120,16 @@ pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings
     Settings::new(&binary, folder, mqtt_port, clickhouse_url)
 }
 
+/// The rows of `rejects`, each once: an insert whose result is unknown is repeated, and its rows are
+/// then stored twice (docs/promises.md).
+const REJECTS: &str = "(SELECT DISTINCT received_at, topic, driver_id, reason, detail, payload, payload_bytes, count \
+                       FROM {db}.rejects)";
+
 impl World {
-    /// Runs a statement on the engine; `{db}` is this test's database.
+    /// Runs a statement on the engine; `{db}` is this test's database, `{rejects}` is [`REJECTS`].
     pub fn query(&self, sql: &str) -> Result<String> {
-        self.engine
-            .server
-            .query(&sql.replace("{db}", &self.database))
-            .map(|text| text.trim_end().to_owned())
+        let sql = sql.replace("{rejects}", REJECTS).replace("{db}", &self.database);
+        self.engine.server.query(&sql).map(|text| text.trim_end().to_owned())
     }
 
     /// Waits until a query returns `expected`.

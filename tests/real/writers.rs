@@ -199,7 +199,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     let (code, printed) = settings.call(&["import", &csv.display().to_string()])?;
     ensure!(code == 0, "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "20000");
-    assert_eq!(world.query("SELECT sum(count) FROM {db}.rejects")?, "100");
+    assert_eq!(world.query("SELECT sum(count) FROM {rejects}")?, "100");
     assert!(
         largest.swap(0, Ordering::SeqCst) > BODY_BYTES_MAX / 5,
         "the insert must not be split into too small pieces"

@@ -94,10 +94,10 @@ impl ClickHouse {
     /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
     pub async fn erased(&self) -> Result<ErasedSnapshot, Error> {
         let step = "reading the list of erased drivers";
-        // One query returns the list and its version. The first row has no id: it carries the
-        // version even if no driver is erased.
+        // One query returns the list, its version and its length. The first row has no id: it
+        // carries the version even if no driver is erased.
         let sql = format!(
-            "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
+            "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers, length(ids) FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
              toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {} \
              SETTINGS empty_result_for_aggregation_by_empty_set = 0",
             self.database,
@@ -105,19 +105,26 @@ impl ClickHouse {
         );
         // The list is as old as the start of the query, because the answer may take a while.
         let read_at = now_with_suspends();
-        let rows: Vec<[String; 3]> = self.ask(step, &sql).await?;
+        let rows: Vec<[String; 4]> = self.ask(step, &sql).await?;
         if rows.len() > ERASED_MAX + 1 {
             let why = format!(
                 "more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)"
             );
             return Err(Error::unusable_answer(step, FailureKind::Permanent, why));
         }
-        let version = rows.first().and_then(|[_, changed_ms, drivers]| {
-            Some(Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? })
+        // A proxy may pass on an answer that ClickHouse did not finish. By a list without its end,
+        // rows of erased drivers would be stored.
+        let version = rows.first().and_then(|[_, changed_ms, drivers, length]| {
+            let is_whole = rows.iter().all(|[_, changed, count, ids]| {
+                (changed, count, ids) == (changed_ms, drivers, length)
+            });
+            let has_all = length.parse() == Ok(rows.len() - 1);
+            let version =
+                Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? };
+            (is_whole && has_all).then_some(version)
         });
         let Some(version) = version else {
-            let why =
-                "the answer lacks the version of the list: it was cut off, or is not ClickHouse's";
+            let why = "the answer lacks the version of the list, or its end: it was cut off, or is not ClickHouse's";
             return Err(Error::unusable_answer(step, FailureKind::Transient, why));
         };
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
@@ -397,28 +404,48 @@ mod tests {
         assert_eq!(table(false).driver_condition(&id), "toString(driver_id) = '7'");
     }
 
-    /// A load balancer may direct the query to a replica that lags.
-    #[tokio::test]
-    async fn older_list_never_replaces_a_newer_one() {
+    /// Returns a client of a server that gives these answers, one after the other.
+    async fn client_of(answers: Vec<String>) -> (ClickHouse, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
-            for rows in ["\t20\t2\nd\t20\t2\n", "\t10\t9\n", "\t20\t1\n", "\t30\t2\n"] {
+            for rows in answers {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                     rows.len()
                 );
-                stream.write_all((head + rows).as_bytes()).await.unwrap();
+                stream.write_all((head + &rows).as_bytes()).await.unwrap();
             }
         });
         let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'")).unwrap();
-        let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
+        (ClickHouse::new(&config.clickhouse).unwrap(), server)
+    }
+
+    /// A load balancer may direct the query to a replica that lags.
+    #[tokio::test]
+    async fn older_list_never_replaces_a_newer_one() {
+        let answers = ["\t20\t2\t1\nd\t20\t2\t1\n", "\t10\t9\t0\n", "\t20\t1\t0\n", "\t30\t2\t0\n"];
+        let (clickhouse, server) = client_of(answers.map(str::to_owned).into()).await;
         for is_erased in [true, true, true, false] {
             let erased = clickhouse.erased().await.unwrap();
             assert_eq!(erased.erased().contains_bytes(b"d"), is_erased);
         }
+        server.await.unwrap();
+    }
+
+    /// A proxy that speaks HTTP/1.0 with ClickHouse cannot see that an answer has no end.
+    #[tokio::test]
+    async fn list_of_erased_drivers_that_was_cut_off_is_not_used() {
+        let whole = "\t20\t3\t2\nd1\t20\t3\t2\nd23\t20\t3\t2\n";
+        let answers = (0..whole.len() - 1).map(|end| whole[..end].to_owned());
+        let (clickhouse, server) = client_of(answers.chain([whole.to_owned()]).collect()).await;
+        for end in 0..whole.len() - 1 {
+            assert!(clickhouse.erased().await.is_err(), "{:?}", &whole[..end]);
+        }
+        let erased = clickhouse.erased().await.unwrap();
+        assert!([&b"d1"[..], b"d23"].iter().all(|id| erased.erased().contains_bytes(id)));
         server.await.unwrap();
     }
 }

@@ -144,10 +144,17 @@ fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Ins
     Inserted { fixes, is_cut, now, lag_ms: (now - oldest + 999) / 1_000 * 1_000 }
 }
 
+/// Rows with later times are not in an answer, as in the query of `milepost events`.
+const AHEAD_MS_MAX: i64 = 30_000;
+
 /// Returns the visible rows of the spans that the reader asks for.
 fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
     let is_wanted = |fix: &Fix| {
-        reader.wanted().any(|(after, until)| (after + 1..=until).contains(&fix.inserted_at))
+        let is_in = |(after, until): (i64, i64)| {
+            let until = if until == i64::MAX { now + AHEAD_MS_MAX } else { until };
+            (after + 1..=until).contains(&fix.inserted_at)
+        };
+        reader.wanted().any(is_in)
     };
     let visible = inserts.iter().filter(|(fix, visible_at)| *visible_at <= now && is_wanted(fix));
     visible.map(|(fix, _)| fix.clone()).collect()
@@ -695,8 +702,14 @@ fn poll_late(
 ) -> Vec<Event> {
     let mut out = Vec::new();
     reader.begin(at);
-    let fixes = readable(inserts, reader, now);
-    reader.handle_answer(Inserted { fixes, is_cut: false, now, lag_ms: 0 }, watch, &mut out);
+    loop {
+        let mut fixes = readable(inserts, reader, now);
+        fixes.sort_by_key(|fix| (fix.inserted_at, fix.ts));
+        let answer = Inserted { fixes, is_cut: false, now, lag_ms: 0 };
+        if !reader.handle_answer(answer, watch, &mut out) {
+            break;
+        }
+    }
     reader.end(watch, &mut out);
     out
 }
@@ -769,6 +782,46 @@ fn clock_step_neither_silences_nor_hides_a_driver() {
     }
     let kinds: Vec<_> = found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
     assert_eq!(kinds, [(Kind::Entered, "c"), (Kind::Left, "c")]);
+}
+
+/// The driver sends a fix a second and passes through fence "c". The server's clock is set back
+/// before, within or after the passage, while no poll looks for twenty seconds. A step shorter than
+/// that, or than the delay of the rows, would mix the times of two periods, and with them the order
+/// of the fixes.
+#[test]
+fn fixes_around_a_clock_step_back_between_two_polls_are_read() {
+    for back in [3_000, 10_000, 29_000, 31_000, 3_600_000, 400 * 86_400_000] {
+        for set_at in 60..80 {
+            for late in [0, 5_000, 25_000].into_iter().filter(|late| *late < back) {
+                let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
+                let shown =
+                    |second| BEGAN + second * 1_000 - if second >= set_at { back } else { 0 };
+                let inserts: Vec<_> = (0..140)
+                    .map(|second| {
+                        let place = if (66..72).contains(&second) { 0.35 } else { 0.25 };
+                        let fix = fix(1, BEGAN + second * 1_000, place);
+                        (Fix { inserted_at: shown(second), ..fix }, second * 1_000 + late)
+                    })
+                    .collect();
+                let mut found = Vec::new();
+                let is_polled = |second: &i64| back < 20_000 || !(60..80).contains(second);
+                for second in (0..140).filter(is_polled) {
+                    let at = second * 1_000 + 500;
+                    let visible = inserts.iter().filter(|(_, visible_at)| *visible_at <= at);
+                    let visible: Vec<_> = visible.map(|(fix, _)| (fix.clone(), i64::MIN)).collect();
+                    let now = shown(second) + 500;
+                    found.extend(poll_late(&mut reader, &mut watch, &visible, (at, now)));
+                }
+                let kinds: Vec<_> =
+                    found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
+                let expected = [(Kind::Entered, "c"), (Kind::Left, "c")];
+                assert_eq!(
+                    kinds, expected,
+                    "set back by {back} ms after {set_at} s, {late} ms late"
+                );
+            }
+        }
+    }
 }
 
 #[test]

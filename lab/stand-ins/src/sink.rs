@@ -167,7 +167,7 @@ impl Shared {
         } else if statement.starts_with("SELECT arrayJoin(arrayPushFront(ids")
             && statement.contains(".erased ")
         {
-            return Ok(b"\t0\t0\n".to_vec()); // no driver is erased
+            return Ok(b"\t0\t0\t0\n".to_vec()); // no driver is erased
         } else {
             ensure!(
                 ["CREATE", "ALTER", "INSERT INTO", "DROP VIEW"]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::State as From;
@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use axum::{Extension, Router};
 use bytes::Bytes;
-use milepost_clickhouse::Reader;
+use milepost_clickhouse::{Reader, now_with_suspends};
 use milepost_observe::now;
 use serde::Deserialize;
 use serde_json::json;
@@ -32,9 +32,11 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Validity of a link without `hours`.
 const LINK_HOURS: u32 = 24;
-/// Maximum time to read the list of erased drivers before a row is written. `milepost erase` finds
-/// rows that are written up to 40 s after it has written this list.
+/// Maximum time to read the list of erased drivers before a row is written.
 const ERASED_WITHIN: Duration = Duration::from_secs(20);
+/// Maximum time from the begin of that read to the end of the write. `milepost erase` finds rows
+/// that are written up to 40 s after it has written this list.
+const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing was stored: try again; send fewer \
      cards at once";
 
@@ -81,34 +83,52 @@ fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> 
     })
 }
 
-/// Returns the erased drivers among these. No card or acknowledgement of them may be stored.
+/// The erased drivers among some. No card or acknowledgement of them may be stored.
+struct ErasedList {
+    ids: HashSet<String>,
+    /// Time at which the read began.
+    read_at: Instant,
+}
+
+/// Returns the erased drivers among these.
 ///
 /// # Errors
 /// The list cannot be read within [`ERASED_WITHIN`].
-async fn erased(state: &State, ids: &[&str]) -> Result<HashSet<String>, Refusal> {
+async fn erased(state: &State, ids: &[&str]) -> Result<ErasedList, Refusal> {
+    let read_at = now_with_suspends();
     let read = tokio::time::timeout(ERASED_WITHIN, erased_among(&state.store, ids)).await;
-    read.map_err(|_| unavailable(ERASED_TOO_SLOW.to_owned()))?.map_err(|error| {
+    let ids = read.map_err(|_| unavailable(ERASED_TOO_SLOW.to_owned()))?.map_err(|error| {
         tracing::warn!(%error, "the list of erased drivers cannot be read");
         unavailable(state.store.error(&error).to_string())
-    })
+    })?;
+    Ok(ErasedList { ids, read_at })
 }
 
-/// Waits for a write, at most `clickhouse.query_timeout`.
+/// Waits for a write, at most `clickhouse.query_timeout`, and until this list is [`LIST_AGE_MAX`]
+/// old. If it already is, because the process was paused, writes nothing.
 async fn wait_for_write(
     state: &State,
     writer: &Reader,
+    list: &ErasedList,
     write: impl Future<Output = Result<(), clickhouse::error::Error>>,
 ) -> Result<(), Refusal> {
-    match tokio::time::timeout(state.config.clickhouse.query_timeout, write).await {
+    let age = now_with_suspends().saturating_duration_since(list.read_at);
+    let left = LIST_AGE_MAX.saturating_sub(age);
+    if left.is_zero() {
+        return Err(unavailable(ERASED_TOO_SLOW.to_owned()));
+    }
+    let within = state.config.clickhouse.query_timeout.min(left);
+    match tokio::time::timeout(within, write).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
             tracing::warn!(%error, "ClickHouse did not store a viewer's change");
             let why = writer.failed(&error).1.unwrap_or_else(|| "it refused the insert".to_owned());
             Err(unavailable(format!("ClickHouse did not store this: {why}")))
         }
-        Err(_) => Err(unavailable(
-            "ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned(),
-        )),
+        Err(_) => {
+            let seconds = within.as_secs();
+            Err(unavailable(format!("ClickHouse did not answer within {seconds} s")))
+        }
     }
 }
 
@@ -160,15 +180,16 @@ async fn acknowledge_alert(
     let alert: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     in_scope(&state, &viewer, &alert.driver_id)?;
-    if erased(&state, &[&alert.driver_id]).await?.contains(&alert.driver_id) {
+    let erased = erased(&state, &[&alert.driver_id]).await?;
+    if erased.ids.contains(&alert.driver_id) {
         return Err(Refusal(
             StatusCode::CONFLICT,
             "this driver is erased, so nothing is stored".to_owned(),
         ));
     }
     let by = viewer.name.as_deref().unwrap_or_default();
-    wait_for_write(&state, writer, alerts::acknowledge(writer, state.store.database(), &alert, by))
-        .await?;
+    let write = alerts::acknowledge(writer, state.store.database(), &alert, by);
+    wait_for_write(&state, writer, &erased, write).await?;
     state.acknowledged.fetch_add(1, Ordering::Relaxed);
     Ok(answer(&json!({})))
 }
@@ -255,9 +276,10 @@ async fn put_cards(
     let ids: Vec<&str> = cards.iter().map(|card| &*card.driver_id).collect();
     let erased = erased(&state, &ids).await?;
     let (skipped, cards): (Vec<_>, Vec<_>) =
-        cards.into_iter().partition(|card| erased.contains(&card.driver_id));
+        cards.into_iter().partition(|card| erased.ids.contains(&card.driver_id));
     let count = cards.len();
-    wait_for_write(&state, writer, names::write(writer, state.store.database(), &cards)).await?;
+    let write = names::write(writer, state.store.database(), &cards);
+    wait_for_write(&state, writer, &erased, write).await?;
     state.live.read_names();
     tracing::info!(user = viewer.name, count, skipped = skipped.len(), "drivers were named");
     Ok(answer(&if skipped.is_empty() {

@@ -250,10 +250,9 @@ fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// Starts a proxy to the engine that delays each query for the list of erased drivers. Returns its
-/// URL.
-fn proxy_with_slow_list(engine: u16, delay: Duration) -> Result<String> {
-    const QUERY: &[u8] = b".erased FINAL";
+/// Starts a proxy to the engine that delays each statement with these words, and drops it if its
+/// client has closed the connection meanwhile. Returns its URL.
+fn slow_proxy(engine: u16, words: &'static [u8], delay: Duration) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     std::thread::spawn(move || -> Result<()> {
@@ -268,8 +267,13 @@ fn proxy_with_slow_list(engine: u16, delay: Duration) -> Result<String> {
                     if read == 0 {
                         return server.shutdown(Shutdown::Both);
                     }
-                    if buffer[..read].windows(QUERY.len()).any(|bytes| bytes == QUERY) {
+                    if buffer[..read].windows(words.len()).any(|bytes| bytes == words) {
                         std::thread::sleep(delay);
+                        client.set_nonblocking(true)?;
+                        if client.peek(&mut [0]).is_ok_and(|read| read == 0) {
+                            return server.shutdown(Shutdown::Both);
+                        }
+                        client.set_nonblocking(false)?;
                     }
                     server.write_all(&buffer[..read])?;
                 }
@@ -284,7 +288,7 @@ fn proxy_with_slow_list(engine: u16, delay: Duration) -> Result<String> {
 #[test]
 fn nothing_is_stored_by_a_list_of_erased_drivers_that_arrives_late() -> Result<()> {
     let world = world("map_late_list")?;
-    let url = proxy_with_slow_list(world.engine.server.port, Duration::from_secs(30))?;
+    let url = slow_proxy(world.engine.server.port, b".erased FINAL", Duration::from_secs(30))?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
     let settings = settings.with("CLICKHOUSE__QUERY_TIMEOUT", "2m").with("FENCES__USER", "default");
     let map = settings.run()?;
@@ -304,6 +308,23 @@ fn nothing_is_stored_by_a_list_of_erased_drivers_that_arrives_late() -> Result<(
     for table in ["drivers", "alerts_seen"] {
         assert_eq!(world.query(&format!("SELECT count() FROM {{db}}.{table}"))?, "0", "{table}");
     }
+    Ok(())
+}
+
+/// The proxy holds the insert for a minute, unless the map closes the connection before.
+#[test]
+fn nothing_is_stored_long_after_the_list_of_erased_drivers_was_read() -> Result<()> {
+    let world = world("map_old_list")?;
+    let delay = Duration::from_secs(60);
+    let url = slow_proxy(world.engine.server.port, b".drivers (driver_id, name", delay)?;
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    let settings = settings.with("CLICKHOUSE__QUERY_TIMEOUT", "2m").with("FENCES__USER", "default");
+    let map = settings.run()?;
+    let refused = post(&map, "/api/cards", "text/csv", "driver_id,name\nvan-1,Anna\n")?;
+    let why = String::from_utf8_lossy(&refused.body);
+    ensure!(refused.status == 503 && why.contains("did not answer within 3"), "{why}");
+    std::thread::sleep(Duration::from_secs(30));
+    assert_eq!(world.query("SELECT count() FROM {db}.drivers")?, "0");
     Ok(())
 }
 

@@ -44,6 +44,9 @@ const WEBHOOK_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
 const WEBHOOK_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
+/// usually end because a second process uses the same client id.
+const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
 /// Reason codes with which the broker would refuse the same message again: topic name invalid,
@@ -200,10 +203,11 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
     let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Client>, true);
-    // An attempt to connect has failed. A broker that was unreachable may have restarted from an
-    // old copy of its state. Such a broker may resume the session and still have lost retained
-    // messages.
+    // The connection was lost, or an attempt to connect has failed. The broker may have restarted
+    // from an old copy of its state. Such a broker may resume the session and still have lost
+    // retained messages.
     let mut was_away = false;
+    let mut connected_at = Instant::now();
     loop {
         let Some(address) = node else { return };
         let Some(publisher) = &mut connected else {
@@ -213,6 +217,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                         ends.retained_lost.send_modify(|times| *times += 1);
                     }
                     (connected, is_first, was_away) = (Some(publisher), false, false);
+                    connected_at = Instant::now();
                     outage.end();
                 }
                 Err(error) => {
@@ -227,6 +232,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 orders = ends.orders.recv_many(&mut batch, 100) => if orders == 0 { return },
                 _ = publisher.idle() => {
                     connected = None;
+                    was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
                     sleep(RETRY_PAUSE_MIN).await; // another client with the same id may have connected
                 }
             }
@@ -236,6 +242,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             Ok(()) => outage.end(),
             Err(why) => {
                 (connected, node) = (None, nodes.next());
+                was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
                 outage.report_and_wait(&format!("{address}: {why}")).await;
             }
         }
@@ -469,6 +476,8 @@ async fn post(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     fn post(driver_id: &str, ts: i64, now: Instant) -> Post {
@@ -517,6 +526,36 @@ mod tests {
         assert!(posts.take_due(now).is_none() && posts.next_at().is_none());
         posts.posting.clear();
         assert_eq!(posts.take_due(now).unwrap().event.ts, 2);
+    }
+
+    /// A broker that crashed can be back within a second, from a save without the last states.
+    #[tokio::test]
+    async fn states_are_published_again_after_a_lost_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("mqtt://{}", listener.local_addr().unwrap());
+        let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
+        let (_orders, queue) = mpsc::channel(1);
+        let (answers, _answered) = mpsc::channel(1);
+        let (retained_lost, mut lost) = watch::channel(0);
+        let erased = watch::Sender::new(Arc::default()).subscribe();
+        let ends = Ends { orders: queue, answers, erased, retained_lost };
+        let status = Arc::new(Status::new());
+        let publishing = tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, status));
+        // The broker resumes the session each time: Session Present is 1.
+        let welcome = async || {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(&[0x20, 3, 1, 0, 0]).await.unwrap();
+            stream
+        };
+        for (age, expected) in [(CONNECTION_AGE_MIN, 1), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
+            let stream = welcome().await;
+            let counted = timeout(Duration::from_secs(1), lost.wait_for(|n| *n == expected)).await;
+            assert!(counted.is_ok(), "{expected}");
+            sleep(age).await;
+            drop(stream);
+        }
+        publishing.abort();
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Decides which inserts to read. Reads new ones, and reads older ones again, because an insert
 //! gets its time before its rows become visible. While the answering replica may lack older
 //! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
+//!
+//! Guarantee: no insert is skipped because the server's clock was set back. The poll that notices it
+//! first reads the inserts with times of the former clock, which precede the others, and then goes
+//! back to the last poll in times of the new clock.
 
 use std::time::Duration;
 
@@ -14,6 +18,15 @@ const AGES_MS: [i64; 2] = [6_000, 30_000];
 /// If the server's clock steps by more than this many milliseconds, it was set, or another replica
 /// answered.
 pub(crate) const STEP_MS: i64 = 30_000;
+/// If the server shows a time this many milliseconds before one that it showed earlier, its clock was
+/// set back. Replicas' clocks differ by less.
+const BACKWARDS_MS: i64 = 2_000;
+/// Maximum error, in milliseconds, of the length of a step: a query may begin as late as its timeout
+/// allows.
+const STEP_ERROR_MS: i64 = 15_000;
+/// Ages at which inserts before a step back are read: all of them at once, then as others. A
+/// replica's clock may be ahead, so they may be newer than the reader expects.
+const FORMER_AGES_MS: [i64; 3] = [-STEP_MS, AGES_MS[0], AGES_MS[1]];
 /// Longest lag of a replica, in milliseconds, that the reader waits for. Beyond it, a driver's
 /// fixes may be processed in another order than they were inserted.
 pub(crate) const LAG_MAX_MS: i64 = 900_000;
@@ -38,6 +51,32 @@ pub struct Inserted {
     pub lag_ms: i64,
 }
 
+/// How far the inserts before a step back of the server's clock are read, and read again.
+#[derive(Debug)]
+struct Former {
+    /// The time that the clock would have shown when the step was noticed, and this process's clock
+    /// then.
+    shown: (i64, i64),
+    /// Insert times up to which fixes have been read, for each of [`FORMER_AGES_MS`].
+    cursors: [i64; 3],
+}
+
+impl Former {
+    /// Returns the spans to read, for each cursor, as if the former clock still ran. `at`: this
+    /// process's clock.
+    fn spans(&self, at: i64) -> [Span; 3] {
+        let (shown, noticed_at) = self.shown;
+        let until = |age: i64| (shown + at - noticed_at - age).min(shown + STEP_MS);
+        let [first, second, third] = FORMER_AGES_MS.map(until);
+        let [cursor, reread, reread_late] = self.cursors;
+        [(cursor, first), (reread, second), (reread_late, third)]
+    }
+
+    fn is_read(&self) -> bool {
+        self.cursors.iter().all(|cursor| *cursor >= self.shown.0 + STEP_MS)
+    }
+}
+
 /// How far the polls have read; see the module. A poll calls [`begin`](Self::begin), then
 /// [`handle_answer`](Self::handle_answer) for each answer, then [`end`](Self::end).
 #[derive(Debug, Default)]
@@ -49,6 +88,8 @@ pub struct Reader {
     /// The server's time in the first answer of the last poll, and this process's clock then;
     /// `None` before the first poll.
     compared: Option<(i64, i64)>,
+    /// The inserts before recent steps back of the server's clock.
+    former: Vec<Former>,
     /// ClickHouse did not answer the last poll.
     had_outage: bool,
     /// Server time until which no driver falls silent.
@@ -59,6 +100,10 @@ pub struct Reader {
     began_at: i64,
     reread_ends: [i64; 2],
     new_after: i64,
+    /// The current poll has compared the clocks.
+    is_compared: bool,
+    /// The current poll reads the spans of `former`, before all others.
+    is_in_former: bool,
     /// Insert time up to which the current poll has read.
     from: i64,
     /// Insert time up to which the replicas that answered the current poll have all inserts.
@@ -77,10 +122,17 @@ impl Reader {
     /// Begins a poll. `at`: this process's monotonic clock, in milliseconds.
     pub fn begin(&mut self, at: i64) {
         self.began_at = at;
-        let now = self.compared.map_or(i64::MAX, |(then, at_then)| then + at - at_then);
+        self.is_compared = false;
+        self.begin_at(self.compared.map_or(i64::MAX, |(then, at_then)| then + at - at_then));
+        (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
+    }
+
+    /// Sets the spans of a poll that begins at this server time.
+    fn begin_at(&mut self, now: i64) {
         self.reread_ends = AGES_MS.map(|age| now.saturating_sub(age));
         (self.new_after, self.from) = (self.cursor - BACK_MS, i64::MIN);
-        (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
+        let mut former = self.former.iter().flat_map(|former| former.spans(self.began_at));
+        self.is_in_former = former.any(|(after, until)| after < until);
     }
 
     /// Records that ClickHouse did not answer.
@@ -90,9 +142,13 @@ impl Reader {
 
     /// Returns the spans of insert times that are still to be read. They may overlap.
     pub fn wanted(&self) -> impl Iterator<Item = Span> {
+        let former = self.former.iter().flat_map(|former| former.spans(self.began_at));
         let reread = self.reread_cursors.into_iter().zip(self.reread_ends);
-        let all = reread.chain([(self.new_after, i64::MAX)]);
-        all.map(|(after, until)| (after.max(self.from), until))
+        let others = reread.chain([(self.new_after, i64::MAX)]);
+        former
+            .filter(|_| self.is_in_former)
+            .chain(others.filter(|_| !self.is_in_former))
+            .map(|(after, until)| (after.max(self.from), until))
             .filter(|(after, until)| after < until)
     }
 
@@ -104,15 +160,32 @@ impl Reader {
         out: &mut Vec<Event>,
     ) -> bool {
         let Inserted { fixes, is_cut, now, lag_ms } = inserted;
-        if self.complete_until == i64::MAX {
-            self.compare(now, watch); // the first answer is the nearest to `began_at`
+        // The first answer is the nearest to `began_at`.
+        if !std::mem::replace(&mut self.is_compared, true) && self.compare(now, watch) {
+            self.begin_at(now);
+            return true; // read these spans in place of those of the answer
+        }
+        let last = fixes.last().map(|fix| fix.inserted_at);
+        // Rows of the last millisecond may be missing from a full answer, so read it again.
+        let is_more = last.is_some_and(|last| is_cut && last - 1 > self.from);
+        if self.is_in_former {
+            fixes.into_iter().for_each(|fix| watch.handle_fix(fix, out));
+            self.from = last.map_or(self.from, |last| last - 1);
+            if !is_more {
+                for former in &mut self.former {
+                    former.cursors =
+                        former.spans(self.began_at).map(|(after, until)| after.max(until));
+                }
+                self.former.retain(|former| !former.is_read());
+                (self.is_in_former, self.from) = (false, i64::MIN);
+            }
+            return true;
         }
         self.lag_ms = self.lag_ms.max(lag_ms);
         self.complete_until = self.complete_until.min(now - self.lag_ms.min(LAG_MAX_MS));
         if std::mem::take(&mut self.had_outage) {
             self.settled_at = now + SETTLE_MS;
         }
-        let last = fixes.last().map(|fix| fix.inserted_at);
         let is_complete = |fix: &Fix| self.lag_ms == 0 || fix.inserted_at <= self.complete_until;
         for fix in fixes.into_iter().take_while(is_complete) {
             // Never advance beyond the server's time: another replica with a fast clock may have
@@ -121,24 +194,33 @@ impl Reader {
             watch.handle_fix(fix, out);
         }
         let Some(last) = last else { return false };
-        // Rows of the last millisecond may be missing from a full answer, so read it again.
-        let is_more = is_cut && last - 1 > self.from && last <= self.complete_until;
         self.from = last - 1;
-        is_more
+        is_more && last <= self.complete_until
     }
 
     /// Compares the server's clock with this process's. A step restarts the measurement of every
-    /// silence; a step back also moves the reader back.
-    fn compare(&mut self, now: i64, watch: &mut Watch) {
-        let Some((then, at)) = self.compared.replace((now, self.began_at)) else { return };
+    /// silence. Returns whether the clock was set back, which also moves the reader back.
+    fn compare(&mut self, now: i64, watch: &mut Watch) -> bool {
+        let Some((then, at)) = self.compared.replace((now, self.began_at)) else { return false };
         let expected = then + self.began_at - at;
-        if (now - expected).abs() > STEP_MS {
-            self.step_ms = now - expected;
+        let step = now - expected;
+        if step.abs() > STEP_MS {
+            self.step_ms = step;
             self.settled_at = now + SETTLE_MS;
             watch.handle_clock_step(now, expected);
-            self.cursor = self.cursor.min(now);
-            self.reread_cursors = self.reread_cursors.map(|cursor| cursor.min(now));
         }
+        let is_back = step < -STEP_MS || now < then - BACKWARDS_MS;
+        if is_back {
+            let cursor = self.cursor.min(then);
+            let [reread, reread_late] = self.reread_cursors;
+            // Inserts with earlier times may follow the step: they are read as all others.
+            let cursors = [cursor - BACK_MS, reread, reread_late].map(|cursor| cursor.max(now));
+            self.former.push(Former { shown: (expected, self.began_at), cursors });
+            self.cursor = cursor + step - STEP_ERROR_MS;
+            self.reread_cursors =
+                self.reread_cursors.map(|cursor| cursor.min(then) + step - STEP_ERROR_MS);
+        }
+        is_back
     }
 
     /// Ends a poll: advances the reader, and appends the events that time alone causes.
