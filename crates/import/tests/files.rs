@@ -122,11 +122,28 @@ fn unit_after_a_value_is_read() {
         check(arguments, "a.csv", format!("lat,lon,ts,{names}\n1,2,{ts},{row}\n"), expected);
     }
     check_refused(&[], "a.csv", format!("lat,lon,ts,speed\n1,2,{ts},36 ft\n"), "--speed-unit");
+    // The altitude of another language's column would be read in metres.
+    for name in ["altitud (pies)", "altitude_pieds", "Höhe (Fuß)", "altitude [piedi]", "alt, voet"]
+    {
+        let file = format!("lat;lon;ts;{name}\n1;2;{ts};1000\n");
+        check(&["--field", &format!("alt={name}")], "a.csv", file, "1 2 - - 304.8 -");
+    }
     let gpx = format!(
         "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><ele>1000 ft</ele>\
          <speed>36 km/h</speed></trkpt></trkseg></trk></gpx>"
     );
     check(&[], "a.gpx", gpx, "1 2 10 - 304.8 -");
+}
+
+/// Text that was copied from a document may have a soft hyphen, or another dash, as its minus.
+#[test]
+fn dash_that_is_no_minus_is_refused() {
+    let ts = yesterday("10:12:47Z");
+    for dash in ['\u{ad}', '\u{2011}', '\u{2010}', '⁃', '－', '−'] {
+        let file = format!("ts,lat,lon\n{ts},{dash}33.5,{dash}70.5\n");
+        check_refused(&[], "a.csv", file, "write a plain minus");
+    }
+    check(&[], "a.csv", format!("ts,l\u{ad}at,lon\n{ts},1,\u{200e}2\n"), "1 2 - - - -");
 }
 
 /// A file with unusual first lines is read, or the error says how to convert it.
@@ -1178,6 +1195,20 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
             "DAY,9:00:00,AM,1,2",
             "DAY,9:00:10,PM,1,2",
             "its column AM/PM, which is not read, says PM: join it with the time in one column",
+        ),
+        (
+            &[],
+            "Date,Time,ap,lat,lon",
+            "DAY,9:00:00,a.\u{a0}m.,1,2",
+            "DAY,9:00:10,p.\u{a0}m.,1,2",
+            "its column ap, which is not read, says p.\u{a0}m.: join it",
+        ),
+        (
+            &[],
+            "Date,Time,x,lat,lon",
+            "DAY,9:00:00,上午,1,2",
+            "DAY,9:00:10,下午,1,2",
+            "its column x, which is not read, says 下午: join it",
         ),
         (
             &[],
