@@ -181,7 +181,13 @@ impl Quantity {
                 ("mètres", "m"),
                 ("metri", "m"),
             ],
-            Self::Angle => &[("degrees", "deg"), ("°", "deg"), ("degree", "deg")],
+            Self::Angle => &[
+                ("degrees", "deg"),
+                ("°", "deg"),
+                ("degree", "deg"),
+                ("radians", "rad"),
+                ("radian", "rad"),
+            ],
         };
         let own = self.names().iter().map(|(name, _)| (*name, *name));
         let lower = name.trim_end().to_lowercase();

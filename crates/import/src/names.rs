@@ -95,6 +95,11 @@ pub(super) struct Column {
     pub(super) unit: Option<&'static str>,
 }
 
+/// Returns the quantity of a field; `None` if it has no unit.
+pub(super) fn quantity_of(field: &str) -> Option<Quantity> {
+    FIELD_NAMES.iter().find(|(known, ..)| *known == field).and_then(|known| known.1)
+}
+
 /// Normalises a name: lower case, without white space, invisible characters, `_`, `-`, `.`, `/`,
 /// `:`, `*` and brackets, and without the quotes around it.
 pub(super) fn normalised(name: &str) -> String {

@@ -128,11 +128,47 @@ fn unit_after_a_value_is_read() {
         let file = format!("lat;lon;ts;{name}\n1;2;{ts};1000\n");
         check(&["--field", &format!("alt={name}")], "a.csv", file, "1 2 - - 304.8 -");
     }
+    // A unit in the name of a column counts, unless an option replaces it.
+    for (options, name, message) in [
+        (&["--field", "alt=Alt (yd)"][..], "Alt (yd)", "give --alt-unit"),
+        (&["--field", "alt=Alt (x100 ft)"], "Alt (x100 ft)", "a unit that is not read"),
+        (&["--alt-unit", "m"], "Altitude (ft)", "states ft, and --alt-unit another unit"),
+        (&["--speed-unit", "km/h"], "Speed (mph)", "states mph, and --speed-unit another"),
+        (&["--field", "heading=hdg (gon)"], "hdg (gon)", "give --unit heading=deg if"),
+    ] {
+        check_refused(options, "a.csv", format!("lat,lon,ts,{name}\n1,2,{ts},10\n"), message);
+    }
+    let places = format!("lat_ddmm,lon_ddmm,ts\n1.5,2.25,{ts}\n");
+    let fields = ["--field", "lat=lat_ddmm", "--field", "lng=lon_ddmm"];
+    check_refused(&fields, "a.csv", &places, "give --unit lat=deg if its numbers are degrees");
+    let degrees = [&fields[..], &["--unit", "lat=deg"]].concat();
+    check(&degrees, "a.csv", &places, "1.5 2.25 - - - -");
     let gpx = format!(
         "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><ele>1000 ft</ele>\
          <speed>36 km/h</speed></trkpt></trkseg></trk></gpx>"
     );
     check(&[], "a.gpx", gpx, "1 2 10 - 304.8 -");
+}
+
+/// A feature may repeat its place in its properties.
+#[test]
+fn swapped_geojson_is_refused_if_its_properties_show_it() {
+    let ts = yesterday("10:12:47Z");
+    let file = |place: &str, properties: &str| {
+        format!(
+            r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[{place}]}},"properties":{{"ts":"{ts}",{properties}}}}}]}}"#
+        )
+    };
+    let unit = ["--speed-unit", "m/s"];
+    let own = r#""latitude":-33.4489,"longitude":-70.6693"#;
+    check_refused(&unit, "a.geojson", file("-33.4489,-70.6693", own), "GeoJSON has the longitude");
+    check(&unit, "a.geojson", file("-70.6693,-33.4489", own), "-33.4489 -70.6693 - - - -");
+    let swap = ["--field", "lat=/geometry/coordinates/0", "--field", "lng=/geometry/coordinates/1"];
+    let swapped = file("-33.4489,-70.6693", own);
+    check(&[&unit[..], &swap].concat(), "a.geojson", swapped, "-33.4489 -70.6693 - - - -");
+    for others in [r#""lat":1,"lon":2"#, r#""lat":"x","lon":-33.4489"#, r#""x":-33.4489,"y":2"#] {
+        check(&unit, "a.geojson", file("-70.6693,-33.4489", others), "-33.4489 -70.6693 - - - -");
+    }
 }
 
 /// Text that was copied from a document may have a soft hyphen, or another dash, as its minus.
