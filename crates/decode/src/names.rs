@@ -240,11 +240,12 @@ pub(super) fn check_unnamed_hemispheres(
     Ok(())
 }
 
-/// Checks all unread fields of a point for hemispheres. Sets `has_hemisphere` if there is one, even
-/// if it is north or east.
+/// Checks all unread fields of a point for hemispheres, and for the coordinates in the other order.
+/// Sets `has_hemisphere` if there is one of these, even if it is north or east.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate is positive.
+/// A hemisphere is south or west, but the number of its coordinate is positive; or members such as
+/// `latitude` and `longitude` show that the coordinates are swapped.
 #[cold]
 pub(super) fn check_unread_hemispheres(
     origin: &Origin<'_>,
@@ -252,10 +253,13 @@ pub(super) fn check_unread_hemispheres(
     [lat, lng]: [&Scalar<'_>; 2],
     has_hemisphere: &mut bool,
 ) -> Result<(), Refusal> {
-    let mut checked = Ok(());
+    let (mut checked, mut named) = (Ok(()), [None, None]);
     visit_values(origin.raw, origin.root, &mut |path, value| {
         if schema.used.iter().any(|used| used == path) {
             return;
+        }
+        if let (Value::Scalar(text), Some(n)) = (&value, coordinate(path)) {
+            named[n] = number(text).and_then(|number| number.as_f64());
         }
         let sides = sides_at(path, &value);
         *has_hemisphere |= sides != [None, None];
@@ -274,7 +278,31 @@ pub(super) fn check_unread_hemispheres(
             );
         }
     });
+    if checked.is_ok() && are_swapped(named, [lat, lng]) {
+        *has_hemisphere = true;
+        let at = origin.root.join("/");
+        return refuse(
+            Reason::WrongType,
+            format!(
+                "lat is {lat} and lng is {lng}, but its {at} has these as lng and lat: GeoJSON has \
+                 the longitude first; swap them, or give --field lat=/geometry/coordinates/0 \
+                 --field lng=/geometry/coordinates/1"
+            ),
+        );
+    }
     checked
+}
+
+/// Returns whether the coordinates that a point has under other names are those that the format
+/// reads, in the other order.
+fn are_swapped(named: [Option<f64>; 2], read: [&Scalar<'_>; 2]) -> bool {
+    let is_near = |a: f64, b: f64| (a - b).abs() < 1e-4;
+    match (named, read.map(Scalar::as_f64)) {
+        ([Some(north), Some(east)], [Some(lat), Some(lng)]) => {
+            is_near(north, lng) && is_near(east, lat) && !is_near(lat, lng)
+        }
+        _ => false,
+    }
 }
 
 /// Adds a hint to the error for a missing field: a similar name in the point, or else all names in

@@ -330,9 +330,10 @@ fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
 
 /// Returns advice on how to write degrees that cannot be parsed; an empty string if there is none.
 fn notation_hint(text: &str) -> &'static str {
+    const DASHES: [char; 9] = ['−', '–', '—', '‐', '‑', '⁃', '﹣', '－', '\u{ad}'];
     let text = text.trim();
     let is_number = |part: &str| part.ends_with(|c: char| c.is_ascii_digit() || c == '°');
-    if text.starts_with(['−', '–', '—']) {
+    if text.starts_with(DASHES) {
         "; write a plain minus"
     } else if text.starts_with(['\'', '"', '=']) {
         "; save the file without the quotes"

@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{decode_by, fields, format_called, mapped_source, pointer};
+use common::{decode_by, fields, format_called, mapped_source, pointer, source};
 use milepost_decode::formats::{Fields, Format};
-use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Source, Template, TimeUnit};
+use milepost_decode::{
+    Decoded, Decoder, Driver, Ignored, Keep, Limits, Source, Template, TimeUnit,
+};
 
 fn decode(source: &Source, payload: &str) -> Decoded {
     decode_by(&Decoder::new(std::slice::from_ref(source), Limits::default()), payload)
@@ -189,5 +191,29 @@ fn other_faults_of_a_point_without_a_fix_keep_their_reasons() {
         let decoded = decode(&format_called("milepost"), &payload);
         assert_eq!(decoded.rejects[0].reason.name(), reason, "{payload}: {decoded:?}");
         assert!(!decoded.rejects[0].detail.contains("had no fix"), "{payload}: {decoded:?}");
+    }
+}
+
+/// A receiver that simulates positions says so in the mode of RMC and the quality of GGA.
+#[test]
+fn nmea_without_a_real_fix_is_ignored() {
+    let with_checksum = |body: &str| {
+        let sum = body.bytes().fold(0, |sum, byte| sum ^ byte);
+        format!("${body}*{sum:02X}")
+    };
+    let rmc = |mode: &str| {
+        with_checksum(&format!("GNRMC,090000,A,5230.0,N,01324.0,E,10,90,271126,,,{mode}"))
+    };
+    let gga = |quality: u8| {
+        with_checksum(&format!("GNGGA,090000,5230.0,N,01324.0,E,{quality},08,1,34,M,40,M,,"))
+    };
+    let nmea = source(Format::Nmea);
+    for payload in [rmc("S"), rmc("N"), gga(8), gga(0), rmc("S,V") + "\n" + &gga(8)] {
+        let decoded = decode(&nmea, &payload);
+        assert!(decoded.positions.is_empty() && decoded.rejects.is_empty(), "{payload}");
+        assert!(decoded.ignored.contains(&Ignored::NoFix), "{payload}: {decoded:?}");
+    }
+    for payload in [rmc("A"), rmc("D"), rmc("E"), rmc("M"), rmc(""), gga(1), gga(6), gga(7)] {
+        assert_stored(&nmea, &payload);
     }
 }

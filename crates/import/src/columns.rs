@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::hemispheres::{add_hemispheres, split_hemisphere};
-use super::names::{Column, FIELD_NAMES, is_name_of, normalised, words};
+use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, words};
 use super::translations;
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
 use milepost_decode::{Quantity, meant};
@@ -107,8 +107,7 @@ pub(super) fn find(
         }
     }
     for (field, column) in &mut found {
-        let quantity =
-            FIELD_NAMES.iter().find(|(known, ..)| known == field).and_then(|known| known.1);
+        let quantity = quantity_of(field);
         // Some programs write the units in a row below the names, others after each value.
         if let (Some(quantity), None) = (quantity, column.unit) {
             let value = value(column.at);

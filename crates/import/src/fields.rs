@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::args::{ImportArgs, Kind};
 use super::columns;
-use super::names::{Column, is_name_of};
+use super::name_units::check_name;
+use super::names::{Column, is_name_of, quantity_of};
 use super::xml::GPX_TIME;
 use milepost_decode::formats::{Degrees, Fields, More};
 use milepost_decode::{Local, PatternZone, Pointer, Quantity, TimeUnit, Zone};
@@ -132,6 +133,17 @@ pub(super) fn fields_of_columns(
             (get(field).and_then(|column| column.unit), args.unit_of(field).or(args.unit_of("lat")))
         {
             more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
+        }
+    }
+    for (field, column) in found {
+        let (given, is_given) = match *field {
+            "speed" => (args.speed_unit, args.speed_unit.is_some()),
+            "alt" => (args.alt_unit, args.alt_unit.is_some()),
+            "lng" => (None, args.unit_of("lng").or(args.unit_of("lat")).is_some()),
+            _ => (None, args.unit_of(field).is_some()),
+        };
+        if let Some(quantity) = quantity_of(field) {
+            check_name((field, &columns[column.at]), quantity, is_given, given)?;
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {

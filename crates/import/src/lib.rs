@@ -26,6 +26,7 @@ mod hemispheres;
 mod import;
 mod kml;
 mod known;
+mod name_units;
 mod names;
 mod numbers;
 mod pause;

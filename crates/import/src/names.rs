@@ -95,6 +95,11 @@ pub(super) struct Column {
     pub(super) unit: Option<&'static str>,
 }
 
+/// Returns the quantity of a field; `None` if it has no unit.
+pub(super) fn quantity_of(field: &str) -> Option<Quantity> {
+    FIELD_NAMES.iter().find(|(known, ..)| *known == field).and_then(|known| known.1)
+}
+
 /// Normalises a name: lower case, without white space, invisible characters, `_`, `-`, `.`, `/`,
 /// `:`, `*` and brackets, and without the quotes around it.
 pub(super) fn normalised(name: &str) -> String {
@@ -102,7 +107,7 @@ pub(super) fn normalised(name: &str) -> String {
     let is_quoted = name.trim_start().starts_with(QUOTES);
     let name = if is_quoted { name.trim().trim_matches(QUOTES) } else { name };
     let is_mark = |c: char| matches!(c, '_' | '-' | '.' | '/' | ':' | '*' | '(' | ')' | '[' | ']');
-    let is_left_out = |c: char| c.is_whitespace() || is_invisible(c) || is_mark(c);
+    let is_left_out = |c: char| c.is_whitespace() || is_invisible(c) || is_mark(c) || c == '\u{ad}';
     name.chars().filter(|c| !is_left_out(*c)).collect::<String>().to_lowercase()
 }
 
@@ -128,10 +133,10 @@ pub(super) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns whether a character has no width: a byte order mark, a zero-width space or joiner, a
-/// soft hyphen, or a mark of the direction of writing.
+/// Returns whether a character has no width: a byte order mark, a zero-width space or joiner, or a
+/// mark of the direction of writing. A soft hyphen is none: before a number it may be the minus.
 pub(super) fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 

@@ -82,15 +82,17 @@ struct Meridiem {
 impl Meridiem {
     /// Returns whether a value is PM; `None` if it is neither AM nor PM.
     fn is_pm(&self, value: &str) -> Option<bool> {
+        // Spreadsheets in Spanish write `p. m.`.
+        let value: String = value.chars().filter(|c| *c != '.' && !c.is_whitespace()).collect();
         // A single `A` in another column is not AM: it may be the status of an NMEA RMC sentence.
         let is_one_of = |words: &[&str]| {
             let mut words = words.iter().filter(|word| word.len() > 1 || self.may_be_letter);
             words.any(|word| value.eq_ignore_ascii_case(word))
         };
-        if is_one_of(&["am", "a.m.", "a"]) {
+        if is_one_of(&["am", "a", "上午", "午前", "오전"]) {
             return Some(false);
         }
-        is_one_of(&["pm", "p.m.", "p"]).then_some(true)
+        is_one_of(&["pm", "p", "下午", "午後", "오후"]).then_some(true)
     }
 }
 
@@ -145,7 +147,8 @@ fn hour(time: &str) -> Option<u8> {
     let digits = match time.split_once(':') {
         Some((before, after)) => {
             let after = after.to_ascii_lowercase();
-            let has_own = ["am", "pm", "a.m", "p.m"].iter().any(|own| after.contains(own));
+            let has_own = ["am", "pm", "a.m", "p.m", "a. m", "p. m"];
+            let has_own = has_own.iter().any(|own| after.contains(own));
             let begin = before.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
             before.get(begin..).filter(|_| !has_own)?
         }

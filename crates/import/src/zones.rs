@@ -231,7 +231,18 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     if whole == "zone" {
         return Some(Evidence::Value);
     }
-    if matches!(&*whole, "offset" | "gmt") || words.iter().any(|word| word.starts_with("tz")) {
+    const OFFSETS: [&str; 9] = [
+        "offset",
+        "gmt",
+        "desfase",
+        "décalage",
+        "decalage",
+        "zeitverschiebung",
+        "fuso",
+        "时区",
+        "часовойпояс",
+    ];
+    if OFFSETS.contains(&&*whole) || words.iter().any(|word| word.starts_with("tz")) {
         return Some(Evidence::ValueOrNumber);
     }
     let values = || {
@@ -257,7 +268,12 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         let are_offsets = values().all(|value| is_time_zone(value) || is_offset(value));
         return (has_few && are_offsets).then_some(Evidence::ValueOrNumber);
     }
-    let is_zone = |value: &str| is_clock_offset(value) || area_zone(value).is_some();
+    let is_shifted = |value: &str| {
+        let offset = ["UTC", "GMT"].iter().find_map(|zone| value.strip_prefix(zone));
+        offset.is_some_and(|offset| offset.starts_with(['+', '-']) && is_other_than_utc(offset))
+    };
+    let is_zone =
+        |value: &str| is_clock_offset(value) || is_shifted(value) || area_zone(value).is_some();
     // The first value decides for most columns, so that few values are searched for in the list of
     // zones.
     let are_zones = values().next().is_some_and(is_zone) && values().all(is_zone);
@@ -337,9 +353,14 @@ fn is_local_time(name: &str) -> bool {
             has_digit(rest) && rest.chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
         })
     };
+    // These words may be parts of others, and have no spaces around them in Chinese.
+    const PARTS: [&str; 8] =
+        ["本地", "当地", "當地", "北京", "местн", "мск", "brasilia", "brasília"];
+    let lower = name.to_lowercase();
     let in_brackets = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
     let inner = in_brackets.trim_matches([')', ']', ' ']);
     words.iter().any(|word| LOCAL_WORDS.contains(&&**word) || is_local(word) || is_shifted(word))
+        || PARTS.iter().any(|part| lower.contains(part))
         || IN_BRACKETS.contains(&&*inner.to_lowercase())
         || area_zone(inner).is_some()
         || name.split([' ', '(', '[', ')', ']']).any(|word| area_zone(word).is_some())
@@ -484,6 +505,15 @@ mod tests {
             ("Local Time,lat", "2026-11-24T10:00:00Z,1", ""),
             ("UTC time,lat", "2026-11-24 10:00:00,1", ""),
             ("time,lat", "2026-11-24,1", ""),
+            ("time (北京时间),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (МСК),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (Brasília),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time,décalage", "2026-11-24 10:00:00,+1", "column décalage, which is not read"),
+            ("time,fuso", "2026-11-24 10:00:00,-3", "column fuso, which is not read, says -3"),
+            ("time,x", "2026-11-24 10:00:00,UTC+8", "column x, which is not read, says UTC+8"),
+            ("time,x", "2026-11-24 10:00:00,UTC", ""),
+            ("time,décalage", "2026-11-24 10:00:00,0", ""),
+            ("time,décalage", "2026-11-24T10:00:00Z,+1", ""),
         ] {
             let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
             let (columns, sample) = (list(names), list(row));

@@ -122,11 +122,64 @@ fn unit_after_a_value_is_read() {
         check(arguments, "a.csv", format!("lat,lon,ts,{names}\n1,2,{ts},{row}\n"), expected);
     }
     check_refused(&[], "a.csv", format!("lat,lon,ts,speed\n1,2,{ts},36 ft\n"), "--speed-unit");
+    // The altitude of another language's column would be read in metres.
+    for name in ["altitud (pies)", "altitude_pieds", "Höhe (Fuß)", "altitude [piedi]", "alt, voet"]
+    {
+        let file = format!("lat;lon;ts;{name}\n1;2;{ts};1000\n");
+        check(&["--field", &format!("alt={name}")], "a.csv", file, "1 2 - - 304.8 -");
+    }
+    // A unit in the name of a column counts, unless an option replaces it.
+    for (options, name, message) in [
+        (&["--field", "alt=Alt (yd)"][..], "Alt (yd)", "give --alt-unit"),
+        (&["--field", "alt=Alt (x100 ft)"], "Alt (x100 ft)", "a unit that is not read"),
+        (&["--alt-unit", "m"], "Altitude (ft)", "states ft, and --alt-unit another unit"),
+        (&["--speed-unit", "km/h"], "Speed (mph)", "states mph, and --speed-unit another"),
+        (&["--field", "heading=hdg (gon)"], "hdg (gon)", "give --unit heading=deg if"),
+    ] {
+        check_refused(options, "a.csv", format!("lat,lon,ts,{name}\n1,2,{ts},10\n"), message);
+    }
+    let places = format!("lat_ddmm,lon_ddmm,ts\n1.5,2.25,{ts}\n");
+    let fields = ["--field", "lat=lat_ddmm", "--field", "lng=lon_ddmm"];
+    check_refused(&fields, "a.csv", &places, "give --unit lat=deg if its numbers are degrees");
+    let degrees = [&fields[..], &["--unit", "lat=deg"]].concat();
+    check(&degrees, "a.csv", &places, "1.5 2.25 - - - -");
     let gpx = format!(
         "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><ele>1000 ft</ele>\
          <speed>36 km/h</speed></trkpt></trkseg></trk></gpx>"
     );
     check(&[], "a.gpx", gpx, "1 2 10 - 304.8 -");
+}
+
+/// A feature may repeat its place in its properties.
+#[test]
+fn swapped_geojson_is_refused_if_its_properties_show_it() {
+    let ts = yesterday("10:12:47Z");
+    let file = |place: &str, properties: &str| {
+        format!(
+            r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[{place}]}},"properties":{{"ts":"{ts}",{properties}}}}}]}}"#
+        )
+    };
+    let unit = ["--speed-unit", "m/s"];
+    let own = r#""latitude":-33.4489,"longitude":-70.6693"#;
+    check_refused(&unit, "a.geojson", file("-33.4489,-70.6693", own), "GeoJSON has the longitude");
+    check(&unit, "a.geojson", file("-70.6693,-33.4489", own), "-33.4489 -70.6693 - - - -");
+    let swap = ["--field", "lat=/geometry/coordinates/0", "--field", "lng=/geometry/coordinates/1"];
+    let swapped = file("-33.4489,-70.6693", own);
+    check(&[&unit[..], &swap].concat(), "a.geojson", swapped, "-33.4489 -70.6693 - - - -");
+    for others in [r#""lat":1,"lon":2"#, r#""lat":"x","lon":-33.4489"#, r#""x":-33.4489,"y":2"#] {
+        check(&unit, "a.geojson", file("-70.6693,-33.4489", others), "-33.4489 -70.6693 - - - -");
+    }
+}
+
+/// Text that was copied from a document may have a soft hyphen, or another dash, as its minus.
+#[test]
+fn dash_that_is_no_minus_is_refused() {
+    let ts = yesterday("10:12:47Z");
+    for dash in ['\u{ad}', '\u{2011}', '\u{2010}', '⁃', '－', '−'] {
+        let file = format!("ts,lat,lon\n{ts},{dash}33.5,{dash}70.5\n");
+        check_refused(&[], "a.csv", file, "write a plain minus");
+    }
+    check(&[], "a.csv", format!("ts,l\u{ad}at,lon\n{ts},1,\u{200e}2\n"), "1 2 - - - -");
 }
 
 /// A file with unusual first lines is read, or the error says how to convert it.
@@ -1178,6 +1231,20 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
             "DAY,9:00:00,AM,1,2",
             "DAY,9:00:10,PM,1,2",
             "its column AM/PM, which is not read, says PM: join it with the time in one column",
+        ),
+        (
+            &[],
+            "Date,Time,ap,lat,lon",
+            "DAY,9:00:00,a.\u{a0}m.,1,2",
+            "DAY,9:00:10,p.\u{a0}m.,1,2",
+            "its column ap, which is not read, says p.\u{a0}m.: join it",
+        ),
+        (
+            &[],
+            "Date,Time,x,lat,lon",
+            "DAY,9:00:00,上午,1,2",
+            "DAY,9:00:10,下午,1,2",
+            "its column x, which is not read, says 下午: join it",
         ),
         (
             &[],

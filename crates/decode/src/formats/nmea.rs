@@ -229,7 +229,8 @@ fn add_fix(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
     }
 }
 
-/// Parses a sentence.
+/// Parses a sentence. A simulator's fix, mode `S` or quality 8, and one whose mode is `N`, not valid,
+/// count as no fix.
 ///
 /// # Errors
 /// The line is not a sentence, its checksum is wrong, or one of its fields cannot be read.
@@ -241,7 +242,7 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
     let field = |index: usize| fields.get(index).copied().unwrap_or_default();
     // A talker has two letters; proprietary sentences begin with P.
     match (address.len(), address.get(2..)) {
-        (5, Some("RMC")) if field(1) == "A" => {
+        (5, Some("RMC")) if field(1) == "A" && !matches!(field(11), "N" | "S") => {
             let (time, date) = (field(0), field(8));
             let motion = Motion { knots: field(6), course: field(7) };
             Ok(Sentence::Fix(Fix {
@@ -254,8 +255,12 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
                 alt: None,
             }))
         }
-        (5, Some("GGA")) if !matches!(field(5), "" | "0") => {
-            let metres = |index| number(field(index)).and_then(|number| number.as_f64());
+        (5, Some("GGA")) if !matches!(field(5), "" | "0" | "8") => {
+            // The unit is behind the number.
+            let metres = |index| {
+                let is_metres = matches!(field(index + 1), "M" | "m" | "");
+                number(field(index)).filter(|_| is_metres).and_then(|number| number.as_f64())
+            };
             Ok(Sentence::Fix(Fix {
                 line,
                 time_ms: time_ms(field(0))?,

@@ -1,0 +1,134 @@
+//! Checks the units that names of CSV columns state, such as `Altitude (yd)`, against those in which
+//! the columns are read.
+
+use anyhow::{Result, ensure};
+
+use super::names::words;
+use milepost_decode::Quantity;
+
+/// Words for units of angles and for notations that are not read by their name.
+const ANGLES: [&str; 23] = [
+    "min",
+    "minute",
+    "minutes",
+    "minuten",
+    "minutos",
+    "arcmin",
+    "arcminutes",
+    "sec",
+    "second",
+    "seconds",
+    "sekunden",
+    "segundos",
+    "arcsec",
+    "arcseconds",
+    "mas",
+    "gon",
+    "mils",
+    "dms",
+    "dmm",
+    "ddmm",
+    "dddmm",
+    "ddmmss",
+    "dddmmss",
+];
+/// Words for units of length that are not read.
+const LENGTHS: [&str; 9] = ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam"];
+
+/// Checks that the name of a column does not state another unit than the one in which the column is
+/// read. `given`: the factor of the option for the field's unit, if there is one; `is_given`: the
+/// field has an option for its unit.
+///
+/// # Errors
+/// The name states another unit than the option, or one that is not read and no option replaces.
+pub(super) fn check_name(
+    (field, name): (&str, &str),
+    quantity: Quantity,
+    is_given: bool,
+    given: Option<f64>,
+) -> Result<()> {
+    let option = match field {
+        "speed" | "alt" => format!("--{field}-unit"),
+        _ => format!("--unit {field}="),
+    };
+    let stated = quantity.split_unit(name).map(|(_, unit)| unit);
+    let is_other = |unit: &str| {
+        let factor = quantity.factor(unit).ok().zip(given);
+        factor.is_some_and(|(stated, given)| (stated / given - 1.0).abs() > 1e-6)
+    };
+    let other = stated.filter(|unit| is_other(unit) && !is_scaled(name));
+    ensure!(
+        other.is_none(),
+        "the name of its column {name} states {}, and {option} another unit: leave out {option}, \
+         or rename the column",
+        other.unwrap_or_default()
+    );
+    let words_of_units = match quantity {
+        Quantity::Angle => &ANGLES[..],
+        Quantity::Length => &LENGTHS,
+        Quantity::Speed => &[],
+    };
+    let is_unread = || words(name).iter().any(|word| words_of_units.contains(&&**word));
+    ensure!(
+        is_given || !is_scaled(name) && (stated.is_some() || !is_unread()),
+        "the name of its column {name} states a unit that is not read: give {option}{}, or map the \
+         column with {field}_unit in [formats.NAME]",
+        if quantity == Quantity::Angle { "deg if its numbers are degrees" } else { "" }
+    );
+    Ok(())
+}
+
+/// Returns whether the text in brackets at the end of a name is a multiple of a unit, such as
+/// `x100 ft` or `0.1 km/h`.
+fn is_scaled(name: &str) -> bool {
+    let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
+    let unit = inner.trim_start_matches(|c: char| c.is_ascii_digit() || "x×*.,e- ".contains(c));
+    let scale = inner[..inner.len() - unit.len()].trim().trim_start_matches(['x', '×', '*']);
+    let scale: Option<f64> = scale.trim().replace(',', ".").parse().ok();
+    let quantities = [Quantity::Speed, Quantity::Length, Quantity::Angle];
+    scale.is_some_and(|scale| scale != 1.0)
+        && quantities.iter().any(|quantity| quantity.unit_named(unit).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_with_another_or_an_unread_unit_is_refused() {
+        use Quantity::{Angle, Length, Speed};
+        for (field, name, quantity, is_given, given) in [
+            ("speed", "Speed (mph)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "speed_kn", Speed, true, Some(1.0)),
+            ("speed", "Speed (0.1 km/h)", Speed, false, None),
+            ("alt", "Altitude (ft)", Length, true, Some(1.0)),
+            ("alt", "Altitude (x100 ft)", Length, false, None),
+            ("alt", "altitude_yards", Length, false, None),
+            ("acc", "accuracy (mi)", Length, false, None),
+            ("lat", "lat_ddmm", Angle, false, None),
+            ("lat", "Latitude (DDMM.MMMM)", Angle, false, None),
+            ("lng", "lonMin", Angle, false, None),
+            ("heading", "course (0,01 deg)", Angle, false, None),
+        ] {
+            assert!(check_name((field, name), quantity, is_given, given).is_err(), "{name}");
+        }
+        for (field, name, quantity, is_given, given) in [
+            ("speed", "Speed (km/h)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "velocity", Speed, true, Some(1.0)),
+            ("speed", "Speed (0.1 km/h)", Speed, true, Some(1.0 / 3.6)),
+            ("alt", "Altitude (WGS84)", Length, false, None),
+            ("alt", "Altitude (x100 ft)", Length, true, Some(30.48)),
+            ("alt", "altitude_yards", Length, true, Some(0.3048)),
+            ("alt", "Elevation (1 m)", Length, false, None),
+            ("acc", "Accuracy (68%)", Length, false, None),
+            ("lat", "Latitude (deg)", Angle, false, None),
+            ("lat", "lat_ddmm", Angle, true, None),
+            ("lng", "GPS Lon", Angle, false, None),
+            ("heading", "Heading (0-360 deg)", Angle, false, None),
+            ("heading", "kurs_grad", Angle, false, None),
+        ] {
+            let checked = check_name((field, name), quantity, is_given, given);
+            assert!(checked.is_ok(), "{name}: {checked:?}");
+        }
+    }
+}
