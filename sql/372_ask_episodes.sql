@@ -48,5 +48,5 @@ FROM
     )
 )
 GROUP BY driver_id, episode
-HAVING (kind != 'gap' OR max(piece_ended) > min(piece_began)) AND ended > since AND began < until
+HAVING (kind != 'gap' OR max(piece_ended) > min(piece_began) OR untracked_m > 0) AND ended > since AND began < until
 COMMENT 'episodes(driver, from, to, tz)'

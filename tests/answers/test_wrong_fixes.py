@@ -302,3 +302,40 @@ def test_dropped_fixes_are_not_near_a_point(db):
     assert {row["driver_id"]: row["fixes"] for row in ask(db, "near", **here)} == {"car": 1, "there": 5}
     db.refresh()
     assert {row["driver_id"]: row["fixes"] for row in ask(db, "near", **here)} == {"there": 5}
+
+
+def test_short_stays_elsewhere_do_not_split_a_stop(db):
+    """A phone indoors sends the place of another access point, 130 m away, for one to four minutes at a time.
+
+    A courier who parks for two minutes at two doors 600 m apart, and then returns, makes trips.
+    """
+    fixes = []
+    for every in (20, 60):
+        phone = Device(f"phone{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(6 * 3600, noise_m=5)
+        fixes += [{**moved(fix, 60, 130 if number * every // 60 % 23 < (number * every // 1380) % 5 else 0), "speed": None}
+                  for number, fix in enumerate(phone.fixes)]
+    courier = Device("courier", "2026-06-01T08:00:00", 48, 11, every=10).stand(600)
+    fixes += courier.drive(90, 10, 60).stand(120).drive(270, 10, 60).stand(600).fixes
+    kinds = kinds_of(db, fixes)
+    assert kinds == {"phone20": ["stop"], "phone60": ["stop"], "courier": ["stop", "trip", "stop"]}
+    assert abs(day_of(db, "courier")["metres"] - 1200) < 60 and day_of(db, "phone60")["metres"] == 0
+
+
+def test_times_without_seconds_leave_the_mileage_as_it_is(db):
+    """Four fixes of each minute have the same time. One fix is 9 km off."""
+    car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(1200).drive(90, 12, 1800).stand(1200).drive(200, 12, 900).stand(600)
+    fixes = [{**fix, "ms": fix["ms"] // 60_000 * 60_000} for fix in car.fixes]
+    fixes[130] = moved(fixes[130], 0, 9000)
+    assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop", "trip", "stop"]}
+    day = day_of(db, "car")
+    assert day["metres"] == pytest.approx(2700 * 12, rel=0.01) and day["untracked_m"] == 0
+
+
+def test_leg_without_a_duration_is_a_gap_of_episodes_too(db):
+    """Two fixes with one time, which has seconds, are 5 km apart, as are the fixes before and after them."""
+    one = Device("two", "2026-06-01T08:00:07", 48, 11, every=30).drive(90, 12, 600)
+    other = Device("two", "2026-06-01T08:10:07", 48.05, 11.1, every=30).drive(90, 12, 600)
+    db.insert(one.fixes + [{**fix, "seq": fix["seq"] + 100} for fix in other.fixes])
+    db.refresh()
+    gaps = [row["untracked_m"] for row in episodes_of(db, "two") if row["kind"] == "gap"]
+    assert gaps and abs(sum(gaps) - day_of(db, "two")["untracked_m"]) < 0.1
