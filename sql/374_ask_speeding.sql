@@ -27,14 +27,14 @@ FROM
     FROM
     (
         SELECT
-            *, lagInFrame((run, ended_ms)) OVER (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS span_before,
+            *, lagInFrame((run, ended_ms)) OVER around AS span_before,
             span_before.1 != run OR began_ms - span_before.2 > 180000 AS begins
         FROM
         (
             SELECT
-                *, (began_ms, first_at.1, first_at.2) AS look, leadInFrame(look) OVER around AS after, lagInFrame(look) OVER around AS before,
-                if(after.1 > 0 AND after.1 - began_ms <= gap_ms, after, before) AS other, abs(began_ms - other.1) AS leg_ms,
-                leg_ms <= gap_ms AND geoDistance(first_at.2 / 1e7, first_at.1 / 1e7, other.3 / 1e7, other.2 / 1e7)
+                *, (began_ms, first_at.1, first_at.2, run) AS look, leadInFrame(look) OVER around AS after, lagInFrame(look) OVER around AS before,
+                if(after.4 = run AND after.1 - began_ms <= gap_ms, after, before) AS other, abs(began_ms - other.1) AS leg_ms,
+                other.4 = run AND leg_ms <= gap_ms AND geoDistance(first_at.2 / 1e7, first_at.1 / 1e7, other.3 / 1e7, other.2 / 1e7)
                     < least(parked_m, slowest_cms * leg_ms / 400000) AS is_stuck
             FROM
             (
@@ -77,9 +77,10 @@ FROM
                 )
                 GROUP BY driver_id, run, intDiv(ms, look_ms)
             )
-            WINDOW around AS (PARTITION BY driver_id, run ORDER BY began_ms ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
+            WINDOW around AS (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
         )
         WHERE NOT is_stuck
+        WINDOW around AS (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )
 )
 GROUP BY driver_id, number
@@ -148,5 +149,7 @@ FROM
     )
 )
 GROUP BY driver_id, number
-SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+SETTINGS -- the first two of these shorten the planning (sql/360)
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0,
+    do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'speeding(driver, speed, from, to, tz)'
