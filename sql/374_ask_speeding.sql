@@ -149,7 +149,7 @@ FROM
     )
 )
 GROUP BY driver_id, number
-SETTINGS -- the first two of these shorten the planning (sql/360)
-    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0,
+SETTINGS -- the first three of these shorten the planning (sql/360)
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
     do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'speeding(driver, speed, from, to, tz)'

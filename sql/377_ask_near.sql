@@ -46,5 +46,7 @@ WHERE away <= {metres:Float64}
             AND dropped.lat_e7 BETWEEN ({lat:Float64} - band) * 1e7 AND ({lat:Float64} + band) * 1e7
     )
 GROUP BY driver_id
-SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+SETTINGS -- the first three of these shorten the planning (sql/360)
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
+    do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'near(lat, lng, metres, driver, from, to, tz)'
