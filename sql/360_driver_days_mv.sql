@@ -10,9 +10,11 @@
 --   stop   One or more runs of at least 45 s each. Whether the next run belongs to the stop depends on the absence before it, and on the
 --          distance from its place to the place of the first run. If neither the stop so far nor the next run lasts for stop_s, the limits
 --          are spike_s and half of radius_m; if one of them does, trip_s and radius_m; if both do, trip_s and trip_m. An absence in which
---          the driver moves for 60 s ends the stop, even if the absence is short. A stop lasts for at least stop_s, absences included. A
---          shorter stop, even a single run below 45 s, counts if it fills the time between two silences or is next to parking.
---   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. A
+--          the driver moves for 60 s ends the stop, even if the absence is short. If the last run is too short for a stop, the next one may
+--          also belong to the stop before that run. A stop lasts for at least stop_s, absences included. A shorter stop, even a single run
+--          below 45 s, counts if it fills the time between two silences or is next to parking.
+--   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. Two
+--          fixes at the same whole minute may be a minute apart, because some devices send no seconds. A
 --          silence that ends within trip_m of where it began is parking, which the views (sql/370) count as a stop.
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
 --          mean covers about 37 m of the route, and 1 to 64 s. If the line turns in the same direction at both ends of a leg, the route was
@@ -55,6 +57,7 @@ WITH
     toInt64(3600000) AS gap_ms, -- a longer time without a fix is a silence
     15000 AS look_ms, -- length of the spans whose first fixes are looks
     100 AS jump_m, -- a shorter leg is neither impossible nor a jump
+    toInt64(60000) AS minute_ms,
     120000 AS spike_ms_max, -- longest time to a jump and back
     10 AS still_cms, -- a lower speed sent counts as 0
     30000 AS still_ms, -- longest time between two looks at which the device reports that it stands
@@ -85,7 +88,17 @@ WITH
     -- Squared lengths of the straight lines through the earth from the element before; 0 for the first element.
     (xs, ys, zs) -> arrayMap((dx, dy, dz) -> squared(dx, dy, dz), arrayDifference(xs), arrayDifference(ys), arrayDifference(zs)) AS ways_between,
     (way, ms, mps) -> way > pow(jump_m + mps / 1000 * ms, 2) AS is_impossible,
+    -- Two fixes with one time, a whole minute, come from a device or file without seconds: up to a minute may be between them.
+    (ms, at) -> if(ms = 0 AND at % minute_ms = 0, minute_ms, ms) AS lasting,
     (way, ms) -> 1000 * sqrt(way) / greatest(ms, 1) AS pace,
+    -- A stay or a run is (first fix, last fix, x, y, z, began, ended, is_kept, moved_ms at its end). belong: the run is a part of the stay's stop.
+    -- moved_ms: time on the move until the run. Then three pairs of limits, for a stop that lasts for long_ms on both sides, one side, and neither.
+    (stay, long_ms) -> stay.8 OR stay.7 - stay.6 >= long_ms AS is_stop,
+    (stay, run, moved, long_ms, trip_m, trip_ms, near_m, spike_ms) -> moved - stay.9 < moving_ms
+        AND run.6 - stay.7 <= if(greatest(stay.7 - stay.6, run.7 - run.6) >= long_ms, trip_ms, spike_ms)
+        AND squared(run.3 - stay.3, run.4 - stay.4, run.5 - stay.5) <= pow(multiIf(least(stay.7 - stay.6, run.7 - run.6) >= long_ms, trip_m,
+            greatest(stay.7 - stay.6, run.7 - run.6) >= long_ms, near_m, near_m / 2), 2) AS belong,
+    (stay, run) -> (stay.1, run.2, stay.3, stay.4, stay.5, stay.6, run.7, stay.8 OR run.8, run.9) AS joined,
     -- Stretches of fixes alternate: without a stop, with a stop, and so on. spread repeats each stop's value for each of its fixes, and 0 for
     -- other fixes. at_stops replaces a fix's own value by that of its stop, if it has one.
     (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
@@ -184,7 +197,7 @@ WITH
     (
         SELECT
             *,
-            arrayMap((way, t) -> t <= gap_ms AND is_impossible(way, t, speed_max), all_way, all_time) AS is_leap,
+            arrayMap((way, t, m) -> t <= gap_ms AND is_impossible(way, lasting(t, m), speed_max), all_way, all_time, all_ms) AS is_leap,
             arrayMap(way -> way > jump_m * jump_m, all_way) AS is_far
         FROM spaced
     ),
@@ -197,7 +210,7 @@ WITH
             if(has(is_leap, 1), arrayMap(
                 (leap, leap_on, t, t0, x, x0, y, y0, z, z0, quiet, way, t_on_on, leap_on_on) -> leap_on AND if(quiet > gap_ms,
                     NOT leap_on_on AND t_on_on <= gap_ms AND squared(x - x0, y - y0, z - z0) < way,
-                    leap AND NOT is_impossible(squared(x - x0, y - y0, z - z0), t - t0, speed_max)),
+                    leap AND NOT is_impossible(squared(x - x0, y - y0, z - z0), lasting(t - t0, t), speed_max)),
                 is_leap, after(is_leap, 0), after(all_ms, 0), before(all_ms, 0),
                 after(all_x, 0), before(all_x, all_x[2]), after(all_y, 0), before(all_y, all_y[2]), after(all_z, 0), before(all_z, all_z[2]),
                 -- The first fix of all counts as one after a silence that began where the second fix is.
@@ -385,30 +398,27 @@ WITH
         SELECT
             *,
             arrayReduceInRanges('avg', run_looks, look_x) AS run_x, arrayReduceInRanges('avg', run_looks, look_y) AS run_y,
-            arrayReduceInRanges('avg', run_looks, look_z) AS run_z, arrayReduceInRanges('sum', absent_looks, look_moving_ms) AS run_moved_ms
+            arrayReduceInRanges('avg', run_looks, look_z) AS run_z,
+            arrayReduceInRanges('sum', arrayMap((first, last) -> (toUInt64(first), toUInt64(last - first + 1)), runs.3, runs.8), look_moving_ms) AS inside_ms,
+            arrayCumSum(arrayMap((absent, inside) -> absent + inside, arrayReduceInRanges('sum', absent_looks, look_moving_ms), inside_ms)) AS run_moved_ms
         FROM ranged
     ),
-    -- Stops: runs that belong together, with their first and last fix and the place of the first run. An additional run at the end closes the
-    -- last stop.
-    --   s.1, s.2     first and last fix of the stop so far
-    --   s.3          it counts as a stop even if it is short
-    --   s.4, s.5     times of its first and last look
-    --   s.6 to s.8   place of its first run
-    --   s.9          the stops before it
+    -- Stops: runs that belong together, with their first and last fix and the place of the first run. A run belongs to the stay so far (s.1) or, if
+    -- that is too short for a stop, to the last stop (s.2[-1]). An additional run at the end closes the last stop.
     stayed AS
     (
         SELECT
-            * EXCEPT (runs, run_looks, absent_looks, look_moving_ms, run_moved_ms, run_x, run_y, run_z, look_at_ms, look_x, look_y, look_z, look_quiet_ms, look_way, look_speed, look_is_still),
+            * EXCEPT (runs, run_looks, absent_looks, look_moving_ms, inside_ms, run_moved_ms, run_x, run_y, run_z, look_at_ms, look_x, look_y, look_z, look_quiet_ms, look_way, look_speed, look_is_still),
             arrayFold(
-                (s, first, last, is_kept, m, m_end, moved_ms, px, py, pz) -> if(
-                    moved_ms < moving_ms AND m - s.5 <= if(s.5 - s.4 >= stop_ms OR m_end - m >= stop_ms, trip_ms, spike_ms)
-                        AND squared(px - s.6, py - s.7, pz - s.8) <= pow(multiIf(least(s.5 - s.4, m_end - m) >= stop_ms, trip_m, greatest(s.5 - s.4, m_end - m) >= stop_ms, radius_m, radius_m / 2), 2),
-                    (s.1, last, s.3 OR is_kept, s.4, m_end, s.6, s.7, s.8, s.9),
-                    (first, last, is_kept, m, m_end, px, py, pz, if(s.3 OR s.5 - s.4 >= stop_ms, arrayPushBack(s.9, (s.1, s.2, s.6, s.7, s.8)), s.9))),
-                arrayPushBack(runs.1, 0), arrayPushBack(runs.2, 0), arrayPushBack(runs.5, 0), arrayPushBack(runs.6, 0), arrayPushBack(runs.7, 0), arrayPushBack(run_moved_ms, 0),
-                arrayPushBack(run_x, 0.), arrayPushBack(run_y, 0.), arrayPushBack(run_z, 0.),
-                (toInt64(0), toInt64(0), toUInt8(0), toInt64(0), toInt64(0), 0., 0., 0., CAST([], 'Array(Tuple(Int64, Int64, Float64, Float64, Float64))'))
-            ).9 AS stops
+                (s, run, moved) -> multiIf(
+                    belong(s.1, run, moved, stop_ms, trip_m, trip_ms, radius_m, spike_ms), (joined(s.1, run), s.2),
+                    NOT is_stop(s.1, stop_ms) AND belong(s.2[-1], run, moved, stop_ms, trip_m, trip_ms, radius_m, spike_ms), (joined(s.2[-1], run), arrayPopBack(s.2)),
+                    (run, if(is_stop(s.1, stop_ms), arrayPushBack(s.2, s.1), s.2))),
+                arrayPushBack(arrayZip(runs.1, runs.2, run_x, run_y, run_z, runs.6, runs.7, runs.5, run_moved_ms), (0, 0, 0., 0., 0., 0, 0, 0, 0)),
+                arrayPushBack(arrayMap((moved, inside) -> moved - inside, run_moved_ms, inside_ms), 0),
+                ((toInt64(0), toInt64(0), 0., 0., 0., toInt64(0), toInt64(0), toUInt8(0), toInt64(0)),
+                    CAST([], 'Array(Tuple(Int64, Int64, Float64, Float64, Float64, Int64, Int64, UInt8, Int64))'))
+            ).2 AS stops
         FROM averaged
     ),
     -- Lengths of the stretches, in fixes: without a stop, with one, without one, ..., without one.
@@ -452,7 +462,7 @@ WITH
             *,
             arrayMap(
                 (i, m, t, line, over, run, run0) -> multiIf(
-                    i = 1 OR t > gap_ms OR is_impossible(line, t, speed_max), 0,
+                    i = 1 OR t > gap_ms OR is_impossible(line, lasting(t, m), speed_max), 0,
                     over, if(line <= radius_m * radius_m AND if(m >= day_began + day_ms, is_still_last, is_still_first), 2, 1),
                     run % 2 = 0 AND run = run0, 2,
                     1),

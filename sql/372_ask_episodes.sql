@@ -50,7 +50,7 @@ FROM
     )
 )
 GROUP BY driver_id, episode
-HAVING (kind != 'gap' OR max(piece_ended) > min(piece_began)) AND ended > since AND began < until
+HAVING (kind != 'gap' OR max(piece_ended) > min(piece_began) OR untracked_m > 0) AND ended > since AND began < until
 SETTINGS -- these shorten the planning (sql/360)
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
     query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0

@@ -1,55 +1,87 @@
 -- Periods in which a driver was faster than the given speed in metres per second: one row from the first such fix to the last one. The speed is
 -- that of the device; a slower fix ends the period, as do 180 s without a fast fix. If the device sends no speed, it is derived from two fixes
 -- that are 5 s to an hour apart: the first ones of two successive 15-second spans that have fixes. The period then begins with the first fix of
--- such a pair (is_derived). Dropped fixes are left out (sql/360). Only days of drivers with such a speed are read: for sent speeds, the index
--- speed_range (sql/302) finds them; for derived speeds, derived_cms (sql/352) does, once the day is computed.
+-- such a pair (is_derived). Dropped fixes are left out (sql/360). So are fixes with a stuck speed (is_stuck): the device repeats a high speed,
+-- but from one 15-second span to the next it moves less than parked_m, and less than a quarter of the way at that speed. Only days of drivers
+-- with a speed above the given one are read: for sent speeds, the index speed_range (sql/302) finds them; for derived speeds, derived_cms
+-- (sql/352) does, once the day is computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
     toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
     3600000 AS gap_ms, -- as in sql/360
     15000 AS look_ms, -- as in sql/360
+    50 AS parked_m, -- half of radius_m of a car (sql/351)
     6378137 AS equator_m, -- equatorial radius of WGS84
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT
     driver_id,
-    fromUnixTimestamp64Milli(min(ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS ended,
-    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes,
-    toFloat32(max(speed_cms) / 100) AS speed_max, argMax(lat_e7, speed_cms) / 1e7 AS lat, argMax(lng_e7, speed_cms) / 1e7 AS lng, false AS is_derived
+    fromUnixTimestamp64Milli(min(began_ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ended_ms), {tz:String}) AS ended,
+    (max(ended_ms) - min(began_ms)) / 1000 AS seconds, sum(span_fixes) AS fixes,
+    toFloat32(max(fastest_cms) / 100) AS speed_max, argMax(fastest_at.1, fastest_cms) / 1e7 AS lat, argMax(fastest_at.2, fastest_cms) / 1e7 AS lng,
+    false AS is_derived
 FROM
 (
-    SELECT
-        *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS number
+    SELECT *, sum(begins) OVER (PARTITION BY driver_id ORDER BY began_ms, run ROWS UNBOUNDED PRECEDING) AS number
     FROM
     (
         SELECT
-            driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
-            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- a slower fix before it counts as the time 0, which is long ago
-        FROM {database}.positions{all} FINAL
-        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
-            AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-            AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects only which granules are read; other rows in them do no harm
+            *, lagInFrame((run, ended_ms)) OVER around AS span_before,
+            span_before.1 != run OR began_ms - span_before.2 > 180000 AS begins
+        FROM
+        (
+            SELECT
+                *, (began_ms, first_at.1, first_at.2, run) AS look, leadInFrame(look) OVER around AS after, lagInFrame(look) OVER around AS before,
+                if(after.4 = run AND after.1 - began_ms <= gap_ms, after, before) AS other, abs(began_ms - other.1) AS leg_ms,
+                other.4 = run AND leg_ms <= gap_ms AND geoDistance(first_at.2 / 1e7, first_at.1 / 1e7, other.3 / 1e7, other.2 / 1e7)
+                    < least(parked_m, slowest_cms * leg_ms / 400000) AS is_stuck
+            FROM
             (
-                SELECT DISTINCT toDate(ts), driver_id
-                FROM {database}.positions{all}
-                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                    AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
-                    AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-                    AND speed_cms % 65535 > {speed:Float64} * 100 - 1
-            ))
-            AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
-            (
-                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
-                FROM {database}.driver_days_state{all} FINAL
-                ARRAY JOIN dropped
-                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+                -- The fast fixes of each 15-second span. A run is a series of fast fixes without a slower one between them.
+                SELECT
+                    driver_id, run, min(ms) AS began_ms, max(ms) AS ended_ms, count() AS span_fixes, min(speed_cms) AS slowest_cms, max(speed_cms) AS fastest_cms,
+                    argMin((lat_e7, lng_e7), ms) AS first_at, argMax((lat_e7, lng_e7), speed_cms) AS fastest_at
+                FROM
+                (
+                    SELECT *, sum(is_first) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS run
+                    FROM
+                    (
+                        SELECT
+                            driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
+                            NOT lagInFrame(is_fast) OVER one_by_one AS is_first
+                        FROM {database}.positions{all} FINAL
+                        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+                            AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+                            AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
+                            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects only which granules are read; other rows in them do no harm
+                            (
+                                SELECT DISTINCT toDate(ts), driver_id
+                                FROM {database}.positions{all}
+                                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                                    AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+                                    AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+                                    AND speed_cms % 65535 > {speed:Float64} * 100 - 1
+                            ))
+                            AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
+                            (
+                                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
+                                FROM {database}.driver_days_state{all} FINAL
+                                ARRAY JOIN dropped
+                                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+                            )
+                        WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+                    )
+                    WHERE is_fast
+                )
+                GROUP BY driver_id, run, intDiv(ms, look_ms)
             )
-        WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+            WINDOW around AS (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
+        )
+        WHERE NOT is_stuck
+        WINDOW around AS (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )
-    WHERE is_fast
 )
 GROUP BY driver_id, number
 UNION ALL
@@ -117,5 +149,7 @@ FROM
     )
 )
 GROUP BY driver_id, number
-SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+SETTINGS -- the first three of these shorten the planning (sql/360)
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
+    do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'speeding(driver, speed, from, to, tz)'

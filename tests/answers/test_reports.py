@@ -88,3 +88,25 @@ def test_harsh_braking_is_above_three_metres_per_second_squared(db):
     began = epoch_ms("2026-06-01T10:00:00", TZ)
     db.insert([{"driver": "anna", "ms": began + 2000 * n, "lat": 52.51, "lng": 13.41 + metres[n] / 67_700, "speed": speed} for n, speed in enumerate(speeds)])
     assert [(row["from_kmh"], row["to_kmh"]) for row in ask(db, "Harsh braking")] == [(72, 43)]
+
+
+def test_reports_of_a_day_leave_out_what_began_before_it(db):
+    """Anna works from 21:00 on 31 May to 01:30, and then stands in the yard. Ben stands there over midnight."""
+    polygons = str([[[tuple(point) for point in YARD]]])
+    db.ask(f"INSERT INTO {{db}}.fences (name, valid_from, valid_until, polygons) VALUES ('yard', '2026-01-01 00:00:00', '2027-01-01 00:00:00', {polygons})")
+    lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
+    db.insert(fixes("2026-05-31T12:00:00", range(0, 9 * 3600, 300)))
+    db.insert(fixes("2026-05-31T21:00:00", range(0, 1800, 15), lng=lng_from(0), speed=15.0))
+    db.insert(fixes("2026-05-31T21:30:00", range(0, 2 * 3600, 60), lng=lng_from(1800)(0)))
+    db.insert(fixes("2026-05-31T23:30:00", range(0, 7200, 15), lng=lambda second: lng_from(1800)(0) - second * 15 / 270_800, speed=3.75))
+    db.insert(fixes("2026-06-01T01:30:00", range(0, 12 * 3600, 300)))
+    db.insert(fixes("2026-05-31T20:00:00", range(0, 6 * 3600, 60), driver="ben"))
+    db.refresh()
+    assert ask(db, "Shifts") == []
+    assert [(row["driver_id"], row["local_day"]) for row in ask(db, "Time in a zone")] == [("anna", "2026-06-01"), ("ben", "2026-06-01")]
+    assert ask(db, "Trips of a day") == []
+
+
+def test_false_speed_of_a_parked_car_is_no_harsh_braking(db):
+    db.insert(fixes("2026-06-01T10:00:00", range(0, 600), speed=lambda second: 60.0 if second == 300 else 0.0))
+    assert ask(db, "Harsh braking") == []

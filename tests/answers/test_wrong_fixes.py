@@ -242,3 +242,100 @@ def test_second_wrong_fix_does_not_hide_the_first_one(db):
     assert {31, 33} <= set(dropped(db, "parked")) <= {31, 32, 33} and kinds["parked"] == ["stop"]
     assert {31, 33} <= set(dropped(db, "driving")) <= {31, 32, 33} and day_of(db, "driving")["metres"] == pytest.approx(14_400, rel=0.02)
     assert dropped(db, "tractor") == [] and day_of(db, "tractor")["metres"] > 11_000
+
+
+def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
+    """Devices drive at 30 m/s for half an hour, and repeat this speed while they are parked for two hours. One is only parked.
+
+    Other devices send true speeds: one repeats its positions, one drives 600 m between two stops, one drives in circles, and one sends
+    the position of the entrance in a tunnel.
+    """
+    fixes, parked_at = [], 0
+    for every in (1, 15, 60, 300):
+        car = Device(f"car{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(600).drive(90, 30, 1800)
+        parked_at = len(car.fixes)
+        car.stand(7200, noise_m=5)
+        for fix in car.fixes[parked_at:]:
+            fix["speed"] = 30
+        fixes += car.drive(270, 30, 1800).stand(600).fixes
+    fixes += [{**fix, "speed": 30} for fix in Device("parked", "2026-06-01T08:00:00", 48, 11, every=30).stand(7200).fixes]
+    car = Device("repeats", "2026-06-01T08:00:00", 48, 11, every=1).stand(600).drive(0, 40, 100).stand(600)
+    fixes += [{**fix, "lat": car.fixes[number // 5 * 5]["lat"]} for number, fix in enumerate(car.fixes)]
+    fixes += Device("leg", "2026-06-01T08:00:00", 48, 11, every=15).stand(600).drive(0, 40, 15).stand(600).fixes
+    car = Device("circles", "2026-06-01T08:00:00", 48, 11, every=1).stand(60)
+    for second in range(1200):
+        car.drive(9 * second, 30, 1)
+    fixes += car.stand(60).fixes
+    car = Device("tunnel", "2026-06-01T08:00:00", 48, 11, every=5).stand(600).drive(90, 30, 600)
+    entrance = car.fixes[-1]
+    inside = len(car.fixes)
+    car.drive(90, 30, 120)
+    for fix in car.fixes[inside:]:
+        fix["lng"] = entrance["lng"]
+    fixes += car.drive(90, 30, 600).stand(60).fixes
+    db.insert(fixes)
+    db.refresh()
+    rows = ask(db, "speeding", "driver_id, seconds, fixes, began, ended", "ORDER BY driver_id, began", driver="", speed=27.78, **JUNE)
+    found = {driver: [row for row in rows if row["driver_id"] == driver] for driver in {fix["driver"] for fix in fixes}}
+    start = epoch_ms("2026-06-01T08:00:00")
+    for every in (1, 15, 60, 300):
+        spans = [((epoch_ms(row["began"]) - start) / 1000, (epoch_ms(row["ended"]) - start) / 1000) for row in found[f"car{every}"]]
+        spare = max(15, every)  # the span or fix at either end of the parked time may count
+        for began, ended in spans:
+            assert 600 <= began and ended <= 2400 + spare or 9600 - spare <= began and ended <= 11_400, (every, spans)
+        if every < 180:
+            assert len(spans) == 2 and sum(ended - began for began, ended in spans) >= 2 * (1800 - every), (every, spans)
+    assert found["parked"] == []
+    assert [(len(found[driver]), found[driver][0]["fixes"], found[driver][0]["seconds"]) for driver in ("repeats", "leg", "circles")] == [
+        (1, 100, 99), (1, 1, 0), (1, 1200, 1199)], found
+    assert [row["seconds"] for row in found["tunnel"]] == [1315], found["tunnel"]
+
+
+def test_dropped_fixes_are_not_near_a_point(db):
+    """One fix of a parked car is 300 m off, and one has an accuracy of 900 m. Another driver is really there."""
+    car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(1800)
+    wrong = moved(car.fixes[60], 90, 300)
+    fixes = [wrong if number == 60 else moved(fix, 90, 300, acc=900) if number == 80 else fix for number, fix in enumerate(car.fixes)]
+    fixes += [{**moved(fix, 90, 300), "driver": "there"} for fix in car.fixes[:5]]
+    db.insert(fixes)
+    here = {"lat": wrong["lat"], "lng": wrong["lng"], "metres": 60.0, "driver": "", **JUNE}
+    assert {row["driver_id"]: row["fixes"] for row in ask(db, "near", **here)} == {"car": 1, "there": 5}
+    db.refresh()
+    assert {row["driver_id"]: row["fixes"] for row in ask(db, "near", **here)} == {"there": 5}
+
+
+def test_short_stays_elsewhere_do_not_split_a_stop(db):
+    """A phone indoors sends the place of another access point, 130 m away, for one to four minutes at a time.
+
+    A courier who parks for two minutes at two doors 600 m apart, and then returns, makes trips.
+    """
+    fixes = []
+    for every in (20, 60):
+        phone = Device(f"phone{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(6 * 3600, noise_m=5)
+        fixes += [{**moved(fix, 60, 130 if number * every // 60 % 23 < (number * every // 1380) % 5 else 0), "speed": None}
+                  for number, fix in enumerate(phone.fixes)]
+    courier = Device("courier", "2026-06-01T08:00:00", 48, 11, every=10).stand(600)
+    fixes += courier.drive(90, 10, 60).stand(120).drive(270, 10, 60).stand(600).fixes
+    kinds = kinds_of(db, fixes)
+    assert kinds == {"phone20": ["stop"], "phone60": ["stop"], "courier": ["stop", "trip", "stop"]}
+    assert abs(day_of(db, "courier")["metres"] - 1200) < 60 and day_of(db, "phone60")["metres"] == 0
+
+
+def test_times_without_seconds_leave_the_mileage_as_it_is(db):
+    """Four fixes of each minute have the same time. One fix is 9 km off."""
+    car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(1200).drive(90, 12, 1800).stand(1200).drive(200, 12, 900).stand(600)
+    fixes = [{**fix, "ms": fix["ms"] // 60_000 * 60_000} for fix in car.fixes]
+    fixes[130] = moved(fixes[130], 0, 9000)
+    assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop", "trip", "stop"]}
+    day = day_of(db, "car")
+    assert day["metres"] == pytest.approx(2700 * 12, rel=0.01) and day["untracked_m"] == 0
+
+
+def test_leg_without_a_duration_is_a_gap_of_episodes_too(db):
+    """Two fixes with one time, which has seconds, are 5 km apart, as are the fixes before and after them."""
+    one = Device("two", "2026-06-01T08:00:07", 48, 11, every=30).drive(90, 12, 600)
+    other = Device("two", "2026-06-01T08:10:07", 48.05, 11.1, every=30).drive(90, 12, 600)
+    db.insert(one.fixes + [{**fix, "seq": fix["seq"] + 100} for fix in other.fixes])
+    db.refresh()
+    gaps = [row["untracked_m"] for row in episodes_of(db, "two") if row["kind"] == "gap"]
+    assert gaps and abs(sum(gaps) - day_of(db, "two")["untracked_m"]) < 0.1

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 # Constants of the definition of trips, as in sql/360.
-GAP_MS, LOOK_MS, JUMP_M = 3_600_000, 15_000, 100
+GAP_MS, LOOK_MS, MINUTE_MS, JUMP_M = 3_600_000, 15_000, 60_000, 100
 STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
 MOVING_MPS, MOVING_MS = 2.5, 60_000
 FALSE_S, BRAKE_MPS2 = 60, 8
@@ -129,7 +129,9 @@ RULES = Rules()
 
 
 def is_impossible(a, b, rules=RULES) -> bool:
-    return straight_metres(a, b) > JUMP_M + rules.speed_max * (b["ms"] - a["ms"]) / 1000
+    # Times without seconds: two fixes with the same time may be a minute apart.
+    ms = MINUTE_MS if a["ms"] == b["ms"] and a["ms"] % MINUTE_MS == 0 else b["ms"] - a["ms"]
+    return straight_metres(a, b) > JUMP_M + rules.speed_max * ms / 1000
 
 
 def speed_between(a, b) -> float:
@@ -268,6 +270,19 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
             moved += leg_ms if speed >= MOVING_MPS and leg_ms <= GAP_MS else 0
         return moved
 
+    def is_stop(stay):
+        return stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000
+
+    def formers(stays):
+        """Returns the stays to which the next run may belong: the last one and, if that is too short for a stop, the last stop."""
+        return stays[-1:] + ([] if not stays or is_stop(stays[-1]) else [each for each in stays if is_stop(each)][-1:])
+
+    def belong_together(former, stay):
+        long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
+        return (math.dist(former["place"], stay["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
+                and stay["began"] - former["ended"] <= (rules.trip_s if any(long) else rules.spike_s) * 1000
+                and moving_ms(former["last_look"], stay["first"]) < MOVING_MS)
+
     # A stay is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
     for number, run in enumerate(runs):
@@ -281,17 +296,13 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
         stay = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
                "last_look": run[-1], "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
-        if stays:
-            former = stays[-1]
-            long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
-            absence_ms = stay["began"] - former["ended"]
-            if (math.dist(former["place"], stay["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
-                    and absence_ms <= (rules.trip_s if any(long) else rules.spike_s) * 1000
-                    and moving_ms(former["last_look"], run[0]) < MOVING_MS):
-                former.update(last_look=run[-1], last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
-                continue
-        stays.append(stay)
-    return [(stay["first"], stay["last"], stay["place"]) for stay in stays if stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000]
+        former = next((each for each in formers(stays) if belong_together(each, stay)), None)
+        if former:
+            del stays[stays.index(former) + 1:]
+            former.update(last_look=run[-1], last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
+        else:
+            stays.append(stay)
+    return [(stay["first"], stay["last"], stay["place"]) for stay in stays if is_stop(stay)]
 
 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
