@@ -125,6 +125,17 @@ export async function track(id: string, from: number, to: number, simplify: numb
   return { ...sent, points: { ...sent.points, lng: unwrap(sent.points.lng) } };
 }
 
+/** Since when a driver has stayed at the newest fix. Times in Unix ms. */
+export interface Standing {
+  /** Time of the newest fix. */
+  ts: number;
+  since: number;
+  /** The stay may have begun earlier. */
+  is_at_least: boolean;
+}
+
+export const standing = (id: string, signal: AbortSignal): Promise<Standing> => json(`drivers/${encodeURIComponent(id)}/standing`, signal);
+
 export type Card = Record<'name' | 'group' | 'vehicle' | 'phone' | 'note', string>;
 
 /** A column of `[fields.NAME]`. */
