@@ -1,6 +1,6 @@
 // The present in the panel and on the map: since when a driver stands, and one group alone.
 import { publish } from './mqtt';
-import { expect, open, shown, test, violations } from './world';
+import { coloursAt, expect, open, shown, test, violations } from './world';
 
 const MINUTE_MS = 60_000;
 
@@ -59,4 +59,21 @@ test('a group hides the others, and the counts follow', async ({ page, stack }) 
   await expect(every).toBeHidden();
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBeGreaterThan(300);
   await expect(count('Moving')).toHaveText(/\d\d/);
+});
+
+test('discs change their colours with the theme', async ({ page, stack }) => {
+  for (let i = 0; i < 5; i++) await publish(stack.mqttPort, `drivers/in-disc-${i}/gps`, { lat: -33.9, lng: 18.5 + i / 1000, speed: 0, ts: Date.now() });
+  await open(page, stack, '#at=5/-33.9/18.5');
+  await expect.poll(async () => (await shown(page)).counted).toBe(5);
+  const isLight = async () => {
+    const { x, y } = await page.evaluate(() => window.milepost!.map.project([18.502, -33.9]));
+    const found = await coloursAt(page, { x, y }, 6);
+    return [...found].some((colour) => colour.split(',').every((value) => Number(value) > 190));
+  };
+  for (const colorScheme of ['light', 'dark', 'light'] as const) {
+    await page.emulateMedia({ colorScheme });
+    // In the dark theme the count is light, on a dark disc.
+    const isDark = async () => [...(await coloursAt(page, await page.evaluate(() => window.milepost!.map.project([18.502, -33.9])), 6))].some((colour) => colour.split(',').every((value) => Number(value) < 110));
+    await expect.poll(async () => [await isLight(), await isDark()], colorScheme).toEqual([true, true]);
+  }
 });

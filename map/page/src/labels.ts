@@ -9,6 +9,8 @@ export interface Label {
   y: number;
   /** Pixels between the place and the text; 0: the text is on the place. */
   gap: number;
+  /** Pixels between the place and the upper and lower edge of a fence. */
+  edge?: number;
   /** Pixels around the place that no other label covers: the symbol with its ring. */
   reach?: number;
   kind: 'driver' | 'fence' | 'chosen';
@@ -41,8 +43,8 @@ export type Covered = Pick<DOMRect, 'left' | 'top' | 'right' | 'bottom'>;
 
 /**
  * Places each label where no driver, no card and no earlier label is. A driver's name is right of
- * its place, else left, above or below. A fence's name is at its middle, else above or below. A
- * label without room is left out.
+ * its place, else left, above or below. A fence's name is at its middle, else above or below, else
+ * at its upper or lower edge, inside or outside. A label without room is left out.
  */
 export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number, covered: readonly Covered[] = [], scale = 1): Placed[] {
   const placed: Placed[] = [];
@@ -58,10 +60,11 @@ export function place(labels: readonly Label[], measure: (text: string) => numbe
     left >= 2 && left + wide <= width - 2 && middle >= line / 2 && middle <= height - line / 2 &&
     covered.every((card) => left >= card.right || left + wide <= card.left || middle - line / 2 >= card.bottom || middle + line / 2 <= card.top) &&
     placed.every((other) => left >= other.left + other.width + 4 || other.left >= left + wide + 4 || Math.abs(middle - other.middle) >= line);
+  const edges = (edge: number) => [line - edge, edge - line, -line - edge, edge + line].filter((down) => edge > 0 && Math.abs(down) > nextLine);
   for (const label of labels) {
     const { x, y, gap } = label;
     const wide = measure(label.text);
-    const spots: [left: number, middle: number][] = gap === 0 ? [0, -nextLine, nextLine].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
+    const spots: [left: number, middle: number][] = gap === 0 ? [0, -nextLine, nextLine, ...edges(label.edge ?? 0)].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
     const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !coversDriver(label, left, middle, wide));
     if (spot) placed.push({ ...label, left: spot[0], middle: spot[1], width: wide });
   }

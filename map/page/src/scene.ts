@@ -285,6 +285,8 @@ export class Scene {
         lineWidthUnits: 'pixels',
         getLineWidth: 1.5,
         getLineColor: (disc) => tint(disc, 235),
+        // The same discs have other colours in another theme.
+        updateTriggers: { getFillColor: [theme, colourBy], getLineColor: [theme, colourBy] },
       }),
       new TextLayer<Disc>({
         id: 'counts',

@@ -211,12 +211,12 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     const named: Label[] = [];
     const pixelsPerDegree = (512 * 2 ** map.getZoom()) / 360;
     for (const fence of fences.all) {
-      const { lng, lat, width } = middle(fence);
+      const { lng, lat, width, north } = middle(fence);
       const pixels = width * pixelsPerDegree;
       // Its outline is out of view, and its name would seem to belong to a smaller fence.
       if (pixels < FENCE_LABEL_PX || pixels > FENCE_WIDEST * map.getContainer().clientWidth) continue;
       const { x, y } = project(map, [lng, lat]);
-      named.push({ text: fence.properties.name, x, y, gap: 0, kind: 'fence' });
+      named.push({ text: fence.properties.name, x, y, gap: 0, edge: y - project(map, [lng, north]).y, kind: 'fence' });
     }
     // The chosen driver first, then the few fences.
     const first = found[0]?.kind === 'chosen' ? 1 : 0;

@@ -41,6 +41,13 @@ describe('labels', () => {
     // The walk of a new dispatcher found the name of the depot half under this ring.
     expect(place([chosen, label('Depot', 101, 112, 0)], measure, 400, 300).map(({ text, middle }) => [text, middle])).toEqual([['Anna', 100], ['Depot', 138]]);
   });
+  test('a fence with drivers at its middle has its name at an edge', () => {
+    const drivers = [70, 100, 130].map((y, i) => label(`d${i}`, 100, y));
+    const name: Label = { ...label('Depot', 100, 100, 0), edge: 80 };
+    expect(place([name, ...drivers], measure, 400, 300)[0]).toMatchObject({ text: 'Depot', middle: 35 });
+    const more = Array.from({ length: 9 }, (_, i) => label(`d${i}`, 100, 20 + i * 20));
+    expect(place([name, ...more], measure, 400, 300)[0]).toMatchObject({ text: 'Depot', middle: 195 });
+  });
   test('letters are larger on a large screen', () => {
     const left = (scale: number) => place([label('aa', 100, 100), label('bb', 100, 125)], measure, 400, 300, [], scale).map((placed) => placed.left);
     expect([left(1), left(2)]).toEqual([[108, 108], [108, 72]]);
