@@ -132,4 +132,9 @@ test('the span has a date and 24 hours, and the slider has hours', async ({ page
   expect(/:/.test(first.text) ? at.slice(11, 16) : at.slice(11, 16) === '00:00').toBe(/:/.test(first.text) ? first.text : true);
   await page.setViewportSize({ width: 390, height: 844 });
   await expect.poll(() => marks.count()).toBeLessThan(4);
+  // On a phone the form makes room for the map, and comes back.
+  await expect(time).toBeHidden();
+  await box.getByRole('button', { name: 'Change span' }).click();
+  await expect(time).toBeVisible();
+  await expect(box.getByLabel('From, date')).toBeFocused();
 });

@@ -65,7 +65,9 @@ export function place(labels: readonly Label[], measure: (text: string) => numbe
     const { x, y, gap } = label;
     const wide = measure(label.text);
     const spots: [left: number, middle: number][] = gap === 0 ? [0, -nextLine, nextLine, ...edges(label.edge ?? 0)].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
-    const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !coversDriver(label, left, middle, wide));
+    // The chosen driver has its name even among others.
+    const free = spots.filter(([left, middle]) => isFree(left, middle, wide));
+    const spot = free.find(([left, middle]) => !coversDriver(label, left, middle, wide)) ?? (label.kind === 'chosen' ? free[0] : undefined);
     if (spot) placed.push({ ...label, left: spot[0], middle: spot[1], width: wide });
   }
   return placed;

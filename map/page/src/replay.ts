@@ -58,6 +58,10 @@ export class Replay {
   constructor(private readonly options: Options) {
     this.button.addEventListener('click', () => this.toggle());
     byId('replay-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
+    byId('replay-span', HTMLButtonElement).addEventListener('click', () => {
+      delete this.box.dataset.playing;
+      this.from.date.focus();
+    });
     byId('replay-form', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       void this.load();
@@ -82,6 +86,7 @@ export class Replay {
       return;
     }
     this.request?.abort();
+    delete this.box.dataset.playing;
     if (this.isPlaying) {
       this.isPlaying = false;
       this.options.stop();
@@ -105,6 +110,10 @@ export class Replay {
       setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${truncation}`);
       if (past.ids.length === 0 && !begin) return;
       [this.isPlaying, this.hasPlayed] = [true, true];
+      // On a phone the box makes room for the map; the warning stays.
+      if (!past.truncated) this.box.dataset.playing = '';
+      const focused = document.activeElement;
+      if (focused && this.box.contains(focused) && !focused.checkVisibility()) byId('play', HTMLButtonElement).focus();
       const moved = (moment: Moment) => {
         this.at = moment.ms;
         this.options.moved(moment);

@@ -48,6 +48,11 @@ describe('labels', () => {
     const more = Array.from({ length: 9 }, (_, i) => label(`d${i}`, 100, 20 + i * 20));
     expect(place([name, ...more], measure, 400, 300)[0]).toMatchObject({ text: 'Depot', middle: 195 });
   });
+  test('the chosen driver has its name even among many others', () => {
+    const crowd = Array.from({ length: 49 }, (_, i) => label(`d${i}`, 70 + (i % 7) * 12, 70 + Math.floor(i / 7) * 12));
+    const chosen: Label = { ...label('Anna', 106, 106, 22), reach: 19, kind: 'chosen' };
+    expect(place([chosen, ...crowd], measure, 400, 300)[0]).toMatchObject({ text: 'Anna', left: 128 });
+  });
   test('letters are larger on a large screen', () => {
     const left = (scale: number) => place([label('aa', 100, 100), label('bb', 100, 125)], measure, 400, 300, [], scale).map((placed) => placed.left);
     expect([left(1), left(2)]).toEqual([[108, 108], [108, 72]]);
