@@ -474,7 +474,7 @@ fn within(query: Query, bbox: Bbox) -> Query {
 }
 
 /// Formats a time as RFC 3339 with milliseconds, which ClickHouse parses.
-fn iso(ms: i64) -> String {
+pub fn iso(ms: i64) -> String {
     let since = std::time::Duration::from_millis(ms.unsigned_abs());
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()
 }

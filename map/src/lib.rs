@@ -26,6 +26,7 @@
 //! | [`history`] | past positions: tracks, episodes, cells, replays |
 //! | [`list`] | conditions (silent, fast, in a fence, …) → the drivers that meet them |
 //! | [`driver`] | one driver's attributes, fields and card |
+//! | [`standing`] | a driver's newest fix → since when the driver has stayed there |
 //! | [`fences`] | reads and writes geofences |
 //! | [`alerts`] | events of `milepost events`, with their acknowledgements |
 //! | [`names`] | merges and writes drivers' cards |
@@ -57,6 +58,7 @@ pub mod optional;
 pub mod params;
 pub mod shared;
 pub mod simplify;
+pub mod standing;
 pub mod store;
 pub mod tiles;
 pub mod tls;

@@ -261,7 +261,7 @@ impl Params {
         Ok(Filter {
             prefix: self.prefix()?.to_owned(),
             find: self.find()?.unwrap_or_default().to_owned(),
-            group: self.short_text("group")?.to_owned(),
+            group: self.group()?.to_owned(),
             has_hidden: self.flag("hidden")?,
             silent_s: self.number("silent", f64::from(31 * 86_400), "seconds")?.round() as u32,
             faster_than: self.number("faster", 1_000.0, "metres per second")?,
@@ -287,6 +287,14 @@ impl Params {
         let text = self.text(name).unwrap_or("false");
         text.parse()
             .map_err(|_| format!("{name}: {} is invalid; expected true or false", shown(text)))
+    }
+
+    /// Returns the name of the group that an answer is limited to; empty: every group.
+    ///
+    /// # Errors
+    /// The name is too long.
+    pub fn group(&self) -> Result<&str, String> {
+        self.short_text("group")
     }
 
     /// Returns the part of a driver's id or name to search for; `None`: not given.

@@ -1,5 +1,7 @@
 // Fixtures of all tests: the servers, a page whose errors fail the test, and functions that read
 // what a canvas shows.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { expect, test as base, type Page } from '@playwright/test';
 import type { Stage } from '../src/stage';
@@ -115,6 +117,17 @@ export async function coloursAt(page: Page, { x, y }: { x: number; y: number }, 
     return found;
   }, png);
   return new Set(colours);
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Returns what axe finds on the page as it is now. */
+export async function violations(page: Page): Promise<string[]> {
+  await page.evaluate(AXE);
+  return page.evaluate(async () => {
+    const { violations: found } = await (window as unknown as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run();
+    return found.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`);
+  });
 }
 
 export { expect };

@@ -39,6 +39,8 @@ export const alertText = (alert: Alert, name: string): string => `${name} ${DESC
 export const key = ({ driver_id, ts, seq, kind, fence }: Alert): string => [driver_id, ts, seq, kind, fence].join('|');
 
 interface Options {
+  /** Called before the box opens: the other boxes are at the same place. */
+  opening(): void;
   writes: boolean;
   name(id: string): string;
   /** Moves the map to the place of an alert, and opens its driver. */
@@ -48,6 +50,8 @@ interface Options {
 export class Alerts {
   isOpen = false;
   all: Alert[] = [];
+  /** The map shows the past, without marks of the present. */
+  private isHidden = false;
   /** Reason why some alerts are missing; empty: none is missing. */
   private hint = '';
   private readonly box = byId('alerts-box', HTMLElement);
@@ -72,11 +76,19 @@ export class Alerts {
   }
 
   toggle(): void {
+    if (!this.isOpen) this.options.opening();
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
     if (this.isOpen) this.box.querySelector<HTMLElement>('button')?.focus();
     else if (this.box.contains(document.activeElement)) this.button.focus();
+    this.draw();
+  }
+
+  /** Hides the marks on the map, or shows them again. */
+  setHidden(isHidden: boolean): void {
+    if (isHidden === this.isHidden) return;
+    this.isHidden = isHidden;
     this.draw();
   }
 
@@ -110,7 +122,7 @@ export class Alerts {
     const unseen = this.all.filter(({ seen_at }) => seen_at === 0);
     setText(this.badge, unseen.length === 0 ? '' : unseen.length > 99 ? '99+' : String(unseen.length));
     this.button.setAttribute('aria-label', unseen.length === 0 ? 'Alerts' : `Alerts, ${unseen.length} not seen`);
-    this.drawMarks(unseen.slice(0, MARKS_MAX));
+    this.drawMarks(this.isHidden ? [] : unseen.slice(0, MARKS_MAX));
     if (!this.isOpen) return;
     const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
     setText(this.message, this.hint || none);

@@ -125,6 +125,17 @@ export async function track(id: string, from: number, to: number, simplify: numb
   return { ...sent, points: { ...sent.points, lng: unwrap(sent.points.lng) } };
 }
 
+/** Since when a driver has stayed at the newest fix. Times in Unix ms. */
+export interface Standing {
+  /** Time of the newest fix. */
+  ts: number;
+  since: number;
+  /** The stay may have begun earlier. */
+  is_at_least: boolean;
+}
+
+export const standing = (id: string, signal: AbortSignal): Promise<Standing> => json(`drivers/${encodeURIComponent(id)}/standing`, signal);
+
 export type Card = Record<'name' | 'group' | 'vehicle' | 'phone' | 'note', string>;
 
 /** A column of `[fields.NAME]`. */
@@ -228,8 +239,9 @@ export interface Past {
 /** Formats a box for the server: west above east crosses the antimeridian. */
 const box = ({ west, south, east, north }: Bounds): string => [west, south, wrap(east), north].map((degrees) => degrees.toFixed(5)).join(',');
 
-export const past = (bounds: Bounds, from: number, to: number, signal: AbortSignal): Promise<Past> =>
-  json(`past?${new URLSearchParams({ bbox: box(bounds), from: String(from), to: String(to) })}`, signal);
+/** `group`: only drivers of this group; empty: of every group. */
+export const past = (bounds: Bounds, from: number, to: number, group: string, signal: AbortSignal): Promise<Past> =>
+  json(`past?${new URLSearchParams({ bbox: box(bounds), from: String(from), to: String(to), group })}`, signal);
 
 export const fences = (): Promise<{ features: Fence[]; hint?: string }> => json('fences');
 
@@ -251,23 +263,30 @@ export interface Loaded extends Tile {
 /** Most tiles in one request. */
 const TILES_MAX = 128;
 
-/**
- * Returns the tiles whose versions differ from those in `known`. `states`: only drivers in these
- * states; empty: in all but `hidden`.
- */
-export async function liveTiles(wanted: readonly Tile[], known: ReadonlyMap<string, Loaded>, signal: AbortSignal, states = ''): Promise<Loaded[]> {
+/** The drivers that the viewer chose to see. */
+export interface Chosen {
+  /** States, separated by commas; empty: all but `hidden`. */
+  states: string;
+  /** Group; empty: every group. */
+  group: string;
+}
+
+export const EVERYBODY: Chosen = { states: '', group: '' };
+
+/** Returns the tiles of the chosen drivers whose versions differ from those in `known`. */
+export async function liveTiles(wanted: readonly Tile[], known: ReadonlyMap<string, Loaded>, signal: AbortSignal, { states, group }: Chosen = EVERYBODY): Promise<Loaded[]> {
   const changed: Loaded[] = [];
   for (let from = 0; from < wanted.length; from += TILES_MAX) {
     const names = wanted.slice(from, from + TILES_MAX).map(key);
     const of = names.map((name) => (known.has(name) ? `${name}:${known.get(name)!.version}` : name)).join(',');
-    const response = await request(`tiles?of=${of}${states && `&states=${states}`}`, { signal });
+    const response = await request(`tiles?of=${of}${states && `&states=${states}`}${group && `&group=${encodeURIComponent(group)}`}`, { signal });
     changed.push(...parts(await response.arrayBuffer()).map(({ body, ...part }) => ({ ...part, data: decode(body) })));
   }
   return changed;
 }
 
-export async function history(bounds: Bounds, zoom: number, from: number, to: number, signal: AbortSignal): Promise<{ cells: Cells; truncated: boolean }> {
-  const query = new URLSearchParams({ bbox: box(bounds), zoom: String(zoom), from: String(from), to: String(to) });
+export async function history(bounds: Bounds, zoom: number, from: number, to: number, group: string, signal: AbortSignal): Promise<{ cells: Cells; truncated: boolean }> {
+  const query = new URLSearchParams({ bbox: box(bounds), zoom: String(zoom), from: String(from), to: String(to), group });
   const response = await request(`cells?${query}`, { signal });
   const cells = decode(await response.arrayBuffer());
   if (cells.kind !== 'cells') throw new Error('the server sent points for a heatmap');

@@ -22,7 +22,7 @@ const TOLERANCE = 0.5;
 
 const COLOURS = {
   dark: { land: '#172131', coast: '#35465f', border: '#2a3850', graticule: '#1b2738' },
-  light: { land: '#f8f8f5', coast: '#a9b8c6', border: '#d5d9dc', graticule: '#cfd9e2' },
+  light: { land: '#f8f8f5', coast: '#a9b8c6', border: '#b9c2cb', graticule: '#dbe3ea' },
 } as const;
 
 export function style(theme: Theme): StyleSpecification {

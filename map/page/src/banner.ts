@@ -24,11 +24,12 @@ export function banner() {
   }
 
   return {
-    tick(tick: Tick): void {
+    /** `group`: the tick counts only drivers of this group; empty: all. */
+    tick(tick: Tick, group: string): void {
       refusal = '';
       const text = problem(tick);
       if (text) show(text, 'bad');
-      else if (tick.drivers === 0) show(NO_DRIVER_HINT, 'hint');
+      else if (tick.drivers === 0 && !group) show(NO_DRIVER_HINT, 'hint');
       else if (element.dataset.kind === 'hint') show('', '');
       else if (element.dataset.kind === 'bad') {
         show('Live again.', 'good');

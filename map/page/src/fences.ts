@@ -1,23 +1,23 @@
 // Fences: named areas, on the map and in a list. Viewers who may edit fences set corners by clicks
 // or at the middle of the map, and drag them. The server stores fences in ClickHouse.
 import type { FeatureCollection, Position } from 'geojson';
-import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
+import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource, type Map as MapLibre, type PointLike, type StyleSpecification } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
-import { ApiError, fences as fetchFences, putFence, visits as fetchVisits, type Visit } from './api';
-import { serverNow } from './clock';
+import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
 import { byId, make, setPressed, setText } from './dom';
 import { middle } from './places';
 import { corners, hasOneRing, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
-import { daySpan, duration, isoDay, minuteOf } from './words';
+import { Visits } from './visits';
 
 export type { Fence };
 
 /** Colour of an outline, by theme. The corners of a draft have the same one (style.css). */
 export const FENCE_COLOURS: Record<Theme, string> = { dark: '#b06cf0', light: '#7d35c8' };
-const DAY_MS = 86_400_000;
-const DAYS_BEFORE = 6;
+/** Width of an outline in pixels, and of that of the fence in the card. */
+const LINE_PX = 2;
+const CHOSEN_PX = 4;
 /** The area of a fence wider than this is fainter, because it would colour the whole map. */
 const WIDE_PX = 1_000;
 /** The outline of a fence narrower than this is not drawn: it would be a speck. */
@@ -40,11 +40,7 @@ export class Fences {
   /** Clicks on the map set corners. */
   isDrawing = false;
   all: Fence[] = [];
-  /** Request for the visits to the chosen fence. */
-  private visitsRequest: AbortController | null = null;
-  private visits: { now: number; all: Visit[] } = { now: 0, all: [] };
-  private readonly visitsTitle = byId('visits-title', HTMLElement);
-  private readonly visitRows = byId('visits', HTMLUListElement);
+  private readonly visits: Visits;
   /**
    * Corners of the outline that is edited. `place` is exact; `marker` moves to the copy of the
    * world in view.
@@ -75,9 +71,19 @@ export class Fences {
     private readonly map: MapLibre,
     private theme: Theme,
     private readonly edits: boolean,
-    private readonly options: { changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
+    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
   ) {
     this.rules = new RulesForm(options.name);
+    this.visits = new Visits({
+      name: options.name,
+      choose: options.choose,
+      edit: edits ? (fence) => this.edit(fence) : null,
+      back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-name="${CSS.escape(properties.name)}"]`)?.focus(),
+      changed: (fence) => {
+        this.box.toggleAttribute('data-chosen', fence !== null);
+        if (this.map.getLayer('fences-line')) this.map.setPaintProperty('fences-line', 'line-width', ['case', ['==', ['get', 'name'], fence?.properties.name ?? null], CHOSEN_PX, LINE_PX]);
+      },
+    });
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
     byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.edit(null));
@@ -97,6 +103,7 @@ export class Fences {
   }
 
   toggle(): void {
+    if (!this.isOpen) this.options.opening();
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
@@ -127,6 +134,7 @@ export class Fences {
     const item = make('li');
     const button = make('button');
     button.type = 'button';
+    button.dataset.name = fence.properties.name;
     button.append(make('span', fence.properties.name));
     const rules = rulesInWords(fence.properties);
     if (rules) button.append(make('small', rules));
@@ -137,7 +145,7 @@ export class Fences {
       // is at the left.
       const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
       this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
-      void this.showVisits(fence.properties.name);
+      this.visits.show(fence);
     });
     item.append(button);
     if (this.edits) {
@@ -164,46 +172,28 @@ export class Fences {
     return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge + (hasRoom ? covered : 0) };
   }
 
-  /** Lists the drivers in a fence, and those that left it today. */
-  private async showVisits(name: string): Promise<void> {
-    this.visitsRequest?.abort();
-    const controller = (this.visitsRequest = new AbortController());
-    setText(this.visitsTitle, `${name}, today …`);
-    this.visits.all = [];
-    this.visitRows.replaceChildren();
-    const now = Math.floor(serverNow());
-    try {
-      // A driver may have been inside for days. The view `fence_visits` also reads twelve hours
-      // beyond both ends.
-      const found = await fetchVisits(name, daySpan(isoDay(now))!.from - DAYS_BEFORE * DAY_MS, now, controller.signal);
-      if (controller.signal.aborted) return;
-      const today = daySpan(isoDay(now))!.from;
-      const [inside, left] = [found.filter(({ is_inside }) => is_inside), found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today)];
-      setText(this.visitsTitle, `${name}: ${inside.length} inside, ${left.length} left today`);
-      this.visits = { now, all: [...inside, ...left] };
-      this.redrawNames();
-    } catch (error) {
-      if (!controller.signal.aborted) setText(this.visitsTitle, error instanceof ApiError ? error.message : 'The server does not answer.');
-    }
+  /**
+   * Returns the smallest fence at a point of the map; null: there is none. A fence more than
+   * `widest` pixels wide has its outline out of view, so the viewer does not mean it.
+   */
+  at(point: PointLike, widest: number): Fence | null {
+    if (!this.map.getLayer('fences-area')) return null;
+    const degrees = (widest * 360) / (512 * 2 ** this.map.getZoom());
+    const found = this.map.queryRenderedFeatures(point, { layers: ['fences-area'] }).map(({ properties }) => properties as { name: string; width: number });
+    const [smallest] = found.filter(({ width }) => width <= degrees).sort((a, b) => a.width - b.width);
+    return this.all.find(({ properties }) => properties.name === smallest?.name) ?? null;
+  }
+
+  /** Opens the card with a fence: who is inside and since when. */
+  show(fence: Fence): void {
+    if (!this.isOpen) this.toggle();
+    this.visits.show(fence);
   }
 
   /** Called when names of drivers have changed. */
   redrawNames(): void {
-    const { now, all } = this.visits;
-    this.visitRows.replaceChildren(...all.map((visit) => this.visit(visit, now)));
+    this.visits.redraw();
     this.rules.redrawNames();
-  }
-
-  private visit({ driver_id, entered, left_at, is_inside }: Visit, now: number): HTMLLIElement {
-    const item = make('li');
-    const button = make('button');
-    button.type = 'button';
-    const day = isoDay(now);
-    const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;
-    button.append(make('span', this.options.name(driver_id)), make('small', when));
-    button.addEventListener('click', () => this.options.choose(driver_id));
-    item.append(button);
-    return item;
   }
 
   private edit(fence: Fence | null): void {
@@ -268,10 +258,7 @@ export class Fences {
     this.edited = null;
     delete this.box.dataset.drawing;
     this.form.hidden = true;
-    this.visitsRequest?.abort();
-    setText(this.visitsTitle, '');
-    this.visits.all = [];
-    this.visitRows.replaceChildren();
+    this.visits.close();
     setText(this.message, '');
     this.drawDraft();
   }
@@ -339,6 +326,6 @@ export class Fences {
     const colour = FENCE_COLOURS[this.theme];
     const isDraft = id === 'fence-draft';
     this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': colour, 'fill-opacity': isDraft ? AREA_OPACITY : byWidth(WIDE_PX, 0.03, AREA_OPACITY) } });
-    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': colour, 'line-width': 2, ...(isDraft ? { 'line-dasharray': [2, 1.5] } : { 'line-opacity': byWidth(SPECK_PX, 1, 0) }) } });
+    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': colour, 'line-width': LINE_PX, ...(isDraft ? { 'line-dasharray': [2, 1.5] } : { 'line-opacity': byWidth(SPECK_PX, 1, 0) }) } });
   }
 }

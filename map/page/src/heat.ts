@@ -8,6 +8,7 @@ import type { Cells } from './decode';
 import { byId, make, setPressed, setText } from './dom';
 import { formatCount } from './words';
 import { bounds } from './view';
+import { When, WRITE_TIME } from './when';
 import { instant, minutes } from './zone';
 
 const HOUR_MS = 3_600_000;
@@ -25,6 +26,14 @@ const PAINT: NonNullable<HeatmapLayerSpecification['paint']> = {
   'heatmap-opacity': 0.85,
 };
 
+interface Options {
+  /** Called before the box opens: the other boxes are at the same place. */
+  opening(): void;
+  changed(on: boolean): void;
+  /** Returns the group whose fixes are counted; empty: every group. */
+  group(): string;
+}
+
 export class Heat {
   on = false;
   private hours: number | null = 1;
@@ -32,28 +41,28 @@ export class Heat {
   private readonly button = byId('heat', HTMLButtonElement);
   private readonly message = byId('heat-said', HTMLElement);
   private readonly scale = byId('heat-labels', HTMLUListElement);
-  private readonly from = byId('heat-from', HTMLInputElement);
-  private readonly to = byId('heat-to', HTMLInputElement);
+  private readonly from = new When('heat-from', () => this.choose(null));
+  private readonly to = new When('heat-to', () => this.choose(null));
   private readonly spans = this.box.querySelectorAll<HTMLButtonElement>('[data-hours]');
   private request: AbortController | null = null;
   private timer = 0;
 
   constructor(
     private readonly map: MapLibre,
-    private readonly changed: (on: boolean) => void,
+    private readonly options: Options,
   ) {
     this.button.addEventListener('click', () => this.toggle());
     byId('heat-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
     for (const span of this.spans) span.addEventListener('click', () => this.choose(Number(span.dataset.hours)));
-    for (const field of [this.from, this.to]) field.addEventListener('change', () => this.choose(null));
     map.on('moveend', () => this.loadSoon());
   }
 
   toggle(): void {
+    if (!this.on) this.options.opening();
     this.on = !this.on;
     setPressed(this.button, this.on);
     this.box.hidden = !this.on;
-    this.changed(this.on);
+    this.options.changed(this.on);
     if (this.on) {
       this.choose(this.hours);
     } else {
@@ -68,6 +77,11 @@ export class Heat {
     this.hours = hours;
     for (const span of this.spans) setPressed(span, Number(span.dataset.hours) === hours);
     void this.load();
+  }
+
+  /** Counts again, for other drivers. */
+  reload(): void {
+    if (this.on) void this.load();
   }
 
   private loadSoon(): void {
@@ -90,12 +104,12 @@ export class Heat {
   private async load(): Promise<void> {
     this.request?.abort();
     const span = this.span();
-    if (!span) return setText(this.message, 'The span must begin before it ends.');
+    if (!span) return setText(this.message, this.from.value && this.to.value ? 'The span must begin before it ends.' : WRITE_TIME);
     const controller = (this.request = new AbortController());
     setText(this.message, 'Counting …');
     try {
       const zoom = Math.max(0, Math.floor(this.map.getZoom())) + 1;
-      const { cells, truncated } = await history(bounds(this.map), zoom, ...span, controller.signal);
+      const { cells, truncated } = await history(bounds(this.map), zoom, ...span, this.options.group(), controller.signal);
       if (controller.signal.aborted) return;
       this.draw(cells);
       const fixes = cells.count.reduce((sum, count) => sum + count, 0);

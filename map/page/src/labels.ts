@@ -9,6 +9,10 @@ export interface Label {
   y: number;
   /** Pixels between the place and the text; 0: the text is on the place. */
   gap: number;
+  /** Pixels between the place and the upper and lower edge of a fence. */
+  edge?: number;
+  /** Pixels around the place that no other label covers: the symbol with its ring. */
+  reach?: number;
   kind: 'driver' | 'fence' | 'chosen';
 }
 
@@ -19,16 +23,16 @@ export interface Placed extends Label {
   width: number;
 }
 
-const HEIGHT = 15;
+const HEIGHT_PX = 15;
 /** Pixels by which a fence's name moves up or down if a driver is at the middle of the fence. */
-const NEXT_LINE = 26;
+const NEXT_LINE_PX = 26;
 /**
  * Interval at which the places of cards are measured: a card that opens covers names for at most
  * this long.
  */
 const CARDS_MS = 300;
 /** Half the size of a dot, in pixels. */
-const DOT = 5;
+const DOT_PX = 5;
 const COLOURS = {
   dark: { driver: '#e9eef7', chosen: '#ffffff', fence: '#cfa6ff', rim: 'rgba(8,12,20,0.92)' },
   light: { driver: '#1a2434', chosen: '#000000', fence: '#6a2db4', rim: 'rgba(255,255,255,0.95)' },
@@ -39,24 +43,31 @@ export type Covered = Pick<DOMRect, 'left' | 'top' | 'right' | 'bottom'>;
 
 /**
  * Places each label where no driver, no card and no earlier label is. A driver's name is right of
- * its place, else left, above or below. A fence's name is at its middle, else above or below. A
- * label without room is left out.
+ * its place, else left, above or below. A fence's name is at its middle, else above or below, else
+ * at its upper or lower edge, inside or outside. A label without room is left out.
  */
-export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number, covered: readonly Covered[] = []): Placed[] {
+export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number, covered: readonly Covered[] = [], scale = 1): Placed[] {
   const placed: Placed[] = [];
+  const [line, nextLine, dotReach] = [HEIGHT_PX, NEXT_LINE_PX, DOT_PX].map((pixels) => pixels * scale);
   // Names do not cover drivers.
   const dots = labels.filter(({ gap }) => gap > 0);
   const coversDriver = (label: Label, left: number, middle: number, wide: number) =>
-    dots.some((dot) => dot !== label && dot.x > left - DOT && dot.x < left + wide + DOT && Math.abs(dot.y - middle) < HEIGHT / 2 + DOT);
+    dots.some((dot) => {
+      const reach = dot.reach ?? dotReach;
+      return dot !== label && dot.x > left - reach && dot.x < left + wide + reach && Math.abs(dot.y - middle) < line / 2 + reach;
+    });
   const isFree = (left: number, middle: number, wide: number) =>
-    left >= 2 && left + wide <= width - 2 && middle >= HEIGHT / 2 && middle <= height - HEIGHT / 2 &&
-    covered.every((card) => left >= card.right || left + wide <= card.left || middle - HEIGHT / 2 >= card.bottom || middle + HEIGHT / 2 <= card.top) &&
-    placed.every((other) => left >= other.left + other.width + 4 || other.left >= left + wide + 4 || Math.abs(middle - other.middle) >= HEIGHT);
+    left >= 2 && left + wide <= width - 2 && middle >= line / 2 && middle <= height - line / 2 &&
+    covered.every((card) => left >= card.right || left + wide <= card.left || middle - line / 2 >= card.bottom || middle + line / 2 <= card.top) &&
+    placed.every((other) => left >= other.left + other.width + 4 || other.left >= left + wide + 4 || Math.abs(middle - other.middle) >= line);
+  const edges = (edge: number) => [line - edge, edge - line, -line - edge, edge + line].filter((down) => edge > 0 && Math.abs(down) > nextLine);
   for (const label of labels) {
     const { x, y, gap } = label;
     const wide = measure(label.text);
-    const spots: [left: number, middle: number][] = gap === 0 ? [0, -NEXT_LINE, NEXT_LINE].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
-    const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !coversDriver(label, left, middle, wide));
+    const spots: [left: number, middle: number][] = gap === 0 ? [0, -nextLine, nextLine, ...edges(label.edge ?? 0)].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
+    // The chosen driver has its name even among others.
+    const free = spots.filter(([left, middle]) => isFree(left, middle, wide));
+    const spot = free.find(([left, middle]) => !coversDriver(label, left, middle, wide)) ?? (label.kind === 'chosen' ? free[0] : undefined);
     if (spot) placed.push({ ...label, left: spot[0], middle: spot[1], width: wide });
   }
   return placed;
@@ -70,10 +81,13 @@ export class Labels {
   theme: Theme;
   private covered: Covered[] = [];
   private measuredAt = -Infinity;
+  private font = '';
 
   constructor(
     private readonly map: MapLibre,
     theme: Theme,
+    /** Returns the factor by which letters are larger, on a large screen. */
+    private readonly scale: () => number,
     private readonly wanted: () => Label[],
     /** Returns the areas of discs and of alerts' marks. */
     private readonly symbols: () => Covered[],
@@ -100,11 +114,14 @@ export class Labels {
     if (isEmpty && this.placed.length === 0) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    context.font = '600 12px "Inter Variable", system-ui, sans-serif';
+    const scale = this.scale();
+    const font = `600 ${12 * scale}px "Inter Variable", system-ui, sans-serif`;
+    if (font !== this.font) this.widths.clear();
+    this.font = context.font = font;
     context.textBaseline = 'middle';
     context.lineJoin = 'round';
-    context.lineWidth = 3.5;
-    this.placed = place(labels, (text) => this.measure(text), width, height, [...this.cards(), ...this.symbols()]);
+    context.lineWidth = 3.5 * scale;
+    this.placed = place(labels, (text) => this.measure(text), width, height, [...this.cards(), ...this.symbols()], scale);
     const colours = COLOURS[this.theme];
     context.strokeStyle = colours.rim;
     for (const { text, left, middle, kind } of this.placed) {

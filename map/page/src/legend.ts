@@ -2,9 +2,11 @@
 // drivers in each state. A click on a state shows or hides its drivers.
 import type { Tick } from './api';
 import { css, stops, type ColourBy, type Theme } from './colours';
+import { serverNow } from './clock';
 import { byId, make, setPressed, setText, svg } from './dom';
 import { LABELS, SHOWN, STATE_COLOURS, STATES, type DriverState } from './states';
-import { SPEEDS, speedUnit, formatCount } from './words';
+import type { Moment } from './replay';
+import { isoDay, minuteOf, SPEEDS, speedUnit, formatCount } from './words';
 
 const ORDER: readonly ColourBy[] = ['state', 'speed', 'age'];
 
@@ -17,13 +19,19 @@ const SHAPE: Record<DriverState, string> = {
   hidden: 'M7 2.800a4.200 4.200 0 1 0 .01 0Zm0 2.600a1.600 1.600 0 1 1-.01 0Z',
 };
 
-export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: readonly DriverState[]) => void) {
+/** `onUngroup` is called when the viewer wants to see every group again. */
+export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: readonly DriverState[]) => void, onUngroup: () => void) {
   const ramp = byId('ramp', SVGElement);
   const labels = byId('ramp-labels', HTMLUListElement);
   const list = byId('states', HTMLUListElement);
   const buttons = document.querySelectorAll<HTMLButtonElement>('#legend [data-by]');
   const shown = new Set<DriverState>(SHOWN);
   const rows = new Map(STATES.map((state) => [state, row(state)]));
+  const momentLine = byId('legend-moment', HTMLElement);
+  const groupButton = byId('legend-group', HTMLButtonElement);
+  /** The newest live counts, and those of the replay; null: there are none. */
+  let live: Record<DriverState, number> | null = null;
+  let past: Record<DriverState, number> | null = null;
   let by: ColourBy = 'state';
   let theme: Theme = 'dark';
   list.replaceChildren(...[...rows.values()].map(({ item }) => item));
@@ -61,12 +69,27 @@ export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: rea
     for (const button of buttons) setPressed(button, button.dataset.by === by);
   }
 
+  function count(): void {
+    const counts = past ?? live;
+    for (const [state, { item, count, button }] of rows) {
+      const n = counts?.[state] ?? 0;
+      setText(count, counts ? formatCount(n) : '–');
+      // A rare state takes no space while no driver is in it, unless the viewer has clicked it.
+      item.hidden = n === 0 && (state === 'unknown' || state === 'hidden') && shown.has(state) === SHOWN.includes(state);
+      button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${LABELS[state].toLowerCase()}`;
+    }
+  }
+
   function set(next: ColourBy): void {
     by = next;
     draw();
     onColourBy(by);
   }
 
+  groupButton.addEventListener('click', onUngroup);
+  // The cards above the legend end where it begins.
+  const box = byId('legend', HTMLElement);
+  new ResizeObserver(() => document.documentElement.style.setProperty('--legend', `${box.offsetHeight}px`)).observe(box);
   for (const button of buttons) button.addEventListener('click', () => set(button.dataset.by as ColourBy));
   return {
     draw,
@@ -77,13 +100,21 @@ export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: rea
     },
     /** Shows the counts; they are unknown while ClickHouse does not answer. */
     tick({ states, state: health }: Tick): void {
-      for (const [state, { item, count, button }] of rows) {
-        const n = states?.[state] ?? 0;
-        setText(count, health === 'away' ? '–' : formatCount(n));
-        // A rare state takes no space while no driver is in it, unless the viewer has clicked it.
-        item.hidden = n === 0 && (state === 'unknown' || state === 'hidden') && shown.has(state) === SHOWN.includes(state);
-        button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${LABELS[state].toLowerCase()}`;
-      }
+      live = health === 'away' ? null : (states ?? null);
+      if (!past) count();
+    },
+    /** Shows the counts of a moment of a replay; null: the live ones again. */
+    replayed(moment: Moment | null): void {
+      past = moment?.states ?? null;
+      setText(momentLine, moment ? `Replay: ${minuteOf(moment.ms, isoDay(serverNow()))}` : '');
+      list.setAttribute('aria-label', moment ? 'Drivers by state in the replay' : 'Drivers by state');
+      count();
+    },
+    /** Says that only drivers of a group are shown; empty: of every group. */
+    setGroup(group: string): void {
+      groupButton.hidden = group === '';
+      setText(groupButton, `Only ${group} ✕`);
+      groupButton.setAttribute('aria-label', `Only ${group}: show every group`);
     },
   };
 }

@@ -17,13 +17,19 @@ export interface List {
   toggle(): void;
   readonly isOpen: boolean;
   redraw(): void;
+  /** Shows every group again. */
+  ungroup(): void;
   /** Sets the groups that can be chosen. */
   groups(names: readonly string[]): void;
   /** Allows the viewer to make links to the listed drivers. */
   allowSharing(): void;
 }
 
-export function list(choose: (id: string) => void, onFound: (drivers: Found[]) => void): List {
+/**
+ * `onFound` is called with the drivers to ring, `onGroup` with the group that the map shows; empty:
+ * every group.
+ */
+export function list(choose: (id: string) => void, onFound: (drivers: Found[]) => void, onGroup: (group: string) => void): List {
   const box = byId('list', HTMLElement);
   const button = byId('list-open', HTMLButtonElement);
   const form = byId('filter', HTMLFormElement);
@@ -45,6 +51,14 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
   byId('list-close', HTMLButtonElement).addEventListener('click', toggle);
   form.addEventListener('submit', (event) => event.preventDefault());
   form.addEventListener('input', () => refreshIn(PAUSE_MS));
+  field('group').addEventListener('change', () => setGroup(field('group').value));
+
+  /** Limits list and map to a group. It stays chosen when the list closes. */
+  function setGroup(next: string): void {
+    field('group').value = next;
+    onGroup(next);
+    if (!box.hidden) refreshIn(0);
+  }
 
   function refreshIn(ms: number): void {
     clearTimeout(timer);
@@ -82,10 +96,11 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
     try {
       const { drivers, truncated } = await fetchList(filter, controller.signal);
       if (controller.signal.aborted) return;
-      show(drivers, truncated);
-      // Without a filter, the list contains every driver, so draw no rings.
+      show(drivers, truncated, field('group').value);
+      // The map shows only drivers of the group. If that is the only filter, or there is none, the
+      // list has every driver on the map, so draw no rings.
       const isFiltered = [...filter.values()].some((value) => value !== '');
-      onFound(isFiltered ? drivers : []);
+      onFound([...filter].some(([name, value]) => name !== 'group' && value !== '') ? drivers : []);
       shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
       share.hidden = !mayShare || shared === null;
     } catch (error) {
@@ -96,8 +111,9 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
     refreshIn(document.hidden ? 6 * REFRESH_MS : REFRESH_MS);
   }
 
-  function show(drivers: Found[], truncated: boolean): void {
-    setText(message, truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`);
+  function show(drivers: Found[], truncated: boolean, group: string): void {
+    const count = truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`;
+    setText(message, group ? `${count}. The map shows only ${group}.` : count);
     const now = serverNow();
     const focused = document.activeElement?.closest<HTMLElement>('#listed button')?.dataset.id;
     rows.replaceChildren(...drivers.map((driver) => row(driver, now)));
@@ -129,9 +145,15 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
 
   return {
     groups(names: readonly string[]): void {
-      byId('filter-group', HTMLSelectElement).replaceChildren(Object.assign(make('option', 'any'), { value: '' }), ...names.map((name) => Object.assign(make('option', name), { value: name })));
-      byId('filter-group-label', HTMLElement).hidden = names.length === 0;
+      const select = byId('filter-group', HTMLSelectElement);
+      const chosen = select.value;
+      // A group without drivers stays chosen until the viewer chooses another one.
+      const all = new Set(['', ...names, chosen]);
+      select.replaceChildren(...[...all].map((name) => Object.assign(make('option', name || 'any'), { value: name })));
+      select.value = chosen;
+      byId('filter-group-label', HTMLElement).hidden = all.size === 1;
     },
+    ungroup: () => setGroup(''),
     allowSharing: () => void (mayShare = true),
     toggle,
     get isOpen() {

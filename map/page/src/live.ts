@@ -1,5 +1,5 @@
 // Loads the tiles in view: missing ones at once, changed ones when the server has new data.
-import { ApiError, liveTiles, type Loaded } from './api';
+import { ApiError, EVERYBODY, liveTiles, type Chosen, type Loaded } from './api';
 import type { Cells, Points } from './decode';
 import { covering, inView, key, type Bounds, type Tile } from './tiles';
 
@@ -19,7 +19,7 @@ export class LiveTiles {
   /** The last request failed or was aborted. */
   private failed = false;
   private generation = -1;
-  private states = '';
+  private chosen = EVERYBODY;
 
   constructor(private readonly changed: (shown: Shown) => void) {}
 
@@ -33,10 +33,14 @@ export class LiveTiles {
     this.show();
   }
 
-  /** Shows only drivers in these states; empty: in all but `hidden`. */
-  filter(states: string): void {
-    this.states = states;
+  /** Shows only these drivers. */
+  filter(chosen: Chosen): void {
+    // Tiles of another group are not shown in place of missing ones.
+    if (chosen.group !== this.chosen.group) [this.loaded, this.shown] = [new Map(), []];
+    this.chosen = chosen;
     this.refresh();
+    // Its answer would have other drivers.
+    this.inFlight?.controller.abort();
   }
 
   /**
@@ -63,7 +67,7 @@ export class LiveTiles {
         this.isOutdated = false;
         this.failed = true;
         this.inFlight = { tiles: this.wanted, controller: new AbortController() };
-        const changed = await liveTiles(this.wanted, this.loaded, this.inFlight.controller.signal, this.states).catch(ignoreUnreachable);
+        const changed = await liveTiles(this.wanted, this.loaded, this.inFlight.controller.signal, this.chosen).catch(ignoreUnreachable);
         if (!changed) continue;
         this.failed = false;
         const keys = this.keys();

@@ -9,6 +9,7 @@ import { keys } from './keys';
 import { list } from './list';
 import { search } from './search';
 import { settings } from './settings';
+import { SHOWN, type DriverState } from './states';
 import { status } from './status';
 import { listen } from './stream';
 import { current, themes } from './theme';
@@ -24,9 +25,16 @@ const shared = parse(location.hash);
 let stage: Stage | null = null;
 let newest: Tick | null = null;
 
+let states: readonly DriverState[] = SHOWN;
+let group = '';
+const filter = () => stage?.filter(states, group);
 const colours = legend(
   (by) => stage?.colour(by),
-  (shown) => stage?.filter(shown),
+  (shown) => {
+    states = shown;
+    filter();
+  },
+  () => driverList.ungroup(),
 );
 settings(() => {
   colours.draw();
@@ -40,7 +48,17 @@ const themeSwitch = themes((theme) => {
 });
 const openDriver = (id: string) => void stageReady.then((ready) => ready.find(id));
 const searchField = search(openDriver);
-const driverList = list(openDriver, (found) => stage?.mark(found));
+const driverList = list(
+  openDriver,
+  (found) => stage?.mark(found),
+  (next) => {
+    group = next;
+    colours.setGroup(group);
+    numbers.setGroup(group);
+    countGroup(group);
+    filter();
+  },
+);
 
 const help = byId('help', HTMLDialogElement);
 byId('help-open', HTMLButtonElement).addEventListener('click', () => help.showModal());
@@ -73,12 +91,14 @@ keys({
   Escape: () => (help.open ? help.close() : driverList.isOpen ? driverList.toggle() : stage?.escape()),
 });
 
-listen({
+const countGroup = listen({
   tick(tick, isFirst) {
     syncClock(tick.now);
     numbers.tick(tick);
-    warning.tick(tick);
+    warning.tick(tick, group);
     colours.tick(tick);
+    // Drivers may have got their groups after the page was opened.
+    if (newest && newest.names !== tick.names) void config().then(({ groups }) => driverList.groups(groups), () => {});
     newest = tick;
     stage?.tick(tick, isFirst);
   },
@@ -106,8 +126,12 @@ async function open(): Promise<Stage> {
   driverList.groups(configuration.groups ?? []);
   if (configuration.makes_links) driverList.allowSharing();
   document.body.dataset.link = String(configuration.is_link);
-  const made = await makeStage(configuration, current(), shared);
+  const made = await makeStage(configuration, current(), shared, (moment) => {
+    colours.replayed(moment);
+    numbers.replayed(moment);
+  });
   stage = made;
+  filter();
   // For the console, and for the browser tests, which cannot read a canvas.
   Object.assign(window, { milepost: made });
   if (newest) stage.tick(newest, false);

@@ -7,6 +7,7 @@ import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
 import { shownProperties, type Property } from './properties';
 import { silentAfter } from './states';
+import { Stay } from './stay';
 import { episodeAt, summary } from './track';
 import { ago, daySpan, distance, duration, isoDay, minuteOf, formatSpeed, moment, motion, compassPoint } from './words';
 import { zoneShort } from './zone';
@@ -51,6 +52,7 @@ export class Panel {
   private readonly attributes = byId('attributes', HTMLDListElement);
   /** Time of the fix whose attributes are shown, and time of the request for them. */
   private shownAttributes = { ts: 0, at: -Infinity };
+  private readonly stay = new Stay();
   private readonly month: ReturnType<typeof calendar>;
   private readonly files = byId('track-files', HTMLElement);
   private trackRequest: AbortController | null = null;
@@ -147,6 +149,7 @@ export class Panel {
       if (controller.signal.aborted) return;
       this.fix = fix;
       this.options.chosen(fix);
+      void this.stay.follow(fix, controller.signal).then(() => this.drawFix());
       if (fix.ts !== this.shownAttributes.ts && performance.now() - this.shownAttributes.at >= ATTRIBUTES_MS) void this.showAttributes(fix, controller.signal).catch(() => (this.shownAttributes = { ts: 0, at: performance.now() }));
     } catch (error) {
       if (controller.signal.aborted) return;
@@ -310,8 +313,9 @@ export class Panel {
       return;
     }
     const age = (now - fix.ts) / 1000;
+    const stay = this.stay.text(fix, age < silentAfter() ? now : fix.ts);
     // Do not describe the movement of a silent driver: "moving" would be a guess.
-    setText(byId('driver-moves', HTMLElement), age < silentAfter() ? `${motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}.`);
+    setText(byId('driver-moves', HTMLElement), age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${stay.replace('S', 's')}`}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);

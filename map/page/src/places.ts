@@ -51,10 +51,10 @@ function metresToSide(a: Position, b: Position, lng: number, lat: number): numbe
   return Math.hypot(ax + t * (bx - ax), ay + t * (by - ay)) * METRES_PER_DEGREE;
 }
 
-/** Returns the place of a fence's name, and the width of the fence, in degrees. */
-export function middle(fence: Fence): { lng: number; lat: number; width: number } {
+/** Returns the place of a fence's name, the width of the fence and its northern edge, in degrees. */
+export function middle(fence: Fence): { lng: number; lat: number; width: number; north: number } {
   const outline = fence.geometry.coordinates[0][0];
   const lats = outline.map(([, lat]) => lat);
   const [west, east] = [least(outline), most(outline)];
-  return { lng: (west + east) / 2, lat: (Math.min(...lats) + Math.max(...lats)) / 2, width: east - west };
+  return { lng: (west + east) / 2, lat: (Math.min(...lats) + Math.max(...lats)) / 2, width: east - west, north: Math.max(...lats) };
 }

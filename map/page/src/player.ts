@@ -1,7 +1,8 @@
 // The time slider: plays a track, shows its speed, stops and gaps, and describes the moment in
 // words.
 import type { Track } from './api';
-import { byId, setText, svg } from './dom';
+import { byId, make, setText, svg } from './dom';
+import { marks } from './marks';
 import { speedCurve, spotAt } from './track';
 import { clock, formatSpeed } from './words';
 
@@ -12,6 +13,8 @@ const PLAY_S = 60;
 /** Size of the picture behind the slider, in units of its viewBox. */
 const WIDTH = 1000;
 const HEIGHT = 40;
+/** Minimum width of a mark with its time, in rem. */
+const MARK_REM = 3.5;
 /** Number of bars of the speed curve. */
 const SAMPLES = 250;
 
@@ -24,6 +27,8 @@ export interface Film {
   begin: number;
   /** Called with the moment that is shown. */
   moved(ms: number): void;
+  /** Called when what the map shows at the same moment has changed. */
+  redraw?(): void;
   /** Returns the time of a moment, and on a second line what the map shows. */
   text(ms: number): string;
   /** Draws the picture behind the slider. */
@@ -33,7 +38,10 @@ export interface Film {
 export interface Player {
   open(film: Film): void;
   close(): void;
+  /** Shows another moment. If the track is played, it is played on from there. */
   seek(ms: number): void;
+  /** Shows the same moment again, after its picture has changed. */
+  redraw(): void;
   /** Does nothing without a track. */
   toggle(): void;
   readonly isOpen: boolean;
@@ -51,14 +59,32 @@ export function player(onClose: () => void): Player {
   let rate = 60;
   let playing = false;
   let last = 0;
+  /** The pointer holds the slider, which must not move away from it. */
+  let isHeld = false;
+  const scale = byId('marks', HTMLElement);
 
-  slider.addEventListener('input', () => {
-    pause();
-    seek(Number(slider.value));
-  });
+  slider.addEventListener('input', () => seek(Number(slider.value)));
+  slider.addEventListener('pointerdown', () => (isHeld = true));
+  for (const end of ['pointerup', 'pointercancel'] as const) addEventListener(end, () => (isHeld = false));
+  new ResizeObserver(drawMarks).observe(scale);
   play.addEventListener('click', toggle);
   pace.addEventListener('click', () => setPace(PACES[(PACES.indexOf(rate) + 1) % PACES.length]));
   byId('player-close', HTMLButtonElement).addEventListener('click', () => onClose());
+
+  function drawMarks(): void {
+    if (!film) return;
+    const { from, to } = film;
+    const room = scale.clientWidth / (MARK_REM * parseFloat(getComputedStyle(document.documentElement).fontSize));
+    scale.replaceChildren(
+      ...marks(from, to, Math.max(1, Math.floor(room))).map(({ ms, text }) => {
+        const share = (ms - from) / (to - from);
+        // At the end of the band a mark has no room for its time.
+        const mark = make('span', (1 - share) * room < 0.9 ? '' : text);
+        mark.style.left = `${share * 100}%`;
+        return mark;
+      }),
+    );
+  }
 
   function setPace(next: number): void {
     rate = next;
@@ -95,9 +121,9 @@ export function player(onClose: () => void): Player {
 
   function step(now: number): void {
     if (!playing || !film) return;
-    seek(ms + (now - last) * rate);
+    if (!isHeld) seek(ms + (now - last) * rate);
     last = now;
-    if (ms >= film.to) pause();
+    if (ms >= film.to && !isHeld) pause();
     else requestAnimationFrame(step);
   }
 
@@ -116,6 +142,7 @@ export function player(onClose: () => void): Player {
       setPace(PACES.findLast((other) => other <= wanted * 1.01) ?? PACES[0]);
       curve.replaceChildren(...next.draw(WIDTH, HEIGHT));
       box.hidden = false;
+      drawMarks();
       seek(next.begin);
     },
     close() {
@@ -123,9 +150,10 @@ export function player(onClose: () => void): Player {
       film = null;
       box.hidden = true;
     },
-    seek(next) {
-      pause();
-      seek(next);
+    seek,
+    redraw() {
+      film?.redraw?.();
+      seek(ms);
     },
     toggle,
   };

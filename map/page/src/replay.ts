@@ -1,36 +1,42 @@
 // Replays the fleet: loads a span of the area in view once, and plays it like a track.
 import { ApiError, past as fetchPast, type Past } from './api';
 import { serverNow } from './clock';
-import type { Points } from './decode';
 import { byId, setPressed, setText, svg } from './dom';
+import type { Points } from './decode';
+import { countStates, driversAt } from './past';
 import type { Film } from './player';
-import { silentAfter } from './states';
-import { moment, STANDING_MPS, formatCount } from './words';
+import type { DriverState } from './states';
+import { clock, dayShort, formatCount, isoDay } from './words';
+import { When, WRITE_TIME } from './when';
 import { instant, minutes } from './zone';
 import type { Bounds } from './tiles';
 
 /** Initial span. */
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
-/**
- * A driver is shown for this many steps after a fix, but at least until the driver counts as
- * silent. Otherwise drivers would vanish in a short span, whose steps are shorter than the time
- * between two fixes.
- */
-const STEPS_KEPT = 10;
-/**
- * A moving driver that has no further fix in the area for that long has left the area. Such a
- * driver is shown for only this many steps.
- */
-const STEPS_LEAVING = 2;
+/** What a replay shows at a moment. */
+export interface Moment {
+  /** Unix ms. */
+  ms: number;
+  /** Drivers in each state, hidden states included. */
+  states: Record<DriverState, number>;
+  /** Drivers on the map. */
+  shown: number;
+  /** Drivers in the whole replay. */
+  drivers: number;
+}
 
 interface Options {
   /** Called before the box opens: the other boxes are at the same place. */
   opening(): void;
   bounds(): Bounds;
+  /** Group that is shown; empty: every group. */
+  group(): string;
   play(film: Film): void;
-  /** Shows the drivers at a moment; null: the present again. */
-  show(drivers: Points | null): void;
+  /** Shows the drivers at a moment, and returns their number; null: the present again. */
+  show(drivers: Points | null): number;
+  /** Called with the moment on the map; null: it shows the present again. */
+  moved(moment: Moment | null): void;
   stop(): void;
 }
 
@@ -41,19 +47,30 @@ export class Replay {
   private readonly box = byId('replay-box', HTMLElement);
   private readonly button = byId('replay', HTMLButtonElement);
   private readonly message = byId('replay-said', HTMLElement);
-  private readonly from = byId('replay-from', HTMLInputElement);
-  private readonly to = byId('replay-to', HTMLInputElement);
+  private readonly from = new When('replay-from');
+  private readonly to = new When('replay-to');
   private request: AbortController | null = null;
+  /** The moment that was shown last. Unix ms. */
+  private at = 0;
   /** The span in the form was played; it stays when the box opens again. */
   private hasPlayed = false;
 
   constructor(private readonly options: Options) {
     this.button.addEventListener('click', () => this.toggle());
     byId('replay-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
+    byId('replay-span', HTMLButtonElement).addEventListener('click', () => {
+      delete this.box.dataset.playing;
+      this.from.date.focus();
+    });
     byId('replay-form', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       void this.load();
     });
+  }
+
+  /** Loads the span again, for other drivers, and plays on from the same moment. */
+  reload(): void {
+    if (this.isPlaying) void this.load(this.at);
   }
 
   toggle(): void {
@@ -65,32 +82,43 @@ export class Replay {
     if (this.isOpen) {
       const now = serverNow();
       if (!this.hasPlayed) [this.from.value, this.to.value] = minutes(now - HOURS * HOUR_MS, now);
-      this.from.focus();
+      this.from.date.focus();
       return;
     }
     this.request?.abort();
+    delete this.box.dataset.playing;
     if (this.isPlaying) {
       this.isPlaying = false;
       this.options.stop();
       this.options.show(null);
+      this.options.moved(null);
     }
     if (this.box.contains(document.activeElement)) this.button.focus();
   }
 
-  private async load(): Promise<void> {
+  private async load(begin = 0): Promise<void> {
     this.request?.abort();
     const [from, to] = [instant(this.from.value), Math.min(instant(this.to.value), serverNow())];
+    if (!this.from.value || !this.to.value) return setText(this.message, WRITE_TIME);
     if (!(from < to)) return setText(this.message, 'The span must begin before it ends.');
     const controller = (this.request = new AbortController());
     setText(this.message, 'Loading …');
     try {
-      const past = await fetchPast(this.options.bounds(), from, to, controller.signal);
+      const past = await fetchPast(this.options.bounds(), from, to, this.options.group(), controller.signal);
       if (controller.signal.aborted) return;
       const truncation = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
       setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${truncation}`);
-      if (past.ids.length === 0) return;
+      if (past.ids.length === 0 && !begin) return;
       [this.isPlaying, this.hasPlayed] = [true, true];
-      this.options.play(film(past, (drivers) => this.options.show(drivers)));
+      // On a phone the box makes room for the map; the warning stays.
+      if (!past.truncated) this.box.dataset.playing = '';
+      const focused = document.activeElement;
+      if (focused && this.box.contains(focused) && !focused.checkVisibility()) byId('play', HTMLButtonElement).focus();
+      const moved = (moment: Moment) => {
+        this.at = moment.ms;
+        this.options.moved(moment);
+      };
+      this.options.play(film(past, begin, this.options.show, moved));
     } catch (error) {
       if (controller.signal.aborted) return;
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -98,23 +126,28 @@ export class Replay {
   }
 }
 
-function film(past: Past, show: (drivers: Points) => void): Film {
-  let shown = -1;
-  let count = 0;
+function film(past: Past, begin: number, show: (drivers: Points) => number, moved: (moment: Moment) => void): Film {
+  let step = -1;
+  let states = countStates(driversAt(past, past.from));
+  let shown = 0;
+  const showStep = (next: number) => {
+    step = next;
+    const drivers = driversAt(past, past.from + (step + 1) * past.step);
+    states = countStates(drivers);
+    shown = show(drivers);
+  };
   return {
     from: past.from,
     to: past.to,
-    begin: past.from,
+    begin: Math.min(past.to, Math.max(past.from, begin)),
     moved(ms) {
       // Between two steps the scene moves the drivers, as it does with live ones.
-      const step = Math.floor((ms - past.from) / past.step);
-      if (step === shown) return;
-      shown = step;
-      const drivers = driversAt(past, past.from + (step + 1) * past.step);
-      count = drivers.n;
-      show(drivers);
+      const next = Math.floor((ms - past.from) / past.step);
+      if (next !== step) showStep(next);
+      moved({ ms, states, shown, drivers: past.ids.length });
     },
-    text: (ms) => `${moment(ms, serverNow())}\n${formatCount(count)} drivers`,
+    redraw: () => showStep(step),
+    text: (ms) => `${isoDay(ms) === isoDay(serverNow()) ? '' : `${dayShort(ms)}, `}${clock(ms)}\n${formatCount(shown)} driver${shown === 1 ? '' : 's'}`,
     draw(width, height) {
       const steps = Math.ceil((past.to - past.from) / past.step);
       const counts = new Array<number>(steps).fill(0);
@@ -124,38 +157,5 @@ function film(past: Past, show: (drivers: Points) => void): Film {
       const bar = (fixes: number, i: number) => (fixes ? `M${i * barWidth} ${height}v${(-fixes / max) * (height - 4)}h${barWidth}V${height}Z` : '');
       return [svg('path', { class: 'speed', d: counts.map(bar).join('') })];
     },
-  };
-}
-
-/**
- * Returns each driver's newest fix before `ms`, unless it is too old, or the driver has left the
- * area.
- */
-export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, speed }: Past, ms: number): Points {
-  const keptMs = Math.max(STEPS_KEPT * step, silentAfter() * 1000);
-  const newest = new Map<number, number>();
-  const next = new Map<number, number>();
-  for (let i = 0; i < ts.length; i++) {
-    if (Math.abs(ts[i] - ms) > keptMs) continue;
-    const other = newest.get(driver[i]);
-    if (ts[i] >= ms) next.set(driver[i], Math.min(ts[i], next.get(driver[i]) ?? Infinity));
-    else if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
-  }
-  // Fixes after this moment are unknown.
-  const end = truncated ? ts[ts.length - 1] : to;
-  const hasLeft = (row: number) =>
-    (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + keptMs;
-  const rows = [...newest.values()].filter((row) => !hasLeft(row));
-  const column = <T>(values: readonly T[]) => rows.map((row) => values[row]);
-  return {
-    kind: 'points',
-    now: ms,
-    n: rows.length,
-    ids: rows.map((row) => ids[driver[row]]),
-    lat: Float64Array.from(column(lat)),
-    lng: Float64Array.from(column(lng)),
-    ts: Float64Array.from(column(ts), (value) => value / 1000),
-    speed: Float32Array.from(column(speed), (value) => value ?? NaN),
-    heading: new Float32Array(rows.length).fill(NaN),
   };
 }

@@ -14,8 +14,9 @@ import type { Dots } from './dots';
 import { driverData, DriverLayer, type DriverData, type DriverLook } from './driver-layer';
 import { Fleet } from './fleet';
 import type { Shown } from './live';
+import { inStates } from './past';
 import { trackLayers, type TrackView } from './track-layers';
-import { shapeOf, stateOf } from './states';
+import { shapeOf, SHOWN, stateOf, type DriverState } from './states';
 import { project } from './view';
 import { shortCount } from './words';
 
@@ -55,6 +56,8 @@ export class Scene {
   private zoom = 0;
   private present: Shown | null = null;
   private past: Points | null = null;
+  /** States that are drawn; the server leaves out the others of the present, but not all of them. */
+  private states: ReadonlySet<DriverState> = new Set(SHOWN);
   theme: Theme;
   colourBy: ColourBy = 'state';
   /** Called after each frame, to write the names beside the drivers. */
@@ -91,15 +94,26 @@ export class Scene {
     if (dots) map.on('render', () => dots.draw(this.isFleetHidden ? null : this.data, this.look(seconds())));
   }
 
-  /** Shows the fleet at a moment of the past; null: the present again. */
-  showPast(past: Points | null): void {
-    this.past = past;
+  /**
+   * Shows the fleet at a moment of the past; null: the present again. Returns the number of
+   * drivers.
+   */
+  showPast(past: Points | null): number {
+    this.past = past && inStates(past, this.states);
+    if (this.present) this.show(this.present, this.zoom);
+    return this.past?.n ?? 0;
+  }
+
+  /** Draws only drivers in these states. */
+  setStates(shown: readonly DriverState[]): void {
+    this.states = new Set(shown);
     if (this.present) this.show(this.present, this.zoom);
   }
 
   show(present: Shown, zoom: number): void {
     this.present = present;
-    const { points, cells } = this.past ? { points: [this.past], cells: [] } : present;
+    const nothing: Shown = { points: [], cells: [] };
+    const { points, cells } = this.past ? { points: [this.past], cells: [] } : this.states.size === 0 ? nothing : present;
     this.zoom = zoom;
     const world = 512 * 2 ** Math.floor(zoom);
     // When zoomed out, dots would cover each other, so drivers are joined to discs. A replay keeps
@@ -271,6 +285,8 @@ export class Scene {
         lineWidthUnits: 'pixels',
         getLineWidth: 1.5,
         getLineColor: (disc) => tint(disc, 235),
+        // The same discs have other colours in another theme.
+        updateTriggers: { getFillColor: [theme, colourBy], getLineColor: [theme, colourBy] },
       }),
       new TextLayer<Disc>({
         id: 'counts',

@@ -1,7 +1,7 @@
 // The map with everything on it. Loaded after the page itself, because it needs the large
 // libraries.
-import type { Map as MapLibre } from 'maplibre-gl';
-import type { Config, Fix, Found, Tick } from './api';
+import type { Map as MapLibre, PointLike } from 'maplibre-gl';
+import { EVERYBODY, type Config, type Fix, type Found, type Tick } from './api';
 import { Alerts } from './alerts';
 import { repaint } from './background';
 import { byId } from './dom';
@@ -17,7 +17,7 @@ import { Heat } from './heat';
 import { LiveTiles } from './live';
 import { Panel } from './panel';
 import { player, type Player } from './player';
-import { Replay } from './replay';
+import { Replay, type Moment } from './replay';
 import { MARK_PX, Scene } from './scene';
 import type { ColourBy, Theme } from './colours';
 import { tip, pickAt } from './tip';
@@ -33,6 +33,8 @@ const LABEL_ZOOM = 9;
 const LABELS_MAX = 300;
 /** A fence has its name in it if it is at least this wide. */
 const FENCE_LABEL_PX = 40;
+/** Maximum width of a fence that has a name and can be clicked, in widths of the map. */
+const FENCE_WIDEST = 2;
 /** Interval at which colours and shapes are updated without new fixes. */
 const RESTYLE_MS = 10_000;
 /**
@@ -51,8 +53,8 @@ export interface Stage {
   readonly replay: Replay;
   readonly alerts: Alerts;
   readonly labels: Labels;
-  /** Draws only drivers in these states. */
-  filter(shown: readonly DriverState[]): void;
+  /** Draws only drivers in these states and, unless it is empty, in this group. */
+  filter(shown: readonly DriverState[], group: string): void;
   tick(tick: Tick, isFirst: boolean): void;
   find(id: string): Promise<void>;
   /** Draws rings around these drivers. */
@@ -65,7 +67,8 @@ export interface Stage {
   escape(): void;
 }
 
-export async function makeStage(config: Config, theme: Theme, shared: Shared): Promise<Stage> {
+/** `replayed` is called with the moment of a replay; null: the map shows the present again. */
+export async function makeStage(config: Config, theme: Theme, shared: Shared, replayed: (moment: Moment | null) => void): Promise<Stage> {
   const { style_url: styleUrl, edits_fences } = config;
   setLimits(config.silent_after_s, config.hidden_after_s);
   // Counts are drawn in this font, so it must have loaded before.
@@ -85,6 +88,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     scene.invalidate();
   });
   const fences = new Fences(map, theme, edits_fences, {
+    opening: closeBoxes,
     seesAll: config.sees_all,
     name: (id) => names.getOrRequest(id),
     choose: (id) => void find(id),
@@ -93,9 +97,10 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
       scene.invalidate();
     },
   });
-  const labels = new Labels(map, theme, labelsNow, () => [...scene.discAreas(), ...alerts.areas()]);
+  const labels = new Labels(map, theme, scale, labelsNow, () => [...scene.discAreas(), ...alerts.areas()]);
   scene.drawn = () => labels.draw();
   const alerts = new Alerts(map, {
+    opening: closeBoxes,
     writes: config.writes,
     name: (id) => names.getOrRequest(id),
     go(alert) {
@@ -103,15 +108,21 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
       void panel.open(alert.driver_id);
     },
   });
-  const heat = new Heat(map, (on) => scene.setFleetHidden(on));
+  let chosen = EVERYBODY;
+  const heat = new Heat(map, {
+    opening: closeBoxes,
+    group: () => chosen.group,
+    changed: (on) => scene.setFleetHidden(on),
+  });
   const slider = player(() => (replay.isPlaying ? replay.toggle() : panel.closeTrack()));
   const replay = new Replay({
-    opening() {
-      if (alerts.isOpen) alerts.toggle();
-      if (heat.on) heat.toggle();
-      if (fences.isOpen && !fences.isDrawing) fences.toggle();
-    },
+    opening: closeBoxes,
     bounds: () => bounds(map),
+    group: () => chosen.group,
+    moved(moment) {
+      alerts.setHidden(moment !== null);
+      replayed(moment);
+    },
     play(film) {
       panel.closeTrack();
       slider.open(film);
@@ -152,6 +163,14 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     shared: updateUrl,
   });
 
+  /** Closes the boxes at the left, which are at the same place, except a fence that is drawn. */
+  function closeBoxes(): void {
+    if (alerts.isOpen) alerts.toggle();
+    if (heat.on) heat.toggle();
+    if (replay.isOpen) replay.toggle();
+    if (fences.isOpen && !fences.isDrawing) fences.toggle();
+  }
+
   /**
    * Returns the names of drivers and fences in view, the chosen driver's first. If the map is
    * zoomed out or shows many drivers, no other driver has a name.
@@ -175,8 +194,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
           const id = fleet.ids[slot];
           ids.push(id);
           const isChosen = id === panel.id;
-          const ringGap = isChosen ? chosenGap : marked.has(id) ? gap + MARK_PX : gap;
-          found.push({ text: names.get(id), x, y, gap: ringGap, kind: isChosen ? 'chosen' : 'driver' });
+          const reach = isChosen ? scene.ringSize() : scene.dotSize() + (marked.has(id) ? MARK_PX : 0);
+          found.push({ text: names.get(id), x, y, gap: isChosen ? chosenGap : marked.has(id) ? gap + MARK_PX : gap, reach, kind: isChosen ? 'chosen' : 'driver' });
         }
       }
       // A replay shows where drivers were, so the place of the last fix says nothing.
@@ -184,7 +203,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
         const slot = fleet.slot(panel.id);
         const { x, y } = project(map, slot === undefined ? [panel.fix.lng, panel.fix.lat] : fleet.at(slot, now));
         ids.push(panel.id);
-        found.push({ text: names.get(panel.id), x, y, gap: chosenGap, kind: 'chosen' });
+        found.push({ text: names.get(panel.id), x, y, gap: chosenGap, reach: scene.ringSize(), kind: 'chosen' });
       }
       void names.load(ids);
       found.sort((a, b) => Number(b.kind === 'chosen') - Number(a.kind === 'chosen'));
@@ -192,13 +211,12 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     const named: Label[] = [];
     const pixelsPerDegree = (512 * 2 ** map.getZoom()) / 360;
     for (const fence of fences.all) {
-      const { lng, lat, width } = middle(fence);
+      const { lng, lat, width, north } = middle(fence);
       const pixels = width * pixelsPerDegree;
-      // If a fence is more than twice as wide as the map, its outline is out of view, and its name
-      // would seem to belong to a smaller fence.
-      if (pixels < FENCE_LABEL_PX || pixels > 2 * map.getContainer().clientWidth) continue;
+      // Its outline is out of view, and its name would seem to belong to a smaller fence.
+      if (pixels < FENCE_LABEL_PX || pixels > FENCE_WIDEST * map.getContainer().clientWidth) continue;
       const { x, y } = project(map, [lng, lat]);
-      named.push({ text: fence.properties.name, x, y, gap: 0, kind: 'fence' });
+      named.push({ text: fence.properties.name, x, y, gap: 0, edge: y - project(map, [lng, north]).y, kind: 'fence' });
     }
     // The chosen driver first, then the few fences.
     const first = found[0]?.kind === 'chosen' ? 1 : 0;
@@ -210,7 +228,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   }
 
   async function fit(): Promise<void> {
-    const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
+    const box = await whereabouts(AbortSignal.timeout(10_000), chosen.group).catch(() => null);
     if (box) fitTo(box);
   }
 
@@ -236,11 +254,16 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     if (hash !== location.hash) history.replaceState(null, '', hash);
   }
 
+  /** Returns the fence that a click at this point shows. A replay does not show who is inside now. */
+  const fenceAt = (point: PointLike) => (scene.isReplay ? null : fences.at(point, FENCE_WIDEST * map.getContainer().clientWidth));
+
   map.on('click', (event) => {
     if (scene.isFleetHidden || fences.isDrawing) return;
     const found = pickAt(map, scene, event, TOUCH_PX);
-    if (!found) return;
-    if ('driver' in found) void panel.open(scene.fleet.ids[found.driver]);
+    if (!found) {
+      const fence = fenceAt(event.point);
+      if (fence) fences.show(fence);
+    } else if ('driver' in found) void panel.open(scene.fleet.ids[found.driver]);
     else map.easeTo({ center: [found.disc.lng, found.disc.lat], zoom: map.getZoom() + 2, duration: 500 });
   });
   map.on('dragstart', () => panel.follow(false));
@@ -255,7 +278,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     else panel.close();
   });
   byId('fit', HTMLButtonElement).addEventListener('click', () => void fit());
-  tip(map, scene, (id) => names.get(id));
+  tip(map, scene, (id) => names.get(id), (point) => !fences.isDrawing && fenceAt(point) !== null);
 
   let restyled = 0;
   let wasAway = false;
@@ -287,9 +310,16 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     replay,
     alerts,
     labels,
-    filter(shown) {
+    filter(shown, group) {
       const isUsual = shown.length === 0 || shown.join() === SHOWN.join();
-      tiles.filter(isUsual ? '' : shown.join());
+      const isOtherGroup = group !== chosen.group;
+      chosen = { states: isUsual ? '' : shown.join(), group };
+      tiles.filter(chosen);
+      scene.setStates(shown);
+      if (isOtherGroup) {
+        replay.reload();
+        heat.reload();
+      } else if (replay.isPlaying) slider.redraw();
     },
     find,
     mark: (found) => scene.mark(found),

@@ -23,7 +23,9 @@ export interface Listener {
   lost(retryMs: number): void;
 }
 
-export function listen({ tick, lost }: Listener): void {
+/** Returns a function that limits the counts of the ticks to a group; empty: every group. */
+export function listen({ tick, lost }: Listener): (group: string) => void {
+  let group = '';
   let source: EventSource | null = null;
   let retryMs = RETRY_MIN_MS;
   let silenceTimer = 0;
@@ -33,7 +35,7 @@ export function listen({ tick, lost }: Listener): void {
   function open(): void {
     close();
     let isFirst = true;
-    source = new EventSource('api/stream');
+    source = new EventSource(`api/stream${group && `?group=${encodeURIComponent(group)}`}`);
     source.addEventListener('tick', (event) => {
       retryMs = RETRY_MIN_MS;
       expectMore();
@@ -71,4 +73,9 @@ export function listen({ tick, lost }: Listener): void {
     else if (!source) open();
   });
   open();
+  return (next) => {
+    group = next;
+    // A hidden page is not connected.
+    if (source) open();
+  };
 }

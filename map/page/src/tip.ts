@@ -1,6 +1,6 @@
 // A tooltip that names the driver or disc under the pointer. It is hidden from screen readers: the
 // panel has the same information.
-import type { Map as MapLibre, MapMouseEvent } from 'maplibre-gl';
+import type { Map as MapLibre, MapMouseEvent, PointLike } from 'maplibre-gl';
 import type { Disc } from './cells';
 import { seconds } from './clock';
 import { byId, setText } from './dom';
@@ -19,7 +19,8 @@ export function pickAt(map: MapLibre, scene: Scene, event: MapMouseEvent, reach:
   return disc ? { disc } : null;
 }
 
-export function tip(map: MapLibre, scene: Scene, name: (id: string) => string): void {
+/** `isClickable`: whether a click beside all drivers shows something. */
+export function tip(map: MapLibre, scene: Scene, name: (id: string) => string, isClickable: (point: PointLike) => boolean): void {
   const box = byId('tip', HTMLElement);
   const hide = () => {
     box.hidden = true;
@@ -27,7 +28,11 @@ export function tip(map: MapLibre, scene: Scene, name: (id: string) => string): 
   };
   map.on('mousemove', (event) => {
     const found = scene.isFleetHidden ? null : pickAt(map, scene, event, scene.dotSize() + 4);
-    if (!found) return hide();
+    if (!found) {
+      hide();
+      if (!scene.isFleetHidden && isClickable(event.point)) map.getCanvas().style.cursor = 'pointer';
+      return;
+    }
     setText(box, 'driver' in found ? describe(scene, found.driver, name) : `${found.disc.count === 1 ? '1 driver' : `${formatCount(found.disc.count)} drivers`}: click to zoom in`);
     box.hidden = false;
     map.getCanvas().style.cursor = 'pointer';

@@ -13,15 +13,15 @@ const OUTSIDE = 0.005;
 const ROUNDS = 4;
 
 /**
- * Returns the area of the fleet; null: there are no drivers. All drivers of a cell count as at one
+ * Returns the area of the fleet, or of a group of it; null: there are no drivers. All drivers of a cell count as at one
  * place, so finer cells are requested until a cell is small compared with the area.
  */
-export async function whereabouts(signal: AbortSignal): Promise<Bounds | null> {
+export async function whereabouts(signal: AbortSignal, group = ''): Promise<Bounds | null> {
   let found: Bounds | null = null;
   let zoom = 0;
   for (let round = 0; round < ROUNDS; round++) {
     const area: Bounds = found ?? { west: -180, south: -85, east: 180, north: 85 };
-    const tiles = (await liveTiles(inView(area, zoom), new Map(), signal)).map(({ data }) => data);
+    const tiles = (await liveTiles(inView(area, zoom), new Map(), signal, { states: '', group })).map(({ data }) => data);
     const inside = extent(tiles);
     if (!inside) return found;
     const cell = tiles.some((tile) => tile.kind === 'cells') ? 360 / 2 ** zoom / 32 : 0;

@@ -27,13 +27,14 @@ export function span(seconds: number): string {
   return `${Math.max(0, Math.round(seconds))} s`;
 }
 
-/** Formats a duration to the minute: "42 s", "20 min", "1 h 20 min". */
+/** Formats a duration to the minute: "42 s", "20 min", "1 h 20 min"; from two days on to the hour. */
 export function duration(seconds: number): string {
   const minutes = Math.round(seconds / 60);
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  if (minutes < 60) return `${minutes} min`;
-  const rest = minutes % 60;
-  return rest === 0 ? `${Math.floor(minutes / 60)} h` : `${Math.floor(minutes / 60)} h ${rest} min`;
+  const hours = Math.floor(minutes / 60);
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s`;
+  if (hours < 1) return `${minutes} min`;
+  const [whole, rest] = hours < 48 ? [`${hours} h`, minutes % 60 && `${minutes % 60} min`] : [`${Math.floor(hours / 24)} days`, hours % 24 && `${hours % 24} h`];
+  return rest === 0 ? whole : `${whole} ${rest}`;
 }
 
 /** Returns the nearest of eight compass points to a heading in degrees. */
@@ -103,18 +104,16 @@ export const clock = (ms: number): string => local(ms).slice(11);
 /** Formats a time as `14:03`. */
 export const clockShort = (ms: number): string => local(ms).slice(11, 16);
 
+/** Formats the day of a time as `22 Nov`. */
+export const dayShort = (ms: number): string => new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: zone() }).format(ms);
+/** Formats the day of a time as `22 Nov 2026`. */
+export const dayLong = (ms: number): string => new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric', timeZone: zone() }).format(ms);
+
 /** Formats a time to the minute, with the date unless it is on `day`, such as `2026-11-22`. */
-export function minuteOf(ms: number, day: string): string {
-  if (isoDay(ms) === day) return clockShort(ms);
-  return `${new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: zone() }).format(ms)}, ${clockShort(ms)}`;
-}
+export const minuteOf = (ms: number, day: string): string => (isoDay(ms) === day ? clockShort(ms) : `${dayShort(ms)}, ${clockShort(ms)}`);
 
 /** Formats a time to the second, with the date unless it is today. */
-export function moment(ms: number, now: number): string {
-  if (isoDay(ms) === isoDay(now)) return clock(ms);
-  const date = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric', timeZone: zone() });
-  return `${date.format(ms)}, ${clock(ms)}`;
-}
+export const moment = (ms: number, now: number): string => (isoDay(ms) === isoDay(now) ? clock(ms) : `${dayLong(ms)}, ${clock(ms)}`);
 
 /** Formats the day of a time as `2026-11-22`, the format of `<input type="date">`. */
 export const isoDay = (ms: number): string => local(ms).slice(0, 10);

@@ -58,3 +58,11 @@ test.each(THEMES)('symbols stand out from every ground of the %s theme', (theme)
   }
   expect(faint).toEqual([]);
 });
+
+test.each(THEMES)('names of streets and places can be read in the %s theme', (theme) => {
+  const flavor = flavorOf(theme);
+  const named = Object.entries(flavor).filter((entry): entry is [string, string] => /_label(_minor|_major)?$/.test(entry[0]));
+  expect(named.length).toBeGreaterThan(6);
+  const faint = named.map(([name, colour]) => [name, contrast(hex(colour), hex(name === 'ocean_label' ? flavor.water : flavor.earth))] as const).filter(([, ratio]) => ratio < 4.5);
+  expect(faint).toEqual([]);
+});

@@ -36,6 +36,27 @@ describe('labels', () => {
     const disc = { left: 85, top: 85, right: 115, bottom: 115 };
     expect(place([label('Depot', 100, 100, 0)], measure, 400, 300, [disc])[0].middle).toBe(74);
   });
+  test('no label covers the ring around the chosen driver', () => {
+    const chosen: Label = { ...label('Anna', 100, 100, 22), reach: 19, kind: 'chosen' };
+    // The walk of a new dispatcher found the name of the depot half under this ring.
+    expect(place([chosen, label('Depot', 101, 112, 0)], measure, 400, 300).map(({ text, middle }) => [text, middle])).toEqual([['Anna', 100], ['Depot', 138]]);
+  });
+  test('a fence with drivers at its middle has its name at an edge', () => {
+    const drivers = [70, 100, 130].map((y, i) => label(`d${i}`, 100, y));
+    const name: Label = { ...label('Depot', 100, 100, 0), edge: 80 };
+    expect(place([name, ...drivers], measure, 400, 300)[0]).toMatchObject({ text: 'Depot', middle: 35 });
+    const more = Array.from({ length: 9 }, (_, i) => label(`d${i}`, 100, 20 + i * 20));
+    expect(place([name, ...more], measure, 400, 300)[0]).toMatchObject({ text: 'Depot', middle: 195 });
+  });
+  test('the chosen driver has its name even among many others', () => {
+    const crowd = Array.from({ length: 49 }, (_, i) => label(`d${i}`, 70 + (i % 7) * 12, 70 + Math.floor(i / 7) * 12));
+    const chosen: Label = { ...label('Anna', 106, 106, 22), reach: 19, kind: 'chosen' };
+    expect(place([chosen, ...crowd], measure, 400, 300)[0]).toMatchObject({ text: 'Anna', left: 128 });
+  });
+  test('letters are larger on a large screen', () => {
+    const left = (scale: number) => place([label('aa', 100, 100), label('bb', 100, 125)], measure, 400, 300, [], scale).map((placed) => placed.left);
+    expect([left(1), left(2)]).toEqual([[108, 108], [108, 72]]);
+  });
   test('no label covers a driver', () => {
     const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
     expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);

@@ -9,7 +9,7 @@ const OF_MIAMI = ['10/283/435', '10/284/435', '10/283/436', '10/284/436'];
 const PARIS = { west: 2.3, south: 48.8, east: 2.4, north: 48.9 };
 
 /** Requests without an answer, oldest first. */
-let waiting: { of: string[]; signal: AbortSignal; answer(body: ArrayBuffer): void; fail(error: Error): void }[];
+let waiting: { of: string[]; group: string | null; signal: AbortSignal; answer(body: ArrayBuffer): void; fail(error: Error): void }[];
 let shown: Shown;
 let tiles: LiveTiles;
 
@@ -21,6 +21,7 @@ beforeEach(() => {
       signal.addEventListener('abort', () => reject(signal.reason as Error));
       waiting.push({
         of: new URL(url, 'http://localhost').searchParams.get('of')!.split(','),
+        group: new URL(url, 'http://localhost').searchParams.get('group'),
         signal,
         answer: (body) => resolve(new Response(body)),
         fail: reject,
@@ -140,4 +141,17 @@ test('a view of more tiles than a request may have needs several requests', asyn
   expect(second.of).not.toContain('4/0/0');
   second.answer(answer(tile('4/15/15', 1n, 'b')));
   await vi.waitUntil(() => ids().length === 2, SOON);
+});
+
+test('another group drops the drivers on the map and the request for them', async () => {
+  tiles.setView(MIAMI, 10);
+  (await nextRequest()).answer(answer(...OF_MIAMI.map((name, i) => tile(name, 1n, `d${i}`))));
+  await vi.waitUntil(() => ids().length === 4, SOON);
+  tiles.refresh();
+  const old = await nextRequest();
+  tiles.filter({ states: '', group: 'north' });
+  const next = await nextRequest();
+  expect([old.signal.aborted, next.of, next.group]).toEqual([true, OF_MIAMI, 'north']);
+  next.answer(answer(...OF_MIAMI.map((name, i) => tile(name, 2n, ...(i === 0 ? ['d0'] : [])))));
+  await vi.waitUntil(() => ids().length === 1, SOON);
 });

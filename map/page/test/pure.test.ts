@@ -6,7 +6,8 @@ import { colour, stops } from '../src/colours';
 import { decode, type Cells } from '../src/decode';
 import { format, guestLink, linkTo, parse } from '../src/hash';
 import { scale } from '../src/heat';
-import { driversAt } from '../src/replay';
+import { driversAt } from '../src/past';
+import { stayText } from '../src/stay';
 import { covering, inView, key, mercator, overlap, unmercator, type Tile } from '../src/tiles';
 import { indexAt, pieces, speedCurve, spotAt, summary } from '../src/track';
 import { extent } from '../src/whereabouts';
@@ -16,7 +17,14 @@ import { encode } from './tile';
 
 describe('words', () => {
   test('ages', () => expect([0, 12.9, 60, 3599, 7200, 90_000].map(ago)).toEqual(['just now', '12 s ago', '1 minute ago', '59 minutes ago', '2 hours ago', '1 day ago']));
-  test('durations', () => expect([42, 90, 3600, 4800].map(duration)).toEqual(['42 s', '2 min', '1 h', '1 h 20 min']));
+  test('durations', () => expect([-1, 42, 90, 3600, 4800, 171_000, 172_800, 180_000].map(duration)).toEqual(['0 s', '42 s', '2 min', '1 h', '1 h 20 min', '47 h 30 min', '2 days', '2 days 2 h']));
+  test('a stay says since when, with the date of another day, or at least how long', () => {
+    const now = Date.parse('2026-11-22T14:05:00Z');
+    const stay = (hours: number, is_at_least = false) => stayText({ ts: now, since: now - hours * 3_600_000, is_at_least }, now);
+    setZone('UTC');
+    expect([stay(2), stay(15.5), stay(744, true)]).toEqual(['Standing since 12:05 (2 h)', 'Standing since 21 Nov, 22:35 (15 h 30 min)', 'Standing for at least 31 days']);
+    setZone('');
+  });
   test('compass points', () => expect([0, 22, 23, 227, 337, 338, 360, -90].map(compassPoint)).toEqual(['north', 'north', 'north-east', 'south-west', 'north-west', 'north', 'north', 'west']));
   test('motion', () => {
     expect(motion(12, 227)).toBe('Moving at 43 km/h, heading south-west');

@@ -80,6 +80,12 @@ impl Directory {
         self.groups.get(usize::from(group)).map_or("", String::as_str)
     }
 
+    /// Whether any driver is in this group.
+    #[must_use]
+    pub fn has_group(&self, name: &str) -> bool {
+        self.groups.iter().skip(1).any(|group| group == name)
+    }
+
     /// Whether any driver has a group.
     #[must_use]
     pub fn has_groups(&self) -> bool {

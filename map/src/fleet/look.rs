@@ -89,6 +89,25 @@ impl Scope {
         }
     }
 
+    /// Returns the part of the scope that is in a group; an empty name: the whole scope. A group that
+    /// does not exist contains no driver, whatever its name: callers may cache by scope.
+    #[must_use]
+    pub fn in_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
+        if group.is_empty() {
+            return Arc::clone(self);
+        }
+        let directory = fleet.directory();
+        let (mut groups, mut members) = (BTreeSet::new(), BTreeSet::new());
+        if self.has_group(group) {
+            groups.extend(directory.has_group(group).then(|| group.to_owned()));
+        } else if let Self::Only { drivers, .. } = &**self {
+            let is_member =
+                |id: &&String| directory.group_name(directory.group(id.as_bytes())) == group;
+            members.extend(drivers.iter().filter(is_member).cloned());
+        }
+        Arc::new(Self::Only { groups, drivers: members })
+    }
+
     /// Whether the scope contains a driver.
     #[must_use]
     pub fn has(&self, fleet: &Fleet, id: &str) -> bool {

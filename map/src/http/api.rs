@@ -97,10 +97,11 @@ async fn live_tiles(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let params = Params::new(query.as_deref(), &["of", "states"]).map_err(bad)?;
+    let params = Params::new(query.as_deref(), &["of", "states", "group"]).map_err(bad)?;
     let wanted = params.tiles().map_err(bad)?;
-    let look = Look { scope: Arc::clone(&viewer.scope), states: params.states().map_err(bad)? };
+    let (states, group) = (params.states().map_err(bad)?, params.group().map_err(bad)?);
     state.live.wait_until_fresh().await.map_err(unavailable)?;
+    let look = Look { scope: viewer.scope.in_group(&state.live.fleet(), group), states };
     let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &look);
     let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
     let changed: Vec<_> =
@@ -126,7 +127,8 @@ async fn stream(
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let params = Params::new(query.as_deref(), &["group"]).map_err(bad)?;
+    let group = params.group().map_err(bad)?.to_owned();
     let permit = Arc::clone(&state.viewers).try_acquire_owned().map_err(|_| {
         let most = state.config.http.viewers_max;
         Refusal(
@@ -137,6 +139,7 @@ async fn stream(
     state.live.metrics.viewers.inc();
     let viewer = Listener {
         scope: viewer.scope,
+        group,
         link_until_ms: viewer.link_until_ms,
         ticks: state.live.ticks(),
         shutdown: state.shutdown.clone(),
@@ -159,6 +162,8 @@ async fn stream(
 /// An open page. Dropping it frees one of the `http.viewers_max` permits.
 struct Listener {
     scope: Arc<Scope>,
+    /// Group that the counts are limited to; empty: every group.
+    group: String,
     /// Expiry of the viewer's link, in milliseconds since 1970; `None`: a login.
     link_until_ms: Option<i64>,
     ticks: watch::Receiver<Tick>,
@@ -193,7 +198,9 @@ impl Listener {
 
     fn event(&mut self) -> Bytes {
         let tick = self.ticks.borrow_and_update().clone();
-        event(&self.state.live.tick_for(&self.scope, &tick))
+        // Names and groups may be read after the stream began.
+        let scope = self.scope.in_group(&self.state.live.fleet(), &self.group);
+        event(&self.state.live.tick_for(&scope, &tick))
     }
 }
 

@@ -14,14 +14,18 @@ use bytes::Bytes;
 use milepost_observe::now;
 use serde_json::json;
 
-use super::answers::{Answer, BINARY, JSON, as_json, bad, in_scope, packed, unavailable, value};
+use super::answers::{
+    Answer, BINARY, JSON, as_json, bad, in_scope, packed, unavailable, unknown, value,
+};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use super::writes::put_fence;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
-use crate::{alerts as events, driver, fences as areas, history, list as filtered, tiles};
+use crate::{
+    alerts as events, driver, fences as areas, history, list as filtered, standing as stays, tiles,
+};
 
 /// Maximum time that a query waits for one of `clickhouse.queries_max` permits.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,6 +35,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/api/drivers/{id}/attributes", get(attributes))
         .route("/api/drivers/{id}/track", get(track))
         .route("/api/drivers/{id}/days", get(days))
+        .route("/api/drivers/{id}/standing", get(standing))
         .route("/api/list", get(list))
         .route("/api/fences", get(fences).post(put_fence))
         .route("/api/visits", get(visits))
@@ -124,6 +129,27 @@ async fn visits(
     Ok(packed(&headers, JSON, json))
 }
 
+/// Returns since when a driver has stayed at the newest fix.
+async fn standing(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let id = params::driver(&id).map_err(bad)?;
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
+    in_scope(&state, &viewer, id)?;
+    let fix = state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))?;
+    let load = async {
+        let standing = run_query(&state, stays::standing(&state.store, id, &fix)).await?;
+        Ok(Bytes::from(as_json(&standing)?))
+    };
+    let json = state.answers.answer(format!("standing {} {id}", fix.ts_ms), Box::pin(load)).await?;
+    Ok(packed(&headers, JSON, json))
+}
+
 /// Returns the days on which a driver has fixes.
 async fn days(
     From(state): From<Arc<State>>,
@@ -168,9 +194,10 @@ async fn past(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let params = Params::new(query.as_deref(), &["bbox", "from", "to"]).map_err(bad)?;
+    let params = Params::new(query.as_deref(), &["bbox", "from", "to", "group"]).map_err(bad)?;
+    let scope = viewer.scope.in_group(&state.live.fleet(), params.group().map_err(bad)?);
     let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
-    let past = run_query(&state, history::past(&state.store, &viewer.scope, bbox, span)).await?;
+    let past = run_query(&state, history::past(&state.store, &scope, bbox, span)).await?;
     Ok(packed(&headers, JSON, as_json(&past)?))
 }
 
@@ -208,11 +235,13 @@ async fn cells(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let params = Params::new(query.as_deref(), &["bbox", "zoom", "from", "to"]).map_err(bad)?;
+    let params =
+        Params::new(query.as_deref(), &["bbox", "zoom", "from", "to", "group"]).map_err(bad)?;
+    let scope = viewer.scope.in_group(&state.live.fleet(), params.group().map_err(bad)?);
     let (bbox, zoom) = (params.bbox().map_err(bad)?, params.zoom().map_err(bad)?);
     let span = params.span(now().unix_ms()).map_err(bad)?;
     let (cells, truncated) =
-        run_query(&state, history::cells(&state.store, &viewer.scope, bbox, zoom, span)).await?;
+        run_query(&state, history::cells(&state.store, &scope, bbox, zoom, span)).await?;
     let mut answer = packed(&headers, BINARY, tiles::cells(&cells, now().unix_ms()));
     if truncated {
         answer.headers_mut().insert(HeaderName::from_static("x-truncated"), value("true"));

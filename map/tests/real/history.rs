@@ -91,6 +91,47 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
 }
 
 #[test]
+fn stay_begins_with_the_stop_or_the_first_fix_there() -> Result<()> {
+    const MINUTE_MS: i64 = 60_000;
+    let world = world("map_standing")?;
+    // A whole second, because the devices send whole seconds.
+    let now = unix_ms() / 1_000 * 1_000;
+    // Ten minutes of driving to a place, where a fix every half minute follows for `minutes`.
+    let arrive = |driver: &str, minutes: i64| {
+        let began = now - (minutes + 10) * MINUTE_MS;
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
+             SELECT '{driver}', fromUnixTimestamp64Milli({began}) + toIntervalSecond(number * 30), number, \
+             480000000 + least(number, 20) * 20000, 110000000 + number % 2 * 100, if(number < 20, 740, 0), 0, 0, 0, now64(3) \
+             FROM numbers({})",
+            (minutes + 10) * 2 + 1
+        ))
+    };
+    arrive("stored", 200)?;
+    for sql in lab_stack::sql::REFRESH_ROLLUPS {
+        world.query(sql)?;
+    }
+    // A single wrong fix, 2 km away, among the newest ones.
+    world.insert("stored", now - 3 * MINUTE_MS - 1_000, 48.06, 11.0)?;
+    arrive("new", 7)?;
+    world.insert("once", now, 48.0, 11.0)?;
+    let map = world.settings.run()?;
+    let standing = |driver: &str| get(&map, &format!("/api/drivers/{driver}/standing"), &[]);
+    for (driver, minutes, is_at_least) in
+        [("stored", 200, false), ("new", 7, false), ("once", 0, true)]
+    {
+        let answer = standing(driver)?.json()?;
+        let since = answer["since"].as_i64().unwrap_or_default();
+        let off = (now - minutes * MINUTE_MS - since).abs();
+        // A stop begins up to a minute before the first fix without speed.
+        ensure!(off <= MINUTE_MS && answer["is_at_least"] == is_at_least, "{driver}: {answer}");
+        ensure!(answer["ts"] == now, "{driver}: {answer}");
+    }
+    ensure!(standing("nobody")?.status == 404);
+    Ok(())
+}
+
+#[test]
 fn too_expensive_query_is_refused_with_an_explanation() -> Result<()> {
     let world = world("map_limits")?;
     for n in 0..20 {

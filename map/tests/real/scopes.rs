@@ -34,6 +34,7 @@ fn paths() -> Vec<String> {
     [
         "/api/tiles?of=0/0/0,14/8692/5693",
         "/api/tiles?of=0/0/0&states=moving,standing,silent,unknown,hidden",
+        "/api/tiles?of=0/0/0&group=south",
         "/api/positions?bbox=-180,-90,180,90",
         "/api/drivers?limit=100",
         "/api/drivers?find=a",
@@ -43,6 +44,7 @@ fn paths() -> Vec<String> {
         "/api/drivers/south-1/track",
         "/api/drivers/south-1/track?format=csv",
         "/api/drivers/south-1/days",
+        "/api/drivers/south-1/standing",
         "/api/names?of=north-1,south-1",
         "/api/list",
         "/api/list?find=s",
@@ -51,6 +53,7 @@ fn paths() -> Vec<String> {
         "/api/visits?fence=yard",
         "/api/alerts",
         "/api/past?bbox=-180,-90,180,90",
+        "/api/past?bbox=-180,-90,180,90&group=south",
         "/api/config",
     ]
     .map(|path| if path.contains("past") { format!("{path}&{hour}") } else { path.to_owned() })
@@ -91,8 +94,12 @@ fn proxied(world: &World) -> Settings {
 
 /// Returns the first tick of a stream.
 fn first_tick(map: &Map, header: (&str, &str)) -> Result<serde_json::Value> {
+    first_tick_of(map, "/api/stream", header)
+}
+
+fn first_tick_of(map: &Map, path: &str, header: (&str, &str)) -> Result<serde_json::Value> {
     let config = ureq::Agent::config_builder().timeout_global(Some(SOON));
-    let request = config.build().new_agent().get(format!("{}/api/stream", map.url()));
+    let request = config.build().new_agent().get(format!("{}{path}", map.url()));
     let response = request.header(header.0, header.1).call()?;
     let lines = BufReader::new(response.into_body().into_reader()).lines();
     let line =
@@ -121,6 +128,7 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
         "/api/drivers/south-1/attributes",
         "/api/drivers/south-1/track",
         "/api/drivers/south-1/days",
+        "/api/drivers/south-1/standing",
     ] {
         ensure!(get(&map, path, &[eve])?.status == 404, "{path}");
         ensure!(get(&map, &path.replace("south", "north"), &[eve])?.status == 200, "{path}");
@@ -156,6 +164,40 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
         get(&map, "/metrics", &[eve])?.status == 403
             && get(&map, "/metrics", &[("X-User", "ada")])?.status == 200
     );
+    Ok(())
+}
+
+#[test]
+fn group_limits_tiles_counts_replays_and_cells() -> Result<()> {
+    let world = fleet("map_group")?;
+    let map = proxied(&world).run()?;
+    wait_for_names(&map)?;
+    let hour = unix_ms() - 3_500_000;
+    for (user, group, ids) in [
+        ("ada", "north", &["north-1"][..]),
+        ("ada", "", &["north-1", "south-1"]),
+        ("ada", "nowhere", &[]),
+        ("eve", "north", &["north-1"]),
+        ("eve", "south", &[]),
+        // bob may see a driver of the group, but not the group.
+        ("bob", "south", &["south-1"]),
+        ("bob", "north", &[]),
+    ] {
+        let header = ("X-User", user);
+        let ask = |path: &str| get(&map, &format!("{path}&group={group}"), &[header]);
+        let tiles = read_all(&ask("/api/tiles?of=0/0/0")?.body);
+        let mut shown: Vec<&str> = tiles[0].tile.ids.iter().map(String::as_str).collect();
+        shown.sort_unstable();
+        ensure!(shown == ids, "{user} {group}: {shown:?}");
+        let tick = first_tick_of(&map, &format!("/api/stream?group={group}"), header)?;
+        let (count, states) = (ids.len(), &tick["states"]);
+        ensure!(tick["drivers"] == count && states["moving"] == count, "{user} {group}: {tick}");
+        let past = ask(&format!("/api/past?bbox=-180,-90,180,90&from={hour}"))?.json()?;
+        ensure!(past["ids"].as_array().map(Vec::len) == Some(count), "{user} {group}: {past}");
+        let cells = ask(&format!("/api/cells?bbox=10,47,12,49&zoom=10&from={hour}"))?.body;
+        let fixes: u32 = crate::tile_format::read(&cells).counts.iter().sum();
+        ensure!(fixes as usize == 10 * count, "{user} {group}: {fixes}");
+    }
     Ok(())
 }
 

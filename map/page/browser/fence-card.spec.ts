@@ -1,0 +1,84 @@
+// The card of the fences: a click into a fence shows who is inside, and nothing jumps.
+import { publish } from './mqtt';
+import { expect, open, test, violations } from './world';
+
+const MINUTE_MS = 60_000;
+
+test('a click into a fence shows its name, who is inside since when, and Edit', async ({ page, stack }) => {
+  const now = Date.now();
+  const square = (half: number) => `[[[${[[-1, -1], [1, -1], [1, 1], [-1, 1]].map(([x, y]) => `(${14.5 + x * half}, ${46.6 + y * half})`).join(', ')}]]]`;
+  await stack.query(`INSERT INTO fleet.fences (name, polygons, speed_limit_kmh) VALUES ('clicked yard', ${square(0.01)}, 30), ('clicked region', ${square(0.02)}, NULL), ('clicked country', ${square(3)}, NULL)`);
+  await publish(stack.mqttPort, 'drivers/in-yard/gps', Array.from({ length: 50 }, (_, i) => ({ lat: 46.6, lng: 14.505, speed: 0, ts: now - (50 - i) * MINUTE_MS })));
+  await expect.poll(async () => stack.query("SELECT count() FROM fleet.fixes WHERE driver_id = 'in-yard'")).toBe('50');
+  await open(page, stack, '#at=13/46.6/14.5');
+  await expect.poll(() => page.evaluate(() => { const { map } = window.milepost!; return map.getLayer('fences-area') ? map.queryRenderedFeatures({ layers: ['fences-area'] }).length : 0; })).toBeGreaterThan(1);
+  const click = async (lng: number, lat: number) => {
+    const { x, y } = await page.evaluate((place) => window.milepost!.map.project(place as [number, number]), [lng, lat]);
+    await page.mouse.move(x, y);
+    await expect.poll(() => page.evaluate(() => window.milepost!.map.getCanvas().style.cursor)).toBe('pointer');
+    await page.mouse.click(x, y);
+  };
+  await click(14.503, 46.606);
+  const box = page.getByRole('region', { name: 'Fences' });
+  const title = page.locator('#visits-title');
+  await expect(title).toHaveText('clicked yard: 1 inside, 0 left today');
+  await expect(title).toBeFocused();
+  await expect(box).toContainText('30 km/h');
+  await expect(box.getByRole('list', { name: 'Visits' })).toContainText(/in-yardinside since (\d+ \w+, )?\d\d:\d\d · (49|50|51) min/);
+  await expect(box.getByRole('list', { name: 'Fences that are valid now' })).toBeHidden();
+  const line = (name: string) => page.evaluate((fence) => JSON.stringify(window.milepost!.map.getPaintProperty('fences-line', 'line-width')).includes(fence), name);
+  expect(await line('clicked yard')).toBe(true);
+  // The larger fence around it; the country's outline is out of view.
+  await click(14.503, 46.613);
+  await expect(title).toHaveText(/^clicked region: 1 inside/);
+  await box.getByRole('button', { name: 'Edit clicked region' }).click();
+  await expect(page.locator('.corner')).toHaveCount(4);
+  await expect(box.getByLabel('Name')).toHaveValue('clicked region');
+  await box.getByRole('button', { name: 'Cancel' }).click();
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    await click(14.503, 46.606);
+    await expect(title).toHaveText(/inside/);
+    expect(await violations(page), colorScheme).toEqual([]);
+  }
+  await box.getByRole('button', { name: 'All fences' }).click();
+  // With the keyboard: from the list, and back to where it was.
+  await box.getByRole('button', { name: 'clicked yard 30 km/h' }).press('Enter');
+  await expect(title).toHaveText(/^clicked yard: 1 inside/);
+  await box.getByRole('button', { name: 'All fences' }).press('Enter');
+  await expect(box.getByRole('button', { name: 'clicked yard 30 km/h' })).toBeFocused();
+  expect(await line('clicked yard')).toBe(false);
+  await page.waitForFunction(() => !window.milepost!.map.isMoving());
+  await page.keyboard.press('Escape');
+  await page.evaluate(() => window.milepost!.map.jumpTo({ center: [14.5, 46.65], zoom: 13 }));
+  const { x, y } = await page.evaluate(() => window.milepost!.map.project([14.5, 46.65]));
+  await page.mouse.click(x, y);
+  await expect(box).toBeHidden();
+});
+
+test('“Change the past too” moves no button', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.fences (name, polygons, stay_max_s) VALUES ('steady yard', [[[(14.1, 46.6), (14.11, 46.6), (14.11, 46.61), (14.1, 46.61)]]], 60)");
+  for (const viewport of [{ width: 1280, height: 720 }, { width: 390, height: 844 }]) {
+    await page.setViewportSize(viewport);
+    await page.goto('about:blank');
+    await open(page, stack, '#at=13/46.6/14.1');
+    await page.keyboard.press('g');
+    const box = page.getByRole('region', { name: 'Fences' });
+    await box.getByRole('button', { name: 'Edit steady yard' }).click();
+    const past = box.getByLabel('Change the past too');
+    // With its rules open the form is longer than the card, and Save is in view all the same.
+    const save = box.getByRole('button', { name: 'Save' });
+    const bottom = async () => { const { y, height } = (await save.boundingBox())!; return y + height; };
+    const card = (await box.boundingBox())!;
+    expect(await bottom()).toBeLessThan(card.y + card.height);
+    await past.evaluate((field) => field.scrollIntoView({ block: 'nearest' }));
+    expect(await bottom()).toBeLessThan(card.y + card.height);
+    const places = () => box.locator('#fence-form button:visible, #fence-form input:visible').evaluateAll((all) => all.map((one) => { const { x, y, width, height } = one.getBoundingClientRect(); return [x, y, width, height].map(Math.round).join(); }));
+    const before = await places();
+    await past.click();
+    await expect(past).toBeChecked();
+    expect(await places()).toEqual(before);
+    await past.click();
+    expect(await places()).toEqual(before);
+  }
+});

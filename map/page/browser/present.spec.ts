@@ -1,0 +1,79 @@
+// The present in the panel and on the map: since when a driver stands, and one group alone.
+import { publish } from './mqtt';
+import { coloursAt, expect, open, shown, test, violations } from './world';
+
+const MINUTE_MS = 60_000;
+
+test('the panel says since when a driver stands', async ({ page, stack }) => {
+  const now = Date.now();
+  const minutes = 130;
+  const fixes = Array.from({ length: minutes * 2 }, (_, i) => {
+    const before = minutes * MINUTE_MS - i * 30_000;
+    const drives = before > 125 * MINUTE_MS;
+    return { lat: 46.3 + Math.min(i, 10) * 0.002, lng: 15.6, speed: drives ? 7 : 0, ts: now - before };
+  });
+  for (let i = 0; i < fixes.length; i += 200) await publish(stack.mqttPort, 'drivers/stands/gps', fixes.slice(i, i + 200));
+  await publish(stack.mqttPort, 'drivers/stands-once/gps', { lat: 46.35, lng: 15.6, speed: 0, ts: now - 4_000 });
+  await expect.poll(async () => stack.query("SELECT count() FROM fleet.fixes WHERE driver_id = 'stands'")).toBe(String(fixes.length));
+  await open(page, stack, '#driver=stands');
+  const moves = page.locator('#driver-moves');
+  await expect(moves).toHaveText(/^Standing since (\d+ \w+, )?\d\d:\d\d \(2 h [3-6] min\)\.$/);
+  await page.goto('about:blank');
+  await open(page, stack, '#driver=stands-once');
+  await expect(moves).toHaveText(/^Standing for at least (\d+ s|1 min)\.$/);
+  // As soon as the driver moves, the panel says so.
+  await publish(stack.mqttPort, 'drivers/stands-once/gps', { lat: 46.351, lng: 15.6, speed: 9, heading: 0, ts: Date.now() });
+  await expect(moves).toHaveText('Moving at 32 km/h, heading north.');
+});
+
+test('a group hides the others, and the counts follow', async ({ page, stack }) => {
+  const groups = { 'grouped-1': 'amber', 'grouped-2': 'amber', 'grouped-3': 'blue' };
+  await stack.query(`INSERT INTO fleet.drivers (driver_id, \`group\`) VALUES ${Object.entries(groups).map(([id, group]) => `('${id}', '${group}')`).join(', ')}`);
+  for (const [i, id] of Object.keys(groups).entries()) await publish(stack.mqttPort, `drivers/${id}/gps`, { lat: 46.4, lng: 15.6 + i * 0.01, speed: i === 0 ? 0 : 12, ts: Date.now() });
+  await open(page, stack, '#at=13/46.4/15.61');
+  await expect.poll(async () => (await shown(page)).dots).toBe(3);
+  await page.keyboard.press('l');
+  const box = page.getByRole('region', { name: 'List of drivers' });
+  // The groups arrive after the page was opened.
+  await expect(box.getByLabel('Group').getByRole('option', { name: 'blue' })).toBeAttached();
+  await box.getByLabel('Group').selectOption('amber');
+  await expect.poll(async () => (await shown(page)).dots).toBe(2);
+  await expect(box).toContainText('2 drivers. The map shows only amber.');
+  expect(await page.evaluate(() => window.milepost!.scene['marked'].length)).toBe(0);
+  const count = (state: string) => page.locator('#states').getByRole('button', { name: state }).locator('.count');
+  for (const [state, drivers] of [['Moving', '1'], ['Standing', '1']] as const) await expect(count(state)).toHaveText(drivers);
+  await expect(page.locator('#numbers')).toContainText(/amber, last minute\s*\d of 2/);
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    expect(await violations(page), colorScheme).toEqual([]);
+  }
+  // It stays when the list closes, from afar too, and the legend ends it.
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('a');
+  await page.waitForFunction(() => !window.milepost!.map.isMoving());
+  await expect.poll(() => page.evaluate(() => window.milepost!.map.getZoom())).toBeGreaterThan(11);
+  await page.evaluate(() => window.milepost!.map.jumpTo({ center: [0, 30], zoom: 2 }));
+  await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBe(2);
+  const every = page.getByRole('button', { name: 'Only amber: show every group' });
+  await every.click();
+  await expect(every).toBeHidden();
+  await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBeGreaterThan(300);
+  await expect(count('Moving')).toHaveText(/\d\d/);
+});
+
+test('discs change their colours with the theme', async ({ page, stack }) => {
+  for (let i = 0; i < 5; i++) await publish(stack.mqttPort, `drivers/in-disc-${i}/gps`, { lat: -33.9, lng: 18.5 + i / 1000, speed: 0, ts: Date.now() });
+  await open(page, stack, '#at=5/-33.9/18.5');
+  await expect.poll(async () => (await shown(page)).counted).toBe(5);
+  const isLight = async () => {
+    const { x, y } = await page.evaluate(() => window.milepost!.map.project([18.502, -33.9]));
+    const found = await coloursAt(page, { x, y }, 6);
+    return [...found].some((colour) => colour.split(',').every((value) => Number(value) > 190));
+  };
+  for (const colorScheme of ['light', 'dark', 'light'] as const) {
+    await page.emulateMedia({ colorScheme });
+    // In the dark theme the count is light, on a dark disc.
+    const isDark = async () => [...(await coloursAt(page, await page.evaluate(() => window.milepost!.map.project([18.502, -33.9])), 6))].some((colour) => colour.split(',').every((value) => Number(value) < 110));
+    await expect.poll(async () => [await isLight(), await isDark()], colorScheme).toEqual([true, true]);
+  }
+});

@@ -1,0 +1,37 @@
+// Since when the driver of the panel stands.
+import { standing, type Fix, type Standing } from './api';
+import { duration, isoDay, minuteOf, STANDING_MPS } from './words';
+
+/** Minimum interval between requests while the answer is known, and while it is not. */
+const REFRESH_MS = 60_000;
+const RETRY_MS = 15_000;
+
+/** Describes a stay: "Standing since 14:05 (2 h 10 min)". */
+export function stayText({ since, is_at_least }: Standing, now: number): string {
+  const lasted = duration((now - since) / 1000);
+  return is_at_least ? `Standing for at least ${lasted}` : `Standing since ${minuteOf(since, isoDay(now))} (${lasted})`;
+}
+
+const stands = ({ speed }: Fix): boolean => speed !== null && speed < STANDING_MPS;
+
+export class Stay {
+  private driver = '';
+  private found: Standing | null = null;
+  private requestedAt = -Infinity;
+
+  /** Returns the stay of a standing driver as text; empty: the driver moves, or it is unknown. */
+  text(fix: Fix, now: number): string {
+    return stands(fix) && this.driver === fix.driver_id && this.found ? stayText(this.found, now) : '';
+  }
+
+  /** Requests the stay if it is unknown, or again after a newer fix. */
+  async follow(fix: Fix, signal: AbortSignal): Promise<void> {
+    if (fix.driver_id !== this.driver) [this.driver, this.found, this.requestedAt] = [fix.driver_id, null, -Infinity];
+    if (!stands(fix)) this.found = null;
+    const pause = this.found ? REFRESH_MS : RETRY_MS;
+    if (!stands(fix) || this.found?.ts === fix.ts || performance.now() - this.requestedAt < pause) return;
+    this.requestedAt = performance.now();
+    const found = await standing(fix.driver_id, signal).catch(() => null);
+    if (this.driver === fix.driver_id && found) this.found = found;
+  }
+}

@@ -1,0 +1,127 @@
+// One fence in the card of the fences: who is inside and since when, and who left it today.
+import { ApiError, visits as fetchVisits, type Visit } from './api';
+import { serverNow } from './clock';
+import { byId, make, setText } from './dom';
+import type { Fence } from './rings';
+import { rulesInWords } from './rules';
+import { daySpan, duration, isoDay, minuteOf } from './words';
+
+const DAY_MS = 86_400_000;
+const DAYS_BEFORE = 6;
+/** Interval of requests while a fence is shown. */
+const REFRESH_MS = 30_000;
+
+interface Options {
+  /** Returns a driver's name, or the id. */
+  name(id: string): string;
+  choose(id: string): void;
+  /** Null: the viewer may not edit fences. */
+  edit: ((fence: Fence) => void) | null;
+  /** Called when the viewer goes back from a fence to the list. */
+  back(fence: Fence): void;
+  /** Called when another fence is shown; null: the list of all fences. */
+  changed(fence: Fence | null): void;
+}
+
+export class Visits {
+  fence: Fence | null = null;
+  private found: { now: number; all: Visit[] } = { now: 0, all: [] };
+  private request: AbortController | null = null;
+  private timer = 0;
+  private readonly box = byId('fence-shown', HTMLElement);
+  private readonly title = byId('visits-title', HTMLElement);
+  /** Says the title to screen readers when it has been counted. */
+  private readonly said = byId('visits-said', HTMLElement);
+  private readonly rules = byId('fence-shown-rules', HTMLElement);
+  private readonly rows = byId('visits', HTMLUListElement);
+  private readonly editButton = byId('fence-shown-edit', HTMLButtonElement);
+
+  constructor(private readonly options: Options) {
+    byId('fence-back', HTMLButtonElement).addEventListener('click', () => {
+      const { fence } = this;
+      this.close();
+      if (fence) options.back(fence);
+    });
+    this.editButton.hidden = options.edit === null;
+    this.editButton.addEventListener('click', () => this.fence && options.edit?.(this.fence));
+  }
+
+  /** Shows a fence in place of the list, and moves the focus there. */
+  show(fence: Fence): void {
+    this.fence = fence;
+    this.box.hidden = false;
+    const { name } = fence.properties;
+    this.editButton.setAttribute('aria-label', `Edit ${name}`);
+    setText(this.rules, rulesInWords(fence.properties));
+    this.found.all = [];
+    this.redraw();
+    setText(this.title, `${name}, today …`);
+    this.title.focus({ preventScroll: true });
+    this.options.changed(fence);
+    void this.load();
+  }
+
+  /** Shows the list of all fences again. */
+  close(): void {
+    if (!this.fence) return;
+    clearTimeout(this.timer);
+    this.request?.abort();
+    this.fence = null;
+    this.box.hidden = true;
+    this.found.all = [];
+    setText(this.title, '');
+    this.rows.replaceChildren();
+    this.options.changed(null);
+  }
+
+  /** Requests the drivers in the fence, and those that left it today. */
+  private async load(): Promise<void> {
+    if (!this.fence) return;
+    const { name } = this.fence.properties;
+    clearTimeout(this.timer);
+    this.request?.abort();
+    const controller = (this.request = new AbortController());
+    const now = Math.floor(serverNow());
+    try {
+      // A driver may have been inside for days. The view `fence_visits` also reads twelve hours
+      // beyond both ends.
+      const today = daySpan(isoDay(now))!.from;
+      const found = await fetchVisits(name, today - DAYS_BEFORE * DAY_MS, now, controller.signal);
+      if (controller.signal.aborted) return;
+      const [inside, left] = [found.filter(({ is_inside }) => is_inside), found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today)];
+      this.say(`${name}: ${inside.length} inside, ${left.length} left today`);
+      this.found = { now, all: [...inside, ...left] };
+      this.redraw();
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      this.say(`${name}: ${error instanceof ApiError ? error.message : 'the server does not answer.'}`);
+    }
+    this.timer = window.setTimeout(() => void this.load(), document.hidden ? 10 * REFRESH_MS : REFRESH_MS);
+  }
+
+  private say(text: string): void {
+    setText(this.title, text);
+    setText(this.said, text);
+  }
+
+  /** Called when names of drivers have changed. */
+  redraw(): void {
+    const focused = document.activeElement?.closest<HTMLElement>('#visits button')?.dataset.id;
+    this.rows.replaceChildren(...this.found.all.map((visit) => this.row(visit)));
+    if (focused) this.rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  private row({ driver_id, entered, left_at, is_inside }: Visit): HTMLLIElement {
+    const { now } = this.found;
+    const item = make('li');
+    const button = make('button');
+    button.type = 'button';
+    button.dataset.id = driver_id;
+    const day = isoDay(now);
+    const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;
+    button.append(make('span', this.options.name(driver_id)), make('small', when));
+    button.addEventListener('click', () => this.options.choose(driver_id));
+    item.append(button);
+    return item;
+  }
+}

@@ -1,0 +1,54 @@
+// The moment of a replay: its counts, the marks of the slider, and the fields of its span.
+import { afterEach, describe, expect, test } from 'vitest';
+import type { Points } from '../src/decode';
+import { marks } from '../src/marks';
+import { countStates, inStates } from '../src/past';
+import { timeOf } from '../src/when';
+import { instant, setZone } from '../src/zone';
+
+afterEach(() => setZone(''));
+
+describe('the fleet at a moment', () => {
+  const now = 1_760_000_000_000;
+  const drivers: [id: string, ageS: number, speed: number][] = [['drives', 5, 12], ['stands', 5, 0], ['silent', 900, 12], ['unknown', 5, NaN]];
+  const points: Points = {
+    kind: 'points',
+    now,
+    n: drivers.length,
+    ids: drivers.map(([id]) => id),
+    lat: Float64Array.from(drivers, (_, i) => i),
+    lng: new Float64Array(drivers.length),
+    ts: Float64Array.from(drivers, ([, age]) => now / 1000 - age),
+    speed: Float32Array.from(drivers, ([, , speed]) => speed),
+    heading: new Float32Array(drivers.length),
+  };
+  test('has the states of that moment, not of the present', () => expect(countStates(points)).toEqual({ moving: 1, standing: 1, silent: 1, unknown: 1, hidden: 0 }));
+  test('is drawn without the states that the viewer hides', () => {
+    const shown = inStates(points, new Set(['standing', 'silent'] as const));
+    expect([shown.n, shown.ids, [...shown.lat], [...shown.speed]]).toEqual([2, ['stands', 'silent'], [1, 2], [0, 12]]);
+  });
+});
+
+describe('marks of the slider', () => {
+  const texts = (from: string, to: string, most: number) => marks(instant(from), instant(to), most).map(({ text }) => text);
+  test('are whole hours of the viewer’s zone, and midnight is the date', () => {
+    setZone('Asia/Kolkata');
+    expect(texts('2026-11-22T20:10', '2026-11-23T02:10', 12)).toEqual(['20:30', '21:00', '21:30', '22:00', '22:30', '23:00', '23:30', '23 Nov', '00:30', '01:00', '01:30', '02:00']);
+    expect(texts('2026-11-22T20:10', '2026-11-23T02:10', 6)).toEqual(['21:00', '22:00', '23:00', '23 Nov', '01:00', '02:00']);
+  });
+  test('stay whole hours on a day on which clocks change', () => {
+    setZone('Europe/Berlin');
+    expect(texts('2026-10-25T00:00', '2026-10-25T06:00', 8)).toEqual(['25 Oct', '01:00', '02:00', '03:00', '04:00', '05:00', '06:00']);
+    expect(texts('2026-03-29T00:00', '2026-03-29T06:00', 8)).toEqual(['29 Mar', '01:00', '03:00', '04:00', '05:00', '06:00']);
+  });
+  test('are days in a long span, and few on a narrow screen', () => {
+    expect(texts('2026-11-01T00:00', '2026-12-01T00:00', 6)).toEqual(['1 Nov', '8 Nov', '15 Nov', '22 Nov', '29 Nov']);
+    for (const most of [1, 2, 3]) expect(texts('2026-11-22T20:10', '2026-11-23T20:10', most).length, String(most)).toBeLessThanOrEqual(most);
+    expect(texts('2026-11-22T14:00', '2026-11-22T14:02', 5)).toEqual(['14:00', '14:01', '14:02']);
+  });
+});
+
+test('a time is read in 24 hours, and also as people of 12 hours write it', () => {
+  const read: Record<string, string | null> = { '14:05': '14:05', ' 9:05 ': '09:05', '9.30': '09:30', '0930': '09:30', '7': '07:00', '2:05 pm': '14:05', '12:00 am': '00:00', '12 p.m.': '12:00', '24:00': null, '9:60': null, '13 pm': null, noon: null, '': null };
+  expect(Object.keys(read).map(timeOf)).toEqual(Object.values(read));
+});
