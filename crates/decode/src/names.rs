@@ -280,13 +280,12 @@ pub(super) fn check_unread_hemispheres(
     });
     if checked.is_ok() && are_swapped(named, [lat, lng]) {
         *has_hemisphere = true;
-        let at = origin.root.join("/");
         return refuse(
             Reason::WrongType,
             format!(
-                "lat is {lat} and lng is {lng}, but its {at} has these as lng and lat: GeoJSON has \
-                 the longitude first; swap them, or give --field lat=/geometry/coordinates/0 \
-                 --field lng=/geometry/coordinates/1"
+                "lat is {lat} and lng is {lng}, and other members have these in the other order: \
+                 GeoJSON has the longitude first; swap them, or give \
+                 --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1"
             ),
         );
     }

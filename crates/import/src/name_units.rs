@@ -1,5 +1,5 @@
-//! Checks the units that names of CSV columns state, such as `Altitude (yd)`, against those in which
-//! the columns are read.
+//! Checks the units that names of CSV columns state, such as `Altitude (yd)`, against those in
+//! which the columns are read.
 
 use anyhow::{Result, ensure};
 

@@ -229,8 +229,8 @@ fn add_fix(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
     }
 }
 
-/// Parses a sentence. A simulator's fix, mode `S` or quality 8, and one whose mode is `N`, not valid,
-/// count as no fix.
+/// Parses a sentence. A simulator's fix (mode `S`, quality 8) and one of mode `N`, not valid, count
+/// as no fix.
 ///
 /// # Errors
 /// The line is not a sentence, its checksum is wrong, or one of its fields cannot be read.
