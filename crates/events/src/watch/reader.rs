@@ -2,9 +2,9 @@
 //! gets its time before its rows become visible. While the answering replica may lack older
 //! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
 //!
-//! Guarantee: no insert is skipped because the server's clock was set back. The poll that notices it
-//! first reads the inserts with times of the former clock, which precede the others, and then goes
-//! back to the last poll in times of the new clock.
+//! Guarantee: no insert is skipped because the server's clock was set back. The poll that notices
+//! it first reads the inserts with times of the former clock, which precede the others, and then
+//! goes back to the last poll in times of the new clock.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ const AGES_MS: [i64; 2] = [6_000, 30_000];
 /// If the server's clock steps by more than this many milliseconds, it was set, or another replica
 /// answered.
 pub(crate) const STEP_MS: i64 = 30_000;
-/// If the server shows a time this many milliseconds before one that it showed earlier, its clock was
-/// set back. Replicas' clocks differ by less.
+/// If the server shows a time this many milliseconds before one that it showed earlier, its clock
+/// was set back. Replicas' clocks differ by less.
 const BACKWARDS_MS: i64 = 2_000;
-/// Maximum error, in milliseconds, of the length of a step: a query may begin as late as its timeout
-/// allows.
+/// Maximum error, in milliseconds, of the length of a step: a query may begin as late as its
+/// timeout allows.
 const STEP_ERROR_MS: i64 = 15_000;
 /// Ages at which inserts before a step back are read: all of them at once, then as others. A
 /// replica's clock may be ahead, so they may be newer than the reader expects.
