@@ -77,7 +77,11 @@ pub fn imports(
         {
             let rest = &code[at + word.len()..];
             let paths = match rest.strip_prefix('{') {
-                Some(group) => group.split('}').next().unwrap().split(',').map(str::trim).collect(),
+                Some(group) => {
+                    // A group of several lines ends with a comma, so its last part is empty.
+                    let parts = group.split('}').next().unwrap().split(',').map(str::trim);
+                    parts.filter(|path| !path.is_empty()).collect()
+                }
                 None => vec![rest],
             };
             let base = &importer[..importer.len().saturating_sub(up)];
