@@ -5,17 +5,22 @@ import type { Stack } from './stack';
 import { expect, open, shown, test, violations } from './world';
 
 const HOUR_MS = 3_600_000;
-const HERE = { lat: 46.2, lng: 15.2 };
+const HERE = { lat: -46.2, lng: 15.2 };
 
 // A locale in which the browser's own fields have 12 hours.
 test.use({ locale: 'en-US' });
 
-/** Publishes an hour three hours ago: one driver drives, and one stands. */
-async function past(stack: Stack, now: number): Promise<void> {
-  const fixes = (move: number, speed: number) => Array.from({ length: 120 }, (_, i) => ({ lat: HERE.lat + i * move, lng: HERE.lng + speed / 1000, speed, ts: now - 3 * HOUR_MS + i * 30_000 }));
-  await publish(stack.mqttPort, 'drivers/was-driving/gps', fixes(0.0003, 1.2));
-  await publish(stack.mqttPort, 'drivers/was-standing/gps', fixes(0, 0));
-  for (const name of ['driving', 'standing']) await expect.poll(async () => stack.query(`SELECT count() FROM fleet.fixes WHERE driver_id = 'was-${name}'`)).toBe('120');
+/**
+ * Publishes an hour three hours ago: one driver drives, and one stands. Each test has a place of
+ * its own. Opens the map there.
+ */
+async function openPast(page: Page, stack: Stack, now: number, place: number): Promise<void> {
+  const lng = HERE.lng + place;
+  const fixes = (move: number, speed: number) => Array.from({ length: 120 }, (_, i) => ({ lat: HERE.lat + i * move, lng: lng + speed / 1000, speed, ts: now - 3 * HOUR_MS + i * 30_000 }));
+  await publish(stack.mqttPort, `drivers/was-driving-${place}/gps`, fixes(0.0003, 1.2));
+  await publish(stack.mqttPort, `drivers/was-standing-${place}/gps`, fixes(0, 0));
+  for (const name of ['driving', 'standing']) await expect.poll(async () => stack.query(`SELECT count() FROM fleet.fixes WHERE driver_id = 'was-${name}-${place}'`)).toBe('120');
+  await open(page, stack, `#at=13/${HERE.lat + 0.01}/${lng}`);
 }
 
 /** Plays from 3.2 to 1.8 hours ago, and pauses. */
@@ -38,8 +43,7 @@ const count = (page: Page, state: string) => page.locator('#states').getByRole('
 
 test('legend and numbers show the replayed moment, and then the present', async ({ page, stack }) => {
   const now = Date.now();
-  await past(stack, now);
-  await open(page, stack, `#at=13/${HERE.lat + 0.01}/${HERE.lng}`);
+  await openPast(page, stack, now, 0);
   await expect(count(page, 'Moving')).toHaveText(/\d\d/);
   await play(page, now);
   await seek(page, now - 2.5 * HOUR_MS);
@@ -74,8 +78,7 @@ test('legend and numbers show the replayed moment, and then the present', async 
 
 test('seeking goes on playing, and holds while the slider is held', async ({ page, stack }) => {
   const now = Date.now();
-  await past(stack, now);
-  await open(page, stack, `#at=13/${HERE.lat + 0.01}/${HERE.lng}`);
+  await openPast(page, stack, now, 1);
   await play(page, now);
   const slider = page.getByRole('slider');
   const value = async () => Number(await slider.inputValue());
@@ -106,8 +109,7 @@ test('seeking goes on playing, and holds while the slider is held', async ({ pag
 
 test('the span has a date and 24 hours, and the slider has hours', async ({ page, stack }) => {
   const now = Date.now();
-  await past(stack, now);
-  await open(page, stack, `#at=13/${HERE.lat + 0.01}/${HERE.lng}`);
+  await openPast(page, stack, now, 2);
   await page.keyboard.press('r');
   const box = page.getByRole('region', { name: 'Replay', exact: true });
   const time = box.getByLabel('From, time');

@@ -45,6 +45,7 @@ export interface Player {
   /** Does nothing without a track. */
   toggle(): void;
   readonly isOpen: boolean;
+  readonly isPlaying: boolean;
 }
 
 export function player(onClose: () => void): Player {
@@ -130,6 +131,9 @@ export function player(onClose: () => void): Player {
   return {
     get isOpen() {
       return film !== null;
+    },
+    get isPlaying() {
+      return playing;
     },
     open(next) {
       pause();

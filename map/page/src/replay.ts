@@ -14,7 +14,7 @@ import type { Bounds } from './tiles';
 /** Initial span. */
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
-/** What a replay shows at a moment. */
+/** The fleet of a replay at a moment. */
 export interface Moment {
   /** Unix ms. */
   ms: number;
@@ -32,7 +32,8 @@ interface Options {
   bounds(): Bounds;
   /** Group that is shown; empty: every group. */
   group(): string;
-  play(film: Film): void;
+  /** Plays a film. `isSame`: it is the same span with other drivers, which stays paused if it was. */
+  play(film: Film, isSame: boolean): void;
   /** Shows the drivers at a moment, and returns their number; null: the present again. */
   show(drivers: Points | null): number;
   /** Called with the moment on the map; null: it shows the present again. */
@@ -118,7 +119,7 @@ export class Replay {
         this.at = moment.ms;
         this.options.moved(moment);
       };
-      this.options.play(film(past, begin, this.options.show, moved));
+      this.options.play(film(past, begin, this.options.show, moved), begin > 0);
     } catch (error) {
       if (controller.signal.aborted) return;
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');

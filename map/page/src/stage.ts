@@ -123,10 +123,11 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
       alerts.setHidden(moment !== null);
       replayed(moment);
     },
-    play(film) {
+    play(film, isSame) {
+      const plays = !isSame || slider.isPlaying;
       panel.closeTrack();
       slider.open(film);
-      slider.toggle();
+      if (plays) slider.toggle();
     },
     show: (drivers) => scene.showPast(drivers),
     stop: () => slider.close(),

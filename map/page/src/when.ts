@@ -2,7 +2,7 @@
 // hours in some languages.
 import { byId } from './dom';
 
-/** What a viewer sees who writes something else. */
+/** Shown to a viewer who writes something else. */
 export const WRITE_TIME = 'Write the time in 24 hours, such as 14:05.';
 
 /** Parses a time such as 14:05, 9.30, 0930, 9 or 2:05 pm; null: it is none. */
