@@ -35,6 +35,12 @@ test('a click into a fence shows its name, who is inside since when, and Edit', 
   await expect(page.locator('.corner')).toHaveCount(4);
   await expect(box.getByLabel('Name')).toHaveValue('clicked region');
   await box.getByRole('button', { name: 'Cancel' }).click();
+  // With many visits the card ends above the legend, on a phone too.
+  await page.setViewportSize({ width: 390, height: 844 });
+  await page.locator('#visits').evaluate((list) => { for (let i = 0; i < 30; i++) list.append(Object.assign(document.createElement('li'), { textContent: `visit ${i}` })); });
+  const [card, legend] = [(await box.boundingBox())!, (await page.locator('#legend').boundingBox())!];
+  expect(card.y + card.height).toBeLessThanOrEqual(legend.y);
+  await page.setViewportSize({ width: 1280, height: 800 });
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme });
     await click(14.503, 46.606);
