@@ -126,7 +126,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     play(film, isSame) {
       const plays = !isSame || slider.isPlaying;
       panel.closeTrack();
-      slider.open(film);
+      slider.open(film, isSame);
       if (plays) slider.toggle();
     },
     show: (drivers) => scene.showPast(drivers),
