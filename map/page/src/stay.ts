@@ -6,9 +6,9 @@ import { duration, isoDay, minuteOf, STANDING_MPS } from './words';
 const REFRESH_MS = 60_000;
 const RETRY_MS = 15_000;
 
-/** Describes a stay: "Standing since 14:05 (2 h 10 min)". */
-export function stayText({ since, is_at_least }: Standing, now: number): string {
-  const lasted = duration((now - since) / 1000);
+/** Describes a stay up to `until`: "Standing since 14:05 (2 h 10 min)", with a date unless today. */
+export function stayText({ since, is_at_least }: Standing, until: number, now: number): string {
+  const lasted = duration((until - since) / 1000);
   return is_at_least ? `Standing for at least ${lasted}` : `Standing since ${minuteOf(since, isoDay(now))} (${lasted})`;
 }
 
@@ -19,9 +19,12 @@ export class Stay {
   private found: Standing | null = null;
   private requestedAt = -Infinity;
 
-  /** Returns the stay of a standing driver as text; empty: the driver moves, or it is unknown. */
-  text(fix: Fix, now: number): string {
-    return stands(fix) && this.driver === fix.driver_id && this.found ? stayText(this.found, now) : '';
+  /**
+   * Returns the stay of a standing driver up to `until` as text; empty: the driver moves, or it is
+   * unknown.
+   */
+  text(fix: Fix, until: number, now: number): string {
+    return stands(fix) && this.driver === fix.driver_id && this.found ? stayText(this.found, until, now) : '';
   }
 
   /** Requests the stay if it is unknown, or again after a newer fix. */
