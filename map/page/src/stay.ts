@@ -18,6 +18,8 @@ export class Stay {
   private driver = '';
   private found: Standing | null = null;
   private requestedAt = -Infinity;
+  /** Counts how often the driver moved, or another one was chosen. */
+  private breaks = 0;
 
   /**
    * Returns the stay of a standing driver up to `until` as text; empty: the driver moves, or it is
@@ -29,12 +31,15 @@ export class Stay {
 
   /** Requests the stay if it is unknown, or again after a newer fix. */
   async follow(fix: Fix, signal: AbortSignal): Promise<void> {
-    if (fix.driver_id !== this.driver) [this.driver, this.found, this.requestedAt] = [fix.driver_id, null, -Infinity];
-    if (!stands(fix)) this.found = null;
+    const isOther = fix.driver_id !== this.driver;
+    if (isOther) [this.driver, this.requestedAt] = [fix.driver_id, -Infinity];
+    if (isOther || !stands(fix)) [this.found, this.breaks] = [null, this.breaks + 1];
     const pause = this.found ? REFRESH_MS : RETRY_MS;
     if (!stands(fix) || this.found?.ts === fix.ts || performance.now() - this.requestedAt < pause) return;
     this.requestedAt = performance.now();
+    const { breaks } = this;
     const found = await standing(fix.driver_id, signal).catch(() => null);
-    if (this.driver === fix.driver_id && found) this.found = found;
+    // The driver may have left the place meanwhile.
+    if (this.breaks === breaks && found) this.found = found;
   }
 }
