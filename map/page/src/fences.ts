@@ -127,6 +127,7 @@ export class Fences {
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
+    this.visits.update(this.all);
     this.options.changed();
   }
 
