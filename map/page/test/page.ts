@@ -28,6 +28,7 @@ class Fake {
   setAttribute(name: string, value: string): void {
     this.attributes[name] = value;
   }
+  toggleAttribute(): void {}
   append(...children: unknown[]): void {
     this.children.push(...children);
   }
@@ -60,7 +61,7 @@ export function page(): Page {
     elements.set(id, made);
     return made;
   };
-  for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
+  for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
   vi.stubGlobal('document', { getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), activeElement: null, hidden: false });
   vi.stubGlobal('getComputedStyle', () => ({ fontSize: '16px' }));
   vi.stubGlobal('ResizeObserver', class { observe(): void {} });
