@@ -18,9 +18,11 @@ beforeEach(async () => {
 });
 afterEach(() => vi.unstubAllGlobals());
 
-test('while a fence is edited, a click on the map does not find another one', () => {
+test('while a fence is edited, a click on the map does not find another one', async () => {
   expect([fences.isEditing, fences.at([0, 0], 100)?.properties.name]).toEqual([false, 'Islands']);
   fences.show(fences.all[0]);
+  // Opening the card has loaded them again.
+  await fences.load();
   shown.element('fence-shown-edit').dispatch('click');
   // An outline of several rings is not drawn, but its form is open.
   expect([fences.isDrawing, fences.isEditing, fences.at([0, 0], 100)]).toEqual([false, true, null]);
