@@ -98,7 +98,7 @@ export class Replay {
       return;
     }
     this.request?.controller.abort();
-    this.request = null;
+    [this.request, this.played] = [null, null];
     delete this.box.dataset.playing;
     if (this.isPlaying) {
       this.isPlaying = false;
@@ -110,8 +110,6 @@ export class Replay {
   }
 
   private submit(): void {
-    this.request?.controller.abort();
-    this.request = null;
     const [from, to] = [instant(this.from.value), Math.min(instant(this.to.value), serverNow())];
     if (!this.from.value || !this.to.value) return setText(this.message, WRITE_TIME);
     if (!(from < to)) return setText(this.message, 'The span must begin before it ends.');

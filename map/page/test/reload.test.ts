@@ -120,6 +120,18 @@ test('if the drivers of another group cannot be loaded, nobody is shown', async 
   expect([drivers, films.at(-1)!.isSame]).toEqual([[], true]);
 });
 
+test('a wrong span does not keep the drivers of the old group on the map', async () => {
+  submit('10:00', '11:00');
+  waiting.shift()!.answer('a', 'b');
+  await settled();
+  group = 'north';
+  replay.reload();
+  submit('10:00', '');
+  waiting.shift()!.answer('a');
+  await settled();
+  expect(drivers).toEqual(['a']);
+});
+
 test('a closed replay is not loaded again', () => {
   submit('10:00', '11:00');
   replay.toggle();
