@@ -123,10 +123,11 @@ export class Fences {
     } catch (error) {
       return setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
-    if (!this.isDrawing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
+    if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
+    this.visits.update(this.all);
     this.options.changed();
   }
 
@@ -173,15 +174,21 @@ export class Fences {
   }
 
   /**
-   * Returns the smallest fence at a point of the map; null: there is none. A fence more than
-   * `widest` pixels wide has its outline out of view, so the viewer does not mean it.
+   * Returns the smallest fence at a point of the map; null: there is none, or the form is open. A
+   * fence more than `widest` pixels wide has its outline out of view, so the viewer does not mean
+   * it.
    */
   at(point: PointLike, widest: number): Fence | null {
-    if (!this.map.getLayer('fences-area')) return null;
+    if (this.isEditing || !this.map.getLayer('fences-area')) return null;
     const degrees = (widest * 360) / (512 * 2 ** this.map.getZoom());
     const found = this.map.queryRenderedFeatures(point, { layers: ['fences-area'] }).map(({ properties }) => properties as { name: string; width: number });
     const [smallest] = found.filter(({ width }) => width <= degrees).sort((a, b) => a.width - b.width);
     return this.all.find(({ properties }) => properties.name === smallest?.name) ?? null;
+  }
+
+  /** The form is open; the outline of several rings is not drawn. */
+  get isEditing(): boolean {
+    return !this.form.hidden;
   }
 
   /** Opens the card with a fence: who is inside and since when. */

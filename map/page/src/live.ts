@@ -35,12 +35,14 @@ export class LiveTiles {
 
   /** Shows only these drivers. */
   filter(chosen: Chosen): void {
+    if (chosen.group === this.chosen.group && chosen.states === this.chosen.states) return;
     // Tiles of another group are not shown in place of missing ones.
     if (chosen.group !== this.chosen.group) [this.loaded, this.shown] = [new Map(), []];
     this.chosen = chosen;
+    const old = this.inFlight;
     this.refresh();
     // Its answer would have other drivers.
-    this.inFlight?.controller.abort();
+    old?.controller.abort();
   }
 
   /**

@@ -313,7 +313,7 @@ export class Panel {
       return;
     }
     const age = (now - fix.ts) / 1000;
-    const stay = this.stay.text(fix, age < silentAfter() ? now : fix.ts);
+    const stay = this.stay.text(fix, age < silentAfter() ? now : fix.ts, now);
     // Do not describe the movement of a silent driver: "moving" would be a guess.
     setText(byId('driver-moves', HTMLElement), age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${stay.replace('S', 's')}`}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);

@@ -36,7 +36,8 @@ export interface Film {
 }
 
 export interface Player {
-  open(film: Film): void;
+  /** `keepsPace`: the film has the same span as the one before. */
+  open(film: Film, keepsPace?: boolean): void;
   close(): void;
   /** Shows another moment. If the track is played, it is played on from there. */
   seek(ms: number): void;
@@ -60,12 +61,14 @@ export function player(onClose: () => void): Player {
   let rate = 60;
   let playing = false;
   let last = 0;
+  /** Id of the requested frame. */
+  let frame = 0;
   /** The pointer holds the slider, which must not move away from it. */
   let isHeld = false;
   const scale = byId('marks', HTMLElement);
 
   slider.addEventListener('input', () => seek(Number(slider.value)));
-  slider.addEventListener('pointerdown', () => (isHeld = true));
+  slider.addEventListener('pointerdown', ({ button }) => (isHeld = button === 0));
   for (const end of ['pointerup', 'pointercancel'] as const) addEventListener(end, () => (isHeld = false));
   new ResizeObserver(drawMarks).observe(scale);
   play.addEventListener('click', toggle);
@@ -111,11 +114,12 @@ export function player(onClose: () => void): Player {
     play.dataset.playing = '';
     play.setAttribute('aria-label', 'Pause');
     last = performance.now();
-    requestAnimationFrame(step);
+    frame = requestAnimationFrame(step);
   }
 
   function pause(): void {
     playing = false;
+    cancelAnimationFrame(frame);
     delete play.dataset.playing;
     play.setAttribute('aria-label', 'Play');
   }
@@ -125,7 +129,7 @@ export function player(onClose: () => void): Player {
     if (!isHeld) seek(ms + (now - last) * rate);
     last = now;
     if (ms >= film.to && !isHeld) pause();
-    else requestAnimationFrame(step);
+    else frame = requestAnimationFrame(step);
   }
 
   return {
@@ -135,7 +139,7 @@ export function player(onClose: () => void): Player {
     get isPlaying() {
       return playing;
     },
-    open(next) {
+    open(next, keepsPace = false) {
       pause();
       film = next;
       slider.min = String(next.from);
@@ -143,7 +147,7 @@ export function player(onClose: () => void): Player {
       // An arrow key moves the slider by a 200th of the span.
       slider.step = String(Math.max(1000, Math.round((next.to - next.from) / 200_000) * 1000));
       const wanted = (next.to - next.from) / 1000 / PLAY_S;
-      setPace(PACES.findLast((other) => other <= wanted * 1.01) ?? PACES[0]);
+      if (!keepsPace) setPace(PACES.findLast((other) => other <= wanted * 1.01) ?? PACES[0]);
       curve.replaceChildren(...next.draw(WIDTH, HEIGHT));
       box.hidden = false;
       drawMarks();

@@ -14,6 +14,13 @@ import type { Bounds } from './tiles';
 /** Initial span. */
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
+/** What a replay shows: an area, and a span in Unix ms. */
+interface Scope {
+  bounds: Bounds;
+  from: number;
+  to: number;
+}
+
 /** The fleet of a replay at a moment. */
 export interface Moment {
   /** Unix ms. */
@@ -50,7 +57,10 @@ export class Replay {
   private readonly message = byId('replay-said', HTMLElement);
   private readonly from = new When('replay-from');
   private readonly to = new When('replay-to');
-  private request: AbortController | null = null;
+  /** The request without an answer. `isSame`: its scope is the one that is played. */
+  private request: { controller: AbortController; scope: Scope; isSame: boolean } | null = null;
+  /** What is played. */
+  private played: { past: Past; scope: Scope; group: string } | null = null;
   /** The moment that was shown last. Unix ms. */
   private at = 0;
   /** The span in the form was played; it stays when the box opens again. */
@@ -65,13 +75,14 @@ export class Replay {
     });
     byId('replay-form', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
-      void this.load();
+      this.submit();
     });
   }
 
-  /** Loads the span again, for other drivers, and plays on from the same moment. */
+  /** Loads the same area and span again, for other drivers, and plays on from the same moment. */
   reload(): void {
-    if (this.isPlaying) void this.load(this.at);
+    if (this.request) void this.load(this.request.scope, this.request.isSame);
+    else if (this.isPlaying && this.played) void this.load(this.played.scope, true);
   }
 
   toggle(): void {
@@ -86,7 +97,8 @@ export class Replay {
       this.from.date.focus();
       return;
     }
-    this.request?.abort();
+    this.request?.controller.abort();
+    [this.request, this.played] = [null, null];
     delete this.box.dataset.playing;
     if (this.isPlaying) {
       this.isPlaying = false;
@@ -97,33 +109,55 @@ export class Replay {
     if (this.box.contains(document.activeElement)) this.button.focus();
   }
 
-  private async load(begin = 0): Promise<void> {
-    this.request?.abort();
+  private submit(): void {
     const [from, to] = [instant(this.from.value), Math.min(instant(this.to.value), serverNow())];
     if (!this.from.value || !this.to.value) return setText(this.message, WRITE_TIME);
     if (!(from < to)) return setText(this.message, 'The span must begin before it ends.');
-    const controller = (this.request = new AbortController());
+    void this.load({ bounds: this.options.bounds(), from, to }, false);
+  }
+
+  private async load(scope: Scope, isSame: boolean): Promise<void> {
+    this.request?.controller.abort();
+    const controller = new AbortController();
+    this.request = { controller, scope, isSame };
+    const group = this.options.group();
     setText(this.message, 'Loading …');
     try {
-      const past = await fetchPast(this.options.bounds(), from, to, this.options.group(), controller.signal);
+      const past = await fetchPast(scope.bounds, scope.from, scope.to, group, controller.signal);
       if (controller.signal.aborted) return;
+      this.request = null;
       const truncation = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
       setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${formatCount(past.ids.length)} drivers.${truncation}`);
-      if (past.ids.length === 0 && !begin) return;
+      if (past.ids.length === 0 && !isSame) return this.hideOthers(group);
       [this.isPlaying, this.hasPlayed] = [true, true];
       // On a phone the box makes room for the map; the warning stays.
       if (!past.truncated) this.box.dataset.playing = '';
       const focused = document.activeElement;
       if (focused && this.box.contains(focused) && !focused.checkVisibility()) byId('play', HTMLButtonElement).focus();
-      const moved = (moment: Moment) => {
-        this.at = moment.ms;
-        this.options.moved(moment);
-      };
-      this.options.play(film(past, begin, this.options.show, moved), begin > 0);
+      this.play(past, scope, group, isSame);
     } catch (error) {
       if (controller.signal.aborted) return;
+      this.request = null;
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      delete this.box.dataset.playing;
+      this.hideOthers(group);
     }
+  }
+
+  private play(past: Past, scope: Scope, group: string, isSame: boolean): void {
+    this.played = { past, scope, group };
+    const moved = (moment: Moment) => {
+      this.at = moment.ms;
+      this.options.moved(moment);
+    };
+    this.options.play(film(past, isSame ? this.at : 0, this.options.show, moved), isSame);
+  }
+
+  /** Shows nobody if the drivers that are played are of another group. */
+  private hideOthers(group: string): void {
+    if (!this.isPlaying || !this.played || this.played.group === group) return;
+    const { past, scope } = this.played;
+    this.play({ ...past, ids: [], driver: [], ts: [], lat: [], lng: [], speed: [] }, scope, group, true);
   }
 }
 

@@ -126,7 +126,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     play(film, isSame) {
       const plays = !isSame || slider.isPlaying;
       panel.closeTrack();
-      slider.open(film);
+      slider.open(film, isSame);
       if (plays) slider.toggle();
     },
     show: (drivers) => scene.showPast(drivers),
@@ -164,12 +164,12 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     shared: updateUrl,
   });
 
-  /** Closes the boxes at the left, which are at the same place, except a fence that is drawn. */
+  /** Closes the boxes at the left, which are at the same place, except a fence that is edited. */
   function closeBoxes(): void {
     if (alerts.isOpen) alerts.toggle();
     if (heat.on) heat.toggle();
     if (replay.isOpen) replay.toggle();
-    if (fences.isOpen && !fences.isDrawing) fences.toggle();
+    if (fences.isOpen && !fences.isEditing) fences.toggle();
   }
 
   /**
@@ -279,7 +279,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     else panel.close();
   });
   byId('fit', HTMLButtonElement).addEventListener('click', () => void fit());
-  tip(map, scene, (id) => names.get(id), (point) => !fences.isDrawing && fenceAt(point) !== null);
+  tip(map, scene, (id) => names.get(id), (point) => fenceAt(point) !== null);
 
   let restyled = 0;
   let wasAway = false;

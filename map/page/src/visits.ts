@@ -61,6 +61,15 @@ export class Visits {
     void this.load();
   }
 
+  /** Called when the fences were loaded again: the one that is shown may have changed or ended. */
+  update(all: readonly Fence[]): void {
+    const name = this.fence?.properties.name;
+    const fence = all.find(({ properties }) => properties.name === name);
+    if (!fence) return this.close();
+    this.fence = fence;
+    setText(this.rules, rulesInWords(fence.properties));
+  }
+
   /** Shows the list of all fences again. */
   close(): void {
     if (!this.fence) return;

@@ -13,8 +13,9 @@ const OUTSIDE = 0.005;
 const ROUNDS = 4;
 
 /**
- * Returns the area of the fleet, or of a group of it; null: there are no drivers. All drivers of a cell count as at one
- * place, so finer cells are requested until a cell is small compared with the area.
+ * Returns the area of the fleet, or of a group of it; null: there are no drivers. All drivers of a
+ * cell count as at one place, so finer cells are requested until a cell is small compared with the
+ * area.
  */
 export async function whereabouts(signal: AbortSignal, group = ''): Promise<Bounds | null> {
   let found: Bounds | null = null;

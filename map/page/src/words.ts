@@ -104,10 +104,22 @@ export const clock = (ms: number): string => local(ms).slice(11);
 /** Formats a time as `14:03`. */
 export const clockShort = (ms: number): string => local(ms).slice(11, 16);
 
+/** Keeps the formatter of a zone: a replay formats days every frame, and making one is slow. */
+function dayFormat(options: Intl.DateTimeFormatOptions): (ms: number) => string {
+  let [format, timeZone]: [Intl.DateTimeFormat | null, string] = [null, ''];
+  return (ms) => {
+    if (!format || timeZone !== zone()) {
+      timeZone = zone();
+      format = new Intl.DateTimeFormat('en-GB', { ...options, timeZone });
+    }
+    return format.format(ms);
+  };
+}
+
 /** Formats the day of a time as `22 Nov`. */
-export const dayShort = (ms: number): string => new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: zone() }).format(ms);
+export const dayShort = dayFormat({ day: 'numeric', month: 'short' });
 /** Formats the day of a time as `22 Nov 2026`. */
-export const dayLong = (ms: number): string => new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric', timeZone: zone() }).format(ms);
+export const dayLong = dayFormat({ day: 'numeric', month: 'short', year: 'numeric' });
 
 /** Formats a time to the minute, with the date unless it is on `day`, such as `2026-11-22`. */
 export const minuteOf = (ms: number, day: string): string => (isoDay(ms) === day ? clockShort(ms) : `${dayShort(ms)}, ${clockShort(ms)}`);

@@ -5,19 +5,21 @@ const MINUTE_MS = 60_000;
 
 let chosen: string | undefined;
 let format = formatter();
+let name = format.resolvedOptions().timeZone;
 
 function formatter(): Intl.DateTimeFormat {
   return new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium', ...(chosen ? { timeZone: chosen } : {}) });
 }
 
 /** Returns the IANA name of the zone. */
-export const zone = (): string => format.resolvedOptions().timeZone;
+export const zone = (): string => name;
 
 /** Sets the zone; an empty or unknown name sets the browser's. */
-export function setZone(name: string): void {
-  chosen = name || undefined;
+export function setZone(next: string): void {
+  chosen = next || undefined;
   try {
     format = formatter();
+    name = format.resolvedOptions().timeZone;
   } catch {
     setZone('');
   }

@@ -155,3 +155,19 @@ test('another group drops the drivers on the map and the request for them', asyn
   next.answer(answer(...OF_MIAMI.map((name, i) => tile(name, 2n, ...(i === 0 ? ['d0'] : [])))));
   await vi.waitUntil(() => ids().length === 1, SOON);
 });
+
+test('other drivers are requested once, and the same ones not again', async () => {
+  tiles.setView(MIAMI, 10);
+  (await nextRequest()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
+  await vi.waitUntil(() => ids().length === 4, SOON);
+  await settled();
+  tiles.filter({ states: '', group: '' });
+  expect(waiting).toEqual([]);
+  tiles.filter({ states: '', group: 'north' });
+  const next = await nextRequest();
+  await settled();
+  expect([next.group, next.signal.aborted, waiting]).toEqual(['north', false, []]);
+  tiles.filter({ states: '', group: 'north' });
+  await settled();
+  expect([next.signal.aborted, waiting]).toEqual([false, []]);
+});

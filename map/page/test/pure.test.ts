@@ -20,9 +20,11 @@ describe('words', () => {
   test('durations', () => expect([-1, 42, 90, 3600, 4800, 171_000, 172_800, 180_000].map(duration)).toEqual(['0 s', '42 s', '2 min', '1 h', '1 h 20 min', '47 h 30 min', '2 days', '2 days 2 h']));
   test('a stay says since when, with the date of another day, or at least how long', () => {
     const now = Date.parse('2026-11-22T14:05:00Z');
-    const stay = (hours: number, is_at_least = false) => stayText({ ts: now, since: now - hours * 3_600_000, is_at_least }, now);
+    const stay = (hours: number, is_at_least = false) => stayText({ ts: now, since: now - hours * 3_600_000, is_at_least }, now, now);
     setZone('UTC');
     expect([stay(2), stay(15.5), stay(744, true)]).toEqual(['Standing since 12:05 (2 h)', 'Standing since 21 Nov, 22:35 (15 h 30 min)', 'Standing for at least 31 days']);
+    const silentFor = (hours: number) => stayText({ ts: now, since: now - 7_200_000, is_at_least: false }, now, now + hours * 3_600_000);
+    expect([silentFor(1), silentFor(72)]).toEqual(['Standing since 12:05 (2 h)', 'Standing since 22 Nov, 12:05 (2 h)']);
     setZone('');
   });
   test('compass points', () => expect([0, 22, 23, 227, 337, 338, 360, -90].map(compassPoint)).toEqual(['north', 'north', 'north-east', 'south-west', 'north-west', 'north', 'north', 'west']));

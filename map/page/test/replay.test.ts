@@ -1,4 +1,5 @@
 // The moment of a replay: its counts, the marks of the slider, and the fields of its span.
+import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { Points } from '../src/decode';
 import { marks } from '../src/marks';
@@ -51,4 +52,10 @@ describe('marks of the slider', () => {
 test('a time is read in 24 hours, and also as people of 12 hours write it', () => {
   const read: Record<string, string | null> = { '14:05': '14:05', ' 9:05 ': '09:05', '9.30': '09:30', '0930': '09:30', '7': '07:00', '2:05 pm': '14:05', '12:00 am': '00:00', '12 p.m.': '12:00', '24:00': null, '9:60': null, '13 pm': null, noon: null, '': null };
   expect(Object.keys(read).map(timeOf)).toEqual(Object.values(read));
+});
+
+test('the fields of a time have room for 12:05 p.m.', () => {
+  const page = readFileSync(new URL('../index.html', import.meta.url), 'utf8');
+  const fields = [...page.matchAll(/<input id="\w+-(?:from|to)-time"[^>]* maxlength="(\d+)"/g)].map(([, length]) => Number(length));
+  expect(fields).toEqual(Array(4).fill('12:05 p.m.'.length));
 });

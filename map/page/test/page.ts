@@ -1,0 +1,81 @@
+// A simulated page for parts that write to index.html: elements by id, without a layout.
+import { vi } from 'vitest';
+
+type Listener = (event: object) => void;
+
+class Fake {
+  textContent = '';
+  value = '';
+  min = '';
+  max = '';
+  step = '';
+  checked = false;
+  hidden = false;
+  disabled = false;
+  clientWidth = 0;
+  title = '';
+  style: Record<string, string> = {};
+  dataset: Record<string, string> = {};
+  children: unknown[] = [];
+  attributes: Record<string, string> = {};
+  private listeners: Record<string, Listener[]> = {};
+  addEventListener(name: string, listener: Listener): void {
+    (this.listeners[name] ??= []).push(listener);
+  }
+  dispatch(name: string, event: object = {}): void {
+    for (const listener of this.listeners[name] ?? []) listener({ preventDefault() {}, ...event });
+  }
+  setAttribute(name: string, value: string): void {
+    this.attributes[name] = value;
+  }
+  toggleAttribute(): void {}
+  append(...children: unknown[]): void {
+    this.children.push(...children);
+  }
+  replaceChildren(...children: unknown[]): void {
+    this.children = children;
+  }
+  contains(): boolean {
+    return false;
+  }
+  querySelector(): null {
+    return null;
+  }
+  setCustomValidity(): void {}
+  focus(): void {}
+}
+
+export interface Page {
+  element(id: string): Fake;
+  /** Runs the frames that were requested, and returns their number. */
+  frame(now: number): number;
+}
+
+/** Simulates a page until `vi.unstubAllGlobals`. */
+export function page(): Page {
+  const elements = new Map<string, Fake>();
+  let frames = new Map<number, (now: number) => void>();
+  let ids = 0;
+  const element = (id: string) => {
+    const made = elements.get(id) ?? new Fake();
+    elements.set(id, made);
+    return made;
+  };
+  for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
+  vi.stubGlobal('document', { getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), activeElement: null, hidden: false });
+  vi.stubGlobal('getComputedStyle', () => ({ fontSize: '16px' }));
+  vi.stubGlobal('ResizeObserver', class { observe(): void {} });
+  const listeners = new Fake();
+  vi.stubGlobal('addEventListener', (name: string, listener: Listener) => listeners.addEventListener(name, listener));
+  vi.stubGlobal('requestAnimationFrame', (run: (now: number) => void) => (frames.set(++ids, run), ids));
+  vi.stubGlobal('cancelAnimationFrame', (id: number) => frames.delete(id));
+  return {
+    element,
+    frame(now) {
+      const due = frames;
+      frames = new Map();
+      for (const run of due.values()) run(now);
+      return due.size;
+    },
+  };
+}

@@ -1,0 +1,50 @@
+// The time slider, in a simulated page.
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { player, type Film, type Player } from '../src/player';
+import { page, type Page } from './page';
+
+let shown: Page;
+let slider: Player;
+let moments: number[];
+const film = (): Film => ({ from: 0, to: 36_000_000, begin: 0, moved: (ms) => moments.push(ms), text: String, draw: () => [] });
+
+beforeEach(() => {
+  shown = page();
+  moments = [];
+  slider = player(() => {});
+});
+afterEach(() => vi.unstubAllGlobals());
+
+test('a film that replaces the one that is played is moved once a frame', () => {
+  for (let i = 0; i < 3; i++) {
+    slider.open(film());
+    slider.toggle();
+  }
+  moments = [];
+  expect([shown.frame(performance.now() + 16), moments.length]).toEqual([1, 1]);
+  slider.toggle();
+  expect(shown.frame(performance.now() + 32)).toBe(0);
+});
+
+test('the same film with other drivers keeps the pace that the viewer chose', () => {
+  const pace = shown.element('pace');
+  slider.open(film());
+  expect(pace.textContent).toBe('300×');
+  pace.dispatch('click');
+  slider.open(film(), true);
+  expect(pace.textContent).toBe('1000×');
+  slider.open(film());
+  expect(pace.textContent).toBe('300×');
+});
+
+test('only the main button of a mouse holds the slider', () => {
+  slider.open(film());
+  slider.toggle();
+  const moves = (button: number) => {
+    shown.element('slider').dispatch('pointerdown', { button });
+    moments = [];
+    shown.frame(performance.now() + 16);
+    return moments.length > 0;
+  };
+  expect([moves(2), moves(0)]).toEqual([true, false]);
+});
