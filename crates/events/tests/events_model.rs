@@ -8,7 +8,7 @@ mod cases;
 use std::collections::{BTreeMap, BTreeSet};
 
 use milepost_events::fences::rules::FenceRules;
-use milepost_events::watch::reader::{Inserted, Reader};
+use milepost_events::watch::reader::{ENDLESS_MS, Inserted, Reader};
 use milepost_events::watch::{Area, Event, Fix, Kind, Limits, Rules, Watch};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -151,7 +151,7 @@ const AHEAD_MS_MAX: i64 = 30_000;
 fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
     let is_wanted = |fix: &Fix| {
         let is_in = |(after, until): (i64, i64)| {
-            let until = if until == i64::MAX { now + AHEAD_MS_MAX } else { until };
+            let until = if until > ENDLESS_MS { now + AHEAD_MS_MAX } else { until };
             (after + 1..=until).contains(&fix.inserted_at)
         };
         reader.wanted().any(is_in)
@@ -1050,6 +1050,15 @@ fn events_after_a_clock_step_back_are_newer_than_known_ones() {
     assert_eq!(kinds, [(Kind::Entered, "c"), (Kind::Left, "c")]);
     let times: Vec<_> = found.iter().map(|event| event.known_at).collect();
     assert!(times.is_sorted() && times[0] >= BEGAN - 1_000, "{times:?}");
+}
+
+#[test]
+fn first_poll_reads_no_row_far_ahead_of_the_clock() {
+    let mut reader = Reader::new(BEGAN);
+    reader.begin(0);
+    let ahead = [fix(1, BEGAN + 20_000, 0.25), fix(1, BEGAN + 3_600_000, 0.25)];
+    let inserts = ahead.map(|fix| (fix, i64::MIN));
+    assert_eq!(readable(&inserts, &reader, BEGAN + 1_000), [inserts[0].0.clone()]);
 }
 
 /// The former process found events until its server's clock was set back by an hour.

@@ -35,8 +35,12 @@ pub(crate) const LAG_MAX_MS: i64 = 900_000;
 /// sent during the outage are still being inserted.
 const SETTLE_MS: i64 = 60_000;
 
-/// A span of insert times in milliseconds: after the first, up to and including the second.
+/// A span of insert times in milliseconds: after the first, up to and including the second. A
+/// second one above [`ENDLESS_MS`] is no end.
 pub type Span = (i64, i64);
+/// Times above this are no times. Before the first poll the server's clock is not known, so the
+/// spans that are read again end at `i64::MAX` minus their age.
+pub const ENDLESS_MS: i64 = i64::MAX / 2;
 
 /// The answer to one query: the fixes that were inserted in the spans that the query asked for.
 #[derive(Debug)]
