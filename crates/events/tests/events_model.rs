@@ -824,6 +824,38 @@ fn fixes_around_a_clock_step_back_between_two_polls_are_read() {
     }
 }
 
+/// Two replicas, whose clocks differ, answer in turn. One of them receives all inserts.
+#[test]
+fn polls_of_replicas_whose_clocks_differ_read_few_spans() {
+    for (ahead, late) in [(3_000, 0), (10_000, 5_000), (28_000, 25_000)] {
+        for inserts_ahead in [0, ahead] {
+            let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
+            let inserts: Vec<_> = (0..200)
+                .map(|second| {
+                    let place = if (100..110).contains(&second) { 0.35 } else { 0.25 };
+                    let fix = fix(1, BEGAN + second * 1_000, place);
+                    (Fix { inserted_at: fix.ts + inserts_ahead, ..fix }, second * 1_000 + late)
+                })
+                .collect();
+            let mut found = Vec::new();
+            for second in 0..240 {
+                let at = second * 1_000 + 500;
+                let visible = inserts.iter().filter(|(_, visible_at)| *visible_at <= at);
+                let visible: Vec<_> = visible.map(|(fix, _)| (fix.clone(), i64::MIN)).collect();
+                let now = BEGAN + at + if second % 3 == 0 { ahead } else { 0 };
+                found.extend(poll_late(&mut reader, &mut watch, &visible, (at, now)));
+                reader.begin(at);
+                let spans = reader.wanted().count();
+                assert!(spans <= 3, "{ahead} ms: {spans} spans");
+            }
+            let kinds: Vec<_> =
+                found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
+            let expected = [(Kind::Entered, "c"), (Kind::Left, "c")];
+            assert_eq!(kinds, expected, "{ahead} ms, {inserts_ahead} ms, {late} ms late");
+        }
+    }
+}
+
 #[test]
 fn crossings_within_a_millisecond_are_separate_events() {
     let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
