@@ -552,7 +552,8 @@ mod tests {
             let stream = welcome().await;
             let counted = timeout(Duration::from_secs(1), lost.wait_for(|n| *n == expected)).await;
             assert!(counted.is_ok(), "{expected}");
-            sleep(age).await;
+            sleep(age.max(Duration::from_millis(300))).await;
+            assert_eq!(*lost.borrow(), expected);
             drop(stream);
         }
         publishing.abort();
