@@ -57,7 +57,9 @@ pub async fn standing(store: &Store, driver: &str, fix: &Fix) -> Result<Standing
 }
 
 /// Combines the fixes with the newest episode. A stored stop is more exact: a single wrong fix does
-/// not end it. It counts if the driver was at the newest place before it ended.
+/// not end it, once its day has been computed. Until then the stored stop ends before a wrong fix
+/// that came later, so the stay begins after that fix. The stop counts if the driver was at the
+/// newest place before it ended.
 fn combined(ts_ms: i64, stay: Option<Stay>, newest: Option<Newest>) -> Standing {
     let (since, is_at_least) =
         stay.map_or((ts_ms, true), |stay| (stay.since_ms.min(ts_ms), stay.away_ms == 0));
@@ -92,7 +94,7 @@ async fn newest(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Newest>
     const SQL: &str = "SELECT toBool(kind = 'stop') AS is_stop, toUnixTimestamp64Milli(began) AS began_ms,
             toUnixTimestamp64Milli(ended) AS ended_ms
         FROM {db}_ask.episodes(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = 'UTC')
-        ORDER BY began DESC LIMIT 1";
+        ORDER BY began DESC, ended DESC LIMIT 1";
     let query = store.query(SQL).param("driver", driver);
     let query = query.param("from", iso(fix.ts_ms - STOPS_MS)).param("to", iso(fix.ts_ms + 1));
     query.fetch_optional().await

@@ -59,7 +59,8 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
     let reasons: Vec<&str> = cases.iter().map(|(reason, ..)| *reason).collect();
     let mut sorted = reasons.clone();
     sorted.sort_unstable();
-    world.wait_for("SELECT reason FROM {rejects} ORDER BY reason", &sorted.join("\n"), SOON)?;
+    // The table itself: without an outage, no row may be stored twice.
+    world.wait_for("SELECT reason FROM {db}.rejects ORDER BY reason", &sorted.join("\n"), SOON)?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'good'", "15", SOON)?;
     assert_eq!(
         world.query(

@@ -280,12 +280,19 @@ pub(super) fn check_unread_hemispheres(
     });
     if checked.is_ok() && are_swapped(named, [lat, lng]) {
         *has_hemisphere = true;
+        let is_geojson = schema.lat_lng_names[0].ends_with("geometry/coordinates/1")
+            && schema.lat_lng_names[1].ends_with("geometry/coordinates/0");
+        let advice = if is_geojson {
+            "GeoJSON has the longitude first; swap them, or give \
+             --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1"
+        } else {
+            "swap them"
+        };
         return refuse(
             Reason::WrongType,
             format!(
                 "lat is {lat} and lng is {lng}, and other members have these in the other order: \
-                 GeoJSON has the longitude first; swap them, or give \
-                 --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1"
+                 {advice}"
             ),
         );
     }

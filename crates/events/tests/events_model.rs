@@ -8,7 +8,7 @@ mod cases;
 use std::collections::{BTreeMap, BTreeSet};
 
 use milepost_events::fences::rules::FenceRules;
-use milepost_events::watch::reader::{Inserted, Reader};
+use milepost_events::watch::reader::{ENDLESS_MS, Inserted, Reader};
 use milepost_events::watch::{Area, Event, Fix, Kind, Limits, Rules, Watch};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -151,7 +151,7 @@ const AHEAD_MS_MAX: i64 = 30_000;
 fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
     let is_wanted = |fix: &Fix| {
         let is_in = |(after, until): (i64, i64)| {
-            let until = if until == i64::MAX { now + AHEAD_MS_MAX } else { until };
+            let until = if until > ENDLESS_MS { now + AHEAD_MS_MAX } else { until };
             (after + 1..=until).contains(&fix.inserted_at)
         };
         reader.wanted().any(is_in)
@@ -824,6 +824,38 @@ fn fixes_around_a_clock_step_back_between_two_polls_are_read() {
     }
 }
 
+/// Two replicas, whose clocks differ, answer in turn. One of them receives all inserts.
+#[test]
+fn polls_of_replicas_whose_clocks_differ_read_few_spans() {
+    for (ahead, late) in [(3_000, 0), (10_000, 5_000), (28_000, 25_000)] {
+        for inserts_ahead in [0, ahead] {
+            let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
+            let inserts: Vec<_> = (0..200)
+                .map(|second| {
+                    let place = if (100..110).contains(&second) { 0.35 } else { 0.25 };
+                    let fix = fix(1, BEGAN + second * 1_000, place);
+                    (Fix { inserted_at: fix.ts + inserts_ahead, ..fix }, second * 1_000 + late)
+                })
+                .collect();
+            let mut found = Vec::new();
+            for second in 0..240 {
+                let at = second * 1_000 + 500;
+                let visible = inserts.iter().filter(|(_, visible_at)| *visible_at <= at);
+                let visible: Vec<_> = visible.map(|(fix, _)| (fix.clone(), i64::MIN)).collect();
+                let now = BEGAN + at + if second % 3 == 0 { ahead } else { 0 };
+                found.extend(poll_late(&mut reader, &mut watch, &visible, (at, now)));
+                reader.begin(at);
+                let spans = reader.wanted().count();
+                assert!(spans <= 3, "{ahead} ms: {spans} spans");
+            }
+            let kinds: Vec<_> =
+                found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
+            let expected = [(Kind::Entered, "c"), (Kind::Left, "c")];
+            assert_eq!(kinds, expected, "{ahead} ms, {inserts_ahead} ms, {late} ms late");
+        }
+    }
+}
+
 #[test]
 fn crossings_within_a_millisecond_are_separate_events() {
     let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
@@ -1050,6 +1082,15 @@ fn events_after_a_clock_step_back_are_newer_than_known_ones() {
     assert_eq!(kinds, [(Kind::Entered, "c"), (Kind::Left, "c")]);
     let times: Vec<_> = found.iter().map(|event| event.known_at).collect();
     assert!(times.is_sorted() && times[0] >= BEGAN - 1_000, "{times:?}");
+}
+
+#[test]
+fn first_poll_reads_no_row_far_ahead_of_the_clock() {
+    let mut reader = Reader::new(BEGAN);
+    reader.begin(0);
+    let ahead = [fix(1, BEGAN + 20_000, 0.25), fix(1, BEGAN + 3_600_000, 0.25)];
+    let inserts = ahead.map(|fix| (fix, i64::MIN));
+    assert_eq!(readable(&inserts, &reader, BEGAN + 1_000), [inserts[0].0.clone()]);
 }
 
 /// The former process found events until its server's clock was set back by an hour.

@@ -143,7 +143,8 @@ pub(super) fn fields_of_columns(
             _ => (None, args.unit_of(field).is_some()),
         };
         if let Some(quantity) = quantity_of(field) {
-            check_name((field, &columns[column.at]), quantity, is_given, given)?;
+            let value = sample.get(column.at).map_or("", String::as_str);
+            check_name((field, &columns[column.at], value), quantity, is_given, given)?;
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {

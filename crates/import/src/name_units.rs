@@ -36,13 +36,13 @@ const ANGLES: [&str; 23] = [
 const LENGTHS: [&str; 9] = ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam"];
 
 /// Checks that the name of a column does not state another unit than the one in which the column is
-/// read. `given`: the factor of the option for the field's unit, if there is one; `is_given`: the
-/// field has an option for its unit.
+/// read. `value`: the first value of the column; `given`: the factor of the option for the field's
+/// unit, if there is one; `is_given`: the field has an option for its unit.
 ///
 /// # Errors
 /// The name states another unit than the option, or one that is not read and no option replaces.
 pub(super) fn check_name(
-    (field, name): (&str, &str),
+    (field, name, value): (&str, &str, &str),
     quantity: Quantity,
     is_given: bool,
     given: Option<f64>,
@@ -68,7 +68,10 @@ pub(super) fn check_name(
         Quantity::Length => &LENGTHS,
         Quantity::Speed => &[],
     };
-    let is_unread = || words(name).iter().any(|word| words_of_units.contains(&&**word));
+    let is_unread = || {
+        let is_word = words(name).iter().any(|word| words_of_units.contains(&&**word));
+        is_word && !(quantity == Quantity::Angle && has_marks(value))
+    };
     ensure!(
         is_given || !is_scaled(name) && (stated.is_some() || !is_unread()),
         "the name of its column {name} states a unit that is not read: give {option}{}, or map the \
@@ -76,6 +79,15 @@ pub(super) fn check_name(
         if quantity == Quantity::Angle { "deg if its numbers are degrees" } else { "" }
     );
     Ok(())
+}
+
+/// Returns whether an angle has the marks or spaces of its notation, as `52°31'12"N` has: then its
+/// values are read or rejected by these, whatever the column's name is. A letter alone is no mark:
+/// `5231.2N` would be read as degrees.
+fn has_marks(value: &str) -> bool {
+    let value = value.trim().trim_matches(|c: char| c.is_ascii_alphabetic()).trim();
+    let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '+' | '-');
+    value.starts_with(is_number) && !value.chars().all(is_number)
 }
 
 /// Returns whether the text in brackets at the end of a name is a multiple of a unit, such as
@@ -110,7 +122,8 @@ mod tests {
             ("lng", "lonMin", Angle, false, None),
             ("heading", "course (0,01 deg)", Angle, false, None),
         ] {
-            assert!(check_name((field, name), quantity, is_given, given).is_err(), "{name}");
+            let checked = check_name((field, name, "5231.2N"), quantity, is_given, given);
+            assert!(checked.is_err(), "{name}");
         }
         for (field, name, quantity, is_given, given) in [
             ("speed", "Speed (km/h)", Speed, true, Some(1.0 / 3.6)),
@@ -127,8 +140,21 @@ mod tests {
             ("heading", "Heading (0-360 deg)", Angle, false, None),
             ("heading", "kurs_grad", Angle, false, None),
         ] {
-            let checked = check_name((field, name), quantity, is_given, given);
+            let checked = check_name((field, name, ""), quantity, is_given, given);
             assert!(checked.is_ok(), "{name}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn name_of_a_notation_is_allowed_if_the_values_have_its_marks() {
+        let check = |name, value| check_name(("lat", name, value), Quantity::Angle, false, None);
+        for value in ["52°31'12\"N", "N 52 31.2", "-33°54'", "52:31:12 N", "52° 31′ 12″"] {
+            for name in ["lat_dms", "Latitude (DMS)", "lat_ddmm", "DDMMSS"] {
+                assert!(check(name, value).is_ok(), "{name} {value}");
+            }
+        }
+        for value in ["", "N", "523112", "5231.2N", "S5231,2", "-5231.2"] {
+            assert!(check("lat_dms", value).is_err(), "{value}");
         }
     }
 }

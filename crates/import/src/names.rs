@@ -1,5 +1,7 @@
 //! Lists the usual names of the columns of a CSV file.
 
+use std::borrow::Cow;
+
 use milepost_decode::Quantity;
 
 /// A field, its quantity, and its usual names, as [`normalised`] returns them. The first name is the
@@ -107,7 +109,7 @@ pub(super) fn normalised(name: &str) -> String {
     let is_quoted = name.trim_start().starts_with(QUOTES);
     let name = if is_quoted { name.trim().trim_matches(QUOTES) } else { name };
     let is_mark = |c: char| matches!(c, '_' | '-' | '.' | '/' | ':' | '*' | '(' | ')' | '[' | ']');
-    let is_left_out = |c: char| c.is_whitespace() || is_invisible(c) || is_mark(c) || c == '\u{ad}';
+    let is_left_out = |c: char| c.is_whitespace() || is_invisible(c) || is_mark(c);
     name.chars().filter(|c| !is_left_out(*c)).collect::<String>().to_lowercase()
 }
 
@@ -134,10 +136,32 @@ pub(super) fn words(name: &str) -> Vec<String> {
 }
 
 /// Returns whether a character has no width: a byte order mark, a zero-width space or joiner, or a
-/// mark of the direction of writing. A soft hyphen is none: before a number it may be the minus.
-pub(super) fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+/// mark of the direction of writing; or a soft hyphen.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | SOFT_HYPHEN)
         || matches!(c, '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+const SOFT_HYPHEN: char = '\u{ad}';
+
+/// Returns the name of a column without invisible characters.
+pub(super) fn visible_name(name: &str) -> String {
+    name.replace(is_invisible, "").trim().to_owned()
+}
+
+/// Returns a value without invisible characters. A soft hyphen directly before or after a number
+/// stays, because it may be the minus.
+pub(super) fn visible(value: &str) -> Cow<'_, str> {
+    if !value.contains(is_invisible) {
+        return Cow::Borrowed(value);
+    }
+    let bare = value.replace(|c| is_invisible(c) && c != SOFT_HYPHEN, "");
+    let inner = bare.replace(SOFT_HYPHEN, "");
+    let (inner, is_digit) = (inner.trim(), |c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
+    let is_before = bare.trim_start().starts_with(SOFT_HYPHEN) && inner.starts_with(is_digit);
+    let is_after = bare.trim_end().ends_with(SOFT_HYPHEN) && inner.ends_with(is_digit);
+    let minus = |is_here: bool| if is_here { "\u{ad}" } else { "" };
+    Cow::Owned(format!("{}{inner}{}", minus(is_before), minus(is_after)))
 }
 
 /// Returns the name for a column that has none.

@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::names::{is_invisible, is_latitude, nameless};
+use super::names::{is_latitude, nameless, visible, visible_name};
 use super::numbers::{Decimals, NumberColumns, decimals, number, without_fraction};
 use super::record::Record;
 use super::row_checks::RowChecks;
@@ -116,9 +116,7 @@ impl<R: BufRead> Table<R> {
         }
         let is_closed = !row.is_open && (number == first_number || !row.is_ragged);
         ensure!(is_closed, "a quote in the first row is never closed");
-        let columns = row
-            .values()
-            .map(|name| String::from_utf8_lossy(name).replace(is_invisible, "").trim().to_owned());
+        let columns = row.values().map(|name| visible_name(&String::from_utf8_lossy(name)));
         let mut columns: Vec<String> = columns.collect();
         for (n, name) in columns.iter_mut().enumerate().filter(|(_, name)| name.is_empty()) {
             *name = nameless(n);
@@ -206,11 +204,9 @@ impl<R: BufRead> Table<R> {
             };
             record.clear();
             for (n, (name, value)) in self.columns.iter().zip(row.values()).enumerate() {
-                let mut value = str::from_utf8(value)
+                let value = str::from_utf8(value)
                     .map_or_else(|_| windows_1252(value).into(), Cow::Borrowed);
-                if !is_ascii && value.contains(is_invisible) {
-                    value = value.replace(is_invisible, "").into();
-                }
+                let value = if is_ascii { Cow::Borrowed(&*value) } else { visible(&value) };
                 let value = value.trim();
                 if numbers.fields.contains(&n) {
                     record.put(name, &number(value, decimals));

@@ -143,6 +143,9 @@ fn unit_after_a_value_is_read() {
     check_refused(&fields, "a.csv", &places, "give --unit lat=deg if its numbers are degrees");
     let degrees = [&fields[..], &["--unit", "lat=deg"]].concat();
     check(&degrees, "a.csv", &places, "1.5 2.25 - - - -");
+    let marked = format!("lat_dms;Longitude (DMS);ts\n52°31'12\"N;70°15'0\"W;{ts}\n");
+    let fields = ["--field", "lat=lat_dms", "--field", "lng=Longitude (DMS)"];
+    check(&fields, "a.csv", marked, "52.52 -70.25 - - - -");
     let gpx = format!(
         "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><ele>1000 ft</ele>\
          <speed>36 km/h</speed></trkpt></trkseg></trk></gpx>"
@@ -169,6 +172,13 @@ fn swapped_geojson_is_refused_if_its_properties_show_it() {
     for others in [r#""lat":1,"lon":2"#, r#""lat":"x","lon":-33.4489"#, r#""x":-33.4489,"y":2"#] {
         check(&unit, "a.geojson", file("-70.6693,-33.4489", others), "-33.4489 -70.6693 - - - -");
     }
+    // Elsewhere the advice is not about GeoJSON.
+    let record = format!(
+        r#"{{"_type":"location","lat":-70.6693,"lon":-33.4489,"tst":{},{own}}}"#,
+        milepost_observe::now_ms() / 1_000 - 60
+    );
+    let record = format!("{ts}\t*                 \t{record}\n");
+    check_refused(&[], "a.rec", record, "have these in the other order: swap them\"");
 }
 
 /// Text that was copied from a document may have a soft hyphen, or another dash, as its minus.
@@ -179,7 +189,14 @@ fn dash_that_is_no_minus_is_refused() {
         let file = format!("ts,lat,lon\n{ts},{dash}33.5,{dash}70.5\n");
         check_refused(&[], "a.csv", file, "write a plain minus");
     }
+    check_refused(&[], "a.csv", format!("ts,lat,lon\n{ts},33.5\u{ad},7\n"), "");
     check(&[], "a.csv", format!("ts,l\u{ad}at,lon\n{ts},1,\u{200e}2\n"), "1 2 - - - -");
+    // Elsewhere it is left out, in names and in values.
+    let file =
+        format!("ts,lat,lon,speed,driver_\u{ad}id\n{ts},1,2,3\u{ad}6 k\u{ad}m/h,d\u{ad}8x\u{ad}\n");
+    let result = import("", &["--speed-unit", "m/s"], "a.csv", file.as_bytes()).unwrap();
+    assert_eq!(fix(&result), "1 2 10 - - -");
+    assert_eq!(result["understood"][0]["example"]["driver_id"], "d8x", "{result}");
 }
 
 /// A file with unusual first lines is read, or the error says how to convert it.

@@ -93,13 +93,24 @@ impl Scope {
     /// does not exist contains no driver, whatever its name: callers may cache by scope.
     #[must_use]
     pub fn in_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
+        if group.is_empty() || fleet.directory().has_group(group) {
+            return self.in_named_group(fleet, group);
+        }
+        Arc::new(Self::Only { groups: BTreeSet::new(), drivers: BTreeSet::new() })
+    }
+
+    /// Returns the part of the scope that is in a group, even one that the fleet does not know: for
+    /// queries, because ClickHouse has the names that this process has not read yet. Such a scope
+    /// contains any name that a viewer sends: do not cache by it.
+    #[must_use]
+    pub fn in_named_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
         if group.is_empty() {
             return Arc::clone(self);
         }
         let directory = fleet.directory();
         let (mut groups, mut members) = (BTreeSet::new(), BTreeSet::new());
         if self.has_group(group) {
-            groups.extend(directory.has_group(group).then(|| group.to_owned()));
+            groups.insert(group.to_owned());
         } else if let Self::Only { drivers, .. } = &**self {
             let is_member =
                 |id: &&String| directory.group_name(directory.group(id.as_bytes())) == group;

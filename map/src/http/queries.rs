@@ -195,7 +195,7 @@ async fn past(
     headers: HeaderMap,
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["bbox", "from", "to", "group"]).map_err(bad)?;
-    let scope = viewer.scope.in_group(&state.live.fleet(), params.group().map_err(bad)?);
+    let scope = viewer.scope.in_named_group(&state.live.fleet(), params.group().map_err(bad)?);
     let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
     let past = run_query(&state, history::past(&state.store, &scope, bbox, span)).await?;
     Ok(packed(&headers, JSON, as_json(&past)?))
@@ -237,7 +237,7 @@ async fn cells(
 ) -> Answer {
     let params =
         Params::new(query.as_deref(), &["bbox", "zoom", "from", "to", "group"]).map_err(bad)?;
-    let scope = viewer.scope.in_group(&state.live.fleet(), params.group().map_err(bad)?);
+    let scope = viewer.scope.in_named_group(&state.live.fleet(), params.group().map_err(bad)?);
     let (bbox, zoom) = (params.bbox().map_err(bad)?, params.zoom().map_err(bad)?);
     let span = params.span(now().unix_ms()).map_err(bad)?;
     let (cells, truncated) =

@@ -126,10 +126,18 @@ async fn wait_for_write(
             Err(unavailable(format!("ClickHouse did not store this: {why}")))
         }
         Err(_) => {
-            let seconds = within.as_secs();
-            Err(unavailable(format!("ClickHouse did not answer within {seconds} s")))
+            let limit = state.config.clickhouse.query_timeout;
+            Err(unavailable(too_slow(within, limit)))
         }
     }
+}
+
+/// Returns the message for a write that ClickHouse did not answer within a time. `limit`:
+/// `clickhouse.query_timeout`.
+fn too_slow(within: Duration, limit: Duration) -> String {
+    let seconds = within.as_millis().div_ceil(1_000);
+    let option = if within == limit { " (clickhouse.query_timeout)" } else { "" };
+    format!("ClickHouse did not answer within {seconds} s{option}")
 }
 
 /// Stores, changes or ends a fence, from a GeoJSON Feature.
@@ -288,4 +296,18 @@ async fn put_cards(
         let ids: BTreeSet<String> = skipped.into_iter().map(|card| card.driver_id).collect();
         json!({ "stored": count, "erased": ids })
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_write_names_its_limit_in_whole_seconds() {
+        let words =
+            |within, limit| too_slow(Duration::from_millis(within), Duration::from_millis(limit));
+        assert_eq!(words(200, 30_000), "ClickHouse did not answer within 1 s");
+        let option = "ClickHouse did not answer within 30 s (clickhouse.query_timeout)";
+        assert_eq!(words(30_000, 30_000), option);
+    }
 }

@@ -155,3 +155,27 @@ fn driver_has_its_group_even_if_names_were_known_first() {
         assert_eq!(summary(&fleet, &north, AGES, 1_000).drivers, 1, "{is_named_first}");
     }
 }
+
+#[test]
+fn unread_group_is_asked_of_clickhouse_and_stays_within_the_scope() {
+    let only = |groups: &[&str], drivers: &[&str]| {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Arc::new(Scope::Only { groups: set(groups), drivers: set(drivers) })
+    };
+    let mut fleet = Fleet::new(N);
+    for scope in [Arc::default(), only(&["north"], &["d2"])] {
+        assert_eq!(scope.in_group(&fleet, "north"), only(&[], &[]));
+        assert_eq!(scope.in_named_group(&fleet, "north"), only(&["north"], &[]));
+    }
+    assert_eq!(only(&["south"], &["d1"]).in_named_group(&fleet, "north"), only(&[], &[]));
+    let names = [("d1", "north"), ("d2", "south")];
+    let names = names.map(|(id, group)| (id.to_owned(), String::new(), group.to_owned()));
+    fleet.set_directory(Arc::new(Directory::new(names)));
+    for scope in [Arc::default(), only(&["north"], &["d2"])] {
+        assert_eq!(scope.in_group(&fleet, "north"), only(&["north"], &[]));
+        assert_eq!(scope.in_named_group(&fleet, ""), scope);
+    }
+    let two = only(&["south"], &["d1", "d2"]);
+    assert_eq!(two.in_group(&fleet, "north"), only(&[], &["d1"]));
+    assert_eq!(two.in_named_group(&fleet, "north"), only(&[], &["d1"]));
+}

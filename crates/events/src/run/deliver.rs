@@ -550,9 +550,10 @@ mod tests {
         };
         for (age, expected) in [(CONNECTION_AGE_MIN, 1), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
             let stream = welcome().await;
-            let counted = timeout(Duration::from_secs(1), lost.wait_for(|n| *n == expected)).await;
-            assert!(counted.is_ok(), "{expected}");
-            sleep(age).await;
+            let counted = lost.wait_for(|n| *n == expected);
+            assert!(timeout(Duration::from_secs(1), counted).await.is_ok(), "{expected}");
+            sleep(age.max(Duration::from_millis(300))).await;
+            assert_eq!(*lost.borrow(), expected);
             drop(stream);
         }
         publishing.abort();

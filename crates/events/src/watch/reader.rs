@@ -2,9 +2,9 @@
 //! gets its time before its rows become visible. While the answering replica may lack older
 //! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
 //!
-//! Guarantee: no insert is skipped because the server's clock was set back. The poll that notices
-//! it first reads the inserts with times of the former clock, which precede the others, and then
-//! goes back to the last poll in times of the new clock.
+//! Guarantee: no insert is skipped because the server's clock was set back, if no replica lags by 30 s
+//! then. The poll that notices it first reads the inserts with times of the former clock, which
+//! precede the others, and then goes back to the last poll in times of the new clock.
 
 use std::time::Duration;
 
@@ -15,18 +15,16 @@ const BACK_MS: i64 = 2_000;
 /// Ages in milliseconds at which every insert is read again, to find rows that became visible that
 /// late. Each poll rereads only a slice, so that no poll delays its events.
 const AGES_MS: [i64; 2] = [6_000, 30_000];
-/// If the server's clock steps by more than this many milliseconds, it was set, or another replica
-/// answered.
+/// If the server's clock steps by more than this many milliseconds, it was set. Clocks of replicas
+/// differ by less.
 pub(crate) const STEP_MS: i64 = 30_000;
 /// If the server shows a time this many milliseconds before one that it showed earlier, its clock
-/// was set back. Replicas' clocks differ by less.
+/// was set back, or a replica with a slower clock answered. The reader treats both alike, because
+/// it cannot tell them apart.
 const BACKWARDS_MS: i64 = 2_000;
 /// Maximum error, in milliseconds, of the length of a step: a query may begin as late as its
 /// timeout allows.
 const STEP_ERROR_MS: i64 = 15_000;
-/// Ages at which inserts before a step back are read: all of them at once, then as others. A
-/// replica's clock may be ahead, so they may be newer than the reader expects.
-const FORMER_AGES_MS: [i64; 3] = [-STEP_MS, AGES_MS[0], AGES_MS[1]];
 /// Longest lag of a replica, in milliseconds, that the reader waits for. Beyond it, a driver's
 /// fixes may be processed in another order than they were inserted.
 pub(crate) const LAG_MAX_MS: i64 = 900_000;
@@ -35,8 +33,12 @@ pub(crate) const LAG_MAX_MS: i64 = 900_000;
 /// sent during the outage are still being inserted.
 const SETTLE_MS: i64 = 60_000;
 
-/// A span of insert times in milliseconds: after the first, up to and including the second.
+/// A span of insert times in milliseconds: after the first, up to and including the second. A
+/// second one above [`ENDLESS_MS`] is no end.
 pub type Span = (i64, i64);
+/// Times above this are no times. Before the first poll the server's clock is not known, so the
+/// spans that are read again end at `i64::MAX` minus their age.
+pub const ENDLESS_MS: i64 = i64::MAX / 2;
 
 /// The answer to one query: the fixes that were inserted in the spans that the query asked for.
 #[derive(Debug)]
@@ -57,7 +59,11 @@ struct Former {
     /// The time that the clock would have shown when the step was noticed, and this process's clock
     /// then.
     shown: (i64, i64),
-    /// Insert times up to which fixes have been read, for each of [`FORMER_AGES_MS`].
+    /// Insert time up to which fixes are read. A replica's clock may be ahead, so this is later than
+    /// the time shown.
+    end: i64,
+    /// Insert times up to which fixes have been read: all of them at once, and then again at each of
+    /// [`AGES_MS`].
     cursors: [i64; 3],
 }
 
@@ -65,15 +71,36 @@ impl Former {
     /// Returns the spans to read, for each cursor, as if the former clock still ran. `at`: this
     /// process's clock.
     fn spans(&self, at: i64) -> [Span; 3] {
-        let (shown, noticed_at) = self.shown;
-        let until = |age: i64| (shown + at - noticed_at - age).min(shown + STEP_MS);
-        let [first, second, third] = FORMER_AGES_MS.map(until);
+        let [second, third] = AGES_MS.map(|age| (self.shown_at(at) - age).min(self.end));
         let [cursor, reread, reread_late] = self.cursors;
-        [(cursor, first), (reread, second), (reread_late, third)]
+        [(cursor, self.end), (reread, second), (reread_late, third)]
+    }
+
+    /// Returns the time that the former clock would show.
+    fn shown_at(&self, at: i64) -> i64 {
+        let (shown, noticed_at) = self.shown;
+        shown + at - noticed_at
     }
 
     fn is_read(&self) -> bool {
-        self.cursors.iter().all(|cursor| *cursor >= self.shown.0 + STEP_MS)
+        self.cursors.iter().all(|cursor| *cursor >= self.end)
+    }
+
+    /// Adds a later step back from about the same clock, as when two replicas answer in turn. What
+    /// was to be read for either step is still read, by the slower of the two clocks: by the other
+    /// one, rows would be read again before the last of them may be visible. Returns whether the
+    /// clocks are near enough for this.
+    fn merge(&mut self, later: &Self) -> bool {
+        let (shown, at) = later.shown;
+        let is_near = (self.shown_at(at) - shown).abs() <= STEP_MS;
+        if is_near {
+            self.shown = (self.shown_at(at).min(shown), at);
+            self.end = self.end.max(later.end);
+            for (cursor, of_later) in self.cursors.iter_mut().zip(later.cursors) {
+                *cursor = of_later.min(*cursor);
+            }
+        }
+        is_near
     }
 }
 
@@ -215,7 +242,11 @@ impl Reader {
             let [reread, reread_late] = self.reread_cursors;
             // Inserts with earlier times may follow the step: they are read as all others.
             let cursors = [cursor - BACK_MS, reread, reread_late].map(|cursor| cursor.max(now));
-            self.former.push(Former { shown: (expected, self.began_at), cursors });
+            let shown = (expected, self.began_at);
+            let former = Former { shown, end: expected + STEP_MS, cursors };
+            if !self.former.last_mut().is_some_and(|last| last.merge(&former)) {
+                self.former.push(former);
+            }
             self.cursor = cursor + step - STEP_ERROR_MS;
             self.reread_cursors =
                 self.reread_cursors.map(|cursor| cursor.min(then) + step - STEP_ERROR_MS);

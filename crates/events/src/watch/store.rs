@@ -8,7 +8,7 @@ use clickhouse::error::Error as ClientError;
 use serde::Deserialize;
 
 use crate::fences::rules::put_nullable;
-use crate::watch::reader::{Inserted, Span};
+use crate::watch::reader::{ENDLESS_MS, Inserted, STEP_MS, Span};
 use crate::watch::{ACCURACY_M_MAX, Event, Fix, Kind};
 use milepost_clickhouse::{ClickHouse, Error, QUERY_TIMEOUT, within};
 use milepost_core::encode::Insert;
@@ -64,8 +64,9 @@ const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat,
 /// Maximum number of fixes in one answer, which is held in memory.
 const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
-/// server's clock were inserted before it was set back: a span without an end does not include them.
-const AHEAD_S_MAX: u32 = 30;
+/// server's clock were inserted before it was set back. No span without an end includes them, which
+/// are all spans of the first poll; the spans of former inserts (`watch::reader`) may.
+const AHEAD_S_MAX: i64 = STEP_MS / 1_000;
 /// Timeout of the queries at the start, and of the query that reads all states again. One of them
 /// sorts the positions of two hours. Sorting 8 million positions took 1.7 s; at 10,000 positions a
 /// second, two hours have 72 million.
@@ -90,16 +91,7 @@ impl EventStore<'_> {
         &self,
         spans: impl Iterator<Item = Span>,
     ) -> Result<Inserted, Error> {
-        let datetime = |ms| format!("fromUnixTimestamp64Milli({ms})");
-        let span = |(after, until)| {
-            let until = if until == i64::MAX {
-                format!("now64(3) + INTERVAL {AHEAD_S_MAX} SECOND")
-            } else {
-                datetime(until)
-            };
-            format!("inserted_at > {} AND inserted_at <= {until}", datetime(after))
-        };
-        let spans = spans.map(span).collect::<Vec<_>>().join(" OR ");
+        let spans = spans.map(condition).collect::<Vec<_>>().join(" OR ");
         let lag = format!(
             "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
             self.database
@@ -252,8 +244,36 @@ impl EventStore<'_> {
     }
 }
 
+/// Returns the condition for the rows of a span.
+fn condition((after, until): Span) -> String {
+    let datetime = |ms| format!("fromUnixTimestamp64Milli({ms})");
+    let until = if until > ENDLESS_MS {
+        format!("now64(3) + INTERVAL {AHEAD_S_MAX} SECOND")
+    } else {
+        datetime(until)
+    };
+    format!("inserted_at > {} AND inserted_at <= {until}", datetime(after))
+}
+
 /// Converts a speed to f64, rounded to hundredths of m/s as in `positions`. Without rounding, the
 /// Float32 nearest to 27.78 would be larger than 27.78.
 fn metres_per_second(speed: f32) -> f64 {
     (f64::from(speed) * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::reader::Reader;
+
+    #[test]
+    fn first_poll_reads_no_row_far_ahead_of_the_clock() {
+        let mut reader = Reader::new(1_760_000_000_000);
+        reader.begin(0);
+        let conditions: Vec<_> = reader.wanted().map(condition).collect();
+        assert_eq!(conditions.len(), 3);
+        for condition in conditions {
+            assert!(condition.ends_with(" <= now64(3) + INTERVAL 30 SECOND"), "{condition}");
+        }
+    }
 }
