@@ -94,6 +94,10 @@ pub(super) struct Paths {
     sharing: Sharing,
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
+    /// The string that nearly every payload has here.
+    usual: Option<&'static str>,
+    /// The format does not read this member, and nothing that it may say matters.
+    is_unread: bool,
     children: Vec<Child>,
     /// For each [`bucket`], the [`Link`] of its first child.
     first: [Link; BUCKETS],
@@ -148,8 +152,25 @@ impl Paths {
             let known = at.children.iter().position(|child| *child.name == *step);
             let index = known.unwrap_or_else(|| at.add_child(step));
             at = &mut at.children[index].paths;
+            at.is_unread = false;
         }
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
+    }
+
+    /// Adds the name of a member that the format does not read, so that its value is skipped
+    /// without an examination of the name. Adds no name that may matter, such as that of a unit.
+    pub(super) fn add_unread(&mut self, name: &str) {
+        let key = name.as_bytes();
+        if !self.may_matter(key) && self.child(key).is_none() {
+            let index = self.add_child(name);
+            self.children[index].paths.is_unread = true;
+        }
+    }
+
+    /// Sets the string that nearly every payload has at the path of a slot, so that it is not
+    /// checked for escapes and UTF-8.
+    pub(super) fn set_usual(&mut self, slot: usize, text: &'static str) {
+        self.for_each_own_path(slot, &mut |own| own.usual = Some(text));
     }
 
     /// Adds a child without a slot, and returns its index.
@@ -201,6 +222,18 @@ impl Paths {
     #[inline]
     fn may_be_hemisphere(&self, key: &[u8]) -> bool {
         self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
+    }
+
+    /// Returns whether an unread member may matter, depending on its value: see
+    /// [`skip_member`](Self::skip_member).
+    fn may_matter(&self, key: &[u8]) -> bool {
+        self.may_text_matter(key) || hemisphere::may_list_sides(key)
+    }
+
+    /// Returns whether an unread member may matter if its value is a string.
+    #[inline]
+    fn may_text_matter(&self, key: &[u8]) -> bool {
+        self.may_be_hemisphere(key) || hemisphere::is_utc_flag(key) || unread_fix::may_be_name(key)
     }
 
     /// Stores the name of an unread member if its value may say south or west, or if it may be a
@@ -306,11 +339,24 @@ impl Paths {
     /// Reads the value of a member that this path names. Most values are scalars.
     #[inline(always)]
     fn extract_member<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
-        if matches!(json.peek(), b'{' | b'[') {
-            return self.extract(json, found);
-        }
-        self.put(json.value()?, found);
+        let value = match json.peek() {
+            b'-' | b'0'..=b'9' => json.number()?,
+            b'"' if self.is_unread => return json.skip_text(),
+            b'"' => self.text(json)?,
+            b'{' | b'[' if !self.is_unread => return self.extract(json, found),
+            _ => json.value()?,
+        };
+        self.put(value, found);
         Some(())
+    }
+
+    /// Reads a string.
+    #[inline]
+    fn text<'a>(&self, json: &mut Reader<'a>) -> Option<Scalar<'a>> {
+        match self.usual {
+            Some(usual) if json.skip_known_text(usual) => Some(Scalar::Text(usual.into())),
+            Some(_) | None => json.value(),
+        }
     }
 
     /// Reads the value of a member that no path names.
@@ -323,12 +369,7 @@ impl Paths {
     ) -> Option<()> {
         let rest = json.rest();
         // Most strings cannot matter, whatever they say.
-        let may_text_matter = || {
-            self.may_be_hemisphere(key)
-                || hemisphere::is_utc_flag(key)
-                || unread_fix::may_be_name(key)
-        };
-        if rest.starts_with(b"\"") && !may_text_matter() {
+        if rest.starts_with(b"\"") && !self.may_text_matter(key) {
             return json.skip_text();
         }
         let value = json.value()?;

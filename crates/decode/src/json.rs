@@ -44,17 +44,20 @@ impl Scalar<'_> {
         self.as_number().map(Number::as_f64)
     }
 
-    /// Returns whether this is a number without a fraction. Rejects most decimals by their last
-    /// digit, without a division.
+    /// Returns whether both are numbers without a fraction. Rejects most decimals by their last
+    /// digits, without a division.
     #[inline]
-    pub(super) fn is_whole(&self) -> bool {
-        let may_be_whole = match self {
-            Self::Integer(_) => return true,
+    pub(super) fn are_whole(both: [&Self; 2]) -> bool {
+        let may_be_whole = |value: &Self| match value {
+            Self::Integer(_) | Self::Number(Number::Float(_)) => true,
             Self::Number(Number::Decimal { digits, .. }) => digits % 10 == 0,
-            Self::Number(Number::Float(_)) => true,
             Self::Missing | Self::Text(_) | Self::Other(_) => false,
         };
-        may_be_whole && self.as_f64().is_some_and(|number| number.fract() == 0.0)
+        both.into_iter().all(may_be_whole) && both.into_iter().all(Self::is_whole)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.as_f64().is_some_and(|number| number.fract() == 0.0)
     }
 
     pub(super) fn as_text(&self) -> Option<&str> {

@@ -113,18 +113,27 @@ impl<'a> Point<'a> {
                 *field = json.value()?;
                 return Some(());
             }
-            let key = json.key()?;
-            match self.field(&key) {
-                Some(field) => *field = json.value()?,
-                None => {
-                    let value = json.value()?;
-                    self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(&key)
-                        || hemisphere::is_utc_flag(&key) && value.is_unset();
-                    self.may_have_no_fix |= unread_fix::may_deny_fix(&key, &value);
-                }
-            }
+            *json = self.fill_by_key(*json)?;
             Some(())
         })
+    }
+
+    /// Reads a member whose key [`field_of_word`](Self::field_of_word) does not know. Takes a copy
+    /// of the cursor, and returns the copy after the member, so that `fill` keeps its own in
+    /// registers.
+    #[inline(never)]
+    fn fill_by_key(&mut self, mut json: Reader<'a>) -> Option<Reader<'a>> {
+        let key = json.key()?;
+        let value = json.value()?;
+        match self.field(&key) {
+            Some(field) => *field = value,
+            None => {
+                self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(&key)
+                    || hemisphere::is_utc_flag(&key) && value.is_unset();
+                self.may_have_no_fix |= unread_fix::may_deny_fix(&key, &value);
+            }
+        }
+        Some(json)
     }
 
     /// Like [`field`](Self::field), for a word that begins with the quoted key and its colon. Also

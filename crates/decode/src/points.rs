@@ -70,7 +70,7 @@ impl Points<'_> {
             &point.ts
         };
         let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
-        if point.lat.is_whole() && lng.is_whole() {
+        if Scalar::are_whole([&point.lat, lng]) {
             names::check_minutes(origin.raw)?;
         }
         if point.has_hemisphere {

@@ -123,6 +123,15 @@ impl<'a> Reader<'a> {
         self.string().map(drop)
     }
 
+    /// Reads a string if it is `text`, of characters that need no escape. Returns whether it is.
+    pub(super) fn skip_known_text(&mut self, text: &str) -> bool {
+        let begun = self.rest.strip_prefix(b"\"");
+        let read = begun.and_then(|rest| rest.strip_prefix(text.as_bytes()));
+        let after = read.and_then(|rest| rest.strip_prefix(b"\""));
+        self.rest = after.unwrap_or(self.rest);
+        after.is_some()
+    }
+
     /// Reads a value of any kind.
     #[inline(always)]
     pub(super) fn value(&mut self) -> Option<Scalar<'a>> {
@@ -211,8 +220,9 @@ impl<'a> Reader<'a> {
         Some((string, false))
     }
 
+    /// Reads a number. `None`: the value is invalid, or not a number.
     #[inline(always)]
-    fn number(&mut self) -> Option<Scalar<'a>> {
+    pub(super) fn number(&mut self) -> Option<Scalar<'a>> {
         let (is_negative, text) = match self.rest {
             [b'-', text @ ..] => (true, text),
             text => (false, text),

@@ -40,10 +40,11 @@ impl Filter {
         let (id, rest) = DriverId::split_off(rest)?;
         let mut rest = rest.strip_prefix(first.as_bytes())?;
         for after in others {
-            let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let ends = |byte: &u8| *byte == b'/' || !byte.is_ascii();
+            let length = rest.iter().position(ends).unwrap_or(rest.len());
             rest = rest[length..].strip_prefix(after.as_bytes())?;
         }
-        (rest.is_empty() && topic.is_ascii()).then_some(id)
+        rest.is_empty().then_some(id)
     }
 
     /// Returns the levels that match `+`; `None` if the topic does not match.

@@ -61,6 +61,10 @@ pub(super) struct Quirks {
     pub(super) ts_is_beside_root: bool,
     /// Paths of the values that `ignored_kind` reads.
     pub(super) extra: &'static [&'static str],
+    /// The usual string at the first of `extra`.
+    pub(super) usual_kind: Option<&'static str>,
+    /// Names of members beside the fields that the devices send and the format does not read.
+    pub(super) unread: &'static [&'static str],
     /// Returns the kind of a valid message without a fix; `None` for a message to be decoded.
     pub(super) ignored_kind: fn(&Found<'_>, &[u8]) -> Result<Option<Ignored>, Refusal>,
 }
@@ -74,6 +78,8 @@ impl Quirks {
         root_is_optional: false,
         ts_is_beside_root: false,
         extra: &[],
+        usual_kind: None,
+        unread: &[],
         ignored_kind: |_, _| Ok(None),
     };
 
@@ -133,6 +139,8 @@ impl Mapping {
         let Self { fields, quirks } = self;
         let Fields { lat, lng, ts, driver, .. } = fields;
         let mut paths = Paths::default();
+        // The fields come after these names, because the last names added are the first compared.
+        quirks.unread.iter().for_each(|name| paths.add_unread(name));
         for (slot, pointer) in fields.pointers().into_iter().enumerate() {
             let Some(pointer) = pointer.filter(|_| slot != 1 || !quirks.lat_lng_is_one_string)
             else {
@@ -151,6 +159,9 @@ impl Mapping {
         }
         for (n, path) in quirks.extra.iter().enumerate() {
             paths.add([*path], EXTRA + n);
+        }
+        if let Some(text) = quirks.usual_kind {
+            paths.set_usual(EXTRA, text);
         }
         let root = quirks.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
