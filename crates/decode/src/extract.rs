@@ -94,13 +94,19 @@ pub(super) struct Paths {
     sharing: Sharing,
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
-    /// The string that nearly every payload has here.
-    usual: Option<&'static str>,
-    /// The format does not read this member, and nothing that it may say matters.
-    is_unread: bool,
+    known: Option<Known>,
     children: Vec<Child>,
     /// For each [`bucket`], the [`Link`] of its first child.
     first: [Link; BUCKETS],
+}
+
+/// Knowledge of the value at a path before it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// The format does not read the value, and nothing that it may say matters.
+    Unread,
+    /// Nearly every payload has this string here.
+    Usual(&'static str),
 }
 
 /// Number of groups of names, so that a key is compared with few names.
@@ -152,7 +158,7 @@ impl Paths {
             let known = at.children.iter().position(|child| *child.name == *step);
             let index = known.unwrap_or_else(|| at.add_child(step));
             at = &mut at.children[index].paths;
-            at.is_unread = false;
+            at.known = None;
         }
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
@@ -163,14 +169,14 @@ impl Paths {
         let key = name.as_bytes();
         if !self.may_matter(key) && self.child(key).is_none() {
             let index = self.add_child(name);
-            self.children[index].paths.is_unread = true;
+            self.children[index].paths.known = Some(Known::Unread);
         }
     }
 
     /// Sets the string that nearly every payload has at the path of a slot, so that it is not
     /// checked for escapes and UTF-8.
     pub(super) fn set_usual(&mut self, slot: usize, text: &'static str) {
-        self.for_each_own_path(slot, &mut |own| own.usual = Some(text));
+        self.for_each_own_path(slot, &mut |own| own.known = Some(Known::Usual(text)));
     }
 
     /// Adds a child without a slot, and returns its index.
@@ -341,22 +347,17 @@ impl Paths {
     fn extract_member<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'-' | b'0'..=b'9' => json.number()?,
-            b'"' if self.is_unread => return json.skip_text(),
-            b'"' => self.text(json)?,
-            b'{' | b'[' if !self.is_unread => return self.extract(json, found),
-            _ => json.value()?,
+            b'"' => match self.known {
+                None => json.other_value()?,
+                Some(Known::Unread) => return json.skip_text(),
+                Some(Known::Usual(text)) if json.skip_known_text(text) => Scalar::Text(text.into()),
+                Some(Known::Usual(_)) => json.other_value()?,
+            },
+            b'{' | b'[' if self.known != Some(Known::Unread) => return self.extract(json, found),
+            _ => json.other_value()?,
         };
         self.put(value, found);
         Some(())
-    }
-
-    /// Reads a string.
-    #[inline]
-    fn text<'a>(&self, json: &mut Reader<'a>) -> Option<Scalar<'a>> {
-        match self.usual {
-            Some(usual) if json.skip_known_text(usual) => Some(Scalar::Text(usual.into())),
-            Some(_) | None => json.value(),
-        }
     }
 
     /// Reads the value of a member that no path names.
