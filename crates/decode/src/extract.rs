@@ -475,3 +475,63 @@ pub(super) struct RawFound<'a> {
     /// A member beside the path may be a unit.
     pub(super) has_unit: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found<'a>(paths: &Paths, json: &'a str) -> Option<Found<'a>> {
+        let mut found = Found::default();
+        paths.find(json.as_bytes(), &mut found).ok().map(|()| found)
+    }
+
+    #[test]
+    fn member_that_is_known_to_be_unread_is_skipped_whatever_its_value() {
+        let mut paths = Paths::default();
+        paths.add_unread("tid");
+        paths.add(["lat"], 0);
+        for value in ["0", "\"S\"", "\"\\ud800\"", "null", "{\"lat\":1}", "[{\"lat_ref\":\"S\"}]"] {
+            let json = format!("{{\"tid\":{value},\"lat\":7,\"tid\" : {value}}}");
+            let [lat, others @ ..] = found(&paths, &json).expect("valid");
+            assert!(matches!(lat, Scalar::Integer(7)), "{json}");
+            assert!(others.iter().all(Scalar::is_missing), "{json}");
+        }
+        for invalid in ["{\"tid\":\"}", "{\"tid\":\"\n\"}", "{\"tid\":-}", "{\"tid\":[}"] {
+            assert!(found(&paths, invalid).is_none(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn name_that_may_matter_is_not_added_as_unread() {
+        let mut paths = Paths::default();
+        for name in ["speed_unit", "lat_ref", "utc", "valid", "gps", "is_south", "cardinal"] {
+            paths.add_unread(name);
+            assert!(paths.child(name.as_bytes()).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn driver_may_be_at_or_below_an_unread_name() {
+        for (path, json) in [("/tid", r#"{"tid":"d7"}"#), ("/tid/id", r#"{"tid":{"id":"d7"}}"#)] {
+            let mut paths = Paths::default();
+            paths.add_unread("tid");
+            paths.add_driver(&Pointer::new(path).expect("well formed"));
+            let [.., driver] = found(&paths, json).expect("valid");
+            assert_eq!(driver.as_text(), Some("d7"), "{path}");
+        }
+    }
+
+    #[test]
+    fn usual_string_is_the_whole_string() {
+        let mut paths = Paths::default();
+        paths.add(["_type"], 0);
+        paths.set_usual(0, "location");
+        for text in ["location", "locations", "", "card", "\\u006cocation"] {
+            let json = format!("{{\"_type\": \"{text}\"}}");
+            let [kind, ..] = found(&paths, &json).expect("valid");
+            let expected = if text.ends_with("ocation") { "location" } else { text };
+            assert_eq!(kind.as_text(), Some(expected), "{text}");
+        }
+        assert!(found(&paths, "{\"_type\":\"location}").is_none());
+    }
+}
