@@ -94,13 +94,19 @@ pub(super) struct Paths {
     sharing: Sharing,
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
-    /// The string that nearly every payload has here.
-    usual: Option<&'static str>,
-    /// The format does not read this member, and nothing that it may say matters.
-    is_unread: bool,
+    known: Option<Known>,
     children: Vec<Child>,
     /// For each [`bucket`], the [`Link`] of its first child.
     first: [Link; BUCKETS],
+}
+
+/// Knowledge of the value at a path before it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// The format does not read the value, and nothing that it may say matters.
+    Unread,
+    /// Nearly every payload has this string here.
+    Usual(&'static str),
 }
 
 /// Number of groups of names, so that a key is compared with few names.
@@ -152,7 +158,7 @@ impl Paths {
             let known = at.children.iter().position(|child| *child.name == *step);
             let index = known.unwrap_or_else(|| at.add_child(step));
             at = &mut at.children[index].paths;
-            at.is_unread = false;
+            at.known = None;
         }
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
@@ -163,14 +169,14 @@ impl Paths {
         let key = name.as_bytes();
         if !self.may_matter(key) && self.child(key).is_none() {
             let index = self.add_child(name);
-            self.children[index].paths.is_unread = true;
+            self.children[index].paths.known = Some(Known::Unread);
         }
     }
 
     /// Sets the string that nearly every payload has at the path of a slot, so that it is not
     /// checked for escapes and UTF-8.
     pub(super) fn set_usual(&mut self, slot: usize, text: &'static str) {
-        self.for_each_own_path(slot, &mut |own| own.usual = Some(text));
+        self.for_each_own_path(slot, &mut |own| own.known = Some(Known::Usual(text)));
     }
 
     /// Adds a child without a slot, and returns its index.
@@ -341,22 +347,17 @@ impl Paths {
     fn extract_member<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'-' | b'0'..=b'9' => json.number()?,
-            b'"' if self.is_unread => return json.skip_text(),
-            b'"' => self.text(json)?,
-            b'{' | b'[' if !self.is_unread => return self.extract(json, found),
-            _ => json.value()?,
+            b'"' => match self.known {
+                None => json.other_value()?,
+                Some(Known::Unread) => return json.skip_text(),
+                Some(Known::Usual(text)) if json.skip_known_text(text) => Scalar::Text(text.into()),
+                Some(Known::Usual(_)) => json.other_value()?,
+            },
+            b'{' | b'[' if self.known != Some(Known::Unread) => return self.extract(json, found),
+            _ => json.other_value()?,
         };
         self.put(value, found);
         Some(())
-    }
-
-    /// Reads a string.
-    #[inline]
-    fn text<'a>(&self, json: &mut Reader<'a>) -> Option<Scalar<'a>> {
-        match self.usual {
-            Some(usual) if json.skip_known_text(usual) => Some(Scalar::Text(usual.into())),
-            Some(_) | None => json.value(),
-        }
     }
 
     /// Reads the value of a member that no path names.
@@ -473,4 +474,64 @@ pub(super) struct RawFound<'a> {
     pub(super) value: Option<&'a [u8]>,
     /// A member beside the path may be a unit.
     pub(super) has_unit: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found<'a>(paths: &Paths, json: &'a str) -> Option<Found<'a>> {
+        let mut found = Found::default();
+        paths.find(json.as_bytes(), &mut found).ok().map(|()| found)
+    }
+
+    #[test]
+    fn member_that_is_known_to_be_unread_is_skipped_whatever_its_value() {
+        let mut paths = Paths::default();
+        paths.add_unread("tid");
+        paths.add(["lat"], 0);
+        for value in ["0", "\"S\"", "\"\\ud800\"", "null", "{\"lat\":1}", "[{\"lat_ref\":\"S\"}]"] {
+            let json = format!("{{\"tid\":{value},\"lat\":7,\"tid\" : {value}}}");
+            let [lat, others @ ..] = found(&paths, &json).expect("valid");
+            assert!(matches!(lat, Scalar::Integer(7)), "{json}");
+            assert!(others.iter().all(Scalar::is_missing), "{json}");
+        }
+        for invalid in ["{\"tid\":\"}", "{\"tid\":\"\n\"}", "{\"tid\":-}", "{\"tid\":[}"] {
+            assert!(found(&paths, invalid).is_none(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn name_that_may_matter_is_not_added_as_unread() {
+        let mut paths = Paths::default();
+        for name in ["speed_unit", "lat_ref", "utc", "valid", "gps", "is_south", "cardinal"] {
+            paths.add_unread(name);
+            assert!(paths.child(name.as_bytes()).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn driver_may_be_at_or_below_an_unread_name() {
+        for (path, json) in [("/tid", r#"{"tid":"d7"}"#), ("/tid/id", r#"{"tid":{"id":"d7"}}"#)] {
+            let mut paths = Paths::default();
+            paths.add_unread("tid");
+            paths.add_driver(&Pointer::new(path).expect("well formed"));
+            let [.., driver] = found(&paths, json).expect("valid");
+            assert_eq!(driver.as_text(), Some("d7"), "{path}");
+        }
+    }
+
+    #[test]
+    fn usual_string_is_the_whole_string() {
+        let mut paths = Paths::default();
+        paths.add(["_type"], 0);
+        paths.set_usual(0, "location");
+        for text in ["location", "locations", "", "card", "\\u006cocation"] {
+            let json = format!("{{\"_type\": \"{text}\"}}");
+            let [kind, ..] = found(&paths, &json).expect("valid");
+            let expected = if text.ends_with("ocation") { "location" } else { text };
+            assert_eq!(kind.as_text(), Some(expected), "{text}");
+        }
+        assert!(found(&paths, "{\"_type\":\"location}").is_none());
+    }
 }

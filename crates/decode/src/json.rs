@@ -56,6 +56,7 @@ impl Scalar<'_> {
         both.into_iter().all(may_be_whole) && both.into_iter().all(Self::is_whole)
     }
 
+    #[inline]
     fn is_whole(&self) -> bool {
         self.as_f64().is_some_and(|number| number.fract() == 0.0)
     }

@@ -327,14 +327,20 @@ fn may_have_minutes(number: f64) -> bool {
 ///
 /// # Errors
 /// The field is missing or not a number.
+#[inline(always)]
 fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
-    value.as_number().ok_or_else(|| match value {
+    value.as_number().ok_or_else(|| not_a_number(name, value))
+}
+
+#[cold]
+fn not_a_number(name: &str, value: &Scalar<'_>) -> Refusal {
+    match value {
         Scalar::Missing => Refusal::new(Reason::MissingField, format!("{name} is missing")),
         Scalar::Integer(_) | Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
             let hint = value.as_text().map_or("", notation_hint);
             Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number{hint}"))
         }
-    })
+    }
 }
 
 /// Returns advice on how to write degrees that cannot be parsed; an empty string if there is none.
@@ -382,7 +388,9 @@ impl Omissions {
             return None;
         }
         let number = value.as_number().or_else(|| field.with_unit(value)).and_then(|n| new(n).ok());
-        self.fields[field as usize] += u64::from(number.is_none());
+        if number.is_none() {
+            self.fields[field as usize] += 1;
+        }
         number
     }
 
@@ -392,7 +400,9 @@ impl Omissions {
             Scalar::Integer(number) => u32::try_from(*number).ok(),
             Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => None,
         };
-        self.fields[Field::Seq as usize] += u64::from(seq.is_none());
+        if seq.is_none() {
+            self.fields[Field::Seq as usize] += 1;
+        }
         seq.unwrap_or(0)
     }
 }

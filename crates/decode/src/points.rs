@@ -79,13 +79,13 @@ impl Points<'_> {
             unread_zone::check_utc_flag(origin.raw, ts)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
-        let position = point.position(&context, &mut self.out.omissions).map_err(|refusal| {
-            if refusal.reason == Reason::MissingField {
-                names::hint(refusal, origin.raw, schema)
-            } else {
-                refusal
+        let position = match point.position(&context, &mut self.out.omissions) {
+            Ok(position) => position,
+            Err(refusal) if refusal.reason == Reason::MissingField => {
+                return Err(names::hint(refusal, origin.raw, schema));
             }
-        })?;
+            Err(refusal) => return Err(refusal),
+        };
         if point.may_have_no_fix {
             let lat_name = &schema.lat_lng_names[0];
             check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;

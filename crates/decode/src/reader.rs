@@ -137,15 +137,19 @@ impl<'a> Reader<'a> {
     pub(super) fn value(&mut self) -> Option<Scalar<'a>> {
         match self.rest {
             [b'-' | b'0'..=b'9', ..] => self.number(),
-            _ => {
-                let (value, after) = self.non_number()?;
-                *self = after;
-                Some(value)
-            }
+            _ => self.other_value(),
         }
     }
 
-    /// Reads a value that is rarely a number, from a copy of the cursor. Returns the value, and the
+    /// Reads a value that is rarely a number.
+    #[inline(always)]
+    pub(super) fn other_value(&mut self) -> Option<Scalar<'a>> {
+        let (value, after) = self.non_number()?;
+        *self = after;
+        Some(value)
+    }
+
+    /// Like [`other_value`](Self::other_value), from a copy of the cursor. Returns the value, and the
     /// copy after it.
     #[inline(never)]
     fn non_number(mut self) -> Option<(Scalar<'a>, Self)> {
