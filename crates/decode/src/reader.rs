@@ -149,8 +149,8 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// Like [`other_value`](Self::other_value), from a copy of the cursor. Returns the value, and the
-    /// copy after it.
+    /// Like [`other_value`](Self::other_value), from a copy of the cursor. Returns the value, and
+    /// the copy after it.
     #[inline(never)]
     fn non_number(mut self) -> Option<(Scalar<'a>, Self)> {
         let value = match self.peek() {
