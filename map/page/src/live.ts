@@ -3,6 +3,9 @@ import { ApiError, EVERYBODY, liveTiles, type Chosen, type Loaded } from './api'
 import type { Cells, Points } from './decode';
 import { covering, inView, key, type Bounds, type Tile } from './tiles';
 
+/** A request that takes longer is sent again: its connection may be dead. */
+const ANSWER_MS_MAX = 20_000;
+
 export interface Shown {
   points: Points[];
   cells: Cells[];
@@ -69,7 +72,8 @@ export class LiveTiles {
         this.isOutdated = false;
         this.failed = true;
         this.inFlight = { tiles: this.wanted, controller: new AbortController() };
-        const changed = await liveTiles(this.wanted, this.loaded, this.inFlight.controller.signal, this.chosen).catch(ignoreUnreachable);
+        const signal = AbortSignal.any([this.inFlight.controller.signal, AbortSignal.timeout(ANSWER_MS_MAX)]);
+        const changed = await liveTiles(this.wanted, this.loaded, signal, this.chosen).catch(ignoreUnreachable);
         if (!changed) continue;
         this.failed = false;
         const keys = this.keys();
@@ -94,10 +98,10 @@ export class LiveTiles {
 }
 
 /**
- * Ignores an aborted request, and one that the server did not answer: the banner reports the
+ * Ignores an aborted request, and one that the server did not answer in time: the banner reports the
  * outage, and the next tick sends the request again.
  */
 function ignoreUnreachable(error: unknown): null {
-  if (error instanceof ApiError || error instanceof TypeError || (error instanceof Error && error.name === 'AbortError')) return null;
+  if (error instanceof ApiError || error instanceof TypeError || (error instanceof Error && ['AbortError', 'TimeoutError'].includes(error.name))) return null;
   throw error;
 }
