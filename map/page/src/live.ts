@@ -3,7 +3,7 @@ import { ApiError, EVERYBODY, liveTiles, type Chosen, type Loaded } from './api'
 import type { Cells, Points } from './decode';
 import { covering, inView, key, type Bounds, type Tile } from './tiles';
 
-/** A request that takes longer is sent again: its connection may be dead. */
+/** A request that takes longer is aborted, and sent again at the next tick: its connection may be dead. */
 const ANSWER_MS_MAX = 20_000;
 
 export interface Shown {
@@ -71,9 +71,11 @@ export class LiveTiles {
       while (this.isOutdated) {
         this.isOutdated = false;
         this.failed = true;
-        this.inFlight = { tiles: this.wanted, controller: new AbortController() };
-        const signal = AbortSignal.any([this.inFlight.controller.signal, AbortSignal.timeout(ANSWER_MS_MAX)]);
-        const changed = await liveTiles(this.wanted, this.loaded, signal, this.chosen).catch(ignoreUnreachable);
+        const controller = new AbortController();
+        this.inFlight = { tiles: this.wanted, controller };
+        const timer = setTimeout(() => controller.abort(), ANSWER_MS_MAX);
+        const changed = await liveTiles(this.wanted, this.loaded, controller.signal, this.chosen).catch(ignoreUnreachable);
+        clearTimeout(timer);
         if (!changed) continue;
         this.failed = false;
         const keys = this.keys();
@@ -102,6 +104,6 @@ export class LiveTiles {
  * outage, and the next tick sends the request again.
  */
 function ignoreUnreachable(error: unknown): null {
-  if (error instanceof ApiError || error instanceof TypeError || (error instanceof Error && ['AbortError', 'TimeoutError'].includes(error.name))) return null;
+  if (error instanceof ApiError || error instanceof TypeError || (error instanceof Error && error.name === 'AbortError')) return null;
   throw error;
 }
