@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
+use crate::fleet::Fix;
 use crate::wire::{GZIP_BYTES_MIN, gzip};
 
 pub(super) const JSON: &str = "application/json";
@@ -31,7 +32,17 @@ pub(super) fn in_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), R
     if viewer.scope.has(&state.live.fleet(), id) { Ok(()) } else { Err(unknown(id)) }
 }
 
-pub(super) fn unknown(id: &str) -> Refusal {
+/// Returns the newest fix of a driver. After an idle time it first waits for new positions.
+///
+/// # Errors
+/// There is no such driver in the viewer's scope, or no position has been read yet.
+pub(super) async fn newest_fix(state: &State, viewer: &Viewer, id: &str) -> Result<Fix, Refusal> {
+    state.live.wait_until_fresh().await.map_err(unavailable)?;
+    in_scope(state, viewer, id)?;
+    state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))
+}
+
+fn unknown(id: &str) -> Refusal {
     Refusal(StatusCode::NOT_FOUND, format!("there is no driver {id}"))
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
 use super::answers::{
-    Answer, BINARY, JSON, answer, bad, in_scope, packed, takes_gzip, unavailable, unknown, value,
+    Answer, BINARY, JSON, answer, bad, newest_fix, packed, takes_gzip, unavailable, value,
 };
 use super::files;
 use super::refusal::Refusal;
@@ -311,9 +311,7 @@ async fn driver(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    state.live.wait_until_fresh().await.map_err(unavailable)?;
-    in_scope(&state, &viewer, id)?;
-    let fix = state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))?;
+    let fix = newest_fix(&state, &viewer, id).await?;
     Ok(answer(&Position::new(id, &fix)))
 }
 

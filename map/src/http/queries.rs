@@ -15,7 +15,7 @@ use milepost_observe::now;
 use serde_json::json;
 
 use super::answers::{
-    Answer, BINARY, JSON, as_json, bad, in_scope, packed, unavailable, unknown, value,
+    Answer, BINARY, JSON, as_json, bad, in_scope, newest_fix, packed, unavailable, value,
 };
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
@@ -139,9 +139,7 @@ async fn standing(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    state.live.wait_until_fresh().await.map_err(unavailable)?;
-    in_scope(&state, &viewer, id)?;
-    let fix = state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))?;
+    let fix = newest_fix(&state, &viewer, id).await?;
     let load = async {
         let standing = run_query(&state, stays::standing(&state.store, id, &fix)).await?;
         Ok(Bytes::from(as_json(&standing)?))

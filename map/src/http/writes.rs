@@ -14,6 +14,7 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use bytes::Bytes;
 use milepost_clickhouse::{Reader, now_with_suspends};
+use milepost_core::screened::LIST_AGE_MAX;
 use milepost_observe::now;
 use serde::Deserialize;
 use serde_json::json;
@@ -34,9 +35,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const LINK_HOURS: u32 = 24;
 /// Maximum time to read the list of erased drivers before a row is written.
 const ERASED_WITHIN: Duration = Duration::from_secs(20);
-/// Maximum time from the begin of that read to the end of the write. `milepost erase` finds rows
-/// that are written up to 40 s after it has written this list.
-const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing was stored: try again; send fewer \
      cards at once";
 
@@ -105,7 +103,8 @@ async fn erased(state: &State, ids: &[&str]) -> Result<ErasedList, Refusal> {
 }
 
 /// Waits for a write, at most `clickhouse.query_timeout`, and until this list is [`LIST_AGE_MAX`]
-/// old. If it already is, because the process was paused, writes nothing.
+/// old: `milepost erase` does not expect a later row. If the list already is that old, because the
+/// process was paused, writes nothing.
 async fn wait_for_write(
     state: &State,
     writer: &Reader,
