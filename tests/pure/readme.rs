@@ -31,7 +31,7 @@ const SOURCES: [Source; 8] = [
         lines: &["    sent ", "    lost ", "    duplicates "],
     },
     Source {
-        claim: "within 291 ms of being sent",
+        claim: "within 286 ms of being sent",
         file: RESULTS,
         below: DEMO,
         lines: &["    freshness p50/p99 "],
