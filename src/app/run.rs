@@ -21,7 +21,7 @@ use milepost_command::{Outcome, Signals, StartupContext, StartupTask};
 use milepost_config::Config;
 use milepost_core::consumer::{self, Consumer, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
-use milepost_core::delivery::events::{Attention, ServerStatus};
+use milepost_core::delivery::events::{ServerStatus, WatcherRequest};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
 use milepost_core::peers::standing::Member;
@@ -157,7 +157,7 @@ pub(super) fn start(
     let (commands, to_execute) = mpsc::channel(capacity);
     let (to_report, reports) = mpsc::channel(capacity);
     let (server, server_status) = watch::channel(schema::unknown());
-    let (attention, attention_requests) = watch::channel(Attention::default());
+    let (watcher_request, latest_request) = watch::channel(WatcherRequest::default());
     let (leave, leaving) = watch::channel(None);
     let (erased, erased_list) = watch::channel(ErasedSnapshot::default());
     member.set_initial_erased(erased_list.borrow().erased());
@@ -179,7 +179,7 @@ pub(super) fn start(
         commands,
         reports,
         server: server_status.clone(),
-        attention,
+        watcher_request,
         leave: leaving,
         members: member_count,
         erased: erased_list,
@@ -194,7 +194,7 @@ pub(super) fn start(
         server,
         erased,
         member: Arc::clone(member),
-        attention: attention_requests,
+        request: latest_request,
         clock_tolerance: clock_tolerance(config),
     };
     watch.spawn(watcher.run());

@@ -65,7 +65,7 @@ pub use self::ignored::Ignored;
 pub use self::json::is_unset;
 pub use self::keep::Keep;
 pub use self::message::{Message, PAYLOAD_BYTES_MAX};
-pub use self::names::meant;
+pub use self::names::suggested_field;
 pub use self::point::{Field, Omissions};
 pub use self::source::Source;
 pub use self::time::rfc3339;

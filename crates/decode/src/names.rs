@@ -36,7 +36,7 @@ const ALIASES: [(&str, &[&str]); 8] = [
 ];
 
 /// Returns the milepost field that `name` may be meant for.
-pub fn meant(name: &str) -> Option<&'static str> {
+pub fn suggested_field(name: &str) -> Option<&'static str> {
     let name = normalised(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
     let is_time = TIME_WORDS.iter().any(|word| name.contains(word));
@@ -318,7 +318,7 @@ pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusa
     let missing =
         refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
     let near = names.iter().find(|name| {
-        schema.is_own && meant(name) == Some(&*missing) && normalised(name) != missing
+        schema.is_own && suggested_field(name) == Some(&*missing) && normalised(name) != missing
     });
     match near {
         Some(name) => {
@@ -392,7 +392,7 @@ mod tests {
             ("gps_date", None),
             ("gps_alt", None),
         ] {
-            assert_eq!(meant(name), field, "{name}");
+            assert_eq!(suggested_field(name), field, "{name}");
         }
     }
 }

@@ -92,14 +92,14 @@ const NO_FIX: [&str; 13] = [
     "nogps", "falso", "falsch", "faux",
 ];
 /// Ending of words such as `no fix` and `GPS_FIX_TYPE_NO_FIX`.
-const ENDING: &str = "nofix";
+const NO_FIX_ENDING: &str = "nofix";
 
-/// The statement of a value, if its member is a flag.
+/// The meaning of a value, if its member is a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Says {
+enum FlagValue {
     Unset,
     Set,
-    /// One of [`NO_FIX`], or a word that ends in [`ENDING`].
+    /// One of [`NO_FIX`], or a word that ends in [`NO_FIX_ENDING`].
     NoFix,
 }
 
@@ -107,18 +107,18 @@ enum Says {
 /// value, most others by a few bytes of their name.
 #[inline]
 pub(super) fn may_deny_fix(key: &[u8], value: &Scalar<'_>) -> bool {
-    let says = match value {
-        Scalar::Integer(0) | Scalar::Other("false") => Some(Says::Unset),
-        Scalar::Integer(1) | Scalar::Other("true") => Some(Says::Set),
+    let stated = match value {
+        Scalar::Integer(0) | Scalar::Other("false") => Some(FlagValue::Unset),
+        Scalar::Integer(1) | Scalar::Other("true") => Some(FlagValue::Set),
         Scalar::Other("an object") => return is_receiver(key),
-        Scalar::Text(text) if text.len() <= VALUE_BYTES_MAX && may_be_name(key) => says(text),
+        Scalar::Text(text) if text.len() <= VALUE_BYTES_MAX && may_be_name(key) => flag_value(text),
         Scalar::Text(_)
         | Scalar::Integer(_)
         | Scalar::Missing
         | Scalar::Number(_)
         | Scalar::Other(_) => None,
     };
-    says.is_some_and(|says| may_be_name(key) && is_flag(key, says))
+    stated.is_some_and(|stated| may_be_name(key) && is_flag(key, stated))
 }
 
 /// Returns whether an object of this name describes the receiver or its fix.
@@ -147,30 +147,30 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
 }
 
 #[cold]
-fn is_flag(key: &[u8], says: Says) -> bool {
+fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let name = normalised(&String::from_utf8_lossy(key));
     let is_in = |names: &[&str]| names.contains(&&*name);
-    match says {
+    match stated {
         // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` sees the object's name.
-        Says::Unset => is_in(&FLAGS) || ["quality", "type", "lock"].contains(&&*name),
-        Says::Set => is_in(&OPPOSITES),
-        Says::NoFix => {
+        FlagValue::Unset => is_in(&FLAGS) || ["quality", "type", "lock"].contains(&&*name),
+        FlagValue::Set => is_in(&OPPOSITES),
+        FlagValue::NoFix => {
             is_in(&FLAGS) || is_in(&STATES) || ["status", "type", "lock"].contains(&&*name)
         }
     }
 }
 
-/// Returns the statement of a value; `None` if it is none.
+/// Returns the meaning of a value as a flag; `None` if it is not a flag's.
 #[cold]
-fn says(value: &str) -> Option<Says> {
+fn flag_value(value: &str) -> Option<FlagValue> {
     let word = normalised(value.trim());
     if is_unset(&word) {
-        return Some(Says::Unset);
+        return Some(FlagValue::Unset);
     }
     if ["true", "1", "yes"].contains(&&*word) {
-        return Some(Says::Set);
+        return Some(FlagValue::Set);
     }
-    (NO_FIX.contains(&&*word) || word.ends_with(ENDING)).then_some(Says::NoFix)
+    (NO_FIX.contains(&&*word) || word.ends_with(NO_FIX_ENDING)).then_some(FlagValue::NoFix)
 }
 
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
@@ -212,7 +212,7 @@ pub(super) fn check_fix(
         if is_read || is_kept(path, keep) {
             return;
         }
-        if name == "status" && says(value) == Some(Says::NoFix) {
+        if name == "status" && flag_value(value) == Some(FlagValue::NoFix) {
             status.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
@@ -222,7 +222,7 @@ pub(super) fn check_fix(
     });
     let is_status = |(_, value): &(String, String)| {
         let word = normalised(value);
-        word.ends_with(ENDING) || is_nmea && word != "none"
+        word.ends_with(NO_FIX_ENDING) || is_nmea && word != "none"
     };
     let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
     match flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status)) {
@@ -248,16 +248,16 @@ fn is_kept(path: &str, keep: &Keep) -> bool {
 
 /// Returns whether a member states that there is no fix. `parent` and `name`: normalised.
 fn denies_fix(parent: &str, name: &str, value: &str) -> bool {
-    let Some(says) = says(value) else { return false };
+    let Some(stated) = flag_value(value) else { return false };
     let joined = format!("{parent}{name}");
     // A fix in a list of fixes may have a number.
     let is_number_of_fix = name == "fix" && parent == "fix";
     // A type `F` is the float solution of RTK.
     let is_float = !name.contains("valid") && value.trim().eq_ignore_ascii_case("f");
     let is_in = |names: &[&str]| names.contains(&name) || names.contains(&&*joined);
-    match says {
-        Says::Unset => is_in(&FLAGS) && !is_number_of_fix && !is_float,
-        Says::Set => is_in(&OPPOSITES),
-        Says::NoFix => is_in(&FLAGS) || is_in(&STATES),
+    match stated {
+        FlagValue::Unset => is_in(&FLAGS) && !is_number_of_fix && !is_float,
+        FlagValue::Set => is_in(&OPPOSITES),
+        FlagValue::NoFix => is_in(&FLAGS) || is_in(&STATES),
     }
 }

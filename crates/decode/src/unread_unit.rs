@@ -177,7 +177,7 @@ struct Units {
 
 impl Units {
     /// Collects the units in an object. Calls `number_at` with the path of each number.
-    fn of(json: &[u8], mut number_at: impl FnMut(&str)) -> Self {
+    fn collect(json: &[u8], mut number_at: impl FnMut(&str)) -> Self {
         let mut units = Self::default();
         visit_values(json, &[], &mut |path, value| {
             let Value::Scalar(text) = value else { return };
@@ -230,7 +230,7 @@ impl Units {
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
-    let units = Units::of(json, |path| {
+    let units = Units::collect(json, |path| {
         are_sent.iter_mut().zip(fields).for_each(|(is_sent, field)| *is_sent |= field.path == path);
     });
     let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
@@ -244,7 +244,7 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
 /// The unit is another than the one in which the format reads the number.
 #[cold]
 pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(), Refusal> {
-    let mut units = Units::of(json, |_| ());
+    let mut units = Units::collect(json, |_| ());
     let is_bare = |path: &str| {
         let name = normalised(path.rsplit('/').next().unwrap_or(path));
         matches!(without_unit(&name), Some("" | "system" | "systemof"))
@@ -263,7 +263,7 @@ pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Resu
         field.be_beside_points();
         has_number(as_text(json), &field.path)
     });
-    Units::of(json, |_| ()).without_parents().check(fields.iter())
+    Units::collect(json, |_| ()).without_parents().check(fields.iter())
 }
 
 /// Checks the object around an array of points, without the array. `settled`: the fields whose unit
@@ -281,7 +281,7 @@ pub(super) fn check_units_of_frame(
     fields.iter_mut().for_each(Measured::be_beside_points);
     // A file may have other bytes than UTF-8 in its names.
     let frame = String::from_utf8_lossy(frame);
-    Units::of(frame.as_bytes(), |_| ()).without_parents().check(fields.iter())
+    Units::collect(frame.as_bytes(), |_| ()).without_parents().check(fields.iter())
 }
 
 /// Returns whether a member of this name is a number, or a string without a unit after its number.

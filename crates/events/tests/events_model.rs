@@ -1093,7 +1093,7 @@ fn first_poll_reads_no_row_far_ahead_of_the_clock() {
     assert_eq!(readable(&inserts, &reader, BEGAN + 1_000), [inserts[0].0.clone()]);
 }
 
-/// The former process found events until its server's clock was set back by an hour.
+/// The previous process found events until its server's clock was set back by an hour.
 #[test]
 fn process_that_starts_after_a_clock_step_back_neither_repeats_nor_hides_events() {
     const HOUR: i64 = 3_600_000;
@@ -1151,7 +1151,7 @@ fn changed_hours_do_not_rejudge_a_known_crossing() {
     let steps = drive(&[(0, 0.25, None), (300, 0.31, None), (900, 0.42, None)]);
     let known = events_of(&mut Watch::new(rules("08:00-10:00")), &steps[..2], BEGAN + 600_000);
     assert_eq!(summary(&known), [(Kind::Entered, "c", 300)]);
-    // After a restart with other hours, the known crossing is still judged by the former ones.
+    // After a restart with other hours, the known crossing is still judged by the earlier hours.
     let mut restarted = Watch::new(rules("10:00-11:00"));
     restarted.restore_states_before(known.iter());
     restarted.replay_known(known.clone());

@@ -6,7 +6,7 @@ use super::hemispheres::{add_hemispheres, split_hemisphere};
 use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, words};
 use super::translations;
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
-use milepost_decode::{Quantity, meant};
+use milepost_decode::{Quantity, suggested_field};
 
 /// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
@@ -395,7 +395,7 @@ pub(super) fn unread(
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
     let has = |field: &str| found.iter().any(|(known, _)| *known == field);
-    let described = other_columns.map(|(at, name)| match meant_by(name) {
+    let described = other_columns.map(|(at, name)| match suggested_column_field(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
         }
@@ -439,19 +439,19 @@ fn is_fraction(name: &str) -> bool {
 
 /// Returns the field that a column may be meant for, by its name up to a bracket, comma or colon,
 /// or by one of its words.
-fn meant_by(name: &str) -> Option<&'static str> {
+fn suggested_column_field(name: &str) -> Option<&'static str> {
     const FIELDS: [&str; 5] = ["speed", "heading", "alt", "acc", "seq"];
     let end = name.find(['(', '[', '{', ',', ':']).unwrap_or(name.len());
     let bare = name[..end].trim();
     // `GPS Date` differs from `GPS Lat` in two letters only.
     let is_time = ["date", "time"].iter().any(|word| normalised(bare).contains(word));
-    let meant = [name, bare].into_iter().find_map(meant);
+    let suggested = [name, bare].into_iter().find_map(suggested_field);
     let by_word = || {
         let words = words(bare);
         FIELDS.into_iter().find(|field| words.iter().any(|word| is_name_of(field, word)))
     };
-    let meant = meant.filter(|field| !is_time || *field == "ts");
-    meant.or_else(by_word).or_else(|| translations::field_of(bare))
+    let suggested = suggested.filter(|field| !is_time || *field == "ts");
+    suggested.or_else(by_word).or_else(|| translations::field_of(bare))
 }
 
 /// Returns the columns of the date and the time of day, for an error message, if the names are of
@@ -480,7 +480,9 @@ pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&
         names.any(|known| known.len() > 6 && name.contains(known))
     };
     let is_near = |name: &&String| {
-        meant_by(name) == Some(field) || words(name).iter().any(is_word) || has_long_name(name)
+        suggested_column_field(name) == Some(field)
+            || words(name).iter().any(is_word)
+            || has_long_name(name)
     };
     columns.iter().find(is_near).map(String::as_str)
 }

@@ -18,7 +18,7 @@ use super::pause::Pause;
 use super::progress::{Bar, Progress, Resume};
 use super::summary::FileSummary;
 use milepost_clickhouse::ClickHouse;
-use milepost_command::insert::{insert, patient};
+use milepost_command::insert::{insert, retrying_writer};
 use milepost_command::rows::{rfc3339, unusable};
 use milepost_command::{Shown, tables};
 use milepost_config::Config;
@@ -164,7 +164,7 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         move || files::read_all(files, &config, &args, began, &progress, to_insert)
     });
     let (mut inserted, mut erased, mut known, mut counted_at) = (0, 0, 0, None);
-    let (mut writer, mut pause) = (patient(config), Pause::new());
+    let (mut writer, mut pause) = (retrying_writer(config), Pause::new());
     while let Some(ClosedBatch { mut batch, stored }) = closed.recv().await {
         let Some(clickhouse) = &clickhouse else { continue };
         if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_INTERVAL) {

@@ -289,7 +289,7 @@ async fn replay_all(
         let now = Instant::now();
         // This command has no watcher of ClickHouse. After a refused insert, check the tables here
         // before the next one.
-        let refusals = policy.attention(now).refusals;
+        let refusals = policy.watcher_request(now).refusals;
         if refusals > refused {
             tables::until_ready(clickhouse, |_| {}).await?;
             refused = refusals;

@@ -18,7 +18,7 @@
 pub mod broker_drops;
 mod clock;
 mod connections;
-mod former;
+mod former_sessions;
 mod full_window;
 mod group_age;
 pub mod nodes;
@@ -34,14 +34,14 @@ use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
 pub use self::connections::Connections;
 use self::connections::{Growth, GrowthStep};
-pub use self::former::{CONNECTIONS_MAX, FormerTotals};
+pub use self::former_sessions::{CONNECTIONS_MAX, FormerSessionTotals};
 use self::group_age::GroupAge;
 use self::nodes::{Node, Nodes};
 use self::notice::LogThrottles;
 pub use self::notice::{ConsumerNotice, TYPICAL_ACK_TIME};
 pub use self::totals::ConsumerTotals;
 use crate::counted::counted;
-use crate::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};
+use crate::delivery::events::{DeliveryCommand, Durable, Report, ServerStatus, WatcherRequest};
 use crate::delivery::policy::{Delivery, Demand};
 use crate::erased::Erased;
 pub use crate::intake::Now;
@@ -220,15 +220,15 @@ impl Consumer {
     /// ClickHouse.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() {
-            self.clock.compared(status.clock_off.clone(), status.clock_jumps);
+            self.clock.compared(status.clock_fault.clone(), status.clock_jumps);
         }
         self.delivery.handle_server_status(status, now);
     }
 
     /// Returns which queries the watcher should send to ClickHouse, and how soon.
     #[must_use]
-    pub fn attention(&self, now: Instant) -> Attention {
-        Attention { clock_jumps: self.clock.jumps(), ..self.delivery.attention(now) }
+    pub fn watcher_request(&self, now: Instant) -> WatcherRequest {
+        WatcherRequest { clock_jumps: self.clock.jumps(), ..self.delivery.watcher_request(now) }
     }
 
     /// Sets the list of erased drivers; their messages are dropped from now on.
@@ -273,7 +273,7 @@ impl Consumer {
             self.grow(now);
         }
         for index in 0..self.sessions.len() {
-            let may_end = self.growth.former.may_end(&self.sessions, index);
+            let may_end = self.growth.former_sessions.may_end(&self.sessions, index);
             let room = self.has_room_to_renew(index);
             self.sessions[index].handle_timeout(room, may_end, now);
         }
@@ -319,7 +319,7 @@ impl Consumer {
     /// Returns whether every session has ended, and all of their batches are durable.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        (self.leaving.is_some() || self.growth.former.is_search_complete())
+        (self.leaving.is_some() || self.growth.former_sessions.is_search_complete())
             && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
             && !self.delivery.is_busy()
@@ -379,7 +379,7 @@ impl Consumer {
             delivery: self.delivery.totals(),
             nodes: self.nodes.totals(consuming),
             broker_dropped: self.broker_drops.dropped(),
-            former: self.growth.former.totals(visits),
+            former_sessions: self.growth.former_sessions.totals(visits),
             window_full_for: self.window_full_for,
             batch_age_max: self.intake.batch_age_max(),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
@@ -504,9 +504,9 @@ impl Consumer {
             self.log.foreign_messages = foreign;
             self.notices.push_back(ConsumerNotice::Foreign { messages: foreign });
         }
-        let expired = self.growth.former.expired();
+        let expired = self.growth.former_sessions.expired();
         if expired > 0 && self.log.expired.allow(now) {
-            self.notices.push_back(ConsumerNotice::FormerExpired { sessions: expired });
+            self.notices.push_back(ConsumerNotice::FormerSessionsExpired { sessions: expired });
         }
     }
 
@@ -524,12 +524,13 @@ impl Consumer {
                 GrowthStep::Visit => self.add_session(true),
                 GrowthStep::Grow => {
                     let sessions = self.growth.consuming();
-                    // A session that may still hold a former process's messages must not wait for a
+                    // A session that may still hold a previous process's messages must not wait for a
                     // node that is away.
                     let was_abandoned =
                         self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
-                    let node =
-                        node.filter(|_| self.growth.former.is_search_complete() && !was_abandoned);
+                    let node = node.filter(|_| {
+                        self.growth.former_sessions.is_search_complete() && !was_abandoned
+                    });
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.start_consuming(),
                         None => self.add_session(false),

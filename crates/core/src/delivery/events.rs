@@ -137,10 +137,10 @@ pub struct ServerStatus {
     pub answers: Result<(), String>,
     /// Why this host's clock cannot be trusted: it differs too much from ClickHouse's. `None` if
     /// the clock can be trusted.
-    pub clock_off: Option<String>,
-    /// Value of [`Attention::clock_jumps`] when the clock was compared.
+    pub clock_fault: Option<String>,
+    /// Value of [`WatcherRequest::clock_jumps`] when the clock was compared.
     pub clock_jumps: u64,
-    /// Value of [`Attention::refusals`] when the tables were checked.
+    /// Value of [`WatcherRequest::refusals`] when the tables were checked.
     pub refusals: u64,
 }
 
@@ -151,7 +151,7 @@ impl ServerStatus {
         Self {
             schema: Schema::Ready,
             answers: Ok(()),
-            clock_off: None,
+            clock_fault: None,
             clock_jumps: 0,
             refusals: 0,
         }
@@ -160,7 +160,7 @@ impl ServerStatus {
 
 /// Which queries the watcher (`src/app/schema.rs`) should send to ClickHouse, and how soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Attention {
+pub struct WatcherRequest {
     /// An insert failed, ClickHouse is silent, or the tables are not confirmed: query everything
     /// every second.
     pub in_doubt: bool,

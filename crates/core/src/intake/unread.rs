@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use milepost_decode::position::Timestamp;
-use milepost_decode::{Decoded, Decoder, Message, meant};
+use milepost_decode::{Decoded, Decoder, Message, suggested_field};
 
 /// One message in this many is sampled.
 const SAMPLED: u64 = 1_000;
@@ -161,7 +161,7 @@ impl Unread {
 impl std::fmt::Display for UnreadNotice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { source, is_undated, names } = self;
-        let shown = |name: &Arc<str>| match meant(name) {
+        let shown = |name: &Arc<str>| match suggested_field(name) {
             Some(field) => format!("`{name}` (did you mean `{field}`?)"),
             None => format!("`{name}`"),
         };

@@ -141,7 +141,7 @@ pub enum NoRoom {
     /// `mqtt.buffer_bytes_max` is full.
     BufferFull,
     /// The clock cannot be trusted.
-    ClockOff,
+    ClockFault,
 }
 
 /// A log line.
@@ -192,11 +192,11 @@ pub enum SessionNotice {
     /// The broker sent an unacknowledged message again on the same connection.
     CopiesIgnored,
     /// A former session was found and emptied.
-    FormerEmptied {
+    FormerSessionEmptied {
         messages: u64,
     },
     /// The visit to a former session gave up. The session may not exist.
-    FormerLeft {
+    FormerSessionAbandoned {
         why: String,
     },
 }
@@ -254,7 +254,7 @@ impl SessionNotice {
                 | Self::Subscribed
                 | Self::Renewed { .. }
                 | Self::CopiesIgnored
-                | Self::FormerEmptied { .. }
+                | Self::FormerSessionEmptied { .. }
         )
     }
 }
@@ -314,7 +314,7 @@ impl fmt::Display for SessionNotice {
             Self::Paused(NoRoom::BufferFull) => f.write_str(
                 "the buffer (mqtt.buffer_bytes_max) is full: further messages stay with the broker until ClickHouse or the spool accepts rows",
             ),
-            Self::Paused(NoRoom::ClockOff) => {
+            Self::Paused(NoRoom::ClockFault) => {
                 f.write_str("this host's clock may be wrong: messages stay with the broker")
             }
             Self::Renewed { deferred } => {
@@ -330,11 +330,11 @@ impl fmt::Display for SessionNotice {
                 "the broker sends unacknowledged messages again on the same connection, as EMQX before 5.8 does every \
                  mqtt.retry_interval: milepost ignores the copies",
             ),
-            Self::FormerEmptied { messages } => {
+            Self::FormerSessionEmptied { messages } => {
                 let messages = counted(*messages, "message");
                 write!(f, "a former session was emptied and ended: milepost received {messages} from it")
             }
-            Self::FormerLeft { why } => write!(
+            Self::FormerSessionAbandoned { why } => write!(
                 f,
                 "a former session could not be emptied: {why}. If it exists, the broker keeps its messages until \
                  mqtt.session_expiry; the next start, or `milepost drain`, tries again"

@@ -393,7 +393,7 @@ impl Session {
             // gives messages that arrived meanwhile to the other members of the group.
             AfterEmptying::End if self.was_found() => {
                 let messages = self.totals.messages_received;
-                self.notices.push_back(SessionNotice::FormerEmptied { messages });
+                self.notices.push_back(SessionNotice::FormerSessionEmptied { messages });
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
@@ -454,7 +454,7 @@ impl Session {
         let seems_absent = !self.was_found() && self.reconnect.failures >= VISIT_ATTEMPTS_MAX;
         // A visit ends if another process uses the session, or if the session seems not to exist.
         self.connection = if is_visit && (taken_over || seems_absent) {
-            self.notices.push_back(SessionNotice::FormerLeft { why });
+            self.notices.push_back(SessionNotice::FormerSessionAbandoned { why });
             ConnectionState::Ended
         } else {
             ConnectionState::BackingOff { until, lived: lived.is_some() }

@@ -52,7 +52,7 @@ enum Mistake {
     /// share of the messages.
     RoundRobin,
     /// Sessions beyond `mqtt.connections` are left to expire.
-    FormerUnvisited,
+    FormerSessionsUnvisited,
     /// A member unsubscribes although no peer answered.
     LeaveWithoutAnswers,
     /// `milepost erase` does not wait for the members.
@@ -200,7 +200,8 @@ impl Group {
         let process = &mut self.processes[index];
         (process.state, process.started) = (State::Running, self.elapsed);
         (process.inquiry, process.member) = (None, member(process.member_number));
-        process.world.only_members = self.mistake == Mistake::FormerUnvisited && !process.is_drain;
+        process.world.only_members =
+            self.mistake == Mistake::FormerSessionsUnvisited && !process.is_drain;
         let erased = self.erased;
         self.act_as(index, |world| {
             if erased {
@@ -722,7 +723,7 @@ fn group_survives_random_faults_without_losing_messages() {
 fn planted_mistakes_in_a_group_are_found() {
     let found_by = [
         (Mistake::RoundRobin, 0),
-        (Mistake::FormerUnvisited, 1),
+        (Mistake::FormerSessionsUnvisited, 1),
         (Mistake::LeaveWithoutAnswers, 85),
         (Mistake::EraseWithoutMembers, 3),
         (Mistake::NoQuorum, 0),

@@ -65,7 +65,7 @@ const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat,
 const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
 /// server's clock were inserted before it was set back. No span without an end includes them, which
-/// are all spans of the first poll; the spans of former inserts (`watch::reader`) may.
+/// are all spans of the first poll; the spans before a step of the clock (`watch::reader`) may.
 const AHEAD_S_MAX: i64 = STEP_MS / 1_000;
 /// Timeout of the queries at the start, and of the query that reads all states again. One of them
 /// sorts the positions of two hours. Sorting 8 million positions took 1.7 s; at 10,000 positions a

@@ -25,8 +25,8 @@ use self::files::Files;
 use self::server::Server;
 use self::stage::{BatchState, Fresh, Origin, Progress, Stage, pieces};
 use super::events::{
-    Attention, BatchId, DeliveryCommand, DeliveryNotice, DeliveryTotals, Durable, FIRST_LOADED,
-    Outcome, Report, ServerStatus, StoreReason,
+    BatchId, DeliveryCommand, DeliveryNotice, DeliveryTotals, Durable, FIRST_LOADED, Outcome,
+    Report, ServerStatus, StoreReason, WatcherRequest,
 };
 use super::retry::{Attempts, Identity};
 use crate::batch::Batch;
@@ -244,8 +244,8 @@ impl Delivery {
 
     /// Returns which queries the watcher should send, and how soon.
     #[must_use]
-    pub fn attention(&self, now: Instant) -> Attention {
-        self.server.attention(now)
+    pub fn watcher_request(&self, now: Instant) -> WatcherRequest {
+        self.server.watcher_request(now)
     }
 
     /// Sets whether half of a session's window, or of the buffer, is used.
