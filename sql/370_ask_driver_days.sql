@@ -2,7 +2,7 @@
 -- read this view. since and until are UTC dates. Each array of `parts` is a column of its own, so a query reads only those that it needs.
 --   ways         Length of each part, metres.
 --   is_parked    The part is parking: a silence that ended where it began, which counts as a stop.
---   told_kinds   Kind of each part, with parking as 'stop'.
+--   final_kinds  Kind of each part, with parking as 'stop'.
 --   is_new       A trip or stop begins with this part.
 CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
 WITH
@@ -22,31 +22,30 @@ SELECT
     arrayMap(
         (kind, kind_before, part_at) -> kind IN ('trip', 'stop') AND kind != kind_before
             AND NOT (part_at = first_at AND (is_continued OR is_after_gap AND kind = 'stop' AND last_kind_before = 'stop')),
-        told_kinds, arrayPopBack(arrayPushFront(arrayFill(kind -> kind != 'dropped', told_kinds), '')), arrayEnumerate(kinds)) AS is_new
+        final_kinds, arrayPopBack(arrayPushFront(arrayFill(kind -> kind != 'dropped', final_kinds), '')), arrayEnumerate(kinds)) AS is_new
 FROM
 (
 SELECT
     *,
-    arrayMap((kind, parked) -> if(parked, 'stop', CAST(kind, 'String')), kinds, is_parked) AS told_kinds
+    arrayMap((kind, parked) -> if(parked, 'stop', CAST(kind, 'String')), kinds, is_parked) AS final_kinds
 FROM
 (
 SELECT
     *,
     arrayMap(
-        (kind, began, ended, way, part_at) -> kind = 'gap' AND if(part_at = first_at AND is_after_gap, ended - before_ms > gap_ms AND gap_m <= trip_m, ended - began > gap_ms AND way <= trip_m),
+        (kind, began, ended, metres, part_at) -> kind = 'gap' AND if(part_at = first_at AND is_after_gap, ended - before_ms > gap_ms AND gap_m <= trip_m, ended - began > gap_ms AND metres <= trip_m),
         kinds, begins_ms, ends_ms, ways, arrayEnumerate(kinds)) AS is_parked
 FROM
 (
 SELECT
-    * EXCEPT (slope, befores, before, older),
+    * EXCEPT (slope, befores, before, older, before_day, before_kind, before_slope, before_final_kind, before_trip_m),
     -- If `before` is a single fix after a silence, that silence is parking if the fix is near the last fix of `older`.
-    if(before.7 != '', before.7, if(older.4 + 3 >= before.4 AND before.1 - older.1 > gap_ms
-        AND metres_between(before.6, before.3, older.6, older.3) <= before.8, 'stop', 'gap')) AS last_kind_before,
-    before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
+    if(before_final_kind != '', before_final_kind, if(older.4 + 3 >= before_day AND before_ms - older.1 > gap_ms
+        AND metres_between(before_slope, before_lng_e7, older.6, older.3) <= before_trip_m, 'stop', 'gap')) AS last_kind_before,
     -- is_continued: the first trip or stop continues the last one of the day before.
-    before.4 + 1 = day AND first_at > 0 AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
-    before.4 + 3 >= day AND before.5 != 'dropped' AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
-    is_after_gap * metres_between(slope, to_lngs[first_at], before.6, before_lng_e7) AS gap_m
+    before_day + 1 = day AND first_at > 0 AND before_kind = kinds[first_at] AND before_ms = begins_ms[first_at] AND before_kind != 'gap' AS is_continued,
+    before_day + 3 >= day AND before_kind != 'dropped' AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
+    is_after_gap * metres_between(slope, to_lngs[first_at], before_slope, before_lng_e7) AS gap_m
 FROM
 (
     SELECT
@@ -59,7 +58,9 @@ FROM
             multiIf(kinds[last_at] != 'gap', CAST(kinds[last_at], 'String'), first_at = last_at AND begins_ms[last_at] = ends_ms[last_at], '',
                 ends_ms[last_at] - begins_ms[last_at] > gap_ms AND ways[last_at] <= trip_m, 'stop', 'gap'), trip_m), last_at > 0)
             OVER (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 6 PRECEDING AND 1 PRECEDING) AS befores,
-        befores[-1] AS before, befores[-2] AS older
+        befores[-1] AS before, befores[-2] AS older,
+        before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7, before.4 AS before_day, before.5 AS before_kind,
+        before.6 AS before_slope, before.7 AS before_final_kind, before.8 AS before_trip_m
     FROM
     (
         SELECT

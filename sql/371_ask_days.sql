@@ -6,8 +6,8 @@ CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
 SELECT
     driver_id, span.1 AS day,
     sumIf(part_fixes, span.4) AS fixes,
-    sumIf(way, kind = 'trip') AS metres,
-    sumIf(if(part_at = first_at AND is_after_gap, gap_m, way), kind = 'gap' AND NOT parked AND span.4) AS untracked_m,
+    sumIf(part_metres, kind = 'trip') AS metres,
+    sumIf(if(part_at = first_at AND is_after_gap, gap_m, part_metres), kind = 'gap' AND NOT parked AND span.4) AS untracked_m,
     sumIf(span.2, kind = 'trip') / 1000 AS moving_s,
     sumIf(span.2, kind = 'stop' OR parked) / 1000 AS standing_s,
     sumIf(span.2, parked) / 1000 AS silent_s,
@@ -18,7 +18,7 @@ SELECT
 FROM
 (
     SELECT
-        driver_id, kind, way, part_fixes, speed_count, speed, if(span.4, derived.2[indexOf(derived.1, toUInt32(quarter))], 0) AS quarter_derived, part_at, first_at, is_after_gap, gap_m, parked, new,
+        driver_id, kind, part_metres, part_fixes, speed_count, speed, if(span.4, derived.2[indexOf(derived.1, toUInt32(quarter))], 0) AS quarter_derived, part_at, first_at, is_after_gap, gap_m, parked, new,
         if(part_at = first_at AND is_after_gap, before_ms, began_ms) AS since_ms, toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS quarter_day,
         -- Local day, milliseconds of the part on it, whether the part begins on it, whether its fixes belong to it. Parking has an element for each
         -- day that it touches; any other part counts in one quarter of an hour, so on one day.
@@ -35,7 +35,7 @@ FROM
         since = toString(toDate(toTimeZone(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})), 'UTC')) - 4),
         until = toString(toDate(toTimeZone(toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String})) + INTERVAL 1 DAY, 'UTC')) + 3))
     ARRAY JOIN
-        quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
+        quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
         speeds AS speed, arrayEnumerate(kinds) AS part_at, is_parked AS parked, is_new AS new
 )
 GROUP BY driver_id, day

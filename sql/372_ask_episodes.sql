@@ -32,7 +32,7 @@ FROM
             -- The silence began on an earlier day, so its start is the last fix of that day.
             any(is_after_gap) AND piece = first_piece AS after_gap,
             if(after_gap, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
-            if(after_gap, any(gap_m), sum(way)) AS piece_metres, sum(part_fixes) AS piece_fixes,
+            if(after_gap, any(gap_m), sum(part_metres)) AS piece_metres, sum(part_fixes) AS piece_fixes,
             if(after_gap, any(before_lat_e7), argMin(lat_e7, began_ms)) AS from_lat,
             if(after_gap, any(before_lng_e7), argMin(lng_e7, began_ms)) AS from_lng,
             argMax(to_lat_e7, ended_ms) AS piece_to_lat, argMax(to_lng_e7, ended_ms) AS piece_to_lng,
@@ -42,7 +42,7 @@ FROM
             since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
             until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
         ARRAY JOIN
-            pieces AS piece, kinds AS part_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
+            pieces AS piece, kinds AS part_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
             speeds AS speed, is_parked AS parked, lats AS lat_e7, lngs AS lng_e7, to_lats AS to_lat_e7, to_lngs AS to_lng_e7
         WHERE part_kind != 'dropped'
         GROUP BY driver_id, day, piece, pieces[first_at] AS first_piece

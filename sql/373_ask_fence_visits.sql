@@ -40,8 +40,9 @@ FROM
         SELECT
             -- before: the driver's previous fix in the area; its number is 0 if there is none.
             fence, driver_id, ms, fix_number, is_newest, lagInFrame((fix_number, ms, lat, lng)) OVER one_by_one AS before,
-            before.1 = 0 OR fix_number != before.1 + 1 AND ms - before.2 > spike_ms
-                OR ms - before.2 > gap_ms AND geoDistance(lng, lat, before.4, before.3) > parked_m AS begins
+            before.1 AS before_number, before.2 AS before_ms, before.3 AS before_lat, before.4 AS before_lng,
+            before_number = 0 OR fix_number != before_number + 1 AND ms - before_ms > spike_ms
+                OR ms - before_ms > gap_ms AND geoDistance(lng, lat, before_lng, before_lat) > parked_m AS begins
         FROM
         (
             SELECT DISTINCT area_cells.name AS fence, driver_id, ms, fix_number, is_newest, lat, lng

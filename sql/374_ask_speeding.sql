@@ -101,9 +101,9 @@ FROM
             SELECT
                 driver_id, ms, look_lat_e7, look_lng_e7, pace_max,
                 lagInFrame((ms, look_lng_e7, axis_m, plane_m)) OVER (PARTITION BY driver_id ORDER BY ms ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before,
-                before.1 AS before_ms,
+                before.1 AS before_ms, before.2 AS before_lng_e7, before.3 AS before_axis_m, before.4 AS before_plane_m,
                 1000 / greatest(ms - before_ms, 1) * earth_m * asin(least(1., L2Norm((
-                    axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((look_lng_e7 - before.2) / 2e7)))) / earth_m)) AS pace
+                    axis_m - before_axis_m, plane_m - before_plane_m, 2 * sqrt(axis_m * before_axis_m) * sin(radians((look_lng_e7 - before_lng_e7) / 2e7)))) / earth_m)) AS pace
             FROM
             (
                 -- The first fix of each 15-second span.

@@ -61,8 +61,8 @@ impl Watcher {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let mut has_moved = false;
-        // When, and on which endpoint, the tables and the list were last queried.
-        let mut tables_asked: Option<(Instant, usize)> = None;
+        // Time and endpoint of the last round that also queried the tables and the list.
+        let mut last_full_round: Option<(Instant, usize)> = None;
         loop {
             tables::return_to_own_endpoint(&self.clickhouse).await;
             let asked_at = Instant::now();
@@ -70,15 +70,16 @@ impl Watcher {
             let request = *self.request.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
-            // A round for the clock may take `ANSWER_TIMEOUT`; the list must not become too old in
-            // it.
+            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin one if the
+            // full round would then be late: the list must not become too old.
             let next_round_by = asked_at + CHECK_EVERY_UNREADY.max(ANSWER_TIMEOUT);
-            let are_known = tables_asked.is_some_and(|(at, its_endpoint)| {
-                its_endpoint == endpoint && next_round_by < at + CHECK_EVERY_READY
+            let full_round_can_wait = last_full_round.is_some_and(|(at, queried)| {
+                queried == endpoint && next_round_by < at + CHECK_EVERY_READY
             });
-            let only_clock = are_known && !list.has_failed && is_only_slow(&server, request);
+            let only_clock =
+                full_round_can_wait && !list.has_failed && is_only_slow(&server, request);
             if !only_clock {
-                tables_asked = Some((asked_at, endpoint));
+                last_full_round = Some((asked_at, endpoint));
             }
             // Publish the clock at once: it must not wait for the tables.
             let clock = async {
@@ -113,12 +114,12 @@ impl Watcher {
             };
             // Do not report a refusal of one endpoint while another one can be used: nothing would
             // be inserted until the next round. Move only once per round, because each endpoint may
-            // refuse for another reason.
+            // refuse for a different reason.
             if let (Schema::Refused(why), Some(cause)) = (&schema, cause)
                 && !std::mem::replace(&mut has_moved, true)
                 && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await
             {
-                tables_asked = None;
+                last_full_round = None;
                 continue;
             }
             has_moved = false;
@@ -158,8 +159,8 @@ impl Watcher {
             // While inserts run, the last list stays in force until it is too old.
             Schema::Ready | Schema::Unknown(_) if *before == Schema::Ready => {
                 let list_verdict = list.after_failed_read(why_not_read);
-                let is_known = verdict.schema == Schema::Ready || list.is_old();
-                if is_known { list_verdict } else { verdict }
+                let list_decides = verdict.schema == Schema::Ready || list.is_old();
+                if list_decides { list_verdict } else { verdict }
             }
             Schema::Ready => why_not_read,
             Schema::Unknown(_) | Schema::Refused(_) => verdict,

@@ -14,7 +14,7 @@ use crate::import::{import, open};
 /// `milepost import`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::new::<Arguments>()];
 
-/// Import fixes of GPX, TCX, KML, GeoJSON, CSV, Google Timeline and OwnTracks Recorder files; safe
+/// Import fixes from GPX, TCX, KML, GeoJSON, CSV, Google Timeline and OwnTracks Recorder files; safe
 /// to repeat; exit 1 if a file is not read to its end
 #[derive(Parser)]
 #[command(name = "import")]
