@@ -124,15 +124,15 @@ async fn run(config: Config) -> Result<()> {
         gates: Gates::default(),
         config,
     });
-    let for_live = Arc::clone(&state);
-    let mut live = tokio::spawn(async move { for_live.live.run(&for_live.store).await });
-    let for_names = Arc::clone(&state);
+    let live_state = Arc::clone(&state);
+    let mut live = tokio::spawn(async move { live_state.live.run(&live_state.store).await });
+    let names_state = Arc::clone(&state);
     let mut names =
-        tokio::spawn(async move { for_names.live.follow_names(&for_names.store).await });
+        tokio::spawn(async move { names_state.live.follow_names(&names_state.store).await });
     let router = http::router(Arc::clone(&state));
-    let for_server = Arc::clone(&state);
+    let server_state = Arc::clone(&state);
     let mut server = tokio::spawn(async move {
-        http::serve(listener, router, &for_server.config.http, shutdown).await
+        http::serve(listener, router, &server_state.config.http, shutdown).await
     });
     let scheme = if state.config.http.tls.is_some() { "https" } else { "http" };
     info!("{scheme}://{listen}");

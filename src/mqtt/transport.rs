@@ -279,7 +279,7 @@ impl Transport {
         let State::Open { connection, .. } = &mut self.state else { return did_anything };
         // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: further
         // PUBACKs wait in the session, two bytes each, until the broker reads.
-        while let Some(ack) = session.ack_due().filter(|_| connection.takes_more()) {
+        while let Some(ack) = session.ack_due().filter(|_| connection.has_write_space()) {
             codec::put_ack(ack, connection.output(now));
             session.ack_sent();
             did_anything = true;

@@ -1032,17 +1032,17 @@ fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
 }
 
 #[test]
-fn longest_patience_covers_the_fleet_and_the_fences() {
-    let patience = |silent_for_s, fleet| {
+fn longest_silence_limit_covers_the_fleet_and_the_fences() {
+    let limit_ms = |silent_for_s, fleet| {
         let rules = FenceRules { silent_for_s, ..FenceRules::default() };
-        fence_until(1, rules, fleet).longest_patience()
+        fence_until(1, rules, fleet).longest_silence_limit()
     };
-    assert_eq!(patience(Some(28_800), Some(SILENT_FOR)), 28_800_000);
-    assert_eq!(patience(Some(60), Some(SILENT_FOR)), SILENT_FOR);
-    assert_eq!(patience(Some(60), None), 60_000);
+    assert_eq!(limit_ms(Some(28_800), Some(SILENT_FOR)), 28_800_000);
+    assert_eq!(limit_ms(Some(60), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(limit_ms(Some(60), None), 60_000);
     // A fence in which no driver is ever silent does not count.
-    assert_eq!(patience(Some(0), Some(SILENT_FOR)), SILENT_FOR);
-    assert_eq!(patience(None, None), 0);
+    assert_eq!(limit_ms(Some(0), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(limit_ms(None, None), 0);
 }
 
 /// The events of the quarter of an hour before the start decide their states, so an older event

@@ -516,7 +516,7 @@ impl Consumer {
         let wanted = self.settings.window_wanted;
         let unserved = loop {
             let may_grow = self.settings.connections == Connections::Auto;
-            let node = self.nodes.without_session(self.growth.consuming(), may_grow);
+            let node = self.nodes.node_without_session(self.growth.consuming(), may_grow);
             match self.growth.step(&self.sessions, wanted, node.is_some(), self.nodes.count()) {
                 GrowthStep::Nothing => {
                     break node.filter(|_| self.growth.consuming() == CONNECTIONS_MAX);

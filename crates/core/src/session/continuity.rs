@@ -127,7 +127,7 @@ impl Continuity {
         } else if away >= session_expiry {
             Some(AtRisk::Expired { away })
         } else if !self.attempt_failed {
-            Some(AtRisk::BrokerStayed)
+            Some(AtRisk::BrokerNotRestarted)
         } else {
             None
         }
@@ -245,7 +245,7 @@ mod tests {
         let restart = now + Duration::from_secs(30);
         for (last, attempt_failed, back_at, at_risk) in [
             (calm, true, restart, None),
-            (calm, false, restart, Some(AtRisk::BrokerStayed)),
+            (calm, false, restart, Some(AtRisk::BrokerNotRestarted)),
             (Ended { window_full: true, ..calm }, true, restart, Some(AtRisk::WindowFull)),
             (Ended { deferred: 3, ..calm }, true, restart, Some(AtRisk::Deferred { messages: 3 })),
             (calm, true, now + EXPIRY, Some(AtRisk::Expired { away: EXPIRY })),

@@ -96,7 +96,7 @@ pub enum ConnectionState {
         until: Instant,
         /// The last connection reached [`Live`](Self::Live), even if only between two calls of
         /// `handle_timeout`.
-        lived: bool,
+        was_live: bool,
     },
     /// The shell connects; the session waits for CONNACK.
     Connecting,
@@ -112,9 +112,9 @@ pub enum ConnectionState {
         /// Deadline.
         until: Instant,
         /// A new connection follows.
-        again: bool,
+        reconnects: bool,
         /// DISCONNECT, and everything before it, has been written.
-        sent: bool,
+        disconnect_sent: bool,
     },
     /// No connection follows.
     Ended,
@@ -137,7 +137,7 @@ impl ConnectionState {
 
 /// Why messages are deferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoRoom {
+pub enum DeferReason {
     /// `mqtt.buffer_bytes_max` is full.
     BufferFull,
     /// The clock cannot be trusted.
@@ -181,7 +181,7 @@ pub enum SessionNotice {
         times: u32,
     },
     /// Messages are deferred.
-    Paused(NoRoom),
+    Paused(DeferReason),
     /// Messages can be taken again. The session reconnects, and the broker redelivers the deferred
     /// messages.
     Renewed {
@@ -221,7 +221,7 @@ pub enum AtRisk {
     Expired { away: Duration },
     /// The broker accepted the first reconnect attempt, so it had not restarted. It had discarded
     /// the session.
-    BrokerStayed,
+    BrokerNotRestarted,
 }
 
 impl fmt::Display for AtRisk {
@@ -238,7 +238,7 @@ impl fmt::Display for AtRisk {
                     "it had no connection for {away:.0?}, and may have queued messages meanwhile"
                 )
             }
-            Self::BrokerStayed => f.write_str(
+            Self::BrokerNotRestarted => f.write_str(
                 "the broker was not restarted, so it ended the session and discarded its queue",
             ),
         }
@@ -311,10 +311,10 @@ impl fmt::Display for SessionNotice {
                 "the broker closed {times} connections in a row soon after it had granted the subscription: most \
                  likely another process uses this mqtt.client_id (Mosquitto does not say so); see the broker's log"
             ),
-            Self::Paused(NoRoom::BufferFull) => f.write_str(
+            Self::Paused(DeferReason::BufferFull) => f.write_str(
                 "the buffer (mqtt.buffer_bytes_max) is full: further messages stay with the broker until ClickHouse or the spool accepts rows",
             ),
-            Self::Paused(NoRoom::ClockFault) => {
+            Self::Paused(DeferReason::ClockFault) => {
                 f.write_str("this host's clock may be wrong: messages stay with the broker")
             }
             Self::Renewed { deferred } => {

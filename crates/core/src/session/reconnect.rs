@@ -33,7 +33,7 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// The end of a connection, or of an attempt to connect.
 pub(super) struct End {
     /// Time for which the connection was subscribed; `None` if it never was.
-    pub(super) lived: Option<Duration>,
+    pub(super) live_for: Option<Duration>,
     /// Another client connected with our client id.
     pub(super) taken_over: bool,
     /// The process is shutting down.
@@ -121,8 +121,8 @@ impl Reconnect {
         now: Instant,
         notices: &mut VecDeque<SessionNotice>,
     ) -> Instant {
-        let End { lived, taken_over, leaving, why } = end;
-        self.count_failure(lived, taken_over, notices);
+        let End { live_for, taken_over, leaving, why } = end;
+        self.count_failure(live_for, taken_over, notices);
         let delay = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
         let retry_in = delay.min(self.delay_max);
         let notice = if taken_over {
@@ -131,7 +131,7 @@ impl Reconnect {
             SessionNotice::Disconnected { why: why.clone(), retry_in }
         };
         let why = if taken_over { notice.to_string() } else { why };
-        if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
+        if live_for.is_some_and(|live_for| live_for >= GOOD_CONNECTION) {
             self.log.reset();
         }
         if self.log.allow(&why, now) {
@@ -150,16 +150,16 @@ impl Reconnect {
     /// not send a reason, so the log names the likely one.
     fn count_failure(
         &mut self,
-        lived: Option<Duration>,
+        live_for: Option<Duration>,
         taken_over: bool,
         notices: &mut VecDeque<SessionNotice>,
     ) {
-        if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
+        if live_for.is_some_and(|live_for| live_for >= GOOD_CONNECTION) {
             (self.failures, self.short_connections) = (0, 0);
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        if lived.is_none() || taken_over {
+        if live_for.is_none() || taken_over {
             return;
         }
         self.short_connections = self.short_connections.saturating_add(1);
@@ -202,8 +202,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn end(lived: Option<Duration>, why: &str) -> End {
-        End { lived, taken_over: false, leaving: false, why: why.to_owned() }
+    fn end(live_for: Option<Duration>, why: &str) -> End {
+        End { live_for, taken_over: false, leaving: false, why: why.to_owned() }
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Rig {
     fn is_reconnecting(&self, session: usize) -> bool {
         matches!(
             self.consumer.session(session).connection(),
-            ConnectionState::Closing { again: true, .. }
+            ConnectionState::Closing { reconnects: true, .. }
         )
     }
 }

@@ -258,9 +258,10 @@ impl Events {
             );
         }
         let mut watch = Watch::new(self.rules().await?);
-        let patience = u64::try_from(watch.rules.longest_patience()).unwrap_or_default();
-        let patience = Duration::from_millis(patience);
-        let fixes = EventStore(&self.clickhouse).last_fixes_before(fixes_until, patience).await?;
+        let silence_limit = u64::try_from(watch.rules.longest_silence_limit()).unwrap_or_default();
+        let silence_limit = Duration::from_millis(silence_limit);
+        let fixes =
+            EventStore(&self.clickhouse).last_fixes_before(fixes_until, silence_limit).await?;
         fixes.into_iter().for_each(|fix| watch.restore_fix(fix));
         let (mut before, ahead): (Vec<_>, Vec<_>) =
             states.into_iter().partition(|delivered| delivered.event.known_at <= since);

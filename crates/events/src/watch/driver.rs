@@ -96,7 +96,7 @@ impl Driver {
         limited: &Limited,
     ) -> Option<i64> {
         let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
-        let patience = |(fence, _): (&String, &Stay)| {
+        let silence_limit = |(fence, _): (&String, &Stay)| {
             let areas = limited.areas(fence);
             let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
             let counts = |ms: &i64| {
@@ -106,7 +106,7 @@ impl Driver {
             let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
             valid.filter_map(|area| area.limits.silent_for).filter(counts).max()
         };
-        let fence_limit = inside.filter_map(patience).max();
+        let fence_limit = inside.filter_map(silence_limit).max();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
         let rhythm_limit = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
         let fleet_limit = rules.silent_for.map(|silent_for| silent_for.max(rhythm_limit));

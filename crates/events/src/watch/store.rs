@@ -115,14 +115,14 @@ impl EventStore<'_> {
     }
 
     /// Reads fixes that were inserted up to this time, in the order of their own times. For each
-    /// driver heard within the last day plus `patience`, reads the newest fix. Also reads the last
-    /// three accurate fixes that were inserted within two hours, which decide where the driver is.
+    /// driver heard within the last day plus `silence_limit`, reads the newest fix. Also reads the
+    /// last three accurate fixes that were inserted within two hours: they show where the driver is.
     /// For drivers heard rarely, also reads one fix from each of the last three minutes that have
     /// fixes, within six hours: the gaps between these fixes are the driver's rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
-        patience: Duration,
+        silence_limit: Duration,
     ) -> Result<Vec<Fix>, Error> {
         let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
         let sql = format!(
@@ -138,7 +138,7 @@ impl EventStore<'_> {
              AND inserted_at > now64(3) - INTERVAL 2 HOUR AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
              GROUP BY driver_id HAVING uniqExact(toStartOfMinute(inserted_at)) >= 12) \
              ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) ORDER BY i DESC LIMIT 3 BY driver_id",
-            patience.as_secs(),
+            silence_limit.as_secs(),
             positions = self.table_on_all_shards("positions"),
             db = self.database,
         );
