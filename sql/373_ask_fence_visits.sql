@@ -7,8 +7,8 @@
 -- that positions need not be read for these days. A driver whose newest fix is inside the area counts as still there: the visit overlaps
 -- every later window, if that fix is from today (UTC) or the three days before.
 --
--- Testing whether a fix is inside a polygon is slow. So two grids of cells (a twentieth of a degree, and five degrees for large areas) and then
--- the areas' bounds select few pairs of fix and area, and only these are tested exactly.
+-- Testing whether a fix is inside a polygon is slow. So only a few pairs of fix and area are tested exactly: those in the same cell of a grid (a
+-- twentieth of a degree; five degrees for large areas) whose fix is also within the bounds of the area.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
@@ -16,7 +16,7 @@ WITH
     toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
     3 AS silent_days, -- as the longest silence that counts as parking in trips (sql/370), UTC days
     3600000 AS gap_ms, -- as in sql/360
-    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS awake_ms, -- a driver whose newest fix is older no longer counts as inside
+    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS still_inside_ms, -- a driver whose newest fix is older no longer counts as inside
     60000 AS spike_ms, -- longest absence within a visit
     210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
     areas AS
@@ -97,7 +97,7 @@ FROM
                             WHERE part.1 != 'dropped'
                             GROUP BY driver_id
                         )
-                        WHERE fix.1 > 0 AND if(silence.3 > 0, abs(silence.2 - silence.3) > gap_ms, silence.2 >= awake_ms AND silence.2 < first_ms)
+                        WHERE fix.1 > 0 AND if(silence.3 > 0, abs(silence.2 - silence.3) > gap_ms, silence.2 >= still_inside_ms AND silence.2 < first_ms)
                     )
                     WINDOW in_order AS (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7 ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING)
                 )
@@ -118,7 +118,7 @@ FROM
     )
 )
 GROUP BY fence, driver_id, visit
-HAVING (left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) OR max(is_newest AND ms >= awake_ms))
+HAVING (left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) OR max(is_newest AND ms >= still_inside_ms))
     AND entered < parseDateTime64BestEffort({to:String}, 3, {tz:String})
 SETTINGS -- the first two of these halve the planning time (sql/360)
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0,

@@ -96,7 +96,7 @@ pub async fn run(
         Err(why) => unflushed(&metrics.totals(), why),
     };
     log_ledger(&metrics.totals());
-    Ok(if spool.is_some() && spool_keeps(&config, &metrics.totals()) {
+    Ok(if spool.is_some() && log_batches_left_in_spool(&config, &metrics.totals()) {
         Outcome::DataLeft
     } else {
         outcome
@@ -154,8 +154,8 @@ pub(super) fn start(
     let watched = Arc::clone(&clickhouse);
     metrics.watch_endpoints(move || watched.endpoints().into_iter().map(endpoint_use).collect());
     let capacity = Delivery::commands_max(config.clickhouse.inserts_in_flight);
-    let (commands, to_execute) = mpsc::channel(capacity);
-    let (to_report, reports) = mpsc::channel(capacity);
+    let (commands, command_queue) = mpsc::channel(capacity);
+    let (report_sender, reports) = mpsc::channel(capacity);
     let (server, server_status) = watch::channel(schema::unknown());
     let (watcher_request, latest_request) = watch::channel(WatcherRequest::default());
     let (leave, leaving) = watch::channel(None);
@@ -166,9 +166,9 @@ pub(super) fn start(
         spool: spool.clone(),
         database: config.clickhouse.database.clone(),
         erased: erased_list.clone(),
-        reports: to_report,
+        reports: report_sender,
     };
-    tasks.spawn(named("executor", executor.run(to_execute)));
+    tasks.spawn(named("executor", executor.run(command_queue)));
     let (members, member_count) = watch::channel(1);
     if !config.members_age_max.is_zero() {
         let counter = members::count(config.shutdown.peers.clone(), members);
@@ -289,8 +289,8 @@ fn log_ledger(totals: &ConsumerTotals) {
     );
 }
 
-/// Returns whether batches stay in the spool, and logs where.
-fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
+/// Logs the batches that stay in the spool, and where. Returns whether there are any.
+fn log_batches_left_in_spool(config: &Config, totals: &ConsumerTotals) -> bool {
     let batches = totals.delivery.spool_batches;
     if let Some(spool) = config.spool.as_ref().filter(|_| batches > 0) {
         warn!(

@@ -70,8 +70,8 @@ impl Watcher {
             let request = *self.request.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
-            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin one if the
-            // full round would then be late: the list must not become too old.
+            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin one if
+            // the full round would then be late: the list must not become too old.
             let next_round_by = asked_at + CHECK_EVERY_UNREADY.max(ANSWER_TIMEOUT);
             let full_round_can_wait = last_full_round.is_some_and(|(at, queried)| {
                 queried == endpoint && next_round_by < at + CHECK_EVERY_READY

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use super::names::words;
 use milepost_decode::Quantity;
 
-/// Words for units of angles and for notations that are not read by their name.
+/// Words for units and notations of angles that are not read from a column's name.
 const ANGLES: [&str; 23] = [
     "min",
     "minute",
@@ -35,17 +35,17 @@ const ANGLES: [&str; 23] = [
 /// Words for units of length that are not read.
 const LENGTHS: [&str; 9] = ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam"];
 
-/// Checks that the name of a column does not state another unit than the one in which the column is
-/// read. `value`: the first value of the column; `given`: the factor of the option for the field's
-/// unit, if there is one; `is_given`: the field has an option for its unit.
+/// Checks that the name of a column does not state a different unit from the one in which the
+/// column is read. `value`: the first value of the column; `has_option`: the command line gives the
+/// field's unit; `option_factor`: the factor of that unit, if it has one.
 ///
 /// # Errors
-/// The name states another unit than the option, or one that is not read and no option replaces.
+/// The name states a different unit from the option's, or an unknown unit without an option.
 pub(super) fn check_name(
     (field, name, value): (&str, &str, &str),
     quantity: Quantity,
-    is_given: bool,
-    given: Option<f64>,
+    has_option: bool,
+    option_factor: Option<f64>,
 ) -> Result<()> {
     let option = match field {
         "speed" | "alt" => format!("--{field}-unit"),
@@ -53,7 +53,7 @@ pub(super) fn check_name(
     };
     let stated = quantity.split_unit(name).map(|(_, unit)| unit);
     let is_other = |unit: &str| {
-        let factor = quantity.factor(unit).ok().zip(given);
+        let factor = quantity.factor(unit).ok().zip(option_factor);
         factor.is_some_and(|(stated, given)| (stated / given - 1.0).abs() > 1e-6)
     };
     let other = stated.filter(|unit| is_other(unit) && !is_scaled(name));
@@ -73,7 +73,7 @@ pub(super) fn check_name(
         is_word && !(quantity == Quantity::Angle && has_marks(value))
     };
     ensure!(
-        is_given || !is_scaled(name) && (stated.is_some() || !is_unread()),
+        has_option || !is_scaled(name) && (stated.is_some() || !is_unread()),
         "the name of its column {name} states a unit that is not read: give {option}{}, or map the \
          column with {field}_unit in [formats.NAME]",
         if quantity == Quantity::Angle { "deg if its numbers are degrees" } else { "" }

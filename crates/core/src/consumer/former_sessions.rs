@@ -12,9 +12,9 @@ use crate::session::events::ConnectionState;
 /// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many consecutive indices without a session. If the broker is a
-/// cluster, one index more is searched for each node after the first: the previous process could not
-/// create the session of a node that was down, which leaves a gap. If many sessions were found, the
-/// search goes on for longer, see [`VISITS_PER_FOUND`].
+/// cluster, one index more is searched for each node after the first: the previous process could
+/// not create the session of a node that was down, which leaves a gap. If many sessions were found,
+/// the search goes on for longer, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
 /// Number of further indices that are visited at the same time for each former session found. A
 /// broker without former sessions gets [`ABSENT_MAX`] visits. If there are many, each CONNACK that

@@ -524,8 +524,8 @@ impl Consumer {
                 GrowthStep::Visit => self.add_session(true),
                 GrowthStep::Grow => {
                     let sessions = self.growth.consuming();
-                    // A session that may still hold a previous process's messages must not wait for a
-                    // node that is away.
+                    // A session that may still hold messages of a previous process must not wait
+                    // for a node that is away.
                     let was_abandoned =
                         self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
                     let node = node.filter(|_| {

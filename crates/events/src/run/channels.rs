@@ -93,8 +93,8 @@ impl Channels {
         Self { queues, undelivered: HashMap::new(), unrecorded: Vec::new(), status }
     }
 
-    /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of an
-    /// hour, oldest first; `before`: the last earlier state of each topic. MQTT gets the events
+    /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
+    /// an hour, oldest first; `before`: the last earlier state of each topic. MQTT gets the events
     /// that are newer than the last one it accepted for their topic, so that an older state never
     /// replaces a newer one. The webhook gets the events in `known`.
     pub(super) fn resume(&mut self, before: Vec<DeliveredEvent>, known: Vec<DeliveredEvent>) {

@@ -116,9 +116,9 @@ impl EventStore<'_> {
 
     /// Reads fixes that were inserted up to this time, in the order of their own times. For each
     /// driver heard within the last day plus `silence_limit`, reads the newest fix. Also reads the
-    /// last three accurate fixes that were inserted within two hours: they show where the driver is.
-    /// For drivers heard rarely, also reads one fix from each of the last three minutes that have
-    /// fixes, within six hours: the gaps between these fixes are the driver's rhythm.
+    /// last three accurate fixes that were inserted within two hours, which decide where the driver
+    /// is. For drivers heard rarely, also reads one fix from each of the last three minutes that
+    /// have fixes, within six hours: the gaps between these fixes are the driver's rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,

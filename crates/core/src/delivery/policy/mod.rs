@@ -196,8 +196,8 @@ impl Delivery {
     /// Processes a report of the executor.
     ///
     /// # Panics
-    /// The report does not fit the batch's stage: a bug in this process. To continue would be worse
-    /// than to stop: the batch could be acknowledged without being stored, or wait for ever.
+    /// The report does not fit the batch's stage: a bug in this process. Continuing would be worse
+    /// than stopping: the batch could be acknowledged without being stored, or wait forever.
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         let stage = self.batches.get(&batch).map(|state| state.stage);
         assert!(

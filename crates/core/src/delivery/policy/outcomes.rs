@@ -351,7 +351,7 @@ impl Delivery {
                 }
             }
             Loaded::Newer(why) => {
-                self.files.leave(&file, &why);
+                self.files.leave_for_newer_version(&file, &why);
                 self.notices.push_back(DeliveryNotice::Deferred { file, why });
                 self.forget(id);
             }
