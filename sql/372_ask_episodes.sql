@@ -1,5 +1,5 @@
 -- Trips, stops and gaps in the order of time. A silence that ends where it began is a stop, or a part of the stops around it. Episodes that
--- overlap the window are returned whole, up to three UTC days beyond it. A piece is what one UTC day has of an episode. The place of a stop is
+-- overlap the window are returned whole, up to three UTC days beyond it. A piece is the part of an episode in one UTC day. The place of a stop is
 -- that of its piece with the most fixes.
 CREATE OR REPLACE VIEW {database}_ask.episodes{on_cluster} AS
 WITH

@@ -1,5 +1,6 @@
-//! Lists names of the fields in other languages than English. They are not read, because some have
-//! other meanings, too; an error or a list of unread columns suggests the field.
+//! Lists names of the fields in languages other than English. Columns with these names are not
+//! read, because some names have other meanings too; an error or a list of unread columns suggests
+//! the field.
 
 use super::names::{normalised, words};
 
@@ -182,7 +183,7 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// Names of the date of a time of day.
+/// Names of columns with a date, in lower case.
 const DATES: [&str; 8] = ["datum", "fecha", "data", "dato", "päivä", "tarih", "дата", "日期"];
 
 /// Returns the field that a name, or one of its words, means in another language.
@@ -194,7 +195,7 @@ pub(super) fn field_of(name: &str) -> Option<&'static str> {
     TRANSLATIONS.iter().find(|(_, names)| is_in(names)).map(|(field, _)| *field)
 }
 
-/// Returns whether a column is that of a date, in another language.
+/// Returns whether the name means a date in another language.
 pub(super) fn is_date(name: &str) -> bool {
     DATES.contains(&&*normalised(name))
 }

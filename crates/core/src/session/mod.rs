@@ -334,7 +334,7 @@ impl Session {
         }
         let terms = Terms {
             requested: self.settings.receive_maximum,
-            clean: self.ends_session(),
+            clean_start: self.ends_session(),
             // The previous connection's expiry: it applied to the session that may be lost.
             session_expiry: previous_expiry,
         };
