@@ -947,9 +947,9 @@ fn erased_driver_is_forgotten() {
 #[test]
 fn names_of_kinds_are_unique() {
     for kind in Kind::ALL {
-        assert_eq!(Kind::named(kind.name()), Some(kind));
+        assert_eq!(Kind::from_name(kind.name()), Some(kind));
     }
-    assert_eq!(Kind::named("elsewhere"), None);
+    assert_eq!(Kind::from_name("elsewhere"), None);
 }
 
 /// Rules with one fence, from 0.3 to 0.4 degrees. `until`: end of its validity, in seconds after

@@ -226,7 +226,7 @@ impl EventStore<'_> {
                 mqtt_at,
                 webhook_at,
             } = row;
-            let kind = Kind::named(&kind)?; // skip kinds of a later version
+            let kind = Kind::from_name(&kind)?; // skip kinds of a later version
             let event = Event {
                 driver_id,
                 kind,

@@ -256,17 +256,17 @@ mod tests {
     }
 
     #[test]
-    fn slow_insert_has_only_the_clock_queried_a_failed_one_everything() {
+    fn slow_insert_requests_the_clock_and_a_failed_one_all_queries() {
         let (mut server, began) = server();
-        let asked = |server: &Server, millis| {
+        let requested = |server: &Server, millis| {
             let request = server.watcher_request(began + Duration::from_millis(millis));
             (request.insert_is_slow, request.in_doubt)
         };
         server.attempted(began);
-        assert_eq!(asked(&server, 999), (false, false));
-        assert_eq!(asked(&server, 1_000), (true, false));
+        assert_eq!(requested(&server, 999), (false, false));
+        assert_eq!(requested(&server, 1_000), (true, false));
         server.failed(FailureKind::Transient, "away", 1, began);
-        assert!(asked(&server, 1_000).1);
+        assert!(requested(&server, 1_000).1);
     }
 
     #[test]
