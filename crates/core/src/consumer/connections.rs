@@ -1,6 +1,6 @@
 //! The number of consuming sessions of a process: fixed by the configuration, or as many as the
 //! broker's windows require. Sessions with higher indices are visits to
-//! [former sessions](super::former).
+//! [former sessions](super::former_sessions).
 
 use std::time::Instant;
 
@@ -102,10 +102,10 @@ impl Growth {
             return GrowthStep::Nothing;
         }
         let needs_visit = self.former_sessions.needs_visit(sessions, self.consuming, nodes);
-        let for_node = has_unserved_node
+        let grows_for_node = has_unserved_node
             && self.former_sessions.is_search_complete()
             && self.consuming < CONNECTIONS_MAX;
-        if for_node || self.needs_more(sessions, window_wanted) {
+        if grows_for_node || self.needs_more(sessions, window_wanted) {
             // The next index may be a visit in progress: wait until it has ended.
             let visited = sessions.get(self.consuming);
             if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {

@@ -957,7 +957,7 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
     let in_halves = |_: &str, piece: &Piece| {
         if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
-    let gone = || Schema::Refused("somebody dropped them".to_owned());
+    let gone = || Schema::Refused("an operator dropped them".to_owned());
     for (mut rig, wait_ms) in [
         (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // while a file is being read
         (with_files(spooling(), &names(0, 1), in_halves), 30),    // in the first half of a file
