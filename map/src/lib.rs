@@ -38,6 +38,7 @@
 
 pub mod access;
 pub mod alerts;
+pub mod answer_cache;
 pub mod basemap;
 #[cfg(test)]
 #[path = "../../tests/pure/cases.rs"]
@@ -56,7 +57,6 @@ pub mod metrics;
 pub mod names;
 pub mod optional;
 pub mod params;
-pub mod shared;
 pub mod simplify;
 pub mod standing;
 pub mod store;

@@ -10,12 +10,12 @@ use std::sync::atomic::AtomicU64;
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use milepost_clickhouse::Reader;
+use milepost_map::answer_cache::AnswerCache;
 use milepost_map::config::Config;
 use milepost_map::driver::Columns;
 use milepost_map::fences::Unreadable;
 use milepost_map::http::{self, Gates, State};
 use milepost_map::live::Live;
-use milepost_map::shared::Shared;
 use milepost_map::store::Store;
 use milepost_map::tls;
 use milepost_observe::http::ask_ready;
@@ -117,7 +117,7 @@ async fn run(config: Config) -> Result<()> {
         unreadable_fences: Unreadable::default(),
         fence_changes: Mutex::default(),
         acknowledged: AtomicU64::default(),
-        answers: Shared::default(),
+        answers: AnswerCache::default(),
         query_permits: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
         shutdown: shutdown.clone(),

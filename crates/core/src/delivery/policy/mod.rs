@@ -347,11 +347,11 @@ impl Delivery {
     /// attempt if a slot is free.
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get(&id) else { return };
-        if let Some(because) = self.store_reason(state, now) {
-            if self.store_log[because as usize].allow(now) {
-                self.notices.push_back(DeliveryNotice::Spooling(because));
+        if let Some(reason) = self.store_reason(state, now) {
+            if self.store_log[reason as usize].allow(now) {
+                self.notices.push_back(DeliveryNotice::Spooling(reason));
             }
-            self.store(id, because, now);
+            self.store(id, reason, now);
         } else if state.stage.is_attempt_due(now) && self.may_attempt(id) {
             self.attempt(id, now);
         }
@@ -400,10 +400,10 @@ impl Delivery {
     }
 
     /// Starts to write the batch to the spool. An attempt that is in flight continues.
-    fn store(&mut self, id: BatchId, because: StoreReason, now: Instant) {
+    fn store(&mut self, id: BatchId, reason: StoreReason, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         if let Some(fresh) = state.fresh_mut() {
-            fresh.stored_for = Some(because);
+            fresh.stored_for = Some(reason);
         }
         state.stage = match state.stage {
             Stage::Waiting { at } => Stage::Storing { since: now, attempt_at: at },
