@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use self::ages::Ages;
-use self::unread::Unread;
+use self::unread::UnreadFields;
 pub use self::unread::{UnreadField, UnreadNotice};
 use crate::batch::{self, Batch, Batcher};
 use crate::erased::Erased;
@@ -151,7 +151,7 @@ pub struct Intake {
     closed: VecDeque<Closed>,
     completions: VecDeque<Completion>,
     decoded: Decoded,
-    unread: Unread,
+    unread: UnreadFields,
     totals: IntakeTotals,
 }
 
@@ -161,7 +161,7 @@ impl Intake {
         Self {
             batcher: Batcher::new(settings.batch.clone()),
             settings,
-            unread: Unread::new(&decoder),
+            unread: UnreadFields::new(&decoder),
             decoder,
             erased: Arc::default(),
             erased_at_open: Arc::default(),
