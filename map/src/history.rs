@@ -45,7 +45,7 @@ const STEPS: i64 = 240;
 const PAST_MAX: usize = 100_000;
 /// Condition for the fixes of a span in an area. Columns are qualified, because an alias of the
 /// SELECT may have the name of a column.
-const WITHIN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+const IN_SPAN_AND_AREA: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
             AND fix.lat BETWEEN {south:Float64} AND {north:Float64}
             AND if({west:Float64} <= {east:Float64}, fix.lng BETWEEN {west:Float64} AND {east:Float64},
                 fix.lng >= {west:Float64} OR fix.lng <= {east:Float64})";
@@ -231,7 +231,7 @@ pub async fn cells(
             toUInt32(toUnixTimestamp(max(ts))) AS ts_s, toUInt32(least(count(), 4294967295)) AS fixes,
             toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes AS fix
-        WHERE {WITHIN} AND {{in_scope}}
+        WHERE {IN_SPAN_AND_AREA} AND {{in_scope}}
         GROUP BY
             toInt32(floor((lng + 180) / 360 * {{side:UInt32}})),
             toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06)))) / (2 * pi())) * {{side:UInt32}}))
@@ -241,7 +241,7 @@ pub async fn cells(
     let query = || {
         let query = store.query_in_scope(scope, &sql).param("from", iso(span.from_ms));
         let query = query.param("to", iso(span.to_ms));
-        within(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox)
+        with_area(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox)
     };
     let rows = store.fetch_all::<CellRow>(query).await;
     let mut rows = rows.map_err(|error| failed(store, &error))?;
@@ -295,7 +295,7 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
             argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
         FROM {{db}}.fixes AS fix
-        WHERE {WITHIN} AND {{in_scope}}
+        WHERE {IN_SPAN_AND_AREA} AND {{in_scope}}
         GROUP BY driver_id, intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}}, {{step:Int64}}) AS step_number
         ORDER BY step_number, driver_id LIMIT {}",
         PAST_MAX + 1
@@ -304,7 +304,7 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
     let query = || {
         let query = store.query_in_scope(scope, &sql).param("from", iso(span.from_ms));
         let query = query.param("to", iso(span.to_ms)).param("from_ms", span.from_ms);
-        within(query.param("step", step), bbox)
+        with_area(query.param("step", step), bbox)
     };
     let rows = store.fetch_all::<PastRow>(query).await.map_err(|error| failed(store, &error))?;
     let mut past = Past {
@@ -468,7 +468,7 @@ pub fn failed(store: &Store, error: &ClientError) -> Error {
     store.error(error)
 }
 
-fn within(query: Query, bbox: Bbox) -> Query {
+fn with_area(query: Query, bbox: Bbox) -> Query {
     let query = query.param("west", bbox.west).param("east", bbox.east);
     query.param("south", bbox.south).param("north", bbox.north)
 }

@@ -63,7 +63,7 @@ pub struct Traces {
     /// driver, has not processed.
     pub old_parts: u64,
     /// Names of some old parts, and why each is still there, in ClickHouse's words.
-    pub named: String,
+    pub old_part_names: String,
 }
 
 /// The hosts that are asked for data.
@@ -112,8 +112,8 @@ impl ClickHouse {
             );
             return Err(Error::unusable_answer(step, FailureKind::Permanent, why));
         }
-        // A proxy may pass on an answer that ClickHouse did not finish. By a list without its end,
-        // rows of erased drivers would be stored.
+        // A proxy may pass on an answer that ClickHouse did not finish. With a truncated list, rows
+        // of erased drivers would be stored.
         let version = rows.first().and_then(|[_, changed_ms, drivers, length]| {
             let is_whole = rows.iter().all(|[_, changed, count, ids]| {
                 (changed, count, ids) == (changed_ms, drivers, length)
@@ -317,7 +317,7 @@ impl ClickHouse {
                 answer.get(&table.name).cloned().unwrap_or_default()
             };
             let ([seen, ..], [stored, ..]) = (cells(&seen), cells(&stored));
-            let ([mutations, is_masked, failure], [old_parts, named, _]) =
+            let ([mutations, is_masked, failure], [old_parts, old_part_names, _]) =
                 (cells(&mutated), cells(&old));
             Traces {
                 table: table.clone(),
@@ -327,7 +327,7 @@ impl ClickHouse {
                 is_masked: number(&is_masked) != 0,
                 failure,
                 old_parts: number(&old_parts),
-                named,
+                old_part_names,
             }
         };
         Ok(tables.iter().map(traces).collect())

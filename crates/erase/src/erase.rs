@@ -103,11 +103,19 @@ fn has_no_traces(traces: &Traces) -> bool {
 impl Shown for EraseReport {
     fn json(&self) -> serde_json::Value {
         let table = |traces: &Traces| {
-            let Traces { table, seen, stored, mutations, failure, is_masked: _, old_parts, named } =
-                traces;
+            let Traces {
+                table,
+                seen,
+                stored,
+                mutations,
+                failure,
+                is_masked: _,
+                old_parts,
+                old_part_names,
+            } = traces;
             serde_json::json!({
                 "table": table.name, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
-                "old_parts": old_parts, "old_parts_named": named,
+                "old_parts": old_parts, "old_parts_named": old_part_names,
             })
         };
         serde_json::json!({
@@ -131,8 +139,16 @@ impl fmt::Display for EraseReport {
             "{:<28} {:>12} {:>12} {:>10} {:>10}",
             "table", "rows seen", "on disk", "mutations", "old parts"
         )?;
-        for Traces { table, seen, stored, mutations, old_parts, named, failure, is_masked: _ } in
-            &self.tables
+        for Traces {
+            table,
+            seen,
+            stored,
+            mutations,
+            old_parts,
+            old_part_names,
+            failure,
+            is_masked: _,
+        } in &self.tables
         {
             writeln!(
                 f,
@@ -142,8 +158,8 @@ impl fmt::Display for EraseReport {
             if !failure.is_empty() {
                 writeln!(f, "  a mutation fails, and ClickHouse retries it: {failure}")?;
             }
-            if !named.is_empty() {
-                writeln!(f, "  old parts: {named}")?;
+            if !old_part_names.is_empty() {
+                writeln!(f, "  old parts: {old_part_names}")?;
             }
         }
         if self.hosts == Hosts::OthersUnknown {

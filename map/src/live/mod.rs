@@ -417,7 +417,7 @@ impl Live {
                 reading.record_answer(moved, now);
                 if moved > 0 || tick.generation == 0 || reading.is_recut_due(now) {
                     tick.generation += 1;
-                    reading.recut = Some(now);
+                    reading.last_recut = Some(now);
                 }
                 *lock(&self.unready_reason) = self.left_out();
                 reading

@@ -81,7 +81,7 @@ impl Clock {
 
     /// Detects a jump. It compares how far both clocks advanced since the last call: if the wall
     /// clock and the monotonic clock differ by more than `jump_max`, the wall clock jumped.
-    pub(super) fn read(&mut self, now: Now) {
+    pub(super) fn detect_jump(&mut self, now: Now) {
         let Some(last) = self.last.replace(now) else { return };
         let passed = now.instant.saturating_duration_since(last.instant);
         let passed_ms = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
@@ -98,7 +98,7 @@ impl Clock {
 
     /// Processes a comparison with ClickHouse's clock. Ignores a result from before the last jump.
     /// `jumps`: number of jumps when the clocks were compared.
-    pub(super) fn compared(&mut self, fault: Option<String>, jumps: u64) {
+    pub(super) fn record_comparison(&mut self, fault: Option<String>, jumps: u64) {
         if jumps == self.jumps {
             (self.fault, self.was_compared) = (fault, true);
             self.deferring_sessions.clear();

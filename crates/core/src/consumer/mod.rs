@@ -220,7 +220,7 @@ impl Consumer {
     /// ClickHouse.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() {
-            self.clock.compared(status.clock_fault.clone(), status.clock_jumps);
+            self.clock.record_comparison(status.clock_fault.clone(), status.clock_jumps);
         }
         self.delivery.handle_server_status(status, now);
     }
@@ -239,7 +239,7 @@ impl Consumer {
     /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish)
     /// with the same `now`, because the age of each fix is measured with that clock.
     pub fn read_clock(&mut self, now: Now) {
-        self.clock.read(now);
+        self.clock.detect_jump(now);
     }
 
     /// Starts the shutdown.

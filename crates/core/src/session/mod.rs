@@ -30,7 +30,7 @@ use self::events::{
     SessionNotice, SessionTotals,
 };
 use self::purpose::{AfterEmptying, Emptying, EmptyingStep, Purpose};
-use self::reconnect::{End, Reconnect};
+use self::reconnect::{ConnectionEnd, Reconnect};
 use self::saturation::Saturation;
 use self::window::Window;
 use crate::throttle::Throttle;
@@ -454,7 +454,7 @@ impl Session {
         let live_for = self.connection.live_since().map(|since| now.duration_since(since));
         let is_visit = self.purpose.is_visit();
         let leaving = self.purpose != Purpose::Consume && !is_visit;
-        let end = End { live_for, taken_over, leaving, why: why.clone() };
+        let end = ConnectionEnd { live_for, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.record_end(end, now, &mut self.notices);
         let seems_absent = !self.was_found() && self.reconnect.failures >= VISIT_ATTEMPTS_MAX;
         // A visit ends if another process uses the session, or if the session seems not to exist.

@@ -31,7 +31,7 @@ const SHORT_CONNECTIONS_MAX: u32 = 3;
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The end of a connection, or of an attempt to connect.
-pub(super) struct End {
+pub(super) struct ConnectionEnd {
     /// Time for which the connection was subscribed; `None` if it never was.
     pub(super) live_for: Option<Duration>,
     /// Another client connected with our client id.
@@ -117,11 +117,11 @@ impl Reconnect {
     /// Records the end of a connection or attempt. Returns the time of the next attempt.
     pub(super) fn record_end(
         &mut self,
-        end: End,
+        end: ConnectionEnd,
         now: Instant,
         notices: &mut VecDeque<SessionNotice>,
     ) -> Instant {
-        let End { live_for, taken_over, leaving, why } = end;
+        let ConnectionEnd { live_for, taken_over, leaving, why } = end;
         self.count_failure(live_for, taken_over, notices);
         let delay = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
         let retry_in = delay.min(self.delay_max);
@@ -202,8 +202,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn end(live_for: Option<Duration>, why: &str) -> End {
-        End { live_for, taken_over: false, leaving: false, why: why.to_owned() }
+    fn end(live_for: Option<Duration>, why: &str) -> ConnectionEnd {
+        ConnectionEnd { live_for, taken_over: false, leaving: false, why: why.to_owned() }
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
             reconnect.unready_reason(Some(now), now + GOOD_CONNECTION).is_none(),
             "the connection has lasted"
         );
-        let leaving = End { leaving: true, ..end(None, "away") };
+        let leaving = ConnectionEnd { leaving: true, ..end(None, "away") };
         assert!(reconnect.record_end(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
-        let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
+        let taken_over = ConnectionEnd { taken_over: true, ..end(Some(SECOND), "taken") };
         assert_eq!(reconnect.record_end(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
         assert!(reconnect.taken_over);
     }
@@ -265,7 +265,7 @@ mod tests {
     fn short_session_expiry_shortens_reconnect_delays() {
         let (now, mut notices) = (Instant::now(), VecDeque::new());
         let mut reconnect = Reconnect::new(6 * SECOND, 1);
-        let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
+        let taken_over = ConnectionEnd { taken_over: true, ..end(Some(SECOND), "taken") };
         assert_eq!(reconnect.record_end(taken_over, now, &mut notices) - now, 2 * SECOND);
         for _ in 0..9 {
             assert!(reconnect.record_end(end(None, "away"), now, &mut notices) - now <= 2 * SECOND);
