@@ -14,19 +14,19 @@ pub(super) fn unit_frames(comment: &str) -> Vec<Vec<u8>> {
 
 const CLAUSES_MAX: usize = 20;
 
-/// Returns the name of a member that would state the unit of a clause, and the unit.
+/// Returns the unit that a clause states, after the name of the JSON member that would state it.
 fn stated_unit(clause: &str) -> Option<(&'static str, &'static str)> {
     const SPEED: [&str; 5] = ["speed", "speeds", "velocity", "velocities", "sog"];
     const ALT: [&str; 7] =
         ["alt", "altitude", "altitudes", "elevation", "elevations", "ele", "heights"];
-    const BETWEEN: [&str; 9] = ["unit", "units", "is", "are", "in", "all", "given", "of", "the"];
+    const FILLERS: [&str; 9] = ["unit", "units", "is", "are", "in", "all", "given", "of", "the"];
     const SYSTEMS: [&str; 2] = ["imperial", "nautical"];
-    let is_mark = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
+    let is_separator = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
     let mut words: Vec<String> =
-        clause.split(is_mark).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
-    let is_between = |word: &String| BETWEEN.contains(&&**word);
+        clause.split(is_separator).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+    let is_filler = |word: &String| FILLERS.contains(&&**word);
     let has_unit_word = words.iter().any(|word| ["unit", "units"].contains(&&**word));
-    words.retain(|word| !is_between(word));
+    words.retain(|word| !is_filler(word));
     let (first, rest) = words.split_first()?;
     let unit = rest.join(" ");
     let (first, unit) = (first.trim_end_matches('.'), unit.trim_end_matches('.'));

@@ -195,11 +195,11 @@ impl Intake {
     pub fn push(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
         self.decode(message, now.wall);
         let now = now.instant;
-        let awaited = arrival.is_some();
+        let at_least_once = arrival.is_some();
         self.totals.omissions.add(self.decoded.omissions);
         self.totals.ages.observe(&self.decoded);
         // The usual case: all rows of the message fit into the open batch.
-        self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
+        self.batcher.push_positions(&mut self.decoded.positions, at_least_once, now);
         // Otherwise push row by row, and close batches as they fill. `mem::take` moves the vector
         // out, so that `self` can be borrowed mutably inside the loop. The vector is put back
         // afterwards, to reuse its allocation.
@@ -213,7 +213,7 @@ impl Intake {
             moving
                 .next()
                 .into_iter()
-                .for_each(|position| self.batcher.push_position(position, awaited, now));
+                .for_each(|position| self.batcher.push_position(position, at_least_once, now));
         }
         drop(moving);
         self.decoded.positions = positions;
@@ -223,7 +223,7 @@ impl Intake {
             {
                 self.close();
             }
-            self.batcher.push_reject(reject, awaited, now);
+            self.batcher.push_reject(reject, at_least_once, now);
         }
         for kind in self.decoded.ignored.drain(..) {
             self.totals.ignored[kind as usize] += 1;
