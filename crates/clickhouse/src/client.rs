@@ -19,7 +19,7 @@ use super::render::Layout;
 use milepost_config as config;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost_core::encode::TABLES;
-use milepost_core::erased::Newest;
+use milepost_core::erased::NewestErased;
 use milepost_core::error_chain;
 use milepost_core::screened::Screened;
 use milepost_tls as tls;
@@ -152,7 +152,7 @@ pub struct ClickHouse {
     /// may expect TLS.
     may_be_tls: AtomicBool,
     /// The newest list of erased drivers that was read.
-    pub(super) erased: Mutex<Newest>,
+    pub(super) erased: Mutex<NewestErased>,
 }
 
 impl ClickHouse {

@@ -19,7 +19,7 @@ use super::files::{ERASED, MIGRATIONS, Migration};
 use super::rows_body::now_with_suspends;
 use milepost_config::Replication;
 use milepost_core::delivery::sink::FailureKind;
-use milepost_core::erased::{ERASED_MAX, Erased, Version};
+use milepost_core::erased::{ERASED_MAX, Erased, ErasedVersion};
 use milepost_core::screened::ErasedSnapshot;
 use milepost_decode::position::DriverId;
 
@@ -119,8 +119,10 @@ impl ClickHouse {
                 (changed, count, ids) == (changed_ms, drivers, length)
             });
             let has_all = length.parse() == Ok(rows.len() - 1);
-            let version =
-                Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? };
+            let version = ErasedVersion {
+                changed_ms: changed_ms.parse().ok()?,
+                drivers: drivers.parse().ok()?,
+            };
             (is_whole && has_all).then_some(version)
         });
         let Some(version) = version else {

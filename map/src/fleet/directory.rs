@@ -80,13 +80,13 @@ impl Directory {
         self.groups.get(usize::from(group)).map_or("", String::as_str)
     }
 
-    /// Whether any driver is in this group.
+    /// Returns whether any driver is in this group.
     #[must_use]
     pub fn has_group(&self, name: &str) -> bool {
         self.groups.iter().skip(1).any(|group| group == name)
     }
 
-    /// Whether any driver has a group.
+    /// Returns whether any driver has a group.
     #[must_use]
     pub fn has_groups(&self) -> bool {
         self.groups.len() > 1

@@ -118,8 +118,8 @@ impl Session {
             SessionEvent::Subscribed { refusals } => self.subscribed(&refusals, now),
             SessionEvent::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
             SessionEvent::ExactlyOnceRefused => {
-                let first = self.exactly_once_log.allow(now);
-                self.notices.extend(first.then_some(SessionNotice::ExactlyOnceRefused));
+                let is_first = self.exactly_once_log.allow(now);
+                self.notices.extend(is_first.then_some(SessionNotice::ExactlyOnceRefused));
             }
             SessionEvent::DisconnectSent => {
                 if let ConnectionState::Closing { disconnect_sent, .. } = &mut self.connection {
@@ -133,7 +133,8 @@ impl Session {
         }
     }
 
-    /// Decides whether to take a message. `room` is the reason if there is no room for the message.
+    /// Decides whether to take a message. `room`: `Ok` if the message can be taken now, else why it
+    /// is deferred.
     pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
@@ -188,8 +189,8 @@ impl Session {
     /// unacknowledged message.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
-            let first = self.copies_log.allow(now);
-            self.notices.extend(first.then_some(SessionNotice::CopiesIgnored));
+            let is_first = self.copies_log.allow(now);
+            self.notices.extend(is_first.then_some(SessionNotice::CopiesIgnored));
         } else {
             self.hang_up(
                 format!("the broker reused packet id {packet_id} before it was acknowledged"),
