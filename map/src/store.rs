@@ -231,7 +231,7 @@ impl Store {
 
     /// Converts a failure of a query to an error with a message for the viewer.
     pub fn error(&self, error: &ClientError) -> Error {
-        let (code, advice) = self.reader.failed(error);
+        let (code, advice) = self.reader.code_and_advice(error);
         match code {
             // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED,
             // TOO_MANY_ROWS_OR_BYTES

@@ -45,8 +45,8 @@ pub async fn run(
     config: Config,
     startup_tasks: impl Iterator<Item = StartupTask>,
 ) -> Result<Outcome> {
-    let shared = Shared::new(&config);
-    let Shared { metrics, health, member } = &shared;
+    let shared = SharedState::new(&config);
+    let SharedState { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
     metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
     // Report the consumer as not ready from the start: a probe may arrive before the driver's
@@ -107,7 +107,7 @@ pub async fn run(
 /// returns its last totals, and whether the decision is uncertain (see [`leaving::decide`]).
 async fn leave_group(
     config: &Config,
-    shared: &Shared,
+    shared: &SharedState,
     leave: &watch::Sender<Option<Leave>>,
     driver: &mut oneshot::Receiver<ConsumerTotals>,
 ) -> Result<(ConsumerTotals, bool)> {
@@ -119,13 +119,13 @@ async fn leave_group(
 }
 
 /// State that the tasks write and the HTTP server reads.
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) metrics: Arc<Metrics>,
     health: Arc<Health>,
     member: Arc<Member>,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(config: &Config) -> Self {
         let member = Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics);
         Self { metrics: Arc::default(), health: Arc::default(), member: Arc::new(member) }
@@ -147,7 +147,7 @@ pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
     inventory: SpoolInventory,
-    Shared { metrics, health, member }: &Shared,
+    SharedState { metrics, health, member }: &SharedState,
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);

@@ -273,7 +273,7 @@ async fn write(
     rows: &[Version],
 ) -> Result<(), clickhouse::error::Error> {
     // Without rules the insert also works on a table that has no columns of rules.
-    let (columns, values) = if rows.iter().all(|row| row.rules.is_none()) {
+    let (columns, values) = if rows.iter().all(|row| row.rules.is_empty()) {
         ("", "")
     } else {
         (
@@ -304,7 +304,7 @@ async fn write(
 /// Logs a failure of ClickHouse, and converts it to a message for the viewer.
 fn unavailable(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     tracing::warn!(%error, "a fence was not stored");
-    let (code, advice) = writer.failed(error);
+    let (code, advice) = writer.code_and_advice(error);
     let why = advice.or_else(|| code.map(|code| format!("code {code}")));
     Refused::Unavailable(format!(
         "ClickHouse did not store the fence: {}",
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(version.polygons[0][0].len(), 4);
         assert_eq!((version.rules.stay_max_s, version.rules.drivers.len()), (Some(60), 0));
         let old = stored("[]", NO_RULES.trim_end_matches(" AS rules").trim_matches('\'')).version();
-        assert!(old.unwrap().rules.is_none());
+        assert!(old.unwrap().rules.is_empty());
     }
 
     #[tokio::test]

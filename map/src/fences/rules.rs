@@ -83,7 +83,7 @@ mod tests {
             ..FenceRules::default()
         };
         assert_eq!(after, Ok(expected));
-        assert!(FenceRules::default().is_none() && !before.is_none());
+        assert!(FenceRules::default().is_empty() && !before.is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::app::run::{Shared, Started, start};
+use crate::app::run::{SharedState, Started, start};
 use milepost_command::{ASK_TIMEOUT, Outcome, Shown, Signals, tables};
 use milepost_config::Config;
 use milepost_core::consumer::{Connections, ConsumerTotals};
@@ -121,7 +121,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // messages that cannot be inserted now stay with the broker
     let mut signals = Signals::new()?;
-    let shared = Shared::new(&config);
+    let shared = SharedState::new(&config);
     let mut tasks = JoinSet::new();
     let Started { mut watch, mut driver, leave, .. } =
         start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
