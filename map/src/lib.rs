@@ -30,7 +30,7 @@
 //! | [`fences`] | reads and writes geofences |
 //! | [`alerts`] | events of `milepost events`, with their acknowledgements |
 //! | [`names`] | merges and writes drivers' cards |
-//! | [`shared`] | equal concurrent queries → one shared answer |
+//! | [`answer_cache`] | equal concurrent queries → one shared answer |
 //! | [`http`] | requests → responses; authentication |
 //!
 //! A module imports only modules above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params`

@@ -46,9 +46,9 @@ impl Clock {
     /// Returns whether a message may be accepted before the first comparison. A QoS 0 message
     /// (`session` is `None`) is always accepted, because the broker would not redeliver it.
     pub(super) fn may_accept(&mut self, session: Option<SessionIndex>, ages: AgeCheck) -> bool {
-        self.fresh += u64::from(ages.fresh);
-        self.refused += u64::from(ages.refused);
-        let waits = self.is_in_doubt() && (ages.refused || ages.dated);
+        self.fresh += u64::from(ages.has_fresh);
+        self.refused += u64::from(ages.has_refused);
+        let waits = self.is_in_doubt() && (ages.has_refused || ages.has_undated);
         self.deferring_sessions.extend(session.filter(|_| waits));
         !waits || session.is_none()
     }

@@ -97,9 +97,10 @@ pub struct Consumer {
     log: LogThrottles,
     /// Longest time for which the window of a consuming session has been full.
     window_full_for: Duration,
-    /// Number of acknowledgements sent so far, and since when messages have waited without a new
-    /// one; `None` if no message waits.
-    progress: (u64, Option<Instant>),
+    /// Number of acknowledgements sent so far.
+    acks: u64,
+    /// Since when messages have waited without a new acknowledgement; `None` if no message waits.
+    stalled_since: Option<Instant>,
     notices: VecDeque<ConsumerNotice>,
     durable: VecDeque<Durable>,
 }
@@ -122,7 +123,8 @@ impl Consumer {
             full_since: None,
             log: LogThrottles::default(),
             window_full_for: Duration::ZERO,
-            progress: (0, None),
+            acks: 0,
+            stalled_since: None,
             notices: VecDeque::new(),
             durable: VecDeque::new(),
         };
@@ -351,7 +353,7 @@ impl Consumer {
         reasons.extend(self.clock.unready_reason().map(|why| format!("clock: {why}")));
         reasons.extend(self.window_full_reason(now));
         let stalled =
-            self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            self.stalled_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
             let unacked = self.unacked();
             let wait = if unacked == 1 { "waits" } else { "wait" };
@@ -436,8 +438,8 @@ impl Consumer {
 
     /// Decides when the open batch closes for the spool.
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
-        let worth_a_file = self.closes_early(now) || self.is_flushing();
-        if worth_a_file { CloseWhen::NotEmpty } else { CloseWhen::Due }
+        let is_early = self.closes_early(now) || self.is_flushing();
+        if is_early { CloseWhen::NotEmpty } else { CloseWhen::Due }
     }
 
     fn closes_early_at(&self) -> Option<Instant> {
@@ -479,9 +481,9 @@ impl Consumer {
     /// Records since when messages have waited without any acknowledgement.
     fn watch_progress(&mut self, now: Instant) {
         let acks = self.sessions.iter().map(Session::acks).sum();
-        let (last, since) = self.progress;
-        let since = if acks > last { None } else { since };
-        self.progress = (acks, (self.unacked() > 0).then(|| since.unwrap_or(now)));
+        let since = if acks > self.acks { None } else { self.stalled_since };
+        self.acks = acks;
+        self.stalled_since = (self.unacked() > 0).then(|| since.unwrap_or(now));
     }
 
     fn collect_notices(&mut self, now: Instant) {

@@ -40,11 +40,11 @@ const FRESH_MS: u64 = 300_000;
 #[derive(Debug, Clone, Copy)]
 pub struct AgeCheck {
     /// At least one fix is within five minutes of this host's clock.
-    pub fresh: bool,
+    pub has_fresh: bool,
     /// At least one fix would be rejected as too old or too new.
-    pub refused: bool,
+    pub has_refused: bool,
     /// At least one fix has no time, and would get this host's time.
-    pub dated: bool,
+    pub has_undated: bool,
 }
 
 /// A session of this process; its client id ends in this number.
@@ -80,7 +80,7 @@ pub enum CloseWhen {
     /// The batch is due, by rows or by age.
     Due,
     /// The batch has at least one row. This applies while the broker sends nothing more before an
-    /// acknowledgement, while the process leaves, or when the batch is worth a file of the spool.
+    /// acknowledgement, while the process leaves, or when the batch is old enough for the spool.
     NotEmpty,
 }
 
@@ -114,7 +114,7 @@ struct Closed {
     batch: u64,
     /// Messages that are complete once this batch and those before it are durable.
     completes: Vec<Completion>,
-    durable: bool,
+    is_durable: bool,
 }
 
 impl Closed {
@@ -244,9 +244,9 @@ impl Intake {
         let is_fresh =
             |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
         AgeCheck {
-            fresh: omissions.undated == 0 && positions.iter().any(is_fresh),
-            refused: rejects.iter().any(is_by_clock),
-            dated: omissions.undated > 0,
+            has_fresh: omissions.undated == 0 && positions.iter().any(is_fresh),
+            has_refused: rejects.iter().any(is_by_clock),
+            has_undated: omissions.undated > 0,
         }
     }
 
@@ -309,7 +309,7 @@ impl Intake {
             .filter(|(_, below)| *below > 0)
             .map(|(session, below)| Completion { session, below });
         let completes = completes.collect();
-        self.closed.push_back(Closed { batch: batch.id, completes, durable: false });
+        self.closed.push_back(Closed { batch: batch.id, completes, is_durable: false });
         self.backlog_bytes += batch.bytes;
         self.backlog.push_back(batch);
     }
@@ -344,9 +344,9 @@ impl Intake {
     /// become complete in order: a batch completes its messages only after all batches before it.
     pub fn mark_durable(&mut self, batch: u64) {
         if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
-            closed.durable = true;
+            closed.is_durable = true;
         }
-        while self.closed.front().is_some_and(|oldest| oldest.durable) {
+        while self.closed.front().is_some_and(|oldest| oldest.is_durable) {
             self.completions
                 .extend(self.closed.pop_front().into_iter().flat_map(|oldest| oldest.completes));
         }

@@ -176,8 +176,8 @@ impl Delivery {
             bytes: batch.bytes,
             at_least_once: batch.at_least_once,
             refused_at: None,
-            stored_for: None,
-            reported: false,
+            store_reason: None,
+            is_reported: false,
         };
         let positions = batch.positions.len() as u64;
         let progress =
@@ -403,7 +403,7 @@ impl Delivery {
     fn store(&mut self, id: BatchId, reason: StoreReason, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         if let Some(fresh) = state.fresh_mut() {
-            fresh.stored_for = Some(reason);
+            fresh.store_reason = Some(reason);
         }
         state.stage = match state.stage {
             Stage::Waiting { at } => Stage::Storing { since: now, attempt_at: at },
@@ -453,7 +453,7 @@ impl Delivery {
     /// Reports, once, that a fresh batch is durable.
     fn report_durable(&mut self, id: BatchId) {
         if let Some(fresh) = self.batches.get_mut(&id).and_then(BatchState::fresh_mut)
-            && !std::mem::replace(&mut fresh.reported, true)
+            && !std::mem::replace(&mut fresh.is_reported, true)
         {
             self.durable.push_back(Durable {
                 batch: id,

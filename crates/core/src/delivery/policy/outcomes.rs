@@ -268,7 +268,7 @@ impl Delivery {
     pub(super) fn stored(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_accepted();
         let Some(state) = self.batches.get_mut(&id) else { return };
-        if let Some(reason) = state.fresh().and_then(|fresh| fresh.stored_for) {
+        if let Some(reason) = state.fresh().and_then(|fresh| fresh.store_reason) {
             self.totals.stored[reason as usize] += 1;
         }
         match state.stage {
