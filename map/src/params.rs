@@ -98,8 +98,10 @@ pub struct Filter {
     pub faster_than: f64,
     /// Slower than 0.5 m/s.
     pub is_stopped: bool,
-    /// Name and value; an empty value: any.
-    pub attribute: (String, String),
+    /// Name of an attribute; empty: no condition.
+    pub attribute_name: String,
+    /// Value of the attribute; empty: any.
+    pub attribute_value: String,
     pub fence: String,
 }
 
@@ -258,6 +260,9 @@ impl Params {
     /// A condition is invalid.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to a month")]
     pub fn filter(&self) -> Result<Filter, String> {
+        let attribute = self.short_text("attribute")?;
+        let (attribute_name, attribute_value) =
+            attribute.split_once('=').unwrap_or((attribute, ""));
         Ok(Filter {
             prefix: self.prefix()?.to_owned(),
             find: self.find()?.unwrap_or_default().to_owned(),
@@ -266,11 +271,8 @@ impl Params {
             silent_s: self.number("silent", f64::from(31 * 86_400), "seconds")?.round() as u32,
             faster_than: self.number("faster", 1_000.0, "metres per second")?,
             is_stopped: self.flag("stopped")?,
-            attribute: {
-                let text = self.short_text("attribute")?;
-                let (name, value) = text.split_once('=').unwrap_or((text, ""));
-                (name.to_owned(), value.to_owned())
-            },
+            attribute_name: attribute_name.to_owned(),
+            attribute_value: attribute_value.to_owned(),
             fence: self.short_text("fence")?.to_owned(),
         })
     }

@@ -289,11 +289,11 @@ fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     const SECONDS: [&str; 9] =
         ["s", "sec", "secs", "sek", "second", "seconds", "sekunden", "segundos", "\""];
     // Require a separator before a single letter: `lats` may be a plural.
-    let is_apart = name.len() > normalised(name).len();
+    let has_separator = name.len() > normalised(name).len();
     let name = normalised(name).replace('′', "'").replace('″', "\"");
     let ends = |ending: &&&str| {
         let ends = names.iter().any(|known| name.strip_prefix(known) == Some(**ending));
-        ends && (is_apart || ending.len() > 1)
+        ends && (has_separator || ending.len() > 1)
     };
     const FRACTIONS: [&str; 4] = ["frac", "fraction", "decimal", "decimals"];
     let parts = [(&MINUTES[..], "minutes"), (&SECONDS, "seconds"), (&FRACTIONS, "fraction")];

@@ -29,7 +29,7 @@ impl Side {
     ];
 
     /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`.
-    fn parse(value: &str) -> Option<Self> {
+    fn of_value(value: &str) -> Option<Self> {
         let word = value.trim_matches(|c: char| !c.is_alphanumeric());
         // Skip most values early: they are longer, or are numbers.
         if word.len() > 6 || !word.starts_with(char::is_alphabetic) {
@@ -185,7 +185,7 @@ fn is_unsigned(value: &str) -> bool {
     let mut words = value.split(|c: char| !c.is_alphabetic());
     value.starts_with(|c: char| c.is_ascii_digit() || c == '+')
         && value.contains(|c: char| matches!(c, '1'..='9'))
-        && !words.any(|word| Side::parse(word).is_some())
+        && !words.any(|word| Side::of_value(word).is_some())
 }
 
 /// Each coordinate with the field of its hemisphere.
@@ -203,7 +203,7 @@ fn has_only_sides(at: usize, rows: &[Vec<String>]) -> bool {
     let mut values = values.filter(|value| value.contains(char::is_alphanumeric));
     let mut known = None;
     values.all(|value| {
-        let coordinate = Side::parse(value).map(Side::coordinate);
+        let coordinate = Side::of_value(value).map(Side::coordinate);
         coordinate.is_some() && *known.get_or_insert(coordinate) == coordinate
     })
 }
@@ -223,12 +223,12 @@ pub(super) fn add_hemispheres(
     let [Some(_), Some(_)] = places else { return };
     let first_side = |at: usize| {
         let mut values = rows.iter().filter_map(|row| row.get(at));
-        Side::parse(values.find(|value| !value.is_empty())?)
+        Side::of_value(values.find(|value| !value.is_empty())?)
     };
     let is_named = |at: usize, n: usize| hemisphere(&columns[at]) == Some(n);
     let is_nameless = |at: usize| {
         let name = columns[at].as_str();
-        name == nameless(at) || name.len() == 1 && Side::parse(name).is_some()
+        name == nameless(at) || name.len() == 1 && Side::of_value(name).is_some()
     };
     let chosen = [0, 1].map(|n| {
         let (_, field) = COORDINATES[n];
@@ -337,7 +337,7 @@ impl Notation {
         let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
         let negative = |n: usize| [Side::South, Side::West][n];
         let side = match self {
-            Self::Side => Side::parse(value),
+            Self::Side => Side::of_value(value),
             Self::Both => {
                 let words = value.split(|c: char| !c.is_alphabetic());
                 return words.flat_map(sides_of_word).collect();
@@ -358,10 +358,10 @@ impl Notation {
 
 /// Returns the sides in a word such as `south` or `SW`.
 fn sides_of_word(word: &str) -> Vec<Side> {
-    if let Some(side) = Side::parse(word) {
+    if let Some(side) = Side::of_value(word) {
         return vec![side];
     }
-    let letters = word.chars().map(|c| Side::parse(c.encode_utf8(&mut [0; 4])));
+    let letters = word.chars().map(|c| Side::of_value(c.encode_utf8(&mut [0; 4])));
     let sides: Option<Vec<Side>> = letters.collect();
     sides.filter(|sides| sides.len() == 2).unwrap_or_default()
 }

@@ -120,8 +120,8 @@ impl fmt::Display for Imported {
             f.write_str("nothing is imported: a dry run\n")?;
         }
         // A file without a fix does not change the exit code, so the last line names such files.
-        let (count, names) = &counts.without_fix;
-        if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| *count > 0) {
+        let (count, names) = (counts.files_without_fix, &counts.names_without_fix);
+        if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| count > 0) {
             let more = if more > 0 { format!(" and {more} more files") } else { String::new() };
             writeln!(f, "no fix was found in {}{more}", names.join(", "))?;
         }
