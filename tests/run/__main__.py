@@ -216,7 +216,8 @@ STEPS = [
     Step("manifests", manifests, needs=("setup",), commands=("check",)),
     Step("real", lambda work: work.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Work.libtest_again),
     Step("answers", lambda work: work.pytest("tests/answers"), needs=("build",), repeat=Work.pytest_again),
-    Step("browser", browser, needs=("build", "page"), repeat=lambda work, test: browser(work)),
+    # The tests of a file may build on each other: the whole file is repeated.
+    Step("browser", browser, needs=("build", "page"), repeat=lambda work, test: browser(work, test.name.split("::", 1)[0])),
     Step("faults", faults, needs=("build",), repeat=lambda work, test: faults(work, "--only", test.name)),
     Step("pure", lambda work: work.libtest(is_named("pure")), needs=("build",)),
     Step("unit", lambda work: work.libtest(is_other), needs=("build",), repeat=Work.libtest_again),
