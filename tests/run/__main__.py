@@ -218,7 +218,8 @@ STEPS = [
     Step("manifests", manifests, needs=("setup",), commands=("check",)),
     Step("real", lambda job: job.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Job.libtest_again),
     Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again),
-    Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job)),
+    # The tests of a file may build on each other: the whole file is repeated.
+    Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job, test.name.split("::", 1)[0])),
     Step("faults", faults, needs=("build",), repeat=lambda job, test: faults(job, "--only", test.name)),
     Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",)),
     Step("unit", lambda job: job.libtest(is_unit_test), needs=("build",), repeat=Job.libtest_again),
