@@ -92,7 +92,7 @@ struct Events {
     /// Time of the last read of the fences and of the erased drivers; `None` before the first.
     read_at: Option<Instant>,
     /// Names of the invalid fences, which cause no events and are logged already.
-    bad_fences: BTreeSet<String>,
+    invalid_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
     drivers_log: Throttle,
@@ -150,7 +150,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         erased,
         retained_lost: lost,
         read_at: None,
-        bad_fences: BTreeSet::new(),
+        invalid_fences: BTreeSet::new(),
         began: Instant::now(),
         clock_log: Throttle::every(CLOCK_LOG_EVERY),
         drivers_log: Throttle::once(),
@@ -486,13 +486,13 @@ impl Events {
                     (_, Err(why)) => format!("hours: {why}"),
                 }
             };
-            if !self.bad_fences.contains(&name) {
+            if !self.invalid_fences.contains(&name) {
                 let shortened: String = name.chars().take(100).collect();
                 warn!(fence = shortened, why, "a fence causes no events");
             }
             bad.insert(name);
         }
-        self.bad_fences = bad;
+        self.invalid_fences = bad;
         let events = &self.config.events;
         Ok(Rules {
             areas,
