@@ -143,7 +143,7 @@ pub async fn put(
     user: Option<&str>,
 ) -> Result<(), Refused> {
     let change = change(feature).await?;
-    let names = [&change.was, &change.name];
+    let names = [&change.current_name, &change.name];
     let (now_ms, stored) =
         read(writer, database, &names).await.map_err(|error| unavailable(writer, &error))?;
     let stored = stored.into_iter().map(Stored::version).collect::<Result<Vec<_>, _>>();
@@ -179,8 +179,9 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
         Refused::Invalid(format!("properties.{key}: expected {expected}"))
     };
     let given = |key: &str| properties.get(key).filter(|value| !value.is_null());
-    let was = given("was").map(|was| was.as_str().ok_or_else(|| refused("was", "the former name")));
-    let was = was.transpose()?.unwrap_or(&name).to_owned();
+    let current_name =
+        given("was").map(|name| name.as_str().ok_or_else(|| refused("was", "the former name")));
+    let current_name = current_name.transpose()?.unwrap_or(&name).to_owned();
     let seen = given("outline").map(|seen| {
         seen.as_str().ok_or_else(|| refused("outline", "the string that /api/fences returned"))
     });
@@ -201,7 +202,7 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
         milepost_events::fences::check_name(&name).map_err(Refused::Invalid)?;
     }
     let properties = properties.clone();
-    Ok(Change { name, was, from_ms, until_ms, rewrites_past, outline, seen, properties })
+    Ok(Change { name, current_name, from_ms, until_ms, rewrites_past, outline, seen, properties })
 }
 
 fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
@@ -356,7 +357,7 @@ mod tests {
         }
         let nulls = json!({ "name": "yard", "was": null, "rewrite_past": null, "valid_to": null });
         let change = change(&json!({ "type": "Feature", "properties": nulls })).await.unwrap();
-        assert_eq!((&*change.was, change.rewrites_past), ("yard", false));
+        assert_eq!((&*change.current_name, change.rewrites_past), ("yard", false));
     }
 
     #[test]

@@ -138,7 +138,7 @@ async fn stream(
         )
     })?;
     state.live.metrics.viewers.inc();
-    let viewer = Listener {
+    let listener = Listener {
         scope: viewer.scope,
         group,
         link_until_ms: viewer.link_until_ms,
@@ -148,9 +148,9 @@ async fn stream(
         is_new: true,
         _permit: permit,
     };
-    let events = stream::unfold(viewer, async |mut viewer| {
-        let event = viewer.next().await?;
-        Some((Ok::<_, Infallible>(event), viewer))
+    let events = stream::unfold(listener, async |mut listener| {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
     });
     let mut answer = Body::from_stream(events).into_response();
     answer.headers_mut().insert(CONTENT_TYPE, header_value("text/event-stream"));
