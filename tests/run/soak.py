@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
         return 1
     lab = [REPOSITORY / "target/debug/lab", "faults", "--list"]
     rows = [line.split()[0] for line in subprocess.run(lab, capture_output=True, text=True, check=True).stdout.splitlines()]
-    deadline, rounds, finished, found = time.monotonic() + int(arguments[0]), 0, 0, 0
+    deadline, rounds, finished, failures = time.monotonic() + int(arguments[0]), 0, 0, 0
     rng = random.Random(int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31)))
     while time.monotonic() < deadline:
         rounds += 1
@@ -87,9 +87,9 @@ def main(arguments: list[str]) -> int:
             finished += 1
             print(f"round {rounds}, seed {seed}: {name} {'passed' if repeat is None else 'FAILED'}, {time.monotonic() - began:.0f} s", flush=True)
             if repeat is not None:
-                found += 1
+                failures += 1
                 print(f"repeat: {repeat}\nkept: {files}", flush=True)
             else:
                 subprocess.run(["rm", "-rf", files], check=True)
-    print(f"\n{rounds} rounds\n{finished - found} passed, {found} failed")
-    return int(found > 0)
+    print(f"\n{rounds} rounds\n{finished - failures} passed, {failures} failed")
+    return int(failures > 0)
