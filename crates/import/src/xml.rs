@@ -144,7 +144,7 @@ fn points(
 ) -> Result<()> {
     let Dialect { name: file_kind, root, point, plan, names, has_values } = *dialect;
     let mut xml = reader(input, file_kind)?;
-    let (mut track_points, mut unread_points) = (0_u64, [0_u64; 2]);
+    let (mut tracks, mut unread_points) = (0_u64, [0_u64; 2]);
     // The open elements of a point, each with the unit or zone that its attribute states.
     let (mut open, mut is_planned) = (Vec::<(String, Option<String>)>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
@@ -167,7 +167,7 @@ fn points(
                 "rtept" => unread_points[0] += 1,
                 "wpt" => unread_points[1] += 1,
                 name if name == point && is_planned => unread_points[0] += 1,
-                name if name == point => track_points += 1,
+                name if name == point => tracks += 1,
                 name if Some(name) == plan && point_depth.is_none() => {
                     is_planned = matches!(event, Event::Start(_));
                 }
@@ -304,7 +304,7 @@ fn points(
     );
     let [routes, waypoints] = unread_points;
     ensure!(
-        track_points > 0 || routes + waypoints == 0,
+        tracks > 0 || routes + waypoints == 0,
         "it has no track: {routes} points of routes and {waypoints} waypoints are not read"
     );
     Ok(())
