@@ -413,7 +413,9 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
                 let head = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\nX-ClickHouse-Summary: {{\"result_rows\":\"{}\"}}\r\n\
+                     Content-Length: {}\r\nConnection: close\r\n\r\n",
+                    rows.matches('\n').count(),
                     rows.len()
                 );
                 stream.write_all((head + &rows).as_bytes()).await.unwrap();

@@ -521,7 +521,8 @@ mod tests {
             let refused = format!("{status}\r\nX-ClickHouse-Exception-Code: {code}");
             let why = format!("Code: {code}. DB::Exception: refused");
             let server = std::thread::spawn(move || {
-                serve(listener, [("200 OK", "\t20\t2\t0\n"), ("200 OK", ""), (&refused, &why)])
+                const OK: &str = "200 OK\r\nX-ClickHouse-Summary: {\"result_rows\":\"1\"}";
+                serve(listener, [(OK, "\t20\t2\t0\n"), ("200 OK", ""), (&refused, &why)])
             });
             let config =
                 Config::parse(&format!("mqtt.client_id = 'm-0'\nclickhouse.url = '{url}'"));

@@ -232,7 +232,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             && lanes.len() < QUEUE_MAX
             && let Ok(order) = ends.orders.try_recv()
         {
-            lanes.push(&order.driver_id().to_owned(), order.rule(), order, now);
+            lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
         }
         let next = lanes.take(Prospect::Sound, now).or_else(|| lanes.take(Prospect::Suspect, now));
         let Some(next) = next else {
@@ -241,7 +241,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             tokio::select! {
                 order = ends.orders.recv(), if lanes.len() < QUEUE_MAX => {
                     let Some(order) = order else { return };
-                    lanes.push(&order.driver_id().to_owned(), order.rule(), order, now);
+                    lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
                 }
                 () = sleep_until(wake_at.into()), if next_at.is_some() => {}
                 _ = publisher.idle() => {

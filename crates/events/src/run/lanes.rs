@@ -98,8 +98,7 @@ impl<T> Lanes<T> {
         due.is_some_and(|(prospect, _)| prospect == Prospect::Suspect)
     }
 
-    pub(super) fn push(&mut self, driver_id: &str, rule: Rule, item: T, now: Instant) {
-        let driver_id = driver_id.to_owned();
+    pub(super) fn push(&mut self, driver_id: String, rule: Rule, item: T, now: Instant) {
         let waiting = Waiting {
             item,
             driver_id: driver_id.clone(),
@@ -249,7 +248,7 @@ mod tests {
     fn failed_delivery_delays_only_later_ones_of_its_driver() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for (driver_id, n) in [("p", 1), ("p", 2), ("a", 1), ("a", 2), ("b", 1)] {
-            lanes.push(driver_id, rule(driver_id), n, now);
+            lanes.push(driver_id.to_owned(), rule(driver_id), n, now);
         }
         let failed = lanes.take(Prospect::Sound, now).unwrap();
         lanes.retry(failed, now, now);
@@ -270,7 +269,7 @@ mod tests {
     fn deliveries_of_a_failing_rule_are_suspect_until_one_succeeds() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for (driver_id, fence) in [("a", "bad"), ("b", "bad"), ("c", "good")] {
-            lanes.push(driver_id, rule(fence), 1, now);
+            lanes.push(driver_id.to_owned(), rule(fence), 1, now);
         }
         let failed = lanes.take(Prospect::Sound, now).unwrap();
         lanes.retry(failed, now, now + RETRY_PAUSE_MAX);
@@ -278,7 +277,7 @@ mod tests {
         let other = lanes.take(Prospect::Suspect, now).unwrap();
         assert_eq!(other.driver_id, "b");
         lanes.succeed(&other, now);
-        lanes.push("d", rule("bad"), 1, now);
+        lanes.push("d".to_owned(), rule("bad"), 1, now);
         assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("d", 1)]);
         assert_eq!(lanes.next_at(Prospect::Suspect), Some(now + RETRY_PAUSE_MAX));
     }
@@ -287,7 +286,7 @@ mod tests {
     fn newest_delivery_behind_a_failure_is_evicted_first() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for (driver_id, n) in [("p", 1), ("p", 2), ("a", 1)] {
-            lanes.push(driver_id, rule(driver_id), n, now);
+            lanes.push(driver_id.to_owned(), rule(driver_id), n, now);
         }
         assert!(lanes.evict().is_none());
         let failed = lanes.take(Prospect::Sound, now).unwrap();

@@ -75,7 +75,7 @@ impl Posts {
             }
         }
         let (driver_id, rule) = (event.driver_id.clone(), (event.kind, event.fence.clone()));
-        self.lanes.push(&driver_id, rule, event, now);
+        self.lanes.push(driver_id, rule, event, now);
         dropped
     }
 
