@@ -25,6 +25,8 @@ use milepost_decode::position::DriverId;
 
 /// Maximum number of old parts per table that [`Traces`] names.
 const OLD_PARTS_NAMED_MAX: u8 = 3;
+/// Maximum number of fences that [`ClickHouse::fences_naming`] returns.
+const FENCES_NAMED_MAX: u8 = 100;
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
 /// the database.
@@ -234,6 +236,19 @@ impl ClickHouse {
             out_of_reach.push(format!("{table} ({engine}, column {column}): {rows}"));
         }
         Ok(out_of_reach)
+    }
+
+    /// Returns the fences whose column `drivers` names this driver; none if the login may not read
+    /// that column. `erase` does not change them: a fence without ids is for all drivers.
+    pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
+        let sql = format!(
+            "SELECT DISTINCT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') FROM {}.fences FINAL \
+             WHERE has(drivers, '{}') ORDER BY 1 LIMIT {FENCES_NAMED_MAX}",
+            self.database,
+            driver_id.as_str()
+        );
+        let fences = self.ask_if_allowed("asking for fences of the driver", &sql).await?;
+        Ok(fences.unwrap_or_default().into_iter().map(|[name]| name).collect())
     }
 
     /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.
