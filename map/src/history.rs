@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::Query;
+use milepost_clickhouse::FetchWhole as _;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::look::Scope;
@@ -124,8 +125,9 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         "began",
         EPISODES_MAX + 1,
     );
-    let queries =
-        async { tokio::try_join!(points.fetch_all::<TrackRow>(), episodes.fetch_all::<Episode>()) };
+    let queries = async {
+        tokio::try_join!(points.fetch_whole::<TrackRow>(), episodes.fetch_whole::<Episode>())
+    };
     let (mut rows, mut episodes) = queries.await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > POINTS_MAX || episodes.len() > EPISODES_MAX;
     rows.truncate(POINTS_MAX);
@@ -382,7 +384,7 @@ pub async fn days(
         ORDER BY day";
     let query = store.query(SQL).param("driver", driver).param("tz", zone);
     let query = query.param("from", span.from_ms).param("to", span.to_ms);
-    query.fetch_all().await.map_err(|error| failed(store, &error))
+    query.fetch_whole().await.map_err(|error| failed(store, &error))
 }
 
 #[derive(Row, Serialize, Deserialize)]
@@ -415,7 +417,7 @@ pub async fn file(
     );
     let query = store.query(&sql).param("driver", driver);
     let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
-    let rows: Vec<FileRow> = query.fetch_all().await.map_err(|error| failed(store, &error))?;
+    let rows: Vec<FileRow> = query.fetch_whole().await.map_err(|error| failed(store, &error))?;
     if rows.len() > FILE_ROWS_MAX {
         return Err(Error::LimitExceeded(format!(
             "a file has at most {FILE_ROWS_MAX} fixes: choose a shorter time"

@@ -3,6 +3,7 @@
 
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
+use milepost_clickhouse::FetchWhole as _;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::Fix;
@@ -86,7 +87,7 @@ async fn stay(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Stay>, Cl
     let query = store.query(SQL).param("driver", driver).param("radius", RADIUS_M);
     let query = query.param("from", iso(fix.ts_ms - FIXES_MS)).param("to", iso(fix.ts_ms));
     let query = query.param("lat", f64::from(fix.lat_e7) / 1e7);
-    query.param("lng", f64::from(fix.lng_e7) / 1e7).fetch_optional().await
+    query.param("lng", f64::from(fix.lng_e7) / 1e7).fetch_whole_optional().await
 }
 
 async fn newest(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Newest>, ClientError> {
@@ -96,7 +97,7 @@ async fn newest(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Newest>
         ORDER BY began DESC, ended DESC LIMIT 1";
     let query = store.query(SQL).param("driver", driver);
     let query = query.param("from", iso(fix.ts_ms - STOPS_MS)).param("to", iso(fix.ts_ms + 1));
-    query.fetch_optional().await
+    query.fetch_whole_optional().await
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ use milepost_decode::position::DriverId;
 
 /// Maximum number of old parts per table that [`Traces`] names.
 const OLD_PARTS_NAMED_MAX: u8 = 3;
+/// Maximum number of fences that [`ClickHouse::fences_naming`] returns.
+const FENCES_NAMED_MAX: u8 = 100;
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
 /// the database.
@@ -238,6 +240,19 @@ impl ClickHouse {
         Ok(out_of_reach)
     }
 
+    /// Returns the fences whose column `drivers` names this driver; none if the login may not read
+    /// that column. `erase` does not change them: a fence without ids is for all drivers.
+    pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
+        let sql = format!(
+            "SELECT DISTINCT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') FROM {}.fences FINAL \
+             WHERE has(drivers, '{}') ORDER BY 1 LIMIT {FENCES_NAMED_MAX}",
+            self.database,
+            driver_id.as_str()
+        );
+        let fences = self.ask_if_allowed("asking for fences of the driver", &sql).await?;
+        Ok(fences.unwrap_or_default().into_iter().map(|[name]| name).collect())
+    }
+
     /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.
     pub async fn hosts(&self) -> Result<Hosts, Error> {
         Ok(match (self.layout.cluster(), self.layout.config.replication) {
@@ -415,7 +430,9 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
                 let head = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\nX-ClickHouse-Summary: {{\"result_rows\":\"{}\"}}\r\n\
+                     Content-Length: {}\r\nConnection: close\r\n\r\n",
+                    rows.matches('\n').count(),
                     rows.len()
                 );
                 stream.write_all((head + &rows).as_bytes()).await.unwrap();

@@ -246,7 +246,7 @@ mod tests {
             } else if request.contains("insert_deduplication_token") {
                 ("200 OK", "X-ClickHouse-Summary: {\"written_rows\":\"1\"}\r\n", "")
             } else {
-                ("200 OK", "", "\t20\t2\t0\n")
+                ("200 OK", "X-ClickHouse-Summary: {\"result_rows\":\"1\"}\r\n", "\t20\t2\t0\n")
             };
             let length = body.len();
             let head = format!(

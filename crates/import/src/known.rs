@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use milepost_clickhouse::{ClickHouse, Error, within};
+use milepost_clickhouse::{ClickHouse, Error, check_rows, within};
 use milepost_core::batch::Batch;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
@@ -85,6 +85,7 @@ pub(super) async fn skip_known(
             known.insert((driver, ts, lat, lng));
         }
     }
+    check_rows(&cursor).map_err(|error| clickhouse.failed(context, error))?;
     let all = batch.positions.len();
     batch.positions.retain(|fix| {
         let fix_key =

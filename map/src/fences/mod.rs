@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use clickhouse::Row;
-use milepost_clickhouse::Reader;
+use milepost_clickhouse::{FetchWhole as _, Reader};
 use milepost_events::fences::{MOMENTS_MS, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -255,7 +255,7 @@ async fn read(
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
         );
-        client.query(&sql).param("names", names).fetch_all::<Stored>().await
+        client.query(&sql).param("names", names).fetch_whole::<Stored>().await
     };
     let now = client.query("SELECT toUnixTimestamp64Milli(now64(3))").fetch_one::<i64>();
     let stored = async {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
+use milepost_clickhouse::check_rows;
 use milepost_observe::now;
 use tokio::sync::{Notify, watch};
 use tracing::instrument::WithSubscriber as _;
@@ -395,6 +396,7 @@ impl Live {
                 break;
             }
         }
+        check_rows(&rows)?;
         if is_full {
             self.write(Fleet::end_pass);
             reading.last_full_read = Some(Instant::now());

@@ -14,8 +14,10 @@
 
 mod channels;
 mod deliver;
+mod lanes;
 mod publisher;
 mod status;
+mod webhook;
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -190,7 +192,7 @@ fn start_channels(
     }
     if let Some(webhook) = config.webhook.clone() {
         let (ends, status) = open_queue(Channel::Webhook, "");
-        tasks.spawn(deliver::webhook(webhook, ends, status));
+        tasks.spawn(webhook::webhook(webhook, ends, status));
     }
     queues
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::fences::rules::put_nullable;
 use crate::watch::reader::{ENDLESS_MS, Inserted, STEP_MS, Span};
 use crate::watch::{ACCURACY_M_MAX, Event, Fix, Kind};
-use milepost_clickhouse::{ClickHouse, Error, QUERY_TIMEOUT, within};
+use milepost_clickhouse::{ClickHouse, Error, FetchWhole as _, QUERY_TIMEOUT, within};
 use milepost_core::encode::Insert;
 use milepost_decode::row_binary::{EVENTS, put_text};
 
@@ -182,7 +182,7 @@ impl EventStore<'_> {
     }
 
     async fn fixes(&self, sql: &str, timeout: Duration) -> Result<Vec<Fix>, Error> {
-        let rows = self.unbounded().query_raw(sql).fetch_all::<FixRow>();
+        let rows = self.unbounded().query_raw(sql).fetch_whole::<FixRow>();
         let rows =
             within(timeout, rows).await.map_err(|error| self.failed("reading fixes", error))?;
         let fix = |(driver_id, ts, seq, lat, lng, speed, acc, inserted_at): FixRow| Fix {
@@ -208,7 +208,7 @@ impl EventStore<'_> {
              ORDER BY known_at, ts, seq, kind SETTINGS prefer_column_name_to_alias = 1",
             self.database
         );
-        let rows = self.unbounded().query_raw(&sql).fetch_all::<EventRow>();
+        let rows = self.unbounded().query_raw(&sql).fetch_whole::<EventRow>();
         let rows = within(BEGIN_TIMEOUT, rows)
             .await
             .map_err(|error| self.failed("reading events", error))?;
