@@ -119,7 +119,10 @@ export class Visits {
       if (controller.signal.aborted) return;
       const inside = found.filter(({ is_inside }) => is_inside).sort((a, b) => a.entered - b.entered);
       const left = found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today);
-      this.say(visitsTitle(name, inside, left, found.length >= VISITS_MAX));
+      // The server leaves out the oldest visits. If it sends visits of earlier days, it has sent
+      // all of today.
+      const isCut = found.length >= VISITS_MAX && inside.length + left.length === found.length;
+      this.say(visitsTitle(name, inside, left, isCut));
       this.found = { now, inside, left };
       this.redraw();
     } catch (error) {
