@@ -5,7 +5,8 @@
 -- Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. If a silence crosses that limit, the fix at
 -- the other end of the silence counts, too, if it is at most three UTC days beyond the limit. That fix is read from driver_days_state, so
 -- that positions need not be read for these days. A driver whose newest fix is inside the area counts as still there: the visit overlaps
--- every later window, if that fix is from today (UTC) or the three days before.
+-- every later window, if that fix is from today (UTC) or the three days before. is_open: the newest of all fixes that were read is in the visit.
+-- It comes from the same snapshot as the visit; last_positions may already have a newer fix.
 --
 -- Testing whether a fix is inside a polygon is slow. So only a few pairs of fix and area are tested exactly: those in the same cell of a grid (a
 -- twentieth of a degree; five degrees for large areas) whose fix is also within the bounds of the area.
@@ -31,7 +32,7 @@ WITH
 SELECT
     fence, driver_id,
     fromUnixTimestamp64Milli(min(ms), {tz:String}) AS entered, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS left_at,
-    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes
+    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes, max(is_newest) AS is_open
 FROM
 (
     SELECT *, sum(begins) OVER (PARTITION BY fence, driver_id ORDER BY fix_number ROWS UNBOUNDED PRECEDING) AS visit

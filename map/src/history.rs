@@ -339,11 +339,11 @@ pub struct Visit {
     driver_id: String,
     entered: i64,
     left_at: i64,
-    /// The driver's newest fix belongs to the visit.
+    /// The driver's newest fix belongs to the visit. Fixes less accurate than 200 m do not count.
     is_inside: bool,
 }
 
-/// Returns the visits to a fence in a span, newest first.
+/// Returns the visits to a fence in a span: first the ongoing ones, then the newest.
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
@@ -353,13 +353,15 @@ pub async fn visits(
     fence: &str,
     span: Span,
 ) -> Result<Vec<Visit>, Error> {
+    // The view reads twelve hours beyond `to`. If that is in the future, it has read the newest
+    // fixes. `last_positions` may have newer ones, which were inserted since the query began.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered, toUnixTimestamp64Milli(visit.left_at) AS left_at,
-            toBool(visit.left_at >= last.ts) AS is_inside
+            toBool(if(parseDateTime64BestEffort({{to:String}}, 3, 'UTC') + INTERVAL 12 HOUR > now64(3), visit.is_open, visit.left_at >= last.ts)) AS is_inside
         FROM {{db}}_ask.fence_visits(fence = {{fence:String}}, driver = '', from = {{from:String}}, to = {{to:String}}, tz = 'UTC') AS visit
         LEFT JOIN (SELECT driver_id, ts FROM {{db}}.last_positions) AS last USING (driver_id)
         WHERE {{in_scope}}
-        ORDER BY visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
+        ORDER BY is_inside DESC, visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
     );
     let query = || {
         let query = store.query_in_scope(scope, &sql).param("fence", fence);

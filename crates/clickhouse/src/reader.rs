@@ -47,6 +47,7 @@ impl Reader {
         }
         let advice = match code {
             Some(UNKNOWN_TABLE) => Some("a table is missing: run milepost migrate"),
+            Some(UNKNOWN_IDENTIFIER) => Some("a column is missing: run milepost migrate"),
             Some(UNKNOWN_FUNCTION) => Some("a view is missing: run milepost migrate"),
             code => code.and_then(advice),
         };
