@@ -15,24 +15,15 @@ const MONTHS: [&[&str]; 12] = [
     &["nov", "november", "novembre", "noviembre"],
     &["dec", "december", "dez", "dezember", "déc", "décembre", "dic", "diciembre"],
 ];
-const WEEKDAYS: [&str; 17] = [
-    "mon",
-    "tue",
-    "tues",
-    "wed",
-    "thu",
-    "thur",
-    "thurs",
-    "fri",
-    "sat",
-    "sun",
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-    "sunday",
+/// The names of the weekdays, Monday first.
+const WEEKDAYS: [&[&str]; 7] = [
+    &["mon", "monday"],
+    &["tue", "tues", "tuesday"],
+    &["wed", "wednesday"],
+    &["thu", "thur", "thurs", "thursday"],
+    &["fri", "friday"],
+    &["sat", "saturday"],
+    &["sun", "sunday"],
 ];
 /// Words that are dropped between the parts of a date, or between the date and its time of day.
 const CONNECTING: [&str; 5] = ["at", "um", "de", "of", "-"];
@@ -41,6 +32,15 @@ const CONNECTING: [&str; 5] = ["at", "um", "de", "of", "-"];
 pub(super) fn month(name: &str) -> Option<usize> {
     let name = name.trim_end_matches('.').to_lowercase();
     MONTHS.iter().position(|names| names.contains(&&*name)).map(|at| at + 1)
+}
+
+/// Returns the weekday that a time begins with: 1 for Monday. `None` if it begins with none.
+pub(super) fn weekday(text: &str) -> Option<i8> {
+    let word =
+        text.split([' ', ',']).next().filter(|word| word.starts_with(char::is_alphabetic))?;
+    let name = word.trim_end_matches('.').to_lowercase();
+    let at = WEEKDAYS.iter().position(|names| names.contains(&&*name))?;
+    i8::try_from(at + 1).ok()
 }
 
 /// Rewrites a date with the name of its month in digits: `2026-11-26`, followed by the rest of the
@@ -65,7 +65,7 @@ pub(super) fn numeric_date(text: &str) -> Option<String> {
         let lower = word.to_lowercase();
         let digits = word.bytes().take_while(u8::is_ascii_digit).count();
         let is_ordinal = [".", "", "st", "nd", "rd", "th"].contains(&&lower[digits..]);
-        if n == 0 && WEEKDAYS.contains(&lower.trim_end_matches('.')) {
+        if n == 0 && weekday(word).is_some() {
             has_weekday = true;
         } else if let (None, Some(number)) = (month_number, month(word)) {
             month_number = Some(number);

@@ -9,7 +9,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-use super::date_words::{in_english, is_abbreviation, month, numeric_date, zone_example};
+use super::date_words::{in_english, is_abbreviation, month, numeric_date, weekday, zone_example};
 use super::patterns::{has_open_fraction, patterns, with_leading_zero};
 use crate::position::Timestamp;
 
@@ -141,12 +141,13 @@ impl Local {
                 Ok(_) | Err(_) => Ok(ms),
             };
         }
-        let numeric = numeric_date(text);
+        let (numeric, stated_weekday) = (numeric_date(text), weekday(text));
         let text = numeric.as_deref().unwrap_or(text);
         let (date, clock) = split_date_and_clock(text).ok_or_else(|| explain_unparsed(text))?;
         let Clock { time, next_second, zone } =
             parse_clock(clock).ok_or_else(|| explain_unparsed(text))?;
         let date = parse_date(date).map_err(|why| ask_for_order(text).unwrap_or(why))?;
+        check_weekday(date, stated_weekday)?;
         let time = DateTime::from_parts(date, time);
         let ms = match zone {
             Some(stated) => self.in_stated_zone(time, &stated)?,
@@ -349,7 +350,12 @@ pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
         words.filter(|word| !is_zone(word)).collect::<Vec<_>>().join(" ")
     };
     let has_zone = || text.split_whitespace().any(is_zone);
-    text.len() <= 100 && (may_be(text) || has_zone() && may_be(&without_zone()))
+    // A wrong weekday does not make it another value than a time.
+    let without_weekday = || weekday(text).and_then(|_| numeric_date(text));
+    text.len() <= 100
+        && (may_be(text)
+            || has_zone() && may_be(&without_zone())
+            || without_weekday().is_some_and(|text| may_be(&text)))
 }
 
 /// Returns whether a string is a time of day, with colons or as `hhmmss`.
@@ -371,6 +377,21 @@ fn split_date_and_clock(text: &str) -> Option<(&str, &str)> {
         c.is_whitespace() || *c == '_' || is_t
     })?;
     Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
+}
+
+/// Checks the weekday that a time states: 1 for Monday.
+///
+/// # Errors
+/// The date is on another weekday, so one of the two is wrong.
+fn check_weekday(date: Date, stated: Option<i8>) -> Result<(), String> {
+    let weekday = date.weekday();
+    if stated.is_none_or(|stated| stated == weekday.to_monday_one_offset()) {
+        return Ok(());
+    }
+    Err(format!(
+        "{date} is a {weekday:?}, and the time states another weekday: which is right? Leave out the \
+         weekday if the date is right"
+    ))
 }
 
 fn parse_date(text: &str) -> Result<Date, String> {
@@ -620,6 +641,9 @@ mod tests {
                 "2026-01-31T07:00:00Z",
             ),
             ("Jan 31, 2026, 8:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
+            ("Saturday, January 31, 2026 8:00 PM", "Z", "2026-01-31T20:00:00Z"),
+            ("Sat. 2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("Thurs, 1 Jan 2026 00:30:00 +0100", "Z", "2025-12-31T23:30:00Z"),
             ("31. Januar 2026 08:00", "+01:00", "2026-01-31T07:00:00Z"),
             // An abbreviation is read in its zone, and selects the instant in an hour that happens
             // twice.
@@ -650,6 +674,9 @@ mod tests {
             ("26.01.31 08:00:00", "Z", "which order"),
             ("2026-10-25 02:30:00", "Europe/Berlin", "twice"),
             ("2026-03-29 02:30:00", "Europe/Berlin", "does not exist"),
+            ("Fri, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31 is a Saturday, and"),
+            ("Sun Jan 31 08:00:00 UTC 2026", "Z", "which is right?"),
+            ("Friday 2026-01-31 08:00", "Z", "which is right?"),
             ("10:12:47", "Z", "without a date"),
             ("101247", "Z", "without a date"),
             ("2026-02-30 08:00:00", "Z", "not a date"),

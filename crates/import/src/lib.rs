@@ -40,7 +40,6 @@ mod stated_zone;
 mod summary;
 mod text;
 mod timeline;
-mod translations;
 mod values;
 mod xml;
 mod zones;
