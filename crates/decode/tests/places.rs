@@ -617,3 +617,35 @@ fn unit_beside_the_features_is_that_of_heights_in_coordinates() {
         assert_place(&geojson, &collection(member, coordinates), [52.5, 13.4]);
     }
 }
+
+#[test]
+fn geojson_in_the_other_order_is_rejected_if_members_show_it() {
+    let geojson = format_called("geojson");
+    let payload = |coordinates: &str, properties: &str, beside: &str| {
+        format!(
+            r#"{{"type":"Feature",{beside}"geometry":{{"type":"Point","coordinates":{coordinates}}},"properties":{{"ts":1795770000{properties}}}}}"#
+        )
+    };
+    for (properties, beside) in [
+        (r#","latitude":52.5,"longitude":13.4"#, ""),
+        (r#","lat":52.5,"lon":13.4"#, ""),
+        (r#","lat":"52.5","lng":"13.4""#, ""),
+        ("", r#""lat":52.5,"lng":13.4,"#),
+        (r#","gps":{"lat":52.5,"lng":13.4},"lat":52.5"#, ""),
+    ] {
+        let swapped = payload("[52.5,13.4]", properties, beside);
+        assert_refused(&geojson, &swapped, "wrong_type", "GeoJSON has the longitude first");
+        assert_place(&geojson, &payload("[13.4,52.5]", properties, beside), [52.5, 13.4]);
+    }
+    for (coordinates, properties, place) in [
+        ("[52.5,13.4]", "", [13.4, 52.5]),
+        ("[13.4,52.5]", r#","latitude":null,"longitude":null"#, [52.5, 13.4]),
+        ("[13.4,52.5]", r#","latitude":"52°30' N","longitude":"E""#, [52.5, 13.4]),
+        ("[52.5,52.5]", r#","lat":52.5,"lon":52.5"#, [52.5, 52.5]),
+        ("[13.4,52.5]", r#","lat":53.1,"lon":9.9"#, [52.5, 13.4]),
+        ("[13.4,52.5]", r#","home":{"lat":13.4,"lon":52.5}"#, [52.5, 13.4]),
+        ("[13.4,52.5]", r#","lat":13.4"#, [52.5, 13.4]),
+    ] {
+        assert_place(&geojson, &payload(coordinates, properties, ""), place);
+    }
+}
