@@ -278,12 +278,39 @@ fn explain_unparsed(text: &str) -> String {
     if parse_date(&text).is_ok() {
         return date_alone(&text);
     }
+    if let Some(why) = explain_spreadsheet(&text) {
+        return format!("\"{text}\" {why}");
+    }
     ask_for_order(&text).unwrap_or_else(|| {
         format!(
             "\"{text}\" is not a time such as 2026-01-31T08:00:00Z or 2026-01-31 08:00:00; for \
              other forms give {PATTERN}"
         )
     })
+}
+
+/// Explains a text that a spreadsheet writes instead of a time.
+fn explain_spreadsheet(text: &str) -> Option<&'static str> {
+    const FORMAT: &str = "is a spreadsheet's number of days: format the column as yyyy-mm-dd \
+                          hh:mm:ss, and save the file again";
+    if text.starts_with('#') && text.chars().all(|c| c == '#') {
+        return Some(
+            "is what a spreadsheet shows if the column is too narrow: widen it, and save again",
+        );
+    }
+    let days: Option<f64> = text.replacen(',', ".", 1).parse().ok();
+    if days.is_some_and(|days| (20_000.0..60_000.0).contains(&days)) {
+        return Some(FORMAT);
+    }
+    // Excel shows `15:07.0` for 10:15:07.
+    let (minutes, seconds) = text.split_once(':')?;
+    let is_short = [minutes, seconds.split(['.', ',']).next()?]
+        .iter()
+        .all(|part| part.len() <= 2 && part.parse::<u8>().is_ok_and(|number| number < 60));
+    (is_short && seconds.contains(['.', ',']) && seconds.len() <= 6).then_some(
+        "has lost its date and hour: Excel shows such times as mm:ss.0; format the column as \
+         yyyy-mm-dd hh:mm:ss, and save the file again",
+    )
 }
 
 fn date_alone(text: &str) -> String {
@@ -450,6 +477,9 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
             (meridiem_hours, rest) = (Some(hours), rest[name.len()..].trim_start());
         }
     }
+    // `(UTC+01:00)`
+    let inner = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    let rest = inner.unwrap_or(rest);
     let zone = match parse_offset(without_remark(rest)) {
         Some(seconds) => Some(StatedZone::Offset(seconds)),
         None if is_abbreviation(rest) => Some(StatedZone::Abbreviation(rest)),
@@ -643,6 +673,9 @@ mod tests {
             ("Jan 31, 2026, 8:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("Saturday, January 31, 2026 8:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("Sat. 2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("Sa, 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("sábado 31 de enero de 2026 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("2026-01-31 09:00:00 (UTC+01:00)", "Z", "2026-01-31T08:00:00Z"),
             ("Thurs, 1 Jan 2026 00:30:00 +0100", "Z", "2025-12-31T23:30:00Z"),
             ("31. Januar 2026 08:00", "+01:00", "2026-01-31T07:00:00Z"),
             // An abbreviation is read in its zone, and selects the instant in an hour that happens
@@ -675,6 +708,10 @@ mod tests {
             ("2026-10-25 02:30:00", "Europe/Berlin", "twice"),
             ("2026-03-29 02:30:00", "Europe/Berlin", "does not exist"),
             ("Fri, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31 is a Saturday, and"),
+            ("Fr, 31.01.2026 08:00", "Z", "2026-01-31 is a Saturday, and"),
+            ("46352,427164", "Z", "a spreadsheet's number of days"),
+            ("########", "Z", "the column is too narrow"),
+            ("15:07.0", "Z", "has lost its date and hour"),
             ("Sun Jan 31 08:00:00 UTC 2026", "Z", "which is right?"),
             ("Friday 2026-01-31 08:00", "Z", "which is right?"),
             ("10:12:47", "Z", "without a date"),

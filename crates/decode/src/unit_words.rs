@@ -90,6 +90,7 @@ fn may_be_unit(key: &[u8]) -> bool {
                         | b"uan"
                         | b"ent"
                         | b"ure"
+                        | b"tem"
                 )
         })
     };
@@ -118,6 +119,9 @@ fn is_measure(stem: &str) -> bool {
 /// name has no such word. A `unit_of_measurement` is a `unit`.
 pub(super) fn without_unit(name: &str) -> Option<&str> {
     const ENGLISH: [&str; 4] = ["units", "unit", "uoms", "uom"];
+    if ["measurementsystem", "systemofmeasurement", "systemofunits"].contains(&name) {
+        return Some("");
+    }
     let bare = MEASURE.iter().find_map(|word| name.strip_suffix(word));
     let name = bare.map_or(name, |bare| {
         BETWEEN.iter().find_map(|word| bare.strip_suffix(word)).unwrap_or(bare)

@@ -56,8 +56,11 @@ impl Measured {
         // `speed`.
         let is_own = |name: &str| {
             let is_other = || numbers.iter().any(|number| number == name);
+            // German joins words with an `s` or `n`: `Geschwindigkeitseinheit`.
+            let joined = || name.strip_suffix(['s', 'n']).unwrap_or(name);
             let is_alias = || {
-                is_name_of(self.field, name) || field_in_other_language(name) == Some(self.field)
+                is_name_of(self.field, name)
+                    || [name, joined()].map(field_in_other_language).contains(&Some(self.field))
             };
             name == own_name || name == self.field || is_alias() && !is_other()
         };

@@ -1897,6 +1897,8 @@ fn other_notations_of_a_hemisphere_need_signed_numbers() {
         ("lat,lon,is_south,is_west", "33.4,70.7,true,true"),
         ("lat,lon,south,west", "33.4,70.7,1,1"),
         ("lat,lon,north,east", "33.4,70.7,0,0"),
+        ("lat,lon,半球", "33.4,70.7,南西"),
+        ("lat,lon,полушарие", "33.4,70.7,юг запад"),
     ] {
         let file = one_row_of(columns, values);
         check_refused(&[], "a.csv", &file, "write a minus before the number");
@@ -1921,6 +1923,8 @@ fn other_notations_of_a_hemisphere_need_signed_numbers() {
         ("lat,lon,south,west", "33.4,70.7,0,0"),
         ("lat,lon,south", "33.4,70.7,1"),
         ("lat,lon,sign", "33.4,70.7,-1"),
+        ("lat,lon,半球", "33.4,70.7,北东"),
+        ("lat,lon,方向", "33.4,70.7,南"),
     ] {
         check(&[], "a.csv", one_row_of(columns, values), "33.4 70.7 - - - -");
     }

@@ -55,8 +55,7 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
 ];
 /// Slot of the latitude that is repeated as a member, and the paths of such members.
 const REPEATED_LAT: usize = 14;
-const REPEATED_LATS: [&str; 4] =
-    ["properties/latitude", "properties/lat", "latitude", "lat"];
+const REPEATED_LATS: [&str; 4] = ["properties/latitude", "properties/lat", "latitude", "lat"];
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
@@ -183,7 +182,8 @@ pub(super) fn paths() -> Paths {
 #[cold]
 fn check_order(json: &[u8], [repeated_lat, lat, lng]: [&Scalar<'_>; 3]) -> Result<(), Refusal> {
     // The repeated latitude is that of the coordinates in nearly every payload.
-    let repeated = repeated_lat.as_number().or_else(|| number(repeated_lat.as_text()?)?.as_number());
+    let repeated =
+        repeated_lat.as_number().or_else(|| number(repeated_lat.as_text()?)?.as_number());
     let (Some(repeated), Some(lat), Some(lng)) = (repeated, lat.as_f64(), lng.as_f64()) else {
         return Ok(());
     };
