@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::encodings;
 use super::hemispheres::{add_hemispheres, split_hemisphere};
 use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, words};
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
@@ -34,8 +35,10 @@ pub(super) fn find(
     let column = |field: &str, name: &str| {
         let mut same = (0..columns.len()).filter(|n| columns[*n].eq_ignore_ascii_case(name));
         let at = same.next().with_context(|| {
+            let advice = encodings::advice(columns);
+            let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
             format!(
-                "--field {field}={name}: the file has no column {name}, only {}",
+                "--field {field}={name}: the file has no column {name}, only {}{advice}",
                 columns.join(", ")
             )
         })?;
@@ -454,7 +457,7 @@ fn meant_by(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the field that a column's name, or one of its words, means in another language.
-fn translated(name: &str) -> Option<&'static str> {
+pub(super) fn translated(name: &str) -> Option<&'static str> {
     let of_word = || words(name).iter().find_map(|word| field_in_other_language(word));
     field_in_other_language(&normalised(name)).or_else(of_word)
 }

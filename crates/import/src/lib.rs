@@ -19,6 +19,7 @@ mod args;
 mod columns;
 mod command;
 mod described;
+mod encodings;
 mod features;
 mod fields;
 mod files;
