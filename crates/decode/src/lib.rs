@@ -78,3 +78,5 @@ pub use self::topic::{PLUSES_MAX, overlap};
 pub use self::translations::{field_in_other_language, is_date_in_other_language};
 pub use self::unit::SpeedUnit;
 pub use self::unit::{Quantity, TimeUnit};
+pub use self::unit_words::names_unit;
+pub use self::unread_zone::is_zone_in_other_language;

@@ -322,8 +322,8 @@ pub(super) fn check_order(json: &[u8], [lat, lng]: [f64; 2]) -> Result<(), Refus
         Reason::WrongType,
         format!(
             "the coordinates are [{lng}, {lat}], and other members have the latitude first: GeoJSON \
-             has the longitude first; swap them, or map them in [formats.NAME] with \
-             lat = \"/geometry/coordinates/0\""
+             has the longitude first; swap them, or map them in [formats.NAME], or give \
+             --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1 to import"
         ),
     )
 }

@@ -4,6 +4,8 @@
 //! day, month and year (`03/04/2026`), a time that a clock change skips or repeats, or a missing
 //! zone.
 
+use std::borrow::Cow;
+
 use jiff::ZonedDateTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
@@ -142,7 +144,7 @@ impl Local {
             };
         }
         let (numeric, stated_weekday) = (numeric_date(text), weekday(text));
-        let text = numeric.as_deref().unwrap_or(text);
+        let text = &*with_meridiem_at_end(numeric.as_deref().unwrap_or(text));
         let (date, clock) = split_date_and_clock(text).ok_or_else(|| explain_unparsed(text))?;
         let Clock { time, next_second, zone } =
             parse_clock(clock).ok_or_else(|| explain_unparsed(text))?;
@@ -301,6 +303,11 @@ fn explain_spreadsheet(text: &str) -> Option<&'static str> {
     let days: Option<f64> = text.replacen(',', ".", 1).parse().ok();
     if days.is_some_and(|days| (20_000.0..60_000.0).contains(&days)) {
         return Some(FORMAT);
+    }
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let is_grouped = text.chars().all(|c| c.is_ascii_digit() || " .,'\u{a0}\u{202f}".contains(c));
+    if digits >= 9 && is_grouped {
+        return Some("is a number with separators: write a decimal point, and no other separator");
     }
     // Excel shows `15:07.0` for 10:15:07.
     let (minutes, seconds) = text.split_once(':')?;
@@ -470,12 +477,30 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
     let (clock, mut rest) = (&text[..end], text[end..].trim());
     let mut meridiem_hours = None;
-    const MERIDIEMS: [(&str, i8); 6] =
-        [("am", 0), ("pm", 12), ("a.m.", 0), ("p.m.", 12), ("a. m.", 0), ("p. m.", 12)];
+    // Spreadsheets in Spanish write a no-break space in `p. m.`.
+    const MERIDIEMS: [(&str, i8); 14] = [
+        ("am", 0),
+        ("pm", 12),
+        ("a.m.", 0),
+        ("p.m.", 12),
+        ("a. m.", 0),
+        ("p. m.", 12),
+        ("a.\u{a0}m.", 0),
+        ("p.\u{a0}m.", 12),
+        ("πμ", 0),
+        ("μμ", 12),
+        ("π.μ.", 0),
+        ("μ.μ.", 12),
+        ("ص", 0),
+        ("م", 12),
+    ];
     for (name, hours) in MERIDIEMS {
         if rest.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name)) {
             (meridiem_hours, rest) = (Some(hours), rest[name.len()..].trim_start());
         }
+    }
+    if ["uhr", "h", "hrs"].iter().any(|word| rest.eq_ignore_ascii_case(word)) {
+        rest = "";
     }
     // `(UTC+01:00)`
     let inner = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
@@ -516,6 +541,22 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
     let next_second = second == 60;
     let time = Time::new(hour, minute, if next_second { 59 } else { second }, nanoseconds).ok()?;
     Some(Clock { time, next_second, zone })
+}
+
+/// Moves AM and PM in Chinese, Japanese and Korean from before the time of day to its end.
+fn with_meridiem_at_end(text: &str) -> Cow<'_, str> {
+    const MERIDIEMS: [(&str, &str); 6] = [
+        ("上午", "AM"),
+        ("下午", "PM"),
+        ("午前", "AM"),
+        ("午後", "PM"),
+        ("오전", "AM"),
+        ("오후", "PM"),
+    ];
+    let found = MERIDIEMS.iter().find(|(word, _)| !text.is_ascii() && text.contains(word));
+    found.map_or(Cow::Borrowed(text), |(word, meridiem)| {
+        Cow::Owned(format!("{} {meridiem}", text.replacen(word, "", 1).trim_end()))
+    })
 }
 
 /// Returns the zone that a pattern states as text after the time of day, such as `EST` in
@@ -646,6 +687,12 @@ mod tests {
             ("2026-01-31 12:00:00 am", "Z", "2026-01-31T00:00:00Z"),
             ("2026-01-31 08:00:00 p.m.", "Z", "2026-01-31T20:00:00Z"),
             ("2026-01-31 8:00\u{202f}PM", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 8:00:00\u{a0}p.\u{a0}m.", "Z", "2026-01-31T20:00:00Z"),
+            ("2026/01/31 下午8:00:00", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 오전 8:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("2026年1月31日 午後8時00分", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 8:00:00 μμ", "Z", "2026-01-31T20:00:00Z"),
+            ("31.01.2026 08:00:00 Uhr", "Z", "2026-01-31T08:00:00Z"),
             ("2026-01-31 08:00:00 +1", "Z", "2026-01-31T07:00:00Z"),
             ("2026-01-31 08:00:00 UTC+1", "Z", "2026-01-31T07:00:00Z"),
             ("2026-01-31 08:00:00 GMT-0330", "Z", "2026-01-31T11:30:00Z"),
@@ -710,6 +757,8 @@ mod tests {
             ("Fri, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31 is a Saturday, and"),
             ("Fr, 31.01.2026 08:00", "Z", "2026-01-31 is a Saturday, and"),
             ("46352,427164", "Z", "a spreadsheet's number of days"),
+            ("1795688107,25", "Z", "a number with separators"),
+            ("1 795 688 107", "Z", "a number with separators"),
             ("########", "Z", "the column is too narrow"),
             ("15:07.0", "Z", "has lost its date and hour"),
             ("Sun Jan 31 08:00:00 UTC 2026", "Z", "which is right?"),

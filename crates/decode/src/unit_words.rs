@@ -58,6 +58,12 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     }
 }
 
+/// Returns whether the name is that of a unit, such as `speed_unit` or `Einheit`.
+#[must_use]
+pub fn names_unit(name: &str) -> bool {
+    is_unit(name.as_bytes())
+}
+
 /// Returns whether a key that does not end in `unit` may name a unit: reads only a few bytes.
 #[inline]
 fn may_be_unit(key: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::names::{Column, normalised, words};
 use super::values::{has_offset, is_instant};
-use milepost_decode::{Local, PatternZone, Zone, is_unset};
+use milepost_decode::{Local, PatternZone, Zone, is_unset, is_zone_in_other_language};
 
 /// Checks the rows of a file whose columns state a zone.
 #[derive(Debug)]
@@ -185,6 +185,19 @@ fn area_zone(name: &str) -> Option<TimeZone> {
     if may_be { TimeZone::get(name).ok() } else { None }
 }
 
+/// Returns whether a text is the city of a zone of the IANA database, such as `Paris`.
+fn is_city_of_zone(text: &str) -> bool {
+    let city = text.replace(' ', "_").to_lowercase();
+    let is_word = city.len() >= 4 && city.chars().all(|c| c.is_alphabetic() || "_-".contains(c));
+    let mut names = jiff::tz::db().available();
+    let is_named = |name: jiff::tz::TimeZoneName<'_>| {
+        let name = name.as_str().to_lowercase();
+        let area = name.split('/').next().unwrap_or_default();
+        name.ends_with(&format!("/{city}")) && area != "etc"
+    };
+    is_word && names.any(is_named)
+}
+
 /// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
 /// or is an offset, such as `local`, `CET` or `GMT+1`.
 fn is_unit(value: &str) -> bool {
@@ -205,7 +218,7 @@ fn is_shifted(time: &str) -> bool {
 /// Returns why a column is one of zones; `None` if it is not.
 fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     const NAMES: [&str; 4] = ["tzname", "tzid", "tzoffset", "tzinfo"];
-    const PARTS: [&str; 10] = [
+    const PARTS: [&str; 8] = [
         "timezone",
         "utcoffset",
         "utcofst",
@@ -214,8 +227,6 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         "gmtofst",
         "gmtdiff",
         "zeitzone",
-        "zonahoraria",
-        "fuseauhoraire",
     ];
     const OF_TIME: [&str; 12] = [
         "time", "zone", "local", "utc", "gmt", "dst", "clock", "minutes", "hours", "hour", "hrs",
@@ -224,7 +235,11 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     let words = words(name);
     let has_word = |known: &str| words.iter().any(|word| word == known);
     let whole = normalised(name);
-    if has_word("tz") || NAMES.contains(&&*whole) || PARTS.iter().any(|part| whole.contains(part)) {
+    if has_word("tz")
+        || NAMES.contains(&&*whole)
+        || PARTS.iter().any(|part| whole.contains(part))
+        || is_zone_in_other_language(&whole)
+    {
         return Some(Evidence::Name);
     }
     // A column `zone` may hold areas of a town, and a column `offset` positions in a recording.
@@ -478,8 +493,8 @@ fn is_local_time(name: &str) -> bool {
         })
     };
     // These words may be parts of others, and have no spaces around them in Chinese.
-    const PARTS: [&str; 8] =
-        ["本地", "当地", "當地", "北京", "местн", "мск", "brasilia", "brasília"];
+    const PARTS: [&str; 9] =
+        ["日本時間", "本地", "当地", "當地", "北京", "местн", "мск", "brasilia", "brasília"];
     let lower = name.to_lowercase();
     let in_brackets = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
     let inner = in_brackets.trim_matches([')', ']', ' ']);
@@ -487,6 +502,7 @@ fn is_local_time(name: &str) -> bool {
         || PARTS.iter().any(|part| lower.contains(part))
         || IN_BRACKETS.contains(&&*inner.to_lowercase())
         || area_zone(inner).is_some()
+        || is_city_of_zone(inner)
         || name.split([' ', '(', '[', ')', ']']).any(|word| area_zone(word).is_some())
 }
 
@@ -632,6 +648,15 @@ mod tests {
             ("time (北京时间),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
             ("time (МСК),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
             ("time (Brasília),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (Paris),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (New York),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (日本時間),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (GPS),lat", "2026-11-24 10:00:00,1", ""),
+            ("time (start),lat", "2026-11-24 10:00:00,1", ""),
+            ("time (UTC),lat", "2026-11-24 10:00:00,1", ""),
+            ("time,fuso orario", "2026-11-24 10:00:00,+1", "column fuso orario, which is not read"),
+            ("time,Tijdzone", "2026-11-24 10:00:00,CET", "column Tijdzone, which is not read"),
+            ("time,strefa czasowa", "2026-11-24 10:00:00,UTC", ""),
             ("time,décalage", "2026-11-24 10:00:00,+1", "column décalage, which is not read"),
             ("time,fuso", "2026-11-24 10:00:00,-3", "column fuso, which is not read, says -3"),
             ("time,x", "2026-11-24 10:00:00,UTC+8", "column x, which is not read, says UTC+8"),

@@ -2384,6 +2384,8 @@ fn date_and_time_columns_of_spreadsheets_are_joined() {
         let file = format!("date,time,lat,lon\n{date},{time},52.5,13.4\n");
         check(arguments, "a.csv", file, "52.5 13.4 - - - -");
     }
+    let file = format!("date,time,lat,lon\n{day},上午 10:12:47,52.5,13.4\n");
+    check(&[], "a.csv", file, "52.5 13.4 - - - -");
     let file = format!("date,time,lat,lon\n{day},1899-12-30 10:12:47,52.5,13.4\n");
     check_refused(&[], "a.csv", file, "--field ts=DATE+TIME");
     let file = format!("date,time,lat,lon\n{day} 08:00:00,10:12:47,52.5,13.4\n");
@@ -2440,6 +2442,18 @@ fn unit_in_a_column_or_comment_of_another_language_is_not_ignored() {
     ] {
         check(kmh, "a.csv", one_row_of(columns, values), expected);
     }
+    let gpx = |head: &str, time: &str| {
+        format!(
+            "<gpx>{head}<trk><trkseg><trkpt lat='1' lon='2'><ele>9</ele><time>{time}</time>\
+             </trkpt></trkseg></trk></gpx>"
+        )
+    };
+    let (ts, local) = (yesterday("10:12:47Z"), yesterday("11:12:47"));
+    let unit = "<altitud_unidad>pies</altitud_unidad>";
+    check_refused(&[], "a.gpx", gpx(unit, &ts), "altitud_unidad says ft");
+    let zone = "<fuseau>Europe/Paris</fuseau>";
+    check_refused(&[], "a.gpx", gpx(zone, &local), "fuseau \\\"Europe/Paris\\\"");
+    check(&[], "a.gpx", gpx(zone, &ts), "1 2 - - 9 -");
     let file = one_row_of("lat,lon,alt", "52.5,13.4,1000");
     check_refused(&[], "a.csv", format!("# Höhe in Fuß\n{file}"), "says ft");
 }

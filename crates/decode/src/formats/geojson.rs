@@ -135,7 +135,7 @@ pub(super) fn read(
     if has_side && !points.schema.checks_hemispheres {
         names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
     }
-    if !repeated_lat.is_missing() && !points.schema.checks_hemispheres {
+    if !repeated_lat.is_missing() {
         check_order(json, [&repeated_lat, &lat, &lng])?;
     }
     let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();
