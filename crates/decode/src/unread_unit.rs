@@ -3,13 +3,15 @@
 
 use memchr::memmem;
 
-use super::hemisphere::{is_parent, is_unit, normalised};
+use super::hemisphere::{is_parent, normalised};
 use super::json::number;
 use super::keep::{Value, visit_values};
 use super::names::is_name_of;
 use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
+use super::translations::field_in_other_language;
 use super::unit::Quantity;
+use super::unit_words::{is_unit, without_unit};
 use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
@@ -54,11 +56,18 @@ impl Measured {
         // `speed`.
         let is_own = |name: &str| {
             let is_other = || numbers.iter().any(|number| number == name);
-            name == own_name || name == self.field || is_name_of(self.field, name) && !is_other()
+            // German joins words with an `s` or `n`: `Geschwindigkeitseinheit`.
+            let joined = || name.strip_suffix(['s', 'n']).unwrap_or(name);
+            let is_alias = || {
+                is_name_of(self.field, name)
+                    || [name, joined()].map(field_in_other_language).contains(&Some(self.field))
+            };
+            name == own_name || name == self.field || is_alias() && !is_other()
         };
         if let Some(stem) = without_unit(&name) {
-            // A `unit` may also be a department of the fleet, such as `US` or `Marine`.
-            let is_of_fleet = name == "unit"
+            // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or `Marine`.
+            let is_of_fleet = stem.is_empty()
+                && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_bare =
@@ -151,20 +160,6 @@ pub(super) fn own_fields() -> Vec<Measured> {
         factor: 1.0,
     });
     all.into()
-}
-
-/// Returns a normalised name without the word for a unit at its end or beginning; `None` if the
-/// name has no such word.
-fn without_unit(name: &str) -> Option<&str> {
-    let end = ["units", "unit", "uoms", "uom"].iter().find_map(|word| name.strip_suffix(word));
-    let begin = || {
-        let rest = name.strip_prefix("unit")?;
-        // `unitspeed` must not lose the `s` of `speed`.
-        let is_plural = !rest.starts_with("sp") && !rest.starts_with("sy");
-        let rest = rest.strip_prefix('s').filter(|_| is_plural).unwrap_or(rest);
-        Some(rest.strip_prefix("of").unwrap_or(rest))
-    };
-    end.or_else(begin)
 }
 
 /// The members of a payload that may state a unit, each with its path and value, and the normalised

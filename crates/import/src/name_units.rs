@@ -33,7 +33,10 @@ const ANGLES: [&str; 23] = [
     "dddmmss",
 ];
 /// Words for units of length that are not read.
-const LENGTHS: [&str; 9] = ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam"];
+const LENGTHS: [&str; 10] =
+    ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
+/// Words for units of speed that are not read.
+const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
 
 /// Checks that the name of a column does not state a different unit from the one in which the
 /// column is read. `value`: the first value of the column; `has_option`: the command line gives the
@@ -66,14 +69,34 @@ pub(super) fn check_name(
     let words_of_units = match quantity {
         Quantity::Angle => &ANGLES[..],
         Quantity::Length => &LENGTHS,
-        Quantity::Speed => &[],
+        Quantity::Speed => &SPEEDS,
+    };
+    // `Speed (min/km)`
+    let is_rate = || {
+        let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
+        quantity == Quantity::Speed && stated.is_none() && inner.contains('/')
     };
     let is_unread = || {
         let is_word = words(name).iter().any(|word| words_of_units.contains(&&**word));
-        is_word && !(quantity == Quantity::Angle && has_marks(value))
+        is_word && !(quantity == Quantity::Angle && has_marks(value)) || is_rate()
+    };
+    let states_unread = || is_scaled(name) || stated.is_none() && is_unread();
+    let is_plain = || {
+        let units: &[&str] = match quantity {
+            Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
+            Quantity::Length => &["m", "ft"],
+            Quantity::Angle => &[],
+        };
+        units.iter().any(|unit| !is_other(unit))
     };
     ensure!(
-        has_option || !is_scaled(name) && (stated.is_some() || !is_unread()),
+        option_factor.is_none() || !is_plain() || !states_unread(),
+        "the name of its column {name} states another unit than {option}: give the size of that \
+         unit, such as {option} '0.1 {}', or rename the column",
+        if quantity == Quantity::Speed { "km/h" } else { "m" }
+    );
+    ensure!(
+        has_option || !states_unread(),
         "the name of its column {name} states a unit that is not read: give {option}{}, or map the \
          column with {field}_unit in [formats.NAME]",
         if quantity == Quantity::Angle { "deg if its numbers are degrees" } else { "" }
@@ -112,6 +135,13 @@ mod tests {
         for (field, name, quantity, is_given, given) in [
             ("speed", "Speed (mph)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "speed_kn", Speed, true, Some(1.0)),
+            ("speed", "Speed (0.1 km/h)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (km/h x10)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (min/km)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed [ft/s]", Speed, true, Some(1.0)),
+            ("speed", "speed_fpm", Speed, false, None),
+            ("alt", "alt (FL)", Length, false, None),
+            ("alt", "altitude_yards", Length, true, Some(0.3048)),
             ("speed", "Speed (0.1 km/h)", Speed, false, None),
             ("alt", "Altitude (ft)", Length, true, Some(1.0)),
             ("alt", "Altitude (x100 ft)", Length, false, None),
@@ -128,10 +158,14 @@ mod tests {
         for (field, name, quantity, is_given, given) in [
             ("speed", "Speed (km/h)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "velocity", Speed, true, Some(1.0)),
-            ("speed", "Speed (0.1 km/h)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (0.1 km/h)", Speed, true, Some(0.1 / 3.6)),
+            ("speed", "Speed (ft/s)", Speed, true, Some(0.3048)),
+            ("speed", "Speed (km h-1)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (GPS/OBD)", Speed, true, Some(0.1)),
+            ("speed", "Speed (max)", Speed, true, Some(1.0)),
             ("alt", "Altitude (WGS84)", Length, false, None),
             ("alt", "Altitude (x100 ft)", Length, true, Some(30.48)),
-            ("alt", "altitude_yards", Length, true, Some(0.3048)),
+            ("alt", "altitude_yards", Length, true, Some(0.9144)),
             ("alt", "Elevation (1 m)", Length, false, None),
             ("acc", "Accuracy (68%)", Length, false, None),
             ("lat", "Latitude (deg)", Angle, false, None),
