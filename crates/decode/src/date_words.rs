@@ -1,7 +1,9 @@
 //! Recognises the words of a date: names of months and weekdays, and abbreviations of zones.
 
 /// The names of the months, January first, in English, German, French, Spanish, Italian,
-/// Portuguese, Dutch, Swedish, Danish, Polish and Russian.
+/// Portuguese, Dutch, Swedish, Danish, Polish and Russian. Words that another Slavic language uses
+/// for another month are missing: `lip` (July in Polish, June in Croatian), `lis` and `listopada`
+/// (November, October).
 const MONTHS: [&[&str]; 12] = [
     &[
         "jan",
@@ -61,7 +63,7 @@ const MONTHS: [&[&str]; 12] = [
     ],
     &[
         "jul", "july", "juli", "juillet", "juil", "julio", "luglio", "lug", "julho", "lipca",
-        "lip", "июля", "июл",
+        "июля", "июл",
     ],
     &[
         "aug",
@@ -107,18 +109,7 @@ const MONTHS: [&[&str]; 12] = [
         "октября",
         "окт",
     ],
-    &[
-        "nov",
-        "november",
-        "novembre",
-        "noviembre",
-        "novembro",
-        "listopada",
-        "lis",
-        "ноября",
-        "нояб",
-        "ноя",
-    ],
+    &["nov", "november", "novembre", "noviembre", "novembro", "ноября", "нояб", "ноя"],
     &[
         "dec",
         "december",
@@ -395,7 +386,11 @@ mod tests {
             ("jeudi 26 novembre 2026 à 10:15", Some("2026-11-26 10:15")),
             ("26 лист. 2026 10:15", None),
             ("26 нояб. 2026 г., 10:15:07", Some("2026-11-26 10:15:07")),
-            ("26 lis 2026 10:15", Some("2026-11-26 10:15")),
+            ("26 paź 2026 10:15", Some("2026-10-26 10:15")),
+            // November in Polish, October in Croatian.
+            ("26 lis 2026 10:15", None),
+            ("26 listopada 2026 10:15", None),
+            ("26 lip 2026 10:15", None),
             ("giovedì 26 novembre 2026 10:15", Some("2026-11-26 10:15")),
             ("Do, 26.11.2026 10:15", Some("26.11.2026 10:15")),
             // "marraskuu", Finnish for November, must not be taken for "mar".

@@ -413,13 +413,20 @@ fn split_date_and_clock(text: &str) -> Option<(&str, &str)> {
     Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
 }
 
-/// Checks the weekday that a time states: 1 for Monday.
+/// Checks the weekday that a time states: 1 for Monday. A neighbouring day is accepted, since a
+/// device may take the weekday from its local time and the date from UTC. So is a Sunday, which
+/// firmware states for every date if it never sets `tm_wday`.
 ///
 /// # Errors
 /// The date is on another weekday, so one of the two is wrong.
 fn check_weekday(date: Date, stated: Option<i8>) -> Result<(), String> {
+    const SUNDAY: i8 = 7;
     let weekday = date.weekday();
-    if stated.is_none_or(|stated| stated == weekday.to_monday_one_offset()) {
+    let is_accepted = |stated: i8| {
+        let days = (stated - weekday.to_monday_one_offset()).rem_euclid(7);
+        stated == SUNDAY || matches!(days, 0 | 1 | 6)
+    };
+    if stated.is_none_or(is_accepted) {
         return Ok(());
     }
     Err(format!(
@@ -720,6 +727,9 @@ mod tests {
             ("Jan 31, 2026, 8:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("Saturday, January 31, 2026 8:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("Sat. 2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
+            // The weekday of another zone, and one that firmware never sets.
+            ("Fri, 31 Jan 2026 23:30:00 +0000", "Z", "2026-01-31T23:30:00Z"),
+            ("Sun Jan 28 08:00:00 UTC 2026", "Z", "2026-01-28T08:00:00Z"),
             ("Sa, 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
             ("sábado 31 de enero de 2026 08:00", "Z", "2026-01-31T08:00:00Z"),
             ("2026-01-31 09:00:00 (UTC+01:00)", "Z", "2026-01-31T08:00:00Z"),
@@ -754,15 +764,15 @@ mod tests {
             ("26.01.31 08:00:00", "Z", "which order"),
             ("2026-10-25 02:30:00", "Europe/Berlin", "twice"),
             ("2026-03-29 02:30:00", "Europe/Berlin", "does not exist"),
-            ("Fri, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31 is a Saturday, and"),
-            ("Fr, 31.01.2026 08:00", "Z", "2026-01-31 is a Saturday, and"),
+            ("Wed, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31 is a Saturday, and"),
+            ("Do, 31.01.2026 08:00", "Z", "2026-01-31 is a Saturday, and"),
             ("46352,427164", "Z", "a spreadsheet's number of days"),
             ("1795688107,25", "Z", "a number with separators"),
             ("1 795 688 107", "Z", "a number with separators"),
             ("########", "Z", "the column is too narrow"),
             ("15:07.0", "Z", "has lost its date and hour"),
-            ("Sun Jan 31 08:00:00 UTC 2026", "Z", "which is right?"),
-            ("Friday 2026-01-31 08:00", "Z", "which is right?"),
+            ("Mon Jan 31 08:00:00 UTC 2026", "Z", "which is right?"),
+            ("Tuesday 2026-01-31 08:00", "Z", "which is right?"),
             ("10:12:47", "Z", "without a date"),
             ("101247", "Z", "without a date"),
             ("2026-02-30 08:00:00", "Z", "not a date"),

@@ -131,6 +131,12 @@ impl Quantity {
                 ("km_h", "km/h"),
                 ("km per hour", "km/h"),
                 ("km/hr", "km/h"),
+                // An hour in Danish, Norwegian, Dutch, Turkish, Polish, Czech and Slovak.
+                ("km/t", "km/h"),
+                ("km/u", "km/h"),
+                ("km/sa", "km/h"),
+                ("km/godz", "km/h"),
+                ("km/hod", "km/h"),
                 ("mps", "m/s"),
                 ("ms", "m/s"),
                 ("m_s", "m/s"),

@@ -37,6 +37,8 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
+/// Beginnings of units of speed, and of paces, that are not read from a column's name.
+const RATES: [&str; 9] = ["min/", "mins/", "sec/", "s/", "ft/", "feet/", "yd/", "cm/", "mm/"];
 
 /// Checks that the name of a column does not state a different unit from the one in which the
 /// column is read. `value`: the first value of the column; `has_option`: the command line gives the
@@ -71,10 +73,14 @@ pub(super) fn check_name(
         Quantity::Length => &LENGTHS,
         Quantity::Speed => &SPEEDS,
     };
-    // `Speed (min/km)`
+    // `Speed (min/km)`. With an option only a known rate contradicts it: `Speed (GPS/OBD)` has none.
     let is_rate = || {
-        let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
-        quantity == Quantity::Speed && stated.is_none() && inner.contains('/')
+        let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner.trim_start());
+        let lower = inner.to_lowercase();
+        let is_known = RATES.iter().any(|rate| lower.starts_with(rate));
+        quantity == Quantity::Speed
+            && stated.is_none()
+            && (is_known || !has_option && inner.contains('/'))
     };
     let is_unread = || {
         let is_word = words(name).iter().any(|word| words_of_units.contains(&&**word));
@@ -162,6 +168,10 @@ mod tests {
             ("speed", "Speed (ft/s)", Speed, true, Some(0.3048)),
             ("speed", "Speed (km h-1)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (GPS/OBD)", Speed, true, Some(0.1)),
+            ("speed", "Speed (GPS/OBD)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (km/h) OBD", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Hastighed (km/t)", Speed, false, None),
+            ("speed", "Snelheid (km/u)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (max)", Speed, true, Some(1.0)),
             ("alt", "Altitude (WGS84)", Length, false, None),
             ("alt", "Altitude (x100 ft)", Length, true, Some(30.48)),

@@ -265,8 +265,8 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         values.filter(|value| !value.is_empty())
     };
     let without_apostrophes = whole.replace(['\'', '’'], "");
-    if names_both_seasons(&words)
-        || CLOCK_WORDS.iter().any(|word| has_word(word)) && has_only_seasons(values())
+    if CLOCK_WORDS.iter().any(|word| has_word(word))
+        && (names_both_seasons(&words) || has_only_seasons(values()))
     {
         return Some(Evidence::Name);
     }
@@ -355,7 +355,21 @@ const WINTER: [&str; 11] = [
     "зимнее",
 ];
 /// Words for a clock in the name of a column of seasons.
-const CLOCK_WORDS: [&str; 8] = ["time", "clock", "heure", "hora", "ora", "zeit", "tijd", "время"];
+const CLOCK_WORDS: [&str; 13] = [
+    "time",
+    "clock",
+    "heure",
+    "hora",
+    "ora",
+    "zeit",
+    "tijd",
+    "время",
+    "sommerzeit",
+    "winterzeit",
+    "normalzeit",
+    "zomertijd",
+    "wintertijd",
+];
 
 /// Returns whether a name has words for both seasons: `Heure d'hiver/été`.
 fn names_both_seasons(words: &[String]) -> bool {
