@@ -86,7 +86,8 @@ fn distance_is_small(a: &str, b: &str) -> bool {
 pub(super) fn refuse_unread_position(json: &[u8], remedy: &str) -> Result<(), Refusal> {
     let has = |word: &str| memmem::find(json, word.as_bytes()).is_some();
     // If there is a backslash, an escape may hide the word.
-    if !["lat", "Lat", "LAT", "\\"].into_iter().any(has) {
+    const WORDS: [&str; 8] = ["lat", "Lat", "LAT", "\\", "reite", "ирот", "纬", "緯"];
+    if !WORDS.into_iter().any(has) {
         return Ok(());
     }
     let mut found = [None, None];

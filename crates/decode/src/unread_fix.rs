@@ -8,7 +8,7 @@ use super::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 
 /// Maximum length of the name of a flag in bytes.
-const NAME_BYTES_MAX: usize = 24;
+const NAME_BYTES_MAX: usize = 32;
 /// Maximum length of the value of a flag in bytes.
 const VALUE_BYTES_MAX: usize = 30;
 /// Names of flags that are set, or of types that are not 0, if there is a fix.
@@ -148,6 +148,9 @@ const NO_FIX: [&str; 31] = [
     "无效",
     "未定位",
 ];
+/// Words of [`NO_FIX`] that may be of the driver or vehicle in a member called `status`.
+const AMBIGUOUS: [&str; 6] =
+    ["none", "lost", "searching", "acquiring", "unavailable", "notavailable"];
 /// Name of gpsd's report (`"class":"TPV"`) of the kind of fix: 0 and 1 are none.
 const MODE: &str = "mode";
 /// Words for a flag that is set.
@@ -229,9 +232,14 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
     key.len() <= NAME_BYTES_MAX && (key.windows(3).any(is_part) || is_foreign())
 }
 
+/// Normalises the name of a flag, without a remark in brackets or a question mark: `Valid (Y/N)`.
+fn bare_name(name: &str) -> String {
+    normalised(name.split(['(', '[', '?']).next().unwrap_or_default())
+}
+
 #[cold]
 fn is_flag(key: &[u8], stated: FlagValue) -> bool {
-    let name = normalised(&String::from_utf8_lossy(key));
+    let name = bare_name(&String::from_utf8_lossy(key));
     let is_in = |names: &[&str]| names.contains(&&*name);
     match stated {
         // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` sees the object's name.
@@ -277,7 +285,10 @@ pub(super) fn check_fix(
     let (mut is_nmea, mut is_ais, mut is_gpsd) = (false, false, false);
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
-        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        // A remark in brackets may have a `/`: `Valid (Y/N)`.
+        let end = path.find(['(', '[']).unwrap_or(path.len());
+        let parent = path[..end].rsplit_once('/').map_or("", |(parent, _)| parent);
+        let name = path[parent.len()..].trim_start_matches('/');
         let mut parents = parent.split('/');
         let is_own = parent.is_empty()
             || parent == own_parent
@@ -285,7 +296,7 @@ pub(super) fn check_fix(
         if !is_own {
             return;
         }
-        let name = normalised(name);
+        let name = bare_name(name);
         // A taxi may be `V`, vacant, but not beside the other fields of an RMC sentence.
         is_nmea |= hemisphere(&name).is_some()
             || ["magvar", "magvardir", "magvariation", "sentence"].contains(&&*name)
@@ -310,7 +321,7 @@ pub(super) fn check_fix(
     });
     let is_status = |(_, value): &(String, String)| {
         let word = normalised(value);
-        word.ends_with(NO_FIX_ENDING) || is_nmea && word != "none"
+        word.ends_with(NO_FIX_ENDING) || is_nmea && !AMBIGUOUS.contains(&&*word)
     };
     let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
     let found = flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status));

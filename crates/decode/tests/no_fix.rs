@@ -96,6 +96,9 @@ fn place_without_a_fix_is_rejected() {
         (r#""gps_status":"searching""#, "gps_status is searching"),
         (r#""gps_signal":"lost""#, "gps_signal is lost"),
         (r#""isLocated":false"#, "isLocated is false"),
+        (r#""Valid?":"no""#, "Valid? is no"),
+        (r#""GPS Valid (Y/N)":"N""#, "GPS Valid (Y/N) is N"),
+        (r#""Fix [1=yes, 0=no]":0"#, "Fix [1=yes, 0=no] is 0"),
     ] {
         for (source, payload) in with_member(member) {
             assert_no_fix(&source, &payload, flag);
@@ -144,11 +147,13 @@ fn other_members_are_no_flags_of_a_fix() {
         r#""class":"TPV","mode":3"#,
         r#""class":"TPV","mode":2,"status":0"#,
         r#""mode":1"#,
+        r#""Valid?":"yes","(valid)":"no","Valid (Y/N)":"Y","":0,"?":"no""#,
         r#""mode":0,"class":"car""#,
         r#""gültig":"ja","valido":"sí","有效":"是""#,
         r#""valid":"oui","действителен":"да""#,
         r#""nota":"non","zigbee":"nein","digital":0,"model":1"#,
         r#""gps_status":"ok","status":"searching""#,
+        r#""status":"unavailable","sats":0"#,
         r#""有效期":0,"位置":"否""#,
     ] {
         for (source, payload) in with_member(member) {

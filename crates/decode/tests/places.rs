@@ -60,6 +60,10 @@ fn position_under_other_names_is_not_ignored_as_telemetry() {
         r#""LAT":"52.5","LNG":"13.4""#,
         r#""gps":{"latitude":52.5,"longitude":13.4}"#,
         r#""gps_lat":52.5,"gps_lon":13.4,"temp":21"#,
+        r#""纬度":52.5,"经度":13.4"#,
+        r#""Широта":52.5,"Долгота":13.4"#,
+        r#""Breite":52.5,"Länge":13.4"#,
+        r#""latitud":52.5,"longitud":13.4"#,
     ] {
         let message = "which are not read: format thingsboard reads latitude and longitude";
         let payload = format!(r#"{{"ts":1795770000123,"values":{{{values}}}}}"#);
@@ -72,6 +76,7 @@ fn position_under_other_names_is_not_ignored_as_telemetry() {
         r#""lat":0,"lon":0.0"#,
         r#""lat":null,"lon":null"#,
         r#""home":{"lat":52.5,"lng":13.4}"#,
+        r#""Breite":2.5,"Höhe":3"#,
         r#""lat":52.5,"mode":"LONG""#,
         r#""x":0.1,"y":-0.2,"z":9.8"#,
     ] {

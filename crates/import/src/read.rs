@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::names::{is_latitude, nameless, visible, visible_name};
+use super::names::{is_latitude, is_name_of, nameless, visible, visible_name};
 use super::numbers::{Decimals, NumberColumns, decimals, number, without_fraction};
 use super::record::Record;
 use super::row_checks::RowChecks;
@@ -194,6 +194,11 @@ impl<R: BufRead> Table<R> {
                 emit(&line, length, begin)?;
                 continue;
             }
+            if let [lat, lng, ..] = numbers.fields[..]
+                && is_word(row.value(lat))
+            {
+                self.check_names_again(&row, [lat, lng], begin)?;
+            }
             let is_utf8 = str::from_utf8(&row.text).is_ok();
             self.windows_1252 += u64::from(!is_utf8);
             let is_ascii = row.text.is_ascii();
@@ -219,6 +224,33 @@ impl<R: BufRead> Table<R> {
             let payload = record.finish();
             emit(payload, payload.len(), begin)?;
         }
+        Ok(())
+    }
+
+    /// Checks a row without a latitude for names of columns, as joined files have them in the
+    /// middle. `places`: the columns of lat and lng.
+    ///
+    /// # Errors
+    /// The row names other columns than the first row: the values below it would be read as those
+    /// of the first row's columns.
+    #[cold]
+    fn check_names_again(&self, row: &Row, places: [usize; 2], line: u64) -> Result<()> {
+        let name = |value: &[u8]| visible_name(&String::from_utf8_lossy(value));
+        let names: Vec<String> = row.values().map(name).collect();
+        let has = |field: &str, at: usize| {
+            let known = &self.columns[at];
+            names.iter().any(|name| is_name_of(field, name) || name.eq_ignore_ascii_case(known))
+        };
+        let are_names = has("lat", places[0]) && has("lng", places[1]);
+        let is_same = |(at, known): (usize, &String)| {
+            let name = names.get(at).map_or("", String::as_str);
+            name.eq_ignore_ascii_case(known) || name.is_empty() && *known == nameless(at)
+        };
+        ensure!(
+            !are_names || self.columns.iter().enumerate().all(is_same),
+            "line {line} names the columns again, and not as the first row does: split the file \
+             before this line, and import the parts one by one"
+        );
         Ok(())
     }
 
@@ -263,6 +295,11 @@ impl<R: BufRead> Table<R> {
         }
         Ok(false)
     }
+}
+
+/// Returns whether a value begins like a word, not like a number.
+fn is_word(value: &[u8]) -> bool {
+    value.first().is_some_and(|first| first.is_ascii_alphabetic() || *first >= 0x80)
 }
 
 const TOO_MANY_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";

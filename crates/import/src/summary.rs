@@ -42,6 +42,10 @@ pub(super) struct FileSummary {
     same_time: u64,
     /// Number of fixes whose time is about 12 hours before that of the previous fix.
     half_days_back: u64,
+    /// Time of day of the first fix, in milliseconds.
+    clock: Option<i64>,
+    /// Another fix has another time of day.
+    has_other_clock: bool,
     /// Number of fixes whose degrees have a fraction.
     with_fraction: u64,
     /// Distance in metres between consecutive fixes while moving.
@@ -137,6 +141,9 @@ impl FileSummary {
         if is_known {
             self.fastest_cms = self.fastest_cms.max(Some(fix.speed.cms()));
         }
+        const DAY_MS: i64 = 86_400_000;
+        let clock = fix.ts.unix_ms().rem_euclid(DAY_MS);
+        self.has_other_clock |= *self.clock.get_or_insert(clock) != clock;
         self.with_fraction += u64::from(lat % 10_000_000 != 0 || lng % 10_000_000 != 0);
         let (lat, lng) = (f64::from(lat) / 1e7, f64::from(lng) / 1e7);
         if let Some((driver, ts, before_lat, before_lng)) = self.last
@@ -200,6 +207,12 @@ impl FileSummary {
                  AM and PM?",
                 self.half_days_back
             ));
+        }
+        if self.positions > 1 && !self.has_other_clock {
+            warnings.push(
+                "all times have the same time of day: is the time of day in another column?"
+                    .to_owned(),
+            );
         }
         if self.positions > 1 && self.with_fraction == 0 {
             warnings.push(

@@ -98,6 +98,25 @@ pub(super) fn refuse_json(head: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Checks that JSON is GeoJSON. A Feature, or the type of a collection, is always near the beginning.
+///
+/// # Errors
+/// The file begins with other JSON.
+pub(super) fn refuse_other_json(head: &[u8], name: &str) -> Result<()> {
+    let text = head_text(head);
+    let has_feature = memchr::memmem::find(head, b"\"Feature").is_some();
+    if encoding(head).is_some() || has_feature || !text.starts_with(['{', '[']) {
+        return Ok(());
+    }
+    let each = if text.starts_with('[') { "'.[]'" } else { "." };
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    bail!(
+        "it is JSON, but neither GeoJSON nor an export of Google's Timeline: write each fix to a line, \
+         jq -c {each} {name} > {stem}.geojsonl, and import that with --format NAME, where \
+         [formats.NAME] says which member is which field"
+    )
+}
+
 /// Returns the first 4,096 bytes as a string, without a byte order mark and leading white space.
 pub(super) fn head_text(head: &[u8]) -> String {
     let text = match encoding(head) {
@@ -235,6 +254,18 @@ mod tests {
         }
         for json in [&b"{\"lat\":1}"[..], b"[\n {\"lat\":1}"] {
             assert!(refuse_json(json).is_err());
+        }
+        for (json, message) in [
+            (&b"{\"lat\":1}"[..], "jq -c . x.json > x.geojsonl"),
+            (b"[{\"lat\":1}]", "jq -c '.[]' x.json"),
+        ] {
+            let why = refuse_other_json(json, "x.json").unwrap_err().to_string();
+            assert!(why.contains(message), "{why}");
+        }
+        for json in
+            [&b"{\"type\":\"FeatureCollection\""[..], b"[{\"type\":\"Feature\"}]", b"", b"x"]
+        {
+            assert!(refuse_other_json(json, "x.json").is_ok());
         }
         for csv in [&b"lat,lon\n"[..], b"[lat],[lon]\n", b""] {
             assert!(refuse_json(csv).is_ok());

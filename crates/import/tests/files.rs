@@ -693,7 +693,7 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
         );
         check(&unit, "a.geojson", format!("\u{1e}{}\n", feature(properties)), expected);
     }
-    check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "has no features");
+    check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "neither GeoJSON nor");
     // GeoJSON from before RFC 7946 may name its reference system.
     let with_crs = |name: &str| {
         format!(
@@ -2456,4 +2456,51 @@ fn unit_in_a_column_or_comment_of_another_language_is_not_ignored() {
     check(&[], "a.gpx", gpx(zone, &ts), "1 2 - - 9 -");
     let file = one_row_of("lat,lon,alt", "52.5,13.4,1000");
     check_refused(&[], "a.csv", format!("# Höhe in Fuß\n{file}"), "says ft");
+}
+
+/// Joined files have the names of the columns in the middle, too.
+#[test]
+fn other_names_of_columns_in_the_middle_end_the_file() {
+    let row = |clock: &str, values: &str| format!("{},{values}\n", yesterday(clock));
+    let file = |second: &str| {
+        let rows = [row("10:12:47Z", "1.5,2.5,36"), row("10:12:48Z", "3.5,4.5,22")];
+        format!("time,lat,lon,speed (km/h)\n{}{second}\n{}", rows[0], rows[1])
+    };
+    for second in [
+        "time,lon,lat,speed (km/h)",
+        "time,lat,lon,speed (mph)",
+        "time,Latitude,Longitude,Speed",
+        "time (CET),lat,lon,speed (km/h)",
+        "time,lat,lon",
+    ] {
+        let result = import("", &["--driver", "d7"], "a.csv", file(second).as_bytes()).unwrap();
+        let failure = result["failures"].to_string();
+        assert_eq!(result["positions"], 1, "{second}: {result}");
+        assert!(failure.contains("line 3 names the columns again"), "{second}: {failure}");
+    }
+    for second in [
+        "time,lat,lon,speed (km/h)",
+        "Time,LAT,Lon,Speed (km/h)",
+        "\"time\",\"lat\",\"lon\",\"speed (km/h)\"",
+        "Total,none,,22",
+        "driver d7 lat lon,x,y,z",
+        "x,lat,y,z",
+    ] {
+        let (fixes, why) = outcome(&[], &file(second));
+        assert_eq!(fixes, 2, "{second}: {why}");
+    }
+}
+
+#[test]
+fn times_with_one_time_of_day_cause_a_warning() {
+    let row = |clock: &str, lat: u8| format!("{},{lat}.5,13.4\n", yesterday(clock));
+    let has_warning = |rows: &[String]| {
+        let text = format!("time,lat,lon\n{}", rows.concat());
+        let result = import("", &["--driver", "d7"], "a.csv", text.as_bytes()).unwrap();
+        let warnings = result["understood"][0]["warnings"].to_string();
+        warnings.contains("all times have the same time of day")
+    };
+    assert!(has_warning(&[row("00:00:00", 1), row("00:00:00", 2)]));
+    assert!(!has_warning(&[row("00:00:00", 1)]));
+    assert!(!has_warning(&[row("00:00:00", 1), row("00:00:01", 2)]));
 }
