@@ -6,7 +6,8 @@
 --   before_…       The last fix of the row before.
 --   is_after_gap   The first part is the rest of a gap that began on an earlier day, gap_m metres before.
 --   is_joined      The first part continues the last trip or stop of the row before.
--- Every function costs planning time, twice. So each step has a name and is used by name in the next one, and kinds are not strings.
+-- ClickHouse plans each function of a parameterised view twice, which takes longer than reading a day. So the next step uses a result by its name
+-- instead of repeating the expression. Kinds stay enums, because arrays of strings are slow.
 CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
 WITH
     CAST('stop', 'Enum8(\'gap\' = 0, \'trip\' = 1, \'stop\' = 2, \'dropped\' = 3)') AS stop,

@@ -33,7 +33,8 @@ FROM
         FROM {database}_ask.driver_days(
             driver = {driver:String},
             since = toString(toDate(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})), 'UTC') - 4),
-            until = toString(toDate(toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND) + INTERVAL 1 DAY - INTERVAL 1 SECOND, 'UTC') + 3))
+            until = toString(toDate(
+                toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND) + INTERVAL 1 DAY - INTERVAL 1 SECOND, 'UTC') + 3))
         ARRAY JOIN
             quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
             speeds AS speed, arrayEnumerate(kinds) AS part_at, told_kinds AS told_kind,
