@@ -1,7 +1,7 @@
 -- Rows of driver_days_state, each with its connection to the last row before it, if that is at most three days earlier. `days` and `episodes`
 -- read this view. since and until are UTC dates. Each array of `parts` is a column of its own, so a query reads only those that it needs.
 --   ways           Length of each part, metres.
---   told_kinds     Kind of each part, but 'stop' for parking: a silence that ended where it began.
+--   final_kinds    Kind of each part, but 'stop' for parking: a silence that ended where it began.
 --   first_at       Index of the first part that is not dropped, 0 if there is none.
 --   before_…       The last fix of the row before.
 --   is_after_gap   The first part is the rest of a gap that began on an earlier day, gap_m metres before.
@@ -23,24 +23,23 @@ WITH
 SELECT
     *,
     arrayMap(
-        (kind, began, ended, way, part_at) -> if(kind = 'gap' AND (ended - began > gap_ms AND way <= trip_m OR part_at = parked_at), stop, kind),
-        kinds, begins_ms, ends_ms, ways, arrayEnumerate(kinds)) AS told_kinds
+        (kind, began, ended, metres, part_at) -> if(kind = 'gap' AND (ended - began > gap_ms AND metres <= trip_m OR part_at = parked_at), stop, kind),
+        kinds, begins_ms, ends_ms, ways, arrayEnumerate(kinds)) AS final_kinds
 FROM
 (
 SELECT
-    * EXCEPT (before, older, is_continued),
+    * EXCEPT (older, before_day, before_place, before_final_kind, before_trip_m, is_continued),
     if(is_after_gap AND ends_ms[first_at] - before_ms > gap_ms AND gap_m <= trip_m, first_at, 0) AS parked_at,
     -- If `before` is a single fix after a silence, that silence is parking if the fix is near the last fix of `older`.
-    is_continued OR parked_at > 0 AND (before.7 = stop OR before.7 = unknown AND older.4 + 3 >= before.4 AND before_ms - older.1 > gap_ms
-        AND metres_between(before.6, older.6) <= before.8) AS is_joined
+    is_continued OR parked_at > 0 AND (before_final_kind = stop OR before_final_kind = unknown AND older.4 + 3 >= before_day AND before_ms - older.1 > gap_ms
+        AND metres_between(before_place, older.6) <= before_trip_m) AS is_joined
 FROM
 (
 SELECT
-    * EXCEPT (first_angle, last_at, last_angle, last),
-    before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
-    before.4 + 1 = day AND first_at > 0 AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
-    before.4 + 3 >= day AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
-    is_after_gap * metres_between(place_of(first_angle, radians(to_lngs[first_at] / 1e7)), before.6) AS gap_m
+    * EXCEPT (first_angle, last_at, last_angle, last, before, before_kind),
+    before_day + 1 = day AND first_at > 0 AND before_kind = kinds[first_at] AND before_ms = begins_ms[first_at] AND before_kind != 'gap' AS is_continued,
+    before_day + 3 >= day AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
+    is_after_gap * metres_between(place_of(first_angle, radians(to_lngs[first_at] / 1e7)), before_place) AS gap_m
 FROM
 (
     SELECT
@@ -51,7 +50,9 @@ FROM
             multiIf(kinds[last_at] != 'gap', kinds[last_at], first_at = last_at AND begins_ms[last_at] = ends_ms[last_at], unknown,
                 ends_ms[last_at] - begins_ms[last_at] > gap_ms AND ways[last_at] <= trip_m, stop, kinds[last_at]), trip_m) AS last,
         -- The ends of the two rows before. Rows whose fixes were all dropped have no end.
-        lagInFrame(last, 1) OVER in_order AS before, lagInFrame(last, 2) OVER in_order AS older
+        lagInFrame(last, 1) OVER in_order AS before, lagInFrame(last, 2) OVER in_order AS older,
+        before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7, before.4 AS before_day, before.5 AS before_kind,
+        before.6 AS before_place, before.7 AS before_final_kind, before.8 AS before_trip_m
     FROM
     (
         SELECT

@@ -6,13 +6,13 @@ CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
 SELECT
     driver_id, local_day AS day,
     sumIf(part_fixes, days_ago = 0) AS fixes,
-    sumIf(way, told_kind = 'trip') AS metres,
-    sumIf(if(is_first AND is_after_gap, gap_m, way), told_kind = 'gap' AND days_ago = 0) AS untracked_m,
-    sumIf(ms, told_kind = 'trip') / 1000 AS moving_s,
-    sumIf(ms, told_kind = 'stop') / 1000 AS standing_s,
+    sumIf(part_metres, final_kind = 'trip') AS metres,
+    sumIf(if(is_first AND is_after_gap, gap_m, part_metres), final_kind = 'gap' AND days_ago = 0) AS untracked_m,
+    sumIf(ms, final_kind = 'trip') / 1000 AS moving_s,
+    sumIf(ms, final_kind = 'stop') / 1000 AS standing_s,
     sumIf(ms, parked) / 1000 AS silent_s,
-    countIf(is_new AND told_kind = 'trip') AS trips,
-    countIf(is_new AND told_kind = 'stop' AND days_ago = days_before) AS stops,
+    countIf(is_new AND final_kind = 'trip') AS trips,
+    countIf(is_new AND final_kind = 'stop' AND days_ago = days_before) AS stops,
     if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS speed_max,
     toFloat32(nullIf(maxIf(derived.2[indexOf(derived.1, quarter)], days_ago = 0), 0) / 100) AS speed_derived_max
 FROM
@@ -25,9 +25,9 @@ FROM
     FROM
     (
         SELECT
-            driver_id, quarter, told_kind, began_ms, ended_ms, way, part_fixes, speed_count, speed, derived, is_after_gap, gap_m, part_at = first_at AS is_first,
-            told_kind IN ('trip', 'stop') AND (told_kind != kind_before OR part_at = 1) AND NOT (is_first AND is_joined) AS is_new,
-            kind = 'gap' AND told_kind = 'stop' AS parked, if(is_first AND is_after_gap, before_ms, began_ms) AS since_ms,
+            driver_id, quarter, final_kind, began_ms, ended_ms, part_metres, part_fixes, speed_count, speed, derived, is_after_gap, gap_m, part_at = first_at AS is_first,
+            final_kind IN ('trip', 'stop') AND (final_kind != kind_before OR part_at = 1) AND NOT (is_first AND is_joined) AS is_new,
+            kind = 'gap' AND final_kind = 'stop' AS parked, if(is_first AND is_after_gap, before_ms, began_ms) AS since_ms,
             toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS quarter_day,
             if(parked, toUInt32(quarter_day - toDate(fromUnixTimestamp64Milli(since_ms, {tz:String}))), 0) AS days_before
         FROM {database}_ask.driver_days(
@@ -36,9 +36,9 @@ FROM
             until = toString(toDate(
                 toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND) + INTERVAL 1 DAY - INTERVAL 1 SECOND, 'UTC') + 3))
         ARRAY JOIN
-            quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
-            speeds AS speed, arrayEnumerate(kinds) AS part_at, told_kinds AS told_kind,
-            arrayRotateRight(arrayFill(told -> told != 'dropped', told_kinds), 1) AS kind_before
+            quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
+            speeds AS speed, arrayEnumerate(kinds) AS part_at, final_kinds AS final_kind,
+            arrayRotateRight(arrayFill(kind -> kind != 'dropped', final_kinds), 1) AS kind_before
     )
 )
 GROUP BY driver_id, day

@@ -1,5 +1,5 @@
 -- Trips, stops and gaps in the order of time. A silence that ends where it began is a stop, or a part of the stops around it. Episodes that
--- overlap the window are returned whole, up to three UTC days beyond it. A piece is what one UTC day has of an episode. The place of a stop is
+-- overlap the window are returned whole, up to three UTC days beyond it. A piece is the part of an episode in one UTC day. The place of a stop is
 -- that of its piece with the most fixes.
 CREATE OR REPLACE VIEW {database}_ask.episodes{on_cluster} AS
 WITH
@@ -28,11 +28,11 @@ FROM
         FROM
         (
         SELECT
-            driver_id, day, piece, any(told_kind) AS piece_kind,
+            driver_id, day, piece, any(final_kind) AS piece_kind,
             -- The silence began on an earlier day, so its start is the last fix of that day.
             any(is_after_gap) AND piece = first_piece AS after_gap,
             if(after_gap, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
-            if(after_gap, any(gap_m), sum(way)) AS piece_metres, sum(part_fixes) AS piece_fixes,
+            if(after_gap, any(gap_m), sum(part_metres)) AS piece_metres, sum(part_fixes) AS piece_fixes,
             if(after_gap, any(before_lat_e7), argMin(lat_e7, began_ms)) AS from_lat,
             if(after_gap, any(before_lng_e7), argMin(lng_e7, began_ms)) AS from_lng,
             argMax(to_lat_e7, ended_ms) AS piece_to_lat, argMax(to_lng_e7, ended_ms) AS piece_to_lng,
@@ -42,9 +42,9 @@ FROM
             since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
             until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
         ARRAY JOIN
-            pieces AS piece, told_kinds AS told_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
+            pieces AS piece, final_kinds AS final_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
             speeds AS speed, lats AS lat_e7, lngs AS lng_e7, to_lats AS to_lat_e7, to_lngs AS to_lng_e7
-        WHERE told_kind != 'dropped'
+        WHERE final_kind != 'dropped'
         GROUP BY driver_id, day, piece, pieces[first_at] AS first_piece
         )
     )

@@ -5,10 +5,11 @@
 -- Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. If a silence crosses that limit, the fix at
 -- the other end of the silence counts, too, if it is at most three UTC days beyond the limit. That fix is read from driver_days_state, so
 -- that positions need not be read for these days. A driver whose newest fix is inside the area counts as still there: the visit overlaps
--- every later window, if that fix is from today (UTC) or the three days before.
+-- every later window, if that fix is from today (UTC) or the three days before. is_open: the newest of all fixes that were read is in the visit.
+-- It comes from the same snapshot as the visit; last_positions may already have a newer fix.
 --
--- Testing whether a fix is inside a polygon is slow. So two grids of cells (a twentieth of a degree, and five degrees for large areas) and then
--- the areas' bounds select few pairs of fix and area, and only these are tested exactly.
+-- Testing whether a fix is inside a polygon is slow. So only a few pairs of fix and area are tested exactly: those in the same cell of a grid (a
+-- twentieth of a degree; five degrees for large areas) whose fix is also within the bounds of the area.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
@@ -16,7 +17,7 @@ WITH
     toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
     3 AS silent_days, -- as the longest silence that counts as parking in trips (sql/370), UTC days
     3600000 AS gap_ms, -- as in sql/360
-    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS awake_ms, -- a driver whose newest fix is older no longer counts as inside
+    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS still_inside_ms, -- a driver whose newest fix is older no longer counts as inside
     60000 AS spike_ms, -- longest absence within a visit
     210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
     areas AS
@@ -31,7 +32,7 @@ WITH
 SELECT
     fence, driver_id,
     fromUnixTimestamp64Milli(min(ms), {tz:String}) AS entered, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS left_at,
-    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes
+    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes, max(is_newest) AS is_open
 FROM
 (
     SELECT *, sum(begins) OVER (PARTITION BY fence, driver_id ORDER BY fix_number ROWS UNBOUNDED PRECEDING) AS visit
@@ -40,8 +41,9 @@ FROM
         SELECT
             -- before: the driver's previous fix in the area; its number is 0 if there is none.
             fence, driver_id, ms, fix_number, is_newest, lagInFrame((fix_number, ms, lat, lng)) OVER one_by_one AS before,
-            before.1 = 0 OR fix_number != before.1 + 1 AND ms - before.2 > spike_ms
-                OR ms - before.2 > gap_ms AND geoDistance(lng, lat, before.4, before.3) > parked_m AS begins
+            before.1 AS before_number, before.2 AS before_ms, before.3 AS before_lat, before.4 AS before_lng,
+            before_number = 0 OR fix_number != before_number + 1 AND ms - before_ms > spike_ms
+                OR ms - before_ms > gap_ms AND geoDistance(lng, lat, before_lng, before_lat) > parked_m AS begins
         FROM
         (
             SELECT DISTINCT area_cells.name AS fence, driver_id, ms, fix_number, is_newest, lat, lng
@@ -96,7 +98,7 @@ FROM
                             WHERE part.1 != 'dropped'
                             GROUP BY driver_id
                         )
-                        WHERE fix.1 > 0 AND if(silence.3 > 0, abs(silence.2 - silence.3) > gap_ms, silence.2 >= awake_ms AND silence.2 < first_ms)
+                        WHERE fix.1 > 0 AND if(silence.3 > 0, abs(silence.2 - silence.3) > gap_ms, silence.2 >= still_inside_ms AND silence.2 < first_ms)
                     )
                     WINDOW in_order AS (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7 ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING)
                 )
@@ -117,7 +119,7 @@ FROM
     )
 )
 GROUP BY fence, driver_id, visit
-HAVING (left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) OR max(is_newest AND ms >= awake_ms))
+HAVING (left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) OR max(is_newest AND ms >= still_inside_ms))
     AND entered < parseDateTime64BestEffort({to:String}, 3, {tz:String})
 SETTINGS -- the first two of these halve the planning time (sql/360)
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0,

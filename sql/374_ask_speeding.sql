@@ -2,8 +2,8 @@
 -- that of the device; a slower fix ends the period, as do 180 s without a fast fix. If the device sends no speed, it is derived from two fixes
 -- that are 5 s to an hour apart: the first ones of two successive 15-second spans that have fixes. The period then begins with the first fix of
 -- such a pair (is_derived). Dropped fixes are left out (sql/360). So are fixes with a stuck speed (is_stuck): the device repeats a high speed,
--- but from the first fast fix of a 15-second span to that of the next one, 5 s to an hour later, it moves less than parked_m, and less than a
--- quarter of the way at that speed. Only days of drivers with a speed above the given one are read: for sent speeds, the index speed_range
+-- but between the first fast fixes of two successive 15-second spans, 5 s to an hour apart, it moves less than parked_m, and less than a quarter
+-- of the distance at that speed. Only days of drivers with a speed above the given one are read: for sent speeds, the index speed_range
 -- (sql/302) finds them; for derived speeds, derived_cms (sql/352) does, once the day is computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
@@ -32,9 +32,10 @@ FROM
         FROM
         (
             SELECT
+                -- look: time, latitude and longitude of the span's first fast fix, and its run. neighbour: the next look of the run, or the one before.
                 *, (began_ms, first_at.1, first_at.2, run) AS look, leadInFrame(look) OVER around AS after, lagInFrame(look) OVER around AS before,
-                if(after.4 = run AND after.1 - began_ms <= gap_ms, after, before) AS other, abs(began_ms - other.1) AS leg_ms,
-                other.4 = run AND leg_ms BETWEEN 5000 AND gap_ms AND geoDistance(first_at.2 / 1e7, first_at.1 / 1e7, other.3 / 1e7, other.2 / 1e7)
+                if(after.4 = run AND after.1 - began_ms <= gap_ms, after, before) AS neighbour, abs(began_ms - neighbour.1) AS leg_ms,
+                neighbour.4 = run AND leg_ms BETWEEN 5000 AND gap_ms AND geoDistance(first_at.2 / 1e7, first_at.1 / 1e7, neighbour.3 / 1e7, neighbour.2 / 1e7)
                     < least(parked_m, slowest_cms * leg_ms / 400000) AS is_stuck
             FROM
             (
@@ -104,9 +105,9 @@ FROM
             SELECT
                 driver_id, ms, look_lat_e7, look_lng_e7, pace_max,
                 lagInFrame((ms, look_lng_e7, axis_m, plane_m)) OVER (PARTITION BY driver_id ORDER BY ms ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before,
-                before.1 AS before_ms,
+                before.1 AS before_ms, before.2 AS before_lng_e7, before.3 AS before_axis_m, before.4 AS before_plane_m,
                 1000 / greatest(ms - before_ms, 1) * earth_m * asin(least(1., L2Norm((
-                    axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((look_lng_e7 - before.2) / 2e7)))) / earth_m)) AS pace
+                    axis_m - before_axis_m, plane_m - before_plane_m, 2 * sqrt(axis_m * before_axis_m) * sin(radians((look_lng_e7 - before_lng_e7) / 2e7)))) / earth_m)) AS pace
             FROM
             (
                 -- The first fix of each 15-second span.

@@ -12,16 +12,17 @@ SELECT
     driver_id, toTimeZone(ts, {tz:String}) AS ts, seq, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng,
     toFloat32(nullIf(speed_cms, 65535) / 100) AS speed, toFloat32(nullIf(heading_cdeg, 65535) / 100) AS heading,
     toFloat32(nullIf(alt_dm, 2147483647) / 10) AS alt, toFloat32(nullIf(acc_dm, 65535) / 10) AS acc,
-    is_good * (ms - before.1) / 1000 AS seconds,
+    is_good * (ms - before_ms) / 1000 AS seconds,
     is_good * earth_m * asin(least(1., L2Norm((
-        axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((lng_e7 - before.2) / 2e7)))) / earth_m)) AS metres,
+        axis_m - before_axis_m, plane_m - before_plane_m, 2 * sqrt(axis_m * before_axis_m) * sin(radians((lng_e7 - before_lng_e7) / 2e7)))) / earth_m)) AS metres,
     if(speed_cms = 65535 AND seconds BETWEEN 5 AND 3600, toFloat32(metres / seconds), NULL) AS speed_derived,
     multiIf(is_good, '', is_accurate, 'jump', 'inaccurate') AS dropped
 FROM
 (
     SELECT
         *,
-        (ms, lng_e7, axis_m, plane_m) AS here, lagInFrame(here, 1, here) OVER one_by_one AS before
+        (ms, lng_e7, axis_m, plane_m) AS here, lagInFrame(here, 1, here) OVER one_by_one AS before,
+        before.1 AS before_ms, before.2 AS before_lng_e7, before.3 AS before_axis_m, before.4 AS before_plane_m
     FROM
     (
         SELECT

@@ -1,5 +1,5 @@
 -- Health of each driver's device and network, in the window.
---   missing         Sequence numbers (seq) between those of consecutive fixes that were not received; 0 if the device sends none.
+--   missing         Sequence numbers (seq) that are absent between those of consecutive fixes; 0 if the device sends none.
 --   restarts        Number of times that seq decreased; 0 if the device sends none.
 --   late            Fixes received more than 60 s after their ts.
 --   lag_…_s         Delay from ts to received_at, seconds: median, 95th percentile, maximum.

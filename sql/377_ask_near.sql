@@ -7,21 +7,21 @@ WITH
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m, -- mean diameter of the earth
     {metres:Float64} / 6335439 AS angle, -- 6335439 m is the ellipsoid's smallest radius of curvature, so the angle is never too small
-    degrees(angle) + 1e-7 AS band,
-    sin(angle) / greatest(cos(radians({lat:Float64})), 1e-12) AS widest,
-    if(abs({lat:Float64}) + band >= 90 OR widest >= 1, 180, degrees(asin(least(1, widest))) * 1.01 + 1e-7) AS wing,
+    degrees(angle) + 1e-7 AS lat_band,
+    sin(angle) / greatest(cos(radians({lat:Float64})), 1e-12) AS sin_lng_band,
+    if(abs({lat:Float64}) + lat_band >= 90 OR sin_lng_band >= 1, 180, degrees(asin(least(1, sin_lng_band))) * 1.01 + 1e-7) AS lng_band,
     flat * tan(radians({lat:Float64})) AS point_slope,
     equator_m / sqrt(1 + point_slope * point_slope) AS point_axis_m
 SELECT
     driver_id,
     toTimeZone(min(ts), {tz:String}) AS first, toTimeZone(max(ts), {tz:String}) AS last, count() AS fixes,
-    min(away) AS nearest_m, toTimeZone(argMin(ts, away), {tz:String}) AS nearest
+    min(distance_m) AS nearest_m, toTimeZone(argMin(ts, distance_m), {tz:String}) AS nearest
 FROM
 (
     SELECT
         driver_id, ts, seq, lat_e7, lng_e7,
         earth_m * asin(least(1, sqrt(pow(axis_m - point_axis_m, 2) + pow(flat * (slope * axis_m - point_slope * point_axis_m), 2)
-            + axis_m * point_axis_m * pow(2 * sin(radians((lng - {lng:Float64}) / 2)), 2)) / earth_m)) AS away
+            + axis_m * point_axis_m * pow(2 * sin(radians((lng - {lng:Float64}) / 2)), 2)) / earth_m)) AS distance_m
     FROM
     (
         SELECT driver_id, ts, seq, lat_e7, lng_e7, lng_e7 / 1e7 AS lng, flat * tan(radians(lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m
@@ -29,12 +29,12 @@ FROM
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-            AND lat_e7 BETWEEN ({lat:Float64} - band) * 1e7 AND ({lat:Float64} + band) * 1e7
-            AND abs(abs(lng_e7 / 1e7 - {lng:Float64}) - 180) >= 180 - wing
+            AND lat_e7 BETWEEN ({lat:Float64} - lat_band) * 1e7 AND ({lat:Float64} + lat_band) * 1e7
+            AND abs(abs(lng_e7 / 1e7 - {lng:Float64}) - 180) >= 180 - lng_band
             AND (acc_dm = 65535 OR acc_dm <= 2000)
     )
 )
-WHERE away <= {metres:Float64}
+WHERE distance_m <= {metres:Float64}
     AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
     (
         SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
@@ -43,7 +43,7 @@ WHERE away <= {metres:Float64}
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
             AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
-            AND dropped.lat_e7 BETWEEN ({lat:Float64} - band) * 1e7 AND ({lat:Float64} + band) * 1e7
+            AND dropped.lat_e7 BETWEEN ({lat:Float64} - lat_band) * 1e7 AND ({lat:Float64} + lat_band) * 1e7
     )
 GROUP BY driver_id
 SETTINGS -- the first three of these shorten the planning (sql/360)

@@ -1,6 +1,6 @@
--- Removes the deduplication window from the tables that people write with INSERT, because a value may return to an earlier one. With a window,
--- ClickHouse would drop an INSERT whose text equals that of an earlier one, without an error: the default of written_at is not part of what it
--- compares. Without one, a retried insert of `milepost fences import` only repeats a row.
+-- Removes the deduplication window from the tables that people write with INSERT, because they may set a value back to an earlier one. With a
+-- window, ClickHouse would drop an INSERT with the text of an earlier one, without an error: it does not compare the default of written_at.
+-- Without a window, a retried insert of `milepost fences import` only repeats a row.
 ALTER TABLE {database}.fences{on_cluster} MODIFY SETTING {no_tokens};
 
 ALTER TABLE {database}.drivers{on_cluster} MODIFY SETTING {no_tokens};

@@ -318,10 +318,10 @@ mod tests {
     }
 
     fn new_state() -> (State<NullSink>, ChannelEnds) {
-        let ((to_report, reports), (list, erased)) =
+        let ((report_sender, reports), (list, erased)) =
             (mpsc::channel(1), watch::channel(snapshot(&[])));
         let (sink, database) = (Arc::new(NullSink), "fleet".to_owned());
-        let executor = Executor { sink, spool: None, database, erased, reports: to_report };
+        let executor = Executor { sink, spool: None, database, erased, reports: report_sender };
         let state = State { executor, batches: HashMap::new(), tasks: JoinSet::new() };
         (state, ChannelEnds { reports, list })
     }

@@ -113,7 +113,7 @@ impl Link {
     pub fn sign(&self, secret: &str) -> String {
         let content = serde_json::to_vec(self).unwrap_or_default();
         let signature = hmac::sign(&key(secret), &content);
-        format!("{}.{}", hex(&content), hex(signature.as_ref()))
+        format!("{}.{}", encode_hex(&content), encode_hex(signature.as_ref()))
     }
 
     /// Decodes a signed link; `None`: it was changed, signed with another secret, or has expired.
@@ -121,7 +121,7 @@ impl Link {
     pub fn open(text: &str, secret: &str, now_ms: i64) -> Option<Self> {
         let (content, signature) =
             text.split_once('.').filter(|_| text.len() <= 2 * LINK_BYTES_MAX)?;
-        let (content, signature) = (bytes(content)?, bytes(signature)?);
+        let (content, signature) = (decode_hex(content)?, decode_hex(signature)?);
         hmac::verify(&key(secret), &content, &signature).ok()?;
         let link: Self = serde_json::from_slice(&content).ok()?;
         (now_ms < link.until).then_some(link)
@@ -132,11 +132,11 @@ fn key(secret: &str) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes())
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes(hex: &str) -> Option<Vec<u8>> {
+fn decode_hex(hex: &str) -> Option<Vec<u8>> {
     if !hex.len().is_multiple_of(2) || !hex.is_ascii() {
         return None;
     }

@@ -111,7 +111,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Whether drivers' names or groups come from attributes of their fixes.
+    /// Returns whether drivers' names or groups come from attributes of their fixes.
     #[must_use]
     pub fn uses_attributes(&self) -> bool {
         self.name_attribute.is_some() || self.group_attribute.is_some()
@@ -179,7 +179,7 @@ impl Config {
 }
 
 impl fmt::Display for Config {
-    /// The effective configuration as a TOML file.
+    /// Writes the effective configuration as a TOML file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(&self.effective, f)
     }
@@ -279,7 +279,7 @@ impl Http {
         Some(str::from_utf8(one.as_bytes()).ok()?.trim()).filter(|name| !name.is_empty())
     }
 
-    /// Whether requests need a login.
+    /// Returns whether requests need a login.
     #[must_use]
     pub fn requires_login(&self) -> bool {
         self.login.is_some() || self.token.is_some()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clickhouse::Row;
-use milepost_clickhouse::FieldComment;
+use milepost_clickhouse::{FetchWhole as _, FieldComment};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -155,7 +155,7 @@ async fn newest(
         FROM {{db}}.last_positions WHERE driver_id = {{driver:String}}",
         values.join(", ")
     );
-    store.query(&sql).param("driver", driver).fetch_optional::<Newest>().await
+    store.query(&sql).param("driver", driver).fetch_whole_optional::<Newest>().await
 }
 
 /// Returns the columns of fields that the view `last_positions` shows, without values.
@@ -166,7 +166,7 @@ async fn fields_without_values(store: &Store) -> Result<Vec<Field>, Error> {
         ORDER BY position";
     let query =
         store.query(SQL).param("database", store.database()).param("mark", FieldComment::MARK);
-    let rows = query.fetch_all::<(String, String, String)>().await;
+    let rows = query.fetch_whole::<(String, String, String)>().await;
     let rows = rows.map_err(|error| failed(store, &error))?;
     Ok(rows
         .into_iter()

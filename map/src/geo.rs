@@ -46,7 +46,8 @@ pub fn key(lat_e7: i32, lng_e7: i32) -> u64 {
     interleave(scaled(x), scaled(y))
 }
 
-/// Degrees → 0..=1 from the antimeridian eastwards, and from 85.05° north southwards, clamped.
+/// Returns the position of a place in the square of the map: x from 0 at the antimeridian to 1
+/// eastwards, y from 0 at 85.05° north to 1 southwards; clamped.
 #[must_use]
 pub fn square(lat: f64, lng: f64) -> (f64, f64) {
     let x = (lng + 180.0) / 360.0;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::Query;
+use milepost_clickhouse::FetchWhole as _;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::look::Scope;
@@ -45,7 +46,7 @@ const STEPS: i64 = 240;
 const PAST_MAX: usize = 100_000;
 /// Condition for the fixes of a span in an area. Columns are qualified, because an alias of the
 /// SELECT may have the name of a column.
-const WITHIN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
+const IN_SPAN_AND_AREA: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
             AND fix.lat BETWEEN {south:Float64} AND {north:Float64}
             AND if({west:Float64} <= {east:Float64}, fix.lng BETWEEN {west:Float64} AND {east:Float64},
                 fix.lng >= {west:Float64} OR fix.lng <= {east:Float64})";
@@ -124,8 +125,9 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         "began",
         EPISODES_MAX + 1,
     );
-    let queries =
-        async { tokio::try_join!(points.fetch_all::<TrackRow>(), episodes.fetch_all::<Episode>()) };
+    let queries = async {
+        tokio::try_join!(points.fetch_whole::<TrackRow>(), episodes.fetch_whole::<Episode>())
+    };
     let (mut rows, mut episodes) = queries.await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > POINTS_MAX || episodes.len() > EPISODES_MAX;
     rows.truncate(POINTS_MAX);
@@ -231,7 +233,7 @@ pub async fn cells(
             toUInt32(toUnixTimestamp(max(ts))) AS ts_s, toUInt32(least(count(), 4294967295)) AS fixes,
             toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes AS fix
-        WHERE {WITHIN} AND {{in_scope}}
+        WHERE {IN_SPAN_AND_AREA} AND {{in_scope}}
         GROUP BY
             toInt32(floor((lng + 180) / 360 * {{side:UInt32}})),
             toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06)))) / (2 * pi())) * {{side:UInt32}}))
@@ -241,7 +243,7 @@ pub async fn cells(
     let query = || {
         let query = store.query_in_scope(scope, &sql).param("from", iso(span.from_ms));
         let query = query.param("to", iso(span.to_ms));
-        within(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox)
+        with_area(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox)
     };
     let rows = store.fetch_all::<CellRow>(query).await;
     let mut rows = rows.map_err(|error| failed(store, &error))?;
@@ -295,7 +297,7 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
             argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
         FROM {{db}}.fixes AS fix
-        WHERE {WITHIN} AND {{in_scope}}
+        WHERE {IN_SPAN_AND_AREA} AND {{in_scope}}
         GROUP BY driver_id, intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}}, {{step:Int64}}) AS step_number
         ORDER BY step_number, driver_id LIMIT {}",
         PAST_MAX + 1
@@ -304,7 +306,7 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
     let query = || {
         let query = store.query_in_scope(scope, &sql).param("from", iso(span.from_ms));
         let query = query.param("to", iso(span.to_ms)).param("from_ms", span.from_ms);
-        within(query.param("step", step), bbox)
+        with_area(query.param("step", step), bbox)
     };
     let rows = store.fetch_all::<PastRow>(query).await.map_err(|error| failed(store, &error))?;
     let mut past = Past {
@@ -337,11 +339,11 @@ pub struct Visit {
     driver_id: String,
     entered: i64,
     left_at: i64,
-    /// The driver's newest fix belongs to the visit.
+    /// The driver's newest fix belongs to the visit. Fixes less accurate than 200 m do not count.
     is_inside: bool,
 }
 
-/// Returns the visits to a fence in a span, newest first.
+/// Returns the visits to a fence in a span: first the ongoing ones, then the newest.
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
@@ -351,13 +353,15 @@ pub async fn visits(
     fence: &str,
     span: Span,
 ) -> Result<Vec<Visit>, Error> {
+    // The view reads twelve hours beyond `to`. If that is in the future, it has read the newest
+    // fixes. `last_positions` may have newer ones, which were inserted since the query began.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered, toUnixTimestamp64Milli(visit.left_at) AS left_at,
-            toBool(visit.left_at >= last.ts) AS is_inside
+            toBool(if(parseDateTime64BestEffort({{to:String}}, 3, 'UTC') + INTERVAL 12 HOUR > now64(3), visit.is_open, visit.left_at >= last.ts)) AS is_inside
         FROM {{db}}_ask.fence_visits(fence = {{fence:String}}, driver = '', from = {{from:String}}, to = {{to:String}}, tz = 'UTC') AS visit
         LEFT JOIN (SELECT driver_id, ts FROM {{db}}.last_positions) AS last USING (driver_id)
         WHERE {{in_scope}}
-        ORDER BY visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
+        ORDER BY is_inside DESC, visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
     );
     let query = || {
         let query = store.query_in_scope(scope, &sql).param("fence", fence);
@@ -382,7 +386,7 @@ pub async fn days(
         ORDER BY day";
     let query = store.query(SQL).param("driver", driver).param("tz", zone);
     let query = query.param("from", span.from_ms).param("to", span.to_ms);
-    query.fetch_all().await.map_err(|error| failed(store, &error))
+    query.fetch_whole().await.map_err(|error| failed(store, &error))
 }
 
 #[derive(Row, Serialize, Deserialize)]
@@ -415,7 +419,7 @@ pub async fn file(
     );
     let query = store.query(&sql).param("driver", driver);
     let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
-    let rows: Vec<FileRow> = query.fetch_all().await.map_err(|error| failed(store, &error))?;
+    let rows: Vec<FileRow> = query.fetch_whole().await.map_err(|error| failed(store, &error))?;
     if rows.len() > FILE_ROWS_MAX {
         return Err(Error::LimitExceeded(format!(
             "a file has at most {FILE_ROWS_MAX} fixes: choose a shorter time"
@@ -468,7 +472,7 @@ pub fn failed(store: &Store, error: &ClientError) -> Error {
     store.error(error)
 }
 
-fn within(query: Query, bbox: Bbox) -> Query {
+fn with_area(query: Query, bbox: Bbox) -> Query {
     let query = query.param("west", bbox.west).param("east", bbox.east);
     query.param("south", bbox.south).param("north", bbox.north)
 }

@@ -30,7 +30,7 @@
 //! | [`fences`] | reads and writes geofences |
 //! | [`alerts`] | events of `milepost events`, with their acknowledgements |
 //! | [`names`] | merges and writes drivers' cards |
-//! | [`shared`] | equal concurrent queries → one shared answer |
+//! | [`answer_cache`] | equal concurrent queries → one shared answer |
 //! | [`http`] | requests → responses; authentication |
 //!
 //! A module imports only modules above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params`
@@ -38,6 +38,7 @@
 
 pub mod access;
 pub mod alerts;
+pub mod answer_cache;
 pub mod basemap;
 #[cfg(test)]
 #[path = "../../tests/pure/cases.rs"]
@@ -56,7 +57,6 @@ pub mod metrics;
 pub mod names;
 pub mod optional;
 pub mod params;
-pub mod shared;
 pub mod simplify;
 pub mod standing;
 pub mod store;

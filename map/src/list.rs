@@ -77,7 +77,8 @@ pub async fn list(
         let query = query.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
         let query = query.param("recent", ages.silent_s);
         let query = query.param("faster", filter.faster_than).param("stopped", filter.is_stopped);
-        let query = query.param("name", &filter.attribute.0).param("value", &filter.attribute.1);
+        let query = query.param("name", &filter.attribute_name);
+        let query = query.param("value", &filter.attribute_value);
         query.param("fence", &filter.fence)
     };
     let found = store.fetch_all::<Found>(query).await;

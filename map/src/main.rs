@@ -10,12 +10,12 @@ use std::sync::atomic::AtomicU64;
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use milepost_clickhouse::Reader;
+use milepost_map::answer_cache::AnswerCache;
 use milepost_map::config::Config;
 use milepost_map::driver::Columns;
 use milepost_map::fences::Unreadable;
 use milepost_map::http::{self, Gates, State};
 use milepost_map::live::Live;
-use milepost_map::shared::Shared;
 use milepost_map::store::Store;
 use milepost_map::tls;
 use milepost_observe::http::ask_ready;
@@ -117,22 +117,22 @@ async fn run(config: Config) -> Result<()> {
         unreadable_fences: Unreadable::default(),
         fence_changes: Mutex::default(),
         acknowledged: AtomicU64::default(),
-        answers: Shared::default(),
+        answers: AnswerCache::default(),
         query_permits: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
         shutdown: shutdown.clone(),
         gates: Gates::default(),
         config,
     });
-    let for_live = Arc::clone(&state);
-    let mut live = tokio::spawn(async move { for_live.live.run(&for_live.store).await });
-    let for_names = Arc::clone(&state);
+    let live_state = Arc::clone(&state);
+    let mut live = tokio::spawn(async move { live_state.live.run(&live_state.store).await });
+    let names_state = Arc::clone(&state);
     let mut names =
-        tokio::spawn(async move { for_names.live.follow_names(&for_names.store).await });
+        tokio::spawn(async move { names_state.live.follow_names(&names_state.store).await });
     let router = http::router(Arc::clone(&state));
-    let for_server = Arc::clone(&state);
+    let server_state = Arc::clone(&state);
     let mut server = tokio::spawn(async move {
-        http::serve(listener, router, &for_server.config.http, shutdown).await
+        http::serve(listener, router, &server_state.config.http, shutdown).await
     });
     let scheme = if state.config.http.tls.is_some() { "https" } else { "http" };
     info!("{scheme}://{listen}");

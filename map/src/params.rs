@@ -98,8 +98,10 @@ pub struct Filter {
     pub faster_than: f64,
     /// Slower than 0.5 m/s.
     pub is_stopped: bool,
-    /// Name and value; an empty value: any.
-    pub attribute: (String, String),
+    /// Name of an attribute; empty: no condition.
+    pub attribute_name: String,
+    /// Value of the attribute; empty: any.
+    pub attribute_value: String,
     pub fence: String,
 }
 
@@ -121,7 +123,7 @@ impl Params {
                 let valid = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(format!(
                     "{}: there is no such parameter; there are: {valid}",
-                    shown(&name)
+                    quoted(&name)
                 ));
             }
             if given.insert(name.clone().into_owned(), value.into_owned()).is_some() {
@@ -144,7 +146,7 @@ impl Params {
         let invalid = || {
             let given = text.map_or_else(
                 || "missing".to_owned(),
-                |text| format!("{} is not a box", shown(text)),
+                |text| format!("{} is not a box", quoted(text)),
             );
             format!(
                 "bbox: {given}; expected west,south,east,north in degrees, such as -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
@@ -182,7 +184,7 @@ impl Params {
             return Err(format!("of: {count} tiles are too many; expected at most {TILES_MAX}"));
         }
         let each =
-            |text| tile(text).ok_or_else(|| format!("of: {} is not a tile; {valid}", shown(text)));
+            |text| tile(text).ok_or_else(|| format!("of: {} is not a tile; {valid}", quoted(text)));
         text.split(',').map(each).collect()
     }
 
@@ -202,7 +204,7 @@ impl Params {
         ms.filter(|ms| (0..=MS_MAX).contains(ms)).ok_or_else(|| {
             format!(
                 "{name}: {} is not a time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
-                shown(text)
+                quoted(text)
             )
         })
     }
@@ -233,7 +235,7 @@ impl Params {
         limit.ok_or_else(|| {
             format!(
                 "limit: {} is invalid; expected a whole number from 1 to {LIMIT_MAX}",
-                shown(text)
+                quoted(text)
             )
         })
     }
@@ -247,7 +249,7 @@ impl Params {
         if prefix.is_empty() {
             Ok(prefix)
         } else {
-            driver(prefix).map_err(|what| format!("prefix: {what}"))
+            driver(prefix).map_err(|why| format!("prefix: {why}"))
         }
     }
 
@@ -258,6 +260,9 @@ impl Params {
     /// A condition is invalid.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to a month")]
     pub fn filter(&self) -> Result<Filter, String> {
+        let attribute = self.short_text("attribute")?;
+        let (attribute_name, attribute_value) =
+            attribute.split_once('=').unwrap_or((attribute, ""));
         Ok(Filter {
             prefix: self.prefix()?.to_owned(),
             find: self.find()?.unwrap_or_default().to_owned(),
@@ -266,11 +271,8 @@ impl Params {
             silent_s: self.number("silent", f64::from(31 * 86_400), "seconds")?.round() as u32,
             faster_than: self.number("faster", 1_000.0, "metres per second")?,
             is_stopped: self.flag("stopped")?,
-            attribute: {
-                let text = self.short_text("attribute")?;
-                let (name, value) = text.split_once('=').unwrap_or((text, ""));
-                (name.to_owned(), value.to_owned())
-            },
+            attribute_name: attribute_name.to_owned(),
+            attribute_value: attribute_value.to_owned(),
             fence: self.short_text("fence")?.to_owned(),
         })
     }
@@ -279,14 +281,14 @@ impl Params {
         let Some(text) = self.text(name) else { return Ok(0.0) };
         let number = text.parse().ok().filter(|number| (0.0..=most).contains(number));
         number.ok_or_else(|| {
-            format!("{name}: {} is invalid; expected {unit} from 0 to {most}", shown(text))
+            format!("{name}: {} is invalid; expected {unit} from 0 to {most}", quoted(text))
         })
     }
 
     fn flag(&self, name: &str) -> Result<bool, String> {
         let text = self.text(name).unwrap_or("false");
         text.parse()
-            .map_err(|_| format!("{name}: {} is invalid; expected true or false", shown(text)))
+            .map_err(|_| format!("{name}: {} is invalid; expected true or false", quoted(text)))
     }
 
     /// Returns the name of the group that an answer is limited to; empty: every group.
@@ -315,7 +317,7 @@ impl Params {
             let state = State::ALL.into_iter().find(|state| state.name() == name);
             let state = state.ok_or_else(|| {
                 let names = State::ALL.map(State::name).join(", ");
-                format!("states: {} is not a state; expected some of {names}", shown(name))
+                format!("states: {} is not a state; expected some of {names}", quoted(name))
             })?;
             Ok(states | state as u8)
         })
@@ -335,7 +337,7 @@ impl Params {
                 ids.len()
             ));
         }
-        ids.iter().try_for_each(|id| driver(id).map(drop)).map_err(|what| format!("of: {what}"))?;
+        ids.iter().try_for_each(|id| driver(id).map(drop)).map_err(|why| format!("of: {why}"))?;
         Ok(ids)
     }
 
@@ -365,7 +367,7 @@ impl Params {
         } else {
             Err(format!(
                 "tz: {} is not a time zone; expected one such as Europe/Berlin",
-                shown(zone)
+                quoted(zone)
             ))
         }
     }
@@ -378,7 +380,7 @@ impl Params {
         let Some(text) = self.text("hours") else { return Ok(default) };
         let hours = text.parse().ok().filter(|hours| (1..=744).contains(hours));
         hours.ok_or_else(|| {
-            format!("hours: {} is invalid; expected a whole number from 1 to 744", shown(text))
+            format!("hours: {} is invalid; expected a whole number from 1 to 744", quoted(text))
         })
     }
 
@@ -392,7 +394,7 @@ impl Params {
             Some("csv") => Ok(Some(Format::Csv)),
             Some("gpx") => Ok(Some(Format::Gpx)),
             Some(other) => {
-                Err(format!("format: {} is unknown; expected json, csv or gpx", shown(other)))
+                Err(format!("format: {} is unknown; expected json, csv or gpx", quoted(other)))
             }
         }
     }
@@ -415,7 +417,7 @@ impl Params {
         let Some(text) = self.text("simplify") else { return Ok(0.0) };
         let metres = text.parse().ok().filter(|metres| (0.0..=SIMPLIFY_M_MAX).contains(metres));
         metres.ok_or_else(|| {
-            format!("simplify: {} is invalid; expected metres from 0 to 10000", shown(text))
+            format!("simplify: {} is invalid; expected metres from 0 to 10000", quoted(text))
         })
     }
 
@@ -429,7 +431,7 @@ impl Params {
         zoom.ok_or_else(|| {
             format!(
                 "zoom: {} is invalid; expected a whole number from 0 to {ZOOM_MAX}",
-                shown(text)
+                quoted(text)
             )
         })
     }
@@ -446,7 +448,7 @@ pub fn driver(id: &str) -> Result<&str, String> {
     }
     Err(format!(
         "{} is not a driver id; expected 1 to {ID_BYTES_MAX} letters, digits and . _ : -",
-        shown(id)
+        quoted(id)
     ))
 }
 
@@ -463,7 +465,7 @@ fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
 }
 
 /// Quotes a value for an error, shortened and without control characters.
-fn shown(text: &str) -> String {
+fn quoted(text: &str) -> String {
     let begin: String =
         text.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     let rest = if text.chars().count() > 40 { "…" } else { "" };

@@ -3,6 +3,7 @@
 
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
+use milepost_clickhouse::FetchWhole as _;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::Fix;
@@ -12,13 +13,12 @@ use crate::store::{Error, Store};
 /// A driver who stays within this distance of the newest fix has not left; `radius_m` of a car
 /// (docs/trips.md).
 const RADIUS_M: f64 = 100.0;
-/// Time before the newest fix for which fixes are read, in milliseconds. Stops before it are
-/// stored.
+/// Fixes are read from this long before the newest one, in milliseconds. Earlier stops are stored.
 const FIXES_MS: i64 = 86_400_000;
-/// Time before the newest fix for which stored stops are read, in milliseconds.
+/// Stored stops are read from this long before the newest fix, in milliseconds.
 const STOPS_MS: i64 = 31 * 86_400_000;
 
-/// The begin of a stay. Times in milliseconds since 1970.
+/// The beginning of a stay. Times in milliseconds since 1970.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Standing {
     /// Time of the newest fix.
@@ -56,10 +56,10 @@ pub async fn standing(store: &Store, driver: &str, fix: &Fix) -> Result<Standing
     Ok(combined(fix.ts_ms, stay, newest))
 }
 
-/// Combines the fixes with the newest episode. A stored stop is more exact: a single wrong fix does
-/// not end it, once its day has been computed. Until then the stored stop ends before a wrong fix
-/// that came later, so the stay begins after that fix. The stop counts if the driver was at the
-/// newest place before it ended.
+/// Combines the fixes with the newest episode. A stored stop is more exact: once its day has been
+/// computed, a single wrong fix does not end it. Until then the stored stop ends before a wrong fix
+/// that came later, so the stay begins after that fix. The stop counts if the driver arrived at the
+/// newest place before the stop ended.
 fn combined(ts_ms: i64, stay: Option<Stay>, newest: Option<Newest>) -> Standing {
     let (since, is_at_least) =
         stay.map_or((ts_ms, true), |stay| (stay.since_ms.min(ts_ms), stay.away_ms == 0));
@@ -87,7 +87,7 @@ async fn stay(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Stay>, Cl
     let query = store.query(SQL).param("driver", driver).param("radius", RADIUS_M);
     let query = query.param("from", iso(fix.ts_ms - FIXES_MS)).param("to", iso(fix.ts_ms));
     let query = query.param("lat", f64::from(fix.lat_e7) / 1e7);
-    query.param("lng", f64::from(fix.lng_e7) / 1e7).fetch_optional().await
+    query.param("lng", f64::from(fix.lng_e7) / 1e7).fetch_whole_optional().await
 }
 
 async fn newest(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Newest>, ClientError> {
@@ -97,7 +97,7 @@ async fn newest(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Newest>
         ORDER BY began DESC, ended DESC LIMIT 1";
     let query = store.query(SQL).param("driver", driver);
     let query = query.param("from", iso(fix.ts_ms - STOPS_MS)).param("to", iso(fix.ts_ms + 1));
-    query.fetch_optional().await
+    query.fetch_whole_optional().await
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::Query;
 use clickhouse::{Client, Row, RowOwned, RowRead};
-use milepost_clickhouse::Reader;
+use milepost_clickhouse::{FetchWhole as _, Reader};
 use serde::{Deserialize, Serialize};
 
 use crate::config;
@@ -106,18 +106,18 @@ impl Store {
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
     }
 
-    /// Fetches the rows of the query that `query` builds. If the query fails because optional
+    /// Fetches the rows of the query that `query` builds, and fails if the answer lacks its end. If the query fails because optional
     /// tables are missing, repeats it with these tables read as empty.
     ///
     /// # Errors
     /// The query failed for another reason.
-    pub async fn fetch_all<T: RowOwned + RowRead>(
+    pub async fn fetch_all<T: RowOwned + RowRead + Send>(
         &self,
         query: impl Fn() -> Query,
     ) -> Result<Vec<T>, ClientError> {
         let mut replaced = Vec::new();
         loop {
-            let rows = query().fetch_all().await;
+            let rows = query().fetch_whole().await;
             let unknown = rows.as_ref().err().and_then(|error| self.reader.unknown_table(error));
             let Some(message) = unknown else { return rows };
             let table = self.optional.record(self.database(), message, Instant::now());
@@ -180,7 +180,7 @@ impl Store {
         let mut rows = Rows::new();
         if self.names.uses_attributes() {
             let query = self.query(ATTRIBUTES).param("name", self.names.name_attribute());
-            rows = query.param("group", self.names.group_attribute()).fetch_all().await?;
+            rows = query.param("group", self.names.group_attribute()).fetch_whole().await?;
         }
         rows.extend(self.fetch_all::<(String, String, String)>(|| self.query(TABLE)).await?);
         Ok(Directory::new(rows))
@@ -231,7 +231,7 @@ impl Store {
 
     /// Converts a failure of a query to an error with a message for the viewer.
     pub fn error(&self, error: &ClientError) -> Error {
-        let (code, advice) = self.reader.failed(error);
+        let (code, advice) = self.reader.code_and_advice(error);
         match code {
             // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED,
             // TOO_MANY_ROWS_OR_BYTES

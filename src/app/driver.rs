@@ -23,7 +23,9 @@ use crate::mqtt::transport::Transport;
 use milepost_command::tables::not_asked;
 use milepost_config as config;
 use milepost_core::consumer::{Consumer, ConsumerNotice, ConsumerTotals, Now};
-use milepost_core::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};
+use milepost_core::delivery::events::{
+    DeliveryCommand, Durable, Report, ServerStatus, WatcherRequest,
+};
 use milepost_core::screened::ErasedSnapshot;
 use milepost_core::session::events::Leave;
 use milepost_observe::health::Health;
@@ -63,7 +65,7 @@ pub(crate) struct Wiring {
     /// ClickHouse's state, from the watcher.
     pub server: watch::Receiver<ServerStatus>,
     /// Asks the watcher to query ClickHouse sooner than at its next interval.
-    pub attention: watch::Sender<Attention>,
+    pub watcher_request: watch::Sender<WatcherRequest>,
     /// `Some` once the process shuts down.
     pub leave: watch::Receiver<Option<Leave>>,
     /// Number of members of the group.
@@ -317,10 +319,10 @@ impl Driver {
         let consumer = &self.state.consumer;
         self.wiring.metrics.publish(consumer.totals());
         self.wiring.health.beat(PART, now);
-        let attention = consumer.attention(now);
+        let request = consumer.watcher_request(now);
         self.wiring
-            .attention
-            .send_if_modified(|last| std::mem::replace(last, attention) != attention);
+            .watcher_request
+            .send_if_modified(|last| std::mem::replace(last, request) != request);
         self.health_update_pending = now < self.next_health_update;
         if !self.health_update_pending {
             let reasons = self.state.consumer.unready_reasons(now);

@@ -47,11 +47,11 @@ fn is_elsewhere(peer: &Peer) -> bool {
 /// [`set_leaving`](milepost_core::peers::standing::Member::set_leaving), so that no peer counts on
 /// this member.
 ///
-/// The second value is true if the decision to keep the sessions is uncertain. That is so if no
-/// peer is known to stay, but a peer did not answer or is not subscribed yet. If no process resumes
-/// the sessions, the messages that they queue are lost. Unsubscribing could lose more: if all
-/// members unsubscribed, the broker would drop every message. A kept session queues its share of
-/// the messages, and a process or `milepost drain` can still consume them.
+/// The second value is true if the decision to keep the sessions is uncertain: no peer is known to
+/// stay, but a peer did not answer or is not subscribed yet. If no process resumes the sessions,
+/// the messages that they queue are lost. Unsubscribing could lose more: if all members
+/// unsubscribed, the broker would drop every message. A kept session queues its share of the
+/// messages, and a process or `milepost drain` can still consume them.
 pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {

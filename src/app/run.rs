@@ -21,7 +21,7 @@ use milepost_command::{Outcome, Signals, StartupContext, StartupTask};
 use milepost_config::Config;
 use milepost_core::consumer::{self, Consumer, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
-use milepost_core::delivery::events::{Attention, ServerStatus};
+use milepost_core::delivery::events::{ServerStatus, WatcherRequest};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
 use milepost_core::peers::standing::Member;
@@ -45,8 +45,8 @@ pub async fn run(
     config: Config,
     startup_tasks: impl Iterator<Item = StartupTask>,
 ) -> Result<Outcome> {
-    let shared = Shared::new(&config);
-    let Shared { metrics, health, member } = &shared;
+    let shared = SharedState::new(&config);
+    let SharedState { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
     metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
     // Report the consumer as not ready from the start: a probe may arrive before the driver's
@@ -96,7 +96,7 @@ pub async fn run(
         Err(why) => unflushed(&metrics.totals(), why),
     };
     log_ledger(&metrics.totals());
-    Ok(if spool.is_some() && spool_keeps(&config, &metrics.totals()) {
+    Ok(if spool.is_some() && log_batches_left_in_spool(&config, &metrics.totals()) {
         Outcome::DataLeft
     } else {
         outcome
@@ -107,7 +107,7 @@ pub async fn run(
 /// returns its last totals, and whether the decision is uncertain (see [`leaving::decide`]).
 async fn leave_group(
     config: &Config,
-    shared: &Shared,
+    shared: &SharedState,
     leave: &watch::Sender<Option<Leave>>,
     driver: &mut oneshot::Receiver<ConsumerTotals>,
 ) -> Result<(ConsumerTotals, bool)> {
@@ -119,13 +119,13 @@ async fn leave_group(
 }
 
 /// State that the tasks write and the HTTP server reads.
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) metrics: Arc<Metrics>,
     health: Arc<Health>,
     member: Arc<Member>,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(config: &Config) -> Self {
         let member = Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics);
         Self { metrics: Arc::default(), health: Arc::default(), member: Arc::new(member) }
@@ -147,17 +147,17 @@ pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
     inventory: SpoolInventory,
-    Shared { metrics, health, member }: &Shared,
+    SharedState { metrics, health, member }: &SharedState,
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let watched = Arc::clone(&clickhouse);
     metrics.watch_endpoints(move || watched.endpoints().into_iter().map(endpoint_use).collect());
     let capacity = Delivery::commands_max(config.clickhouse.inserts_in_flight);
-    let (commands, to_execute) = mpsc::channel(capacity);
-    let (to_report, reports) = mpsc::channel(capacity);
+    let (commands, command_queue) = mpsc::channel(capacity);
+    let (report_sender, reports) = mpsc::channel(capacity);
     let (server, server_status) = watch::channel(schema::unknown());
-    let (attention, attention_requests) = watch::channel(Attention::default());
+    let (watcher_request, latest_request) = watch::channel(WatcherRequest::default());
     let (leave, leaving) = watch::channel(None);
     let (erased, erased_list) = watch::channel(ErasedSnapshot::default());
     member.set_initial_erased(erased_list.borrow().erased());
@@ -166,9 +166,9 @@ pub(super) fn start(
         spool: spool.clone(),
         database: config.clickhouse.database.clone(),
         erased: erased_list.clone(),
-        reports: to_report,
+        reports: report_sender,
     };
-    tasks.spawn(named("executor", executor.run(to_execute)));
+    tasks.spawn(named("executor", executor.run(command_queue)));
     let (members, member_count) = watch::channel(1);
     if !config.members_age_max.is_zero() {
         let counter = members::count(config.shutdown.peers.clone(), members);
@@ -179,7 +179,7 @@ pub(super) fn start(
         commands,
         reports,
         server: server_status.clone(),
-        attention,
+        watcher_request,
         leave: leaving,
         members: member_count,
         erased: erased_list,
@@ -194,7 +194,7 @@ pub(super) fn start(
         server,
         erased,
         member: Arc::clone(member),
-        attention: attention_requests,
+        request: latest_request,
         clock_tolerance: clock_tolerance(config),
     };
     watch.spawn(watcher.run());
@@ -289,8 +289,8 @@ fn log_ledger(totals: &ConsumerTotals) {
     );
 }
 
-/// Returns whether batches stay in the spool, and logs where.
-fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
+/// Logs the batches that stay in the spool, and where. Returns whether there are any.
+fn log_batches_left_in_spool(config: &Config, totals: &ConsumerTotals) -> bool {
     let batches = totals.delivery.spool_batches;
     if let Some(spool) = config.spool.as_ref().filter(|_| batches > 0) {
         warn!(

@@ -17,7 +17,7 @@ use milepost_clickhouse::{Cause, ClickHouse};
 use milepost_command::tables::{
     self, CHECK_EVERY_READY, CHECK_EVERY_UNREADY, Verdict, WAITING_LOGGED_EVERY,
 };
-use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
+use milepost_core::delivery::events::{Schema, ServerStatus, WatcherRequest};
 use milepost_core::peers::standing::Member;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX};
 use milepost_core::throttle::Throttle;
@@ -43,7 +43,7 @@ pub(super) struct Watcher {
     /// Published before the tables are reported ready.
     pub(super) erased: watch::Sender<ErasedSnapshot>,
     pub(super) member: Arc<Member>,
-    pub(super) attention: watch::Receiver<Attention>,
+    pub(super) request: watch::Receiver<WatcherRequest>,
     pub(super) clock_tolerance: Duration,
 }
 
@@ -61,29 +61,30 @@ impl Watcher {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let mut has_moved = false;
-        // When, and on which endpoint, the tables and the list were last queried.
-        let mut tables_asked: Option<(Instant, usize)> = None;
+        // Time and endpoint of the last round that also queried the tables and the list.
+        let mut last_full_round: Option<(Instant, usize)> = None;
         loop {
             tables::return_to_own_endpoint(&self.clickhouse).await;
             let asked_at = Instant::now();
             let endpoint = self.clickhouse.endpoint_in_use();
-            let attention = *self.attention.borrow_and_update();
+            let request = *self.request.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
-            // A round for the clock may take `ANSWER_TIMEOUT`; the list must not become too old in
-            // it.
+            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin one if
+            // the full round would then be late: the list must not become too old.
             let next_round_by = asked_at + CHECK_EVERY_UNREADY.max(ANSWER_TIMEOUT);
-            let are_known = tables_asked.is_some_and(|(at, its_endpoint)| {
-                its_endpoint == endpoint && next_round_by < at + CHECK_EVERY_READY
+            let full_round_can_wait = last_full_round.is_some_and(|(at, queried)| {
+                queried == endpoint && next_round_by < at + CHECK_EVERY_READY
             });
-            let only_clock = are_known && !list.has_failed && is_only_slow(&server, attention);
+            let only_clock =
+                full_round_can_wait && !list.has_failed && is_only_slow(&server, request);
             if !only_clock {
-                tables_asked = Some((asked_at, endpoint));
+                last_full_round = Some((asked_at, endpoint));
             }
             // Publish the clock at once: it must not wait for the tables.
             let clock = async {
-                (server.answers, server.clock_off) = (Ok(()), self.compare_clocks().await?);
-                server.clock_jumps = attention.clock_jumps;
+                (server.answers, server.clock_fault) = (Ok(()), self.compare_clocks().await?);
+                server.clock_jumps = request.clock_jumps;
                 self.server.send_replace(server.clone());
                 Ok::<(), Verdict>(())
             };
@@ -113,12 +114,12 @@ impl Watcher {
             };
             // Do not report a refusal of one endpoint while another one can be used: nothing would
             // be inserted until the next round. Move only once per round, because each endpoint may
-            // refuse for another reason.
+            // refuse for a different reason.
             if let (Schema::Refused(why), Some(cause)) = (&schema, cause)
                 && !std::mem::replace(&mut has_moved, true)
                 && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await
             {
-                tables_asked = None;
+                last_full_round = None;
                 continue;
             }
             has_moved = false;
@@ -126,12 +127,12 @@ impl Watcher {
             // the inserts fail and show it. But if the list is too old, report that, because every
             // insert would be refused.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
-                (server.schema, server.refusals) = (schema, attention.refusals);
+                (server.schema, server.refusals) = (schema, request.refusals);
             }
             log.status(&server, Instant::now());
             // Sent even if it is unchanged: the driver may wait for an answer to its last request.
             self.server.send_replace(server);
-            self.wait(asked_at, attention, list.has_failed).await;
+            self.wait(asked_at, request, list.has_failed).await;
         }
     }
 
@@ -158,8 +159,8 @@ impl Watcher {
             // While inserts run, the last list stays in force until it is too old.
             Schema::Ready | Schema::Unknown(_) if *before == Schema::Ready => {
                 let list_verdict = list.after_failed_read(why_not_read);
-                let is_known = verdict.schema == Schema::Ready || list.is_old();
-                if is_known { list_verdict } else { verdict }
+                let list_decides = verdict.schema == Schema::Ready || list.is_old();
+                if list_decides { list_verdict } else { verdict }
             }
             Schema::Ready => why_not_read,
             Schema::Unknown(_) | Schema::Refused(_) => verdict,
@@ -181,10 +182,10 @@ impl Watcher {
 
     /// Waits until the next query is due. A refused insert or a clock jump makes the query due at
     /// once.
-    async fn wait(&mut self, asked_at: Instant, answered: Attention, list_not_read: bool) {
+    async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, list_not_read: bool) {
         loop {
-            let Attention { in_doubt, insert_is_slow, refusals, clock_jumps } =
-                *self.attention.borrow_and_update();
+            let WatcherRequest { in_doubt, insert_is_slow, refusals, clock_jumps } =
+                *self.request.borrow_and_update();
             let in_doubt = in_doubt
                 || insert_is_slow
                 || list_not_read
@@ -196,7 +197,7 @@ impl Watcher {
             let until = asked_at + if in_doubt { CHECK_EVERY_UNREADY } else { CHECK_EVERY_READY };
             tokio::select! {
                 () = sleep_until(until) => return,
-                changed = self.attention.changed() => if changed.is_err() {
+                changed = self.request.changed() => if changed.is_err() {
                     return sleep_until(until).await; // the driver is gone: the process is ending
                 },
             }
@@ -233,11 +234,11 @@ impl Watcher {
 
 /// Returns whether only a slow insert casts doubt on the server's state. Then a query for its clock
 /// is enough.
-fn is_only_slow(server: &ServerStatus, attention: Attention) -> bool {
+fn is_only_slow(server: &ServerStatus, request: WatcherRequest) -> bool {
     server.schema == Schema::Ready
         && server.answers.is_ok()
-        && server.refusals == attention.refusals
-        && !attention.in_doubt
+        && server.refusals == request.refusals
+        && !request.in_doubt
 }
 
 impl LastRead {
@@ -264,7 +265,7 @@ impl LastRead {
 struct Log {
     waiting: Throttle,
     silent: bool,
-    clock_off: bool,
+    has_clock_fault: bool,
     ready: bool,
 }
 
@@ -273,7 +274,7 @@ impl Log {
         Self {
             waiting: Throttle::every(WAITING_LOGGED_EVERY),
             silent: false,
-            clock_off: false,
+            has_clock_fault: false,
             ready: false,
         }
     }
@@ -300,8 +301,8 @@ impl Log {
             (Err(_) | Ok(()), _) => {}
         }
         match (
-            &server.clock_off,
-            std::mem::replace(&mut self.clock_off, server.clock_off.is_some()),
+            &server.clock_fault,
+            std::mem::replace(&mut self.has_clock_fault, server.clock_fault.is_some()),
         ) {
             (Some(why), false) => warn!("{why}"),
             (None, true) => info!("the clocks agree again"),
@@ -325,7 +326,7 @@ mod tests {
     use tokio::time::sleep;
 
     /// Simulates inserts of 50 ms, ten a second, for a minute.
-    async fn healthy_traffic(config: Config, attention: watch::Sender<Attention>) {
+    async fn healthy_traffic(config: Config, request: watch::Sender<WatcherRequest>) {
         let mut decoded = Decoded::default();
         let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
         Decoder::new(&config.sources, config.decode.clone()).decode(message, now(), &mut decoded);
@@ -334,12 +335,12 @@ mod tests {
         for id in 0..600 {
             let batch = Batch { id, positions: decoded.positions.clone(), ..Batch::default() };
             policy.accept(batch, Instant::now().into_std());
-            attention.send_replace(policy.attention(Instant::now().into_std()));
+            request.send_replace(policy.watcher_request(Instant::now().into_std()));
             let took = Duration::from_millis(50);
             sleep(took).await;
             let report = Report { batch: id, outcome: Outcome::Inserted { took, erased: 0 } };
             policy.handle_report(report, Instant::now().into_std());
-            attention.send_replace(policy.attention(Instant::now().into_std()));
+            request.send_replace(policy.watcher_request(Instant::now().into_std()));
             sleep(took).await;
         }
     }
@@ -347,19 +348,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn healthy_traffic_keeps_the_query_interval_at_half_a_minute() {
         let config = Config::defaults().unwrap();
-        let (attention, attention_requests) = watch::channel(Attention::default());
+        let (request, latest_request) = watch::channel(WatcherRequest::default());
         let mut watcher = Watcher {
             clickhouse: Arc::new(ClickHouse::new(&config.clickhouse).unwrap()),
             server: watch::channel(ServerStatus::ready()).0,
             erased: watch::channel(ErasedSnapshot::default()).0,
             member: Arc::new(Member::new("m", "g", &[])),
-            attention: attention_requests,
+            request: latest_request,
             clock_tolerance: Duration::from_secs(2),
         };
-        let traffic = tokio::spawn(healthy_traffic(config, attention));
+        let traffic = tokio::spawn(healthy_traffic(config, request));
         let mut rounds = 0;
         while !traffic.is_finished() {
-            let answered = *watcher.attention.borrow();
+            let answered = *watcher.request.borrow();
             watcher.wait(Instant::now(), answered, false).await;
             rounds += 1;
         }
@@ -369,10 +370,10 @@ mod tests {
     #[test]
     fn tables_are_queried_for_every_doubt_but_a_slow_insert() {
         let ready = ServerStatus::ready;
-        let slow = Attention { insert_is_slow: true, ..Attention::default() };
+        let slow = WatcherRequest { insert_is_slow: true, ..WatcherRequest::default() };
         assert!(is_only_slow(&ready(), slow));
-        assert!(!is_only_slow(&ready(), Attention { in_doubt: true, ..slow }));
-        assert!(!is_only_slow(&ready(), Attention { refusals: 1, ..slow }));
+        assert!(!is_only_slow(&ready(), WatcherRequest { in_doubt: true, ..slow }));
+        assert!(!is_only_slow(&ready(), WatcherRequest { refusals: 1, ..slow }));
         let silent = ServerStatus { answers: Err("no answer".to_owned()), ..ready() };
         let unknown = ServerStatus { schema: Schema::Unknown("no tables".to_owned()), ..ready() };
         assert!(!is_only_slow(&silent, slow) && !is_only_slow(&unknown, slow));

@@ -47,7 +47,7 @@ pub(super) enum ConnectionError {
     #[error("the connection hangs: the broker has read nothing that milepost sent for {0:?}")]
     Blocked(Duration),
     #[error("the broker sends messages at QoS 2, and does not read milepost's refusals")]
-    RefusalsWait,
+    RefusalBufferFull,
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
@@ -177,12 +177,12 @@ impl Connection {
     }
 
     /// Refuses messages at QoS 2. A message that is never refused occupies a slot of the broker's
-    /// window for ever. So if the write buffer has no space for the refusals, the connection ends,
+    /// window forever. So if the write buffer has no space for the refusals, the connection ends,
     /// and the broker sends the messages again on the next connection.
     pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
         if !refusals.is_empty() {
-            if !self.takes_more() {
-                return Err(ConnectionError::RefusalsWait);
+            if !self.has_write_space() {
+                return Err(ConnectionError::RefusalBufferFull);
             }
             self.output(now).extend_from_slice(refusals);
         }
@@ -203,7 +203,7 @@ impl Connection {
     }
 
     /// Returns whether the write buffer accepts another packet.
-    pub(super) fn takes_more(&self) -> bool {
+    pub(super) fn has_write_space(&self) -> bool {
         self.unsent.len() < UNSENT_BYTES_MAX
     }
 
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn read_returns_all_records_before_the_end() {
-        // CONNACK in two records, PINGRESP.
+        // A CONNACK in two records, then a PINGRESP.
         let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]];
         let stream = Box::new(Records(records.into()));
         let mut connection =
@@ -360,12 +360,15 @@ mod tests {
         let began = Instant::now();
         let (mut connection, _broker) = open(100, began);
         for packet_id in 1..=u16::MAX {
-            if connection.takes_more() {
+            if connection.has_write_space() {
                 codec::put_ack(packet_id, connection.output(began));
             }
         }
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX);
-        assert!(matches!(connection.refuse(&[0; 5], began), Err(ConnectionError::RefusalsWait)));
+        assert!(matches!(
+            connection.refuse(&[0; 5], began),
+            Err(ConnectionError::RefusalBufferFull)
+        ));
         assert!(
             connection.refuse(&[], began).is_ok(),
             "without refusals, the connection must stay open"

@@ -30,11 +30,11 @@ pub(super) struct Dialer {
     mqtt: Arc<config::Mqtt>,
     tls: Option<Arc<Tls>>,
     reader: Arc<OneReader<std::io::Result<String>>>,
-    last: Arc<Mutex<Last>>,
+    login_cache: Arc<Mutex<LoginCache>>,
 }
 
 #[derive(Debug)]
-struct Last {
+struct LoginCache {
     /// The login of the last successful read.
     login: Option<Login>,
     unreadable_log: Throttle,
@@ -43,28 +43,29 @@ struct Last {
 impl Dialer {
     pub(super) fn new(mqtt: &config::Mqtt) -> Self {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
-        let last = Last { login: None, unreadable_log: Throttle::every(UNREADABLE_LOGGED_EVERY) };
+        let login_cache =
+            LoginCache { login: None, unreadable_log: Throttle::every(UNREADABLE_LOGGED_EVERY) };
         Self {
             mqtt: Arc::new(mqtt.clone()),
             tls,
             reader: Arc::default(),
-            last: Arc::new(Mutex::new(last)),
+            login_cache: Arc::new(Mutex::new(login_cache)),
         }
     }
 
-    /// Connects a session. `ends_session`: ask the broker to discard the session. `within`: timeout
-    /// of the TCP connect only.
+    /// Connects a session. `ends_session`: ask the broker to discard the session. `tcp_timeout`:
+    /// timeout of the TCP connect only.
     pub(super) fn dial(
         &self,
         index: SessionIndex,
         ends_session: bool,
         address: Address,
-        within: Option<Duration>,
+        tcp_timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Connection, ConnectionError>> + Send + use<> {
         let this = self.clone();
         async move {
             let login = this.login().await?;
-            let stream = tls::open(&address, within, this.tls.clone()).await?;
+            let stream = tls::open(&address, tcp_timeout, this.tls.clone()).await?;
             let connect = this.connect(index, ends_session, login.as_ref())?;
             Ok(Connection::new(stream, connect, this.mqtt.max_packet_bytes, Instant::now()))
         }
@@ -109,11 +110,11 @@ impl Dialer {
             return Ok(Some((username, String::new())));
         };
         let read = self.reader.read(move || secret.read()).await;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match (read, &last.login) {
-            (Ok(password), _) => last.login = Some((username, password)),
+        let mut cache = self.login_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        match (read, &cache.login) {
+            (Ok(password), _) => cache.login = Some((username, password)),
             (Err(error), Some(_)) => {
-                if last.unreadable_log.allow(Instant::now()) {
+                if cache.unreadable_log.allow(Instant::now()) {
                     warn!(%error, "mqtt.password_file cannot be read; keeping the last password");
                 }
             }
@@ -123,7 +124,7 @@ impl Dialer {
                 )));
             }
         }
-        Ok(last.login.clone())
+        Ok(cache.login.clone())
     }
 
     fn connect(

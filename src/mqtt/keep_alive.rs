@@ -1,7 +1,7 @@
 //! Decides when to ping, and when to close a connection that hangs.
 //!
-//! Pings after three quarters of the keep-alive without a packet in one of the two directions, and
-//! closes after two keep-alives. Brokers close after one and a half (MQTT-3.1.2-22).
+//! Pings if no packet has passed in one of the two directions for three quarters of the keep-alive,
+//! and closes after two keep-alives. Brokers close after one and a half (MQTT-3.1.2-22).
 
 use std::time::{Duration, Instant};
 

@@ -95,7 +95,7 @@ impl Shared {
                 Some(format!("{filter}: the broker has no shared subscriptions; enable them"))
             }
             Some(Grant::Refused(why)) => Some(format!("{filter}: {why}")),
-            None => Some(format!("{filter}: missing in the broker's SUBACK")),
+            None => Some(format!("{filter}: missing from the broker's SUBACK")),
         };
         self.filters.iter().enumerate().filter_map(refusal).collect()
     }

@@ -6,7 +6,6 @@
 //! the socket to match the desired state; events report the actual state to the session.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -86,14 +85,16 @@ impl AnswerWait {
 pub(crate) struct Transport {
     index: SessionIndex,
     state: State,
-    /// The node of the last connection. The second value is true if the node had answered an
-    /// earlier CONNECT, which proves that its port and scheme are right.
-    node: Option<(Node, bool)>,
+    /// The node of the last connection.
+    node: Option<Node>,
+    /// Whether that node had answered an earlier CONNECT, which proves that its port and scheme are
+    /// right.
+    had_node_answered: bool,
 }
 
 impl Transport {
     pub(crate) fn new(index: SessionIndex) -> Self {
-        Self { index, state: State::Down, node: None }
+        Self { index, state: State::Down, node: None, had_node_answered: false }
     }
 
     /// Opens or closes the socket to match the session's connection state.
@@ -110,8 +111,8 @@ impl Transport {
                 let ends_session = session.ends_session();
                 let (node, within) = consumer.dial(self.index, now);
                 let address = shared.address(&node);
-                let has_answered = shared.answered.contains(&node);
-                self.node = Some((node, has_answered));
+                self.had_node_answered = shared.answered.contains(&node);
+                self.node = Some(node);
                 let dialing =
                     Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
                 let latest = now + shared.mqtt.connect_timeout;
@@ -173,8 +174,7 @@ impl Transport {
                     Err(error)
                 } else {
                     let Some(waiting) = waiting else { return Poll::Pending };
-                    let node = self.node.as_ref().map(|(node, _)| node);
-                    let address = node.map(|node| shared.address(node));
+                    let address = self.node.as_ref().map(|node| shared.address(node));
                     let probe = || -> Probing {
                         match address {
                             Some(address) => Box::pin(shared.dialer.probe(self.index, address)),
@@ -211,7 +211,7 @@ impl Transport {
                 Packet::Published(message) => consumer.handle_publish(index, message, now),
                 Packet::Connected(connack) => {
                     *waiting = None;
-                    shared.answered.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
+                    shared.answered.extend(self.node.clone());
                     shared.compare_expiry(connack, now.instant);
                     consumer.handle_event(index, SessionEvent::Connected(connack), now.instant);
                     connection.keep_alive.start(agreed_keep_alive(shared.mqtt.keep_alive, connack));
@@ -279,7 +279,7 @@ impl Transport {
         let State::Open { connection, .. } = &mut self.state else { return did_anything };
         // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: further
         // PUBACKs wait in the session, two bytes each, until the broker reads.
-        while let Some(ack) = session.ack_due().filter(|_| connection.takes_more()) {
+        while let Some(ack) = session.ack_due().filter(|_| connection.has_write_space()) {
             codec::put_ack(ack, connection.output(now));
             session.ack_sent();
             did_anything = true;
@@ -326,7 +326,7 @@ impl Transport {
 
     /// Closes the socket, and reports to the session why the connection ended.
     fn connection_ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
-        let before_connack = match &self.state {
+        let is_before_connack = match &self.state {
             State::Dialing { .. } | State::Open { waiting: Some(_), .. } => true,
             State::Down | State::Open { waiting: None, .. } => false,
         };
@@ -336,9 +336,8 @@ impl Transport {
             ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. })
         );
         let mut why = error_chain(error);
-        let is_proven = self.node.as_ref().is_some_and(|(_, has_answered)| *has_answered);
         // A TLS port closes a plain connection before CONNACK: suggest the scheme for TLS.
-        if before_connack && !is_proven && error.may_be_tls() {
+        if is_before_connack && !self.had_node_answered && error.may_be_tls() {
             why = format!("{why}; {}", tls::port_hint(Server::Broker, false));
         }
         consumer.handle_event(self.index, SessionEvent::Disconnected { taken_over, why }, now);

@@ -25,7 +25,7 @@ def rows(db: Database) -> dict[str, int]:
 def test_each_row_counts_once_despite_merges_and_mutations(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
-        db.insert(fixes("b", first, day=-40))  # late fixes: their partition is another one, whose block numbers lie in between
+        db.insert(fixes("b", first, day=-40))  # late fixes: another partition, whose block numbers lie between those of the first
     assert rows(db) == {"a": 30, "b": 30}
     assert rows(db) == {"a": 30, "b": 30}, "a second count must add nothing"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")

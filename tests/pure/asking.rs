@@ -46,8 +46,8 @@ async fn peer_listed_twice_is_asked_once() {
     let address = format!("{}:{}", higher.host, higher.port);
     let peers = [higher.clone(), higher];
     let decision = ask(&peers, standing("milepost-1"), Duration::from_secs(3)).await;
-    let because = vec![format!("milepost-2 at {address} has a higher name")];
-    assert_eq!(decision, Decision::Keep { because, certain: true });
+    let reasons = vec![format!("milepost-2 at {address} has a higher name")];
+    assert_eq!(decision, Decision::Keep { reasons, certain: true });
     assert_eq!(requests.load(Ordering::SeqCst), 1);
 }
 

@@ -52,16 +52,17 @@ struct Rig {
 /// `d2`.
 async fn rig(behaviour: Behaviour) -> Rig {
     let server = Arc::new(Scripted { behaviour, attempts: Mutex::default() });
-    let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(9), mpsc::channel(9));
+    let ((commands, command_queue), (report_sender, reports)) =
+        (mpsc::channel(9), mpsc::channel(9));
     let erased = watch::channel(ErasedSnapshot::new(Arc::default(), Instant::now())).0;
     let executor = Executor {
         sink: Arc::clone(&server),
         spool: None,
         database: "fleet".to_owned(),
         erased: erased.subscribe(),
-        reports: to_report,
+        reports: report_sender,
     };
-    let running = tokio::spawn(executor.run(to_execute));
+    let running = tokio::spawn(executor.run(command_queue));
     let batch = Batch { positions: vec![position("d1", 1), position("d2", 2)], ..Batch::default() };
     commands.send(DeliveryCommand::Encode(batch)).await.unwrap();
     Rig { server, commands, reports, erased, running }

@@ -22,8 +22,8 @@ struct Device {
     speed_of_36: u16,
     minus_one_is_unknown: bool,
     allows_numeric_strings: bool,
-    /// Text before and after several fixes in one payload.
-    several: [&'static str; 2],
+    /// Text before and after a list of fixes in one payload.
+    list_brackets: [&'static str; 2],
 }
 
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 3_600,
         minus_one_is_unknown: false,
         allows_numeric_strings: false,
-        several: ARRAY,
+        list_brackets: ARRAY,
     },
     Device {
         source: "format = 'owntracks'",
@@ -52,7 +52,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 1_000,
         minus_one_is_unknown: true,
         allows_numeric_strings: true,
-        several: ARRAY,
+        list_brackets: ARRAY,
     },
     Device {
         source: "format = 'traccar'",
@@ -61,7 +61,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 1_852,
         minus_one_is_unknown: false,
         allows_numeric_strings: false,
-        several: ARRAY,
+        list_brackets: ARRAY,
     },
     Device {
         source: "format = 'traccar-client'",
@@ -70,7 +70,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 3_600,
         minus_one_is_unknown: true,
         allows_numeric_strings: false,
-        several: [r#"{"location":["#, "]}"],
+        list_brackets: [r#"{"location":["#, "]}"],
     },
     Device {
         source: "format = 'teltonika'",
@@ -79,7 +79,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 1_000,
         minus_one_is_unknown: false,
         allows_numeric_strings: true,
-        several: ARRAY,
+        list_brackets: ARRAY,
     },
     Device {
         source: "format = 'thingsboard'\nspeed_unit = 'mph'",
@@ -88,7 +88,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 1_609,
         minus_one_is_unknown: false,
         allows_numeric_strings: true,
-        several: ARRAY,
+        list_brackets: ARRAY,
     },
     Device {
         source: "format = 'geojson'\nspeed_unit = 'knots'",
@@ -97,7 +97,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 1_852,
         minus_one_is_unknown: false,
         allows_numeric_strings: false,
-        several: [r#"{"type":"FeatureCollection","features":["#, "]}"],
+        list_brackets: [r#"{"type":"FeatureCollection","features":["#, "]}"],
     },
     Device {
         source: "format = 'w3c'",
@@ -106,7 +106,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 3_600,
         minus_one_is_unknown: false,
         allows_numeric_strings: false,
-        several: ARRAY,
+        list_brackets: ARRAY,
     },
     Device {
         source: "format = 'acme'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/b'\nspeed = '/c/0'\nspeed_unit = 'km/h'\nts = '/d'\n\
@@ -116,7 +116,7 @@ const DEVICES: [Device; 9] = [
         speed_of_36: 1_000,
         minus_one_is_unknown: false,
         allows_numeric_strings: true,
-        several: [r#"{"p":["#, "]}"],
+        list_brackets: [r#"{"p":["#, "]}"],
     },
 ];
 
@@ -196,7 +196,7 @@ fn buffered_hours_arrive_newest_first_with_duplicates() {
         let hours: Vec<i64> =
             [0, 1, 1, 2, 3].iter().map(|hour| NOW_MS - hour * 60 * MINUTE_MS).collect();
         let fixes: Vec<String> = hours.iter().map(|ms| device.fix(PLACE, "36", *ms)).collect();
-        let [open, close] = device.several;
+        let [open, close] = device.list_brackets;
         let decoded = device.decode(&format!("{open}{}{close}", fixes.join(" ,\n")));
         let stored: Vec<i64> = decoded.positions.iter().map(|fix| fix.ts.unix_ms()).collect();
         assert_eq!(stored, hours, "{}: not in the order sent: {decoded:?}", device.source);
@@ -276,7 +276,7 @@ fn null_island_and_latitudes_beyond_the_poles_are_rejected() {
 #[test]
 fn empty_and_nested_arrays_are_rejected() {
     for device in DEVICES {
-        let [open, close] = device.several;
+        let [open, close] = device.list_brackets;
         assert_eq!(device.reasons("[]"), [Reason::WrongShape], "{}", device.source);
         assert_eq!(
             device.reasons(&format!("{open}{close}")),

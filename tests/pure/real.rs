@@ -292,7 +292,7 @@ impl Backend for RealBackend {
         } else {
             (None, SpoolInventory::default())
         };
-        let ((commands, to_execute), (to_report, reports)) =
+        let ((commands, command_queue), (report_sender, reports)) =
             (mpsc::channel(100), mpsc::channel(100));
         let sink = Arc::clone(&self.server);
         let executor = Executor {
@@ -300,9 +300,9 @@ impl Backend for RealBackend {
             spool,
             database: "fleet".to_owned(),
             erased: self.erased.subscribe(),
-            reports: to_report,
+            reports: report_sender,
         };
-        self.runtime.spawn(executor.run(to_execute));
+        self.runtime.spawn(executor.run(command_queue));
         (self.commands, self.reports) = (Some(commands), Some(reports));
         inventory
     }

@@ -689,7 +689,7 @@ const PLANTED: [Planted; 16] = [
     Planted {
         level: "error",
         check_name: "shards",
-        words: "made without clickhouse.shards",
+        words: "created without clickhouse.shards",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c"), ("SHARDS", "true")],
         ..GOOD
     },

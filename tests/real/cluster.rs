@@ -404,7 +404,8 @@ fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
     ensure!(code != 0 && printed.contains("another database"), "{printed}");
     let (code, printed) = settings.call(&["check"])?;
     ensure!(
-        code == 1 && printed.contains("positions_all is missing: these tables were made without"),
+        code == 1
+            && printed.contains("positions_all is missing: these tables were created without"),
         "{printed}"
     );
     world.query("DROP DATABASE {db} SYNC")?;

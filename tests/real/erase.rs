@@ -198,10 +198,20 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     // A table with rows of the driver, whose engine does not support DELETE.
     world.query("CREATE TABLE {db}.my_log (Driver_Id String) ENGINE = Log")?;
     world.query("INSERT INTO {db}.my_log VALUES ('7'), ('8')")?;
+    let fence = |name: &str, drivers: &str| {
+        world.query(&format!(
+            "INSERT INTO {{db}}.fences (name, drivers) VALUES ('{name}', {drivers})"
+        ))
+    };
+    fence("depot", "['7', '8']")?;
+    fence("yard", "['8']")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, 75, "{printed}");
     assert!(printed.contains("my_log (Log, column Driver_Id): 1 rows"), "{printed}");
+    assert!(printed.contains("the fence depot names the driver"), "{printed}");
+    assert!(!printed.contains("the fence yard"), "{printed}");
+    fence("depot", "['8']")?;
     world.query("DROP TABLE {db}.my_log SYNC")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;

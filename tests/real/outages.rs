@@ -22,7 +22,7 @@ fn kill_9_under_load_loses_nothing() -> Result<()> {
     let mut milepost = world.settings.run()?;
     let fleet = publish_in_background(world.plan("kill", 3_000, 5));
     for _ in 0..3 {
-        wait_until("a kill meets unacknowledged messages", SOON, || {
+        wait_until("more than 100 messages are unacknowledged", SOON, || {
             Ok(milepost.metric("mqtt_unacked")? > 100.0)
         })?;
         milepost.process.kill()?;
@@ -191,7 +191,7 @@ fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
             .get("/readyz")
             .is_err_and(|error| error.to_string().contains("milepost migrate")))
     })?;
-    wait_until("milepost is subscribed nevertheless, because sessions expire", SOON, || {
+    wait_until("milepost subscribes without tables, so that no session expires", SOON, || {
         Ok(milepost.metric("mqtt_connected")? == 4.0)
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -276,18 +276,18 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     wait_until("milepost is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
-/// Starts a proxy that refuses statements with these words while the switch is on; returns its URL
-/// and the switch.
+/// Starts a proxy that refuses statements with this fragment while the switch is on. Returns its
+/// URL and the switch.
 fn start_refusing_proxy(
     world: &World,
-    words: &'static str,
+    fragment: &'static str,
     status: u16,
     message: &'static str,
 ) -> Result<(String, Arc<AtomicBool>)> {
     let is_on = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&is_on);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        if is_on.load(Ordering::SeqCst) && statement.contains(words) {
+        if is_on.load(Ordering::SeqCst) && statement.contains(fragment) {
             Scripted::Answer(status, message.to_owned())
         } else {
             Scripted::Pass

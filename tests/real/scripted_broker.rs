@@ -17,7 +17,7 @@ use crate::world::{SOON, World, settings, world};
 
 /// Observations of the scripted broker, by connection.
 #[derive(Default)]
-pub struct Seen {
+pub struct Observations {
     /// Time at which each connection began.
     pub connections: Vec<Instant>,
     /// Acknowledged packet ids of each connection.
@@ -29,7 +29,7 @@ pub struct Seen {
 /// A broker that runs the script of a test.
 pub struct ScriptedBroker {
     pub port: u16,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observations>>,
 }
 
 impl ScriptedBroker {
@@ -55,7 +55,7 @@ impl ScriptedBroker {
     ) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let seen = Arc::<Mutex<Seen>>::default();
+        let seen = Arc::<Mutex<Observations>>::default();
         let (observations, serve) = (Arc::clone(&seen), Arc::new(serve));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -77,7 +77,7 @@ impl ScriptedBroker {
         Ok(Self { port, seen })
     }
 
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub fn seen(&self) -> MutexGuard<'_, Observations> {
         lock(&self.seen)
     }
 
@@ -96,7 +96,7 @@ fn is_visit(client_id: &str) -> bool {
     client_id.rsplit_once('-').is_some_and(|(_, number)| number != "0" && number.len() <= 2)
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -106,7 +106,7 @@ pub struct Peer {
     /// Index among the connections that the script serves. The index is `None` for a visit, and
     /// until the connection is recorded.
     index: Option<usize>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observations>>,
     input: BytesMut,
 }
 
@@ -129,7 +129,7 @@ impl Peer {
         self.index.expect("a visit has no number")
     }
 
-    fn record(&self, record: impl FnOnce(&mut Seen, usize)) {
+    fn record(&self, record: impl FnOnce(&mut Observations, usize)) {
         if let Some(index) = self.index {
             record(&mut lock(&self.seen), index);
         }
@@ -376,8 +376,8 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     })?;
     ensure!(milepost.get("/livez").is_ok(), "milepost is not alive");
     let log = milepost.process.log()?;
-    for words in ["does it speak MQTT", "bad user name or password; set mqtt.username"] {
-        ensure!(log.contains(words), "{words:?} is not in: {log}");
+    for line in ["does it speak MQTT", "bad user name or password; set mqtt.username"] {
+        ensure!(log.contains(line), "{line:?} is not in: {log}");
     }
     ensure!(!log.contains("panicked"), "{log}");
     let connections = broker.seen().connections.clone();
@@ -436,23 +436,23 @@ const fn server_keep_alive(seconds: u8) -> [u8; 3] {
 #[test]
 fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
     let world = world("pings")?;
-    let (hasty, patient) = (server_keep_alive(3), server_keep_alive(0));
-    let hasty = ScriptedBroker::start_for_sessions(move |peer| {
-        peer.welcome(&hasty, &[1]).and_then(|()| peer.listen())
+    let (frequent, no_keep_alive) = (server_keep_alive(3), server_keep_alive(0));
+    let frequent = ScriptedBroker::start_for_sessions(move |peer| {
+        peer.welcome(&frequent, &[1]).and_then(|()| peer.listen())
     })?;
-    let patient = ScriptedBroker::start_for_sessions(move |peer| {
-        peer.welcome(&patient, &[1]).and_then(|()| peer.listen())
+    let no_keep_alive = ScriptedBroker::start_for_sessions(move |peer| {
+        peer.welcome(&no_keep_alive, &[1]).and_then(|()| peer.listen())
     })?;
     let mut mileposts = Vec::new();
-    for broker in [&hasty, &patient] {
+    for broker in [&frequent, &no_keep_alive] {
         mileposts.push(broker.settings(&world).with("LAB__KEEP_ALIVE", "5s").start()?);
     }
     wait_until("both mileposts have pinged a few times", 2 * SOON, || {
         let pings = |broker: &ScriptedBroker| broker.seen().pings.first().map_or(0, Vec::len);
-        Ok(pings(&hasty) >= 4 && pings(&patient) >= 4)
+        Ok(pings(&frequent) >= 4 && pings(&no_keep_alive) >= 4)
     })?;
     // Pings are sent after three quarters of the keep-alive: 2.25 s and 3.75 s.
-    for (broker, at_most) in [(&hasty, 3_200), (&patient, 5_000)] {
+    for (broker, at_most) in [(&frequent, 3_200), (&no_keep_alive, 5_000)] {
         let seen = broker.seen();
         assert_eq!(seen.connections.len(), 1);
         let mut gaps: Vec<Duration> =
@@ -502,7 +502,7 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
 }
 
 /// Encodes a packet that has only a packet id, such as PUBREL.
-fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
+fn id_packet(first: u8, packet_id: u16) -> Vec<u8> {
     [&[first, 2][..], &packet_id.to_be_bytes()].concat()
 }
 
@@ -512,7 +512,7 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         // A resumed session may begin in the middle of a handshake.
-        peer.send(&with_id(0x62, 900))?;
+        peer.send(&id_packet(0x62, 900))?;
         ensure!(
             matches!(peer.receive()?, Packet::PubComp(done) if done.pkid == 900),
             "PUBREL is not answered"
@@ -556,7 +556,7 @@ fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
 
 #[test]
 fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
-    let world = world("former")?;
+    let world = world("older_subscription")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         peer.send(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;

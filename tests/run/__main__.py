@@ -39,7 +39,9 @@ REAL_AT_ONCE = 4
 # Tests share one ClickHouse engine. While it refreshes views, its count of used memory drifts upwards: with a limit of 2 GiB, it
 # refused queries at 30 MiB resident.
 ENGINE_BYTES_MAX = 8 << 30
+# Tests listed under `slowest:` in the summary.
 SLOWEST = 10
+# Maximum number of failed tests of a run that are repeated alone.
 ALONE_MAX = 5
 IS_STRICT = os.environ.get("STRICT", "") not in ("", "0")
 
@@ -47,16 +49,16 @@ IS_STRICT = os.environ.get("STRICT", "") not in ("", "0")
 @dataclass
 class Step:
     name: str
-    run: Callable[["Work"], list[Test]]
+    run: Callable[["Job"], list[Test]]
     needs: tuple[str, ...] = ()
     # Commands of this runner that include the step.
     commands: tuple[str, ...] = ("test", "check")
     # Repeats one failed test. Only for steps with real processes: a pure test would give the same result.
-    repeat: Callable[["Work", Test], list[Test]] | None = None
+    repeat: Callable[["Job", Test], list[Test]] | None = None
 
 
 @dataclass
-class Work:
+class Job:
     """A running or finished step: its log, its temporary files, and whether it has passed so far."""
 
     name: str
@@ -107,9 +109,9 @@ class Work:
         return tests
 
     def libtest_again(self, test: Test) -> list[Test]:
-        which, name = test.name.split(": ", 1)
-        named = lambda it: which == f"{crate_of(it)} {it['target']['name']}"
-        return self.libtest(named, name, "--exact")
+        executable, name = test.name.split(": ", 1)
+        is_chosen = lambda it: executable == f"{crate_of(it)} {it['target']['name']}"
+        return self.libtest(is_chosen, name, "--exact")
 
     def pytest_again(self, test: Test) -> list[Test]:
         module, name = test.name.split("::", 1)
@@ -127,15 +129,15 @@ def cargo_variables() -> dict[str, str]:
     return {name: os.environ.get(name, value.strip('"')) for name, value in pairs}
 
 
-def build(work: Work, *targets: str) -> list[Test]:
+def build(job: Job, *targets: str) -> list[Test]:
     if not targets:
-        work.cargo("build")
-    output = work.cargo("test", "--no-run", "--message-format=json-render-diagnostics", *targets)
+        job.cargo("build")
+    output = job.cargo("test", "--no-run", "--message-format=json-render-diagnostics", *targets)
     for line in output.splitlines():
         if line.startswith("{"):
             message = json.loads(line)
             if message.get("reason") == "compiler-artifact" and message.get("executable") and message["profile"]["test"]:
-                work.executables.append(message)
+                job.executables.append(message)
     return []
 
 
@@ -143,50 +145,50 @@ def is_named(*names: str) -> Callable[[dict], bool]:
     return lambda executable: executable["target"]["name"] in names and executable["target"]["kind"] == ["test"]
 
 
-def is_other(executable: dict) -> bool:
+def is_unit_test(executable: dict) -> bool:
     return not is_named("real", "pure")(executable)
 
 
-def single_result(run: Callable[[Work], object]) -> Callable[[Work], list[Test]]:
+def single_result(run: Callable[[Job], object]) -> Callable[[Job], list[Test]]:
     """Makes a step that has no tests of its own: it passes if all its commands succeed."""
 
-    def run_all(work: Work) -> list[Test]:
-        run(work)
+    def run_all(job: Job) -> list[Test]:
+        run(job)
         return []
 
     return run_all
 
 
-def browser(work: Work, *options: str) -> list[Test]:
-    report = work.folder / "junit.xml"
+def browser(job: Job, *options: str) -> list[Test]:
+    report = job.folder / "junit.xml"
     npm = (REPOSITORY / "lab/local/npm", "--prefix", "map/page", "run")
-    work.call(*npm, "browser", "--", *options, "--reporter=list,junit", PLAYWRIGHT_JUNIT_OUTPUT_FILE=str(report), PLAYWRIGHT_JUNIT_OUTPUT_NAME=str(report))
+    job.call(*npm, "browser", "--", *options, "--reporter=list,junit", PLAYWRIGHT_JUNIT_OUTPUT_FILE=str(report), PLAYWRIGHT_JUNIT_OUTPUT_NAME=str(report))
     return verdicts.junit(report)
 
 
-def page_unit(work: Work) -> list[Test]:
-    report = work.folder / "junit.xml"
+def page_unit(job: Job) -> list[Test]:
+    report = job.folder / "junit.xml"
     npm = (REPOSITORY / "lab/local/npm", "--prefix", "map/page", "run")
-    work.call(*npm, "unit", "--", "--reporter=default", "--reporter=junit", f"--outputFile.junit={report}")
+    job.call(*npm, "unit", "--", "--reporter=default", "--reporter=junit", f"--outputFile.junit={report}")
     return verdicts.junit(report)
 
 
-def faults(work: Work, *options: str) -> list[Test]:
+def faults(job: Job, *options: str) -> list[Test]:
     target = REPOSITORY / "target/debug"
-    output = work.call(target / "lab", "faults", "--quick", *options, "--milepost", target / "milepost", "--strict-broker", target / "strict-broker")
+    output = job.call(target / "lab", "faults", "--quick", *options, "--milepost", target / "milepost", "--strict-broker", target / "strict-broker")
     return verdicts.faults(output)
 
 
-def setup(work: Work) -> list[Test]:
-    work.call("lab/local/setup", "--dev")
-    work.call("lab/local/setup", "--map")
+def setup(job: Job) -> list[Test]:
+    job.call("lab/local/setup", "--dev")
+    job.call("lab/local/setup", "--map")
     return []
 
 
-def manifests(work: Work) -> list[Test]:
-    work.call("deploy/kubernetes/tools")
-    work.call("deploy/kubernetes/crds")
-    return work.pytest("deploy/kubernetes")
+def manifests(job: Job) -> list[Test]:
+    job.call("deploy/kubernetes/tools")
+    job.call("deploy/kubernetes/crds")
+    return job.pytest("deploy/kubernetes")
 
 
 ALL = ("quick", "test", "check")
@@ -196,30 +198,31 @@ PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
 # Steps start in this order, once the steps that they need have passed. Of the steps that need `build`, the longest are
 # listed first.
 STEPS = [
-    Step("fmt", single_result(lambda work: work.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
+    Step("fmt", single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
     # fuzz/ is a separate workspace that no other step builds: a changed dependency of milepost can make the lock file of
     # fuzz/ stale.
-    Step("fuzz-lock", single_result(lambda work: work.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check")),
-    Step("figures", single_result(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
-    Step("story", single_result(lambda work: work.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
-    Step("build-quick", lambda work: build(work, "--lib", "--test", "pure"), needs=PAGE_FIRST, commands=("quick",)),
-    Step("pure-quick", lambda work: work.libtest(lambda it: True, **TENTH), needs=("build-quick",), commands=("quick",)),
-    Step("clippy", single_result(lambda work: work.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check")),
-    Step("licences", single_result(lambda work: work.call(sys.executable, "tests/run/licences.py")), commands=("check",)),
+    Step("fuzz-lock", single_result(lambda job: job.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check")),
+    Step("figures", single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
+    Step("story", single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
+    Step("build-quick", lambda job: build(job, "--lib", "--test", "pure"), needs=PAGE_FIRST, commands=("quick",)),
+    Step("pure-quick", lambda job: job.libtest(lambda it: True, **TENTH), needs=("build-quick",), commands=("quick",)),
+    Step("clippy", single_result(lambda job: job.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check")),
+    Step("licences", single_result(lambda job: job.call(sys.executable, "tests/run/licences.py")), commands=("check",)),
     # Compiles while `setup` and `page` run: only one crate needs the page.
-    Step("compile", single_result(lambda work: work.cargo("test", "--no-run")), needs=PAGE_FIRST),
+    Step("compile", single_result(lambda job: job.cargo("test", "--no-run")), needs=PAGE_FIRST),
     Step("setup", setup),
-    Step("page", single_result(lambda work: work.call("make", "page")), needs=("setup",), commands=ALL),
+    Step("page", single_result(lambda job: job.call("make", "page")), needs=("setup",), commands=ALL),
     Step("build", build, needs=("compile", "page")),
-    Step("front", lambda work: work.pytest("lab/local", "tests/run"), needs=("setup",), repeat=Work.pytest_again),
+    Step("front", lambda job: job.pytest("lab/local", "tests/run"), needs=("setup",), repeat=Job.pytest_again),
     Step("page-unit", page_unit, needs=("page",), commands=ALL),
     Step("manifests", manifests, needs=("setup",), commands=("check",)),
-    Step("real", lambda work: work.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Work.libtest_again),
-    Step("answers", lambda work: work.pytest("tests/answers"), needs=("build",), repeat=Work.pytest_again),
-    Step("browser", browser, needs=("build", "page"), repeat=lambda work, test: browser(work)),
-    Step("faults", faults, needs=("build",), repeat=lambda work, test: faults(work, "--only", test.name)),
-    Step("pure", lambda work: work.libtest(is_named("pure")), needs=("build",)),
-    Step("unit", lambda work: work.libtest(is_other), needs=("build",), repeat=Work.libtest_again),
+    Step("real", lambda job: job.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Job.libtest_again),
+    Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again),
+    # The tests of a file may build on each other: the whole file is repeated.
+    Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job, test.name.split("::", 1)[0])),
+    Step("faults", faults, needs=("build",), repeat=lambda job, test: faults(job, "--only", test.name)),
+    Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",)),
+    Step("unit", lambda job: job.libtest(is_unit_test), needs=("build",), repeat=Job.libtest_again),
 ]
 
 
@@ -227,9 +230,9 @@ class Run:
     def __init__(self, steps: list[Step], folder: Path):
         self.steps, self.folder = steps, folder
         self.executables: list[dict] = []
-        self.works: dict[str, Work] = {}
-        # Tests that failed among the others and passed alone.
-        self.alone: list[tuple[Work, Test]] = []
+        self.jobs: dict[str, Job] = {}
+        # Tests that failed while others ran, and passed alone.
+        self.passed_alone: list[tuple[Job, Test]] = []
         self.running = 0
         self.changed = threading.Condition()
 
@@ -239,13 +242,13 @@ class Run:
         with self.changed:
             while waiting or self.running:
                 for step in list(waiting):
-                    needs = [self.works.get(name) for name in step.needs if name in chosen]
-                    if any(work is not None and work.seconds and not work.passed for work in needs):
+                    needs = [self.jobs.get(name) for name in step.needs if name in chosen]
+                    if any(job is not None and job.seconds and not job.passed for job in needs):
                         waiting.remove(step)
                         # A step that did not run has the folder of the whole run.
-                        self.works[step.name] = Work(step.name, self.folder, [], passed=False, seconds=0.001)
+                        self.jobs[step.name] = Job(step.name, self.folder, [], passed=False, seconds=0.001)
                         print(f"  NOT RUN  {step.name}: it needs {', '.join(step.needs)}", flush=True)
-                    elif self.running < STEPS_AT_ONCE and all(work is not None and work.seconds for work in needs):
+                    elif self.running < STEPS_AT_ONCE and all(job is not None and job.seconds for job in needs):
                         waiting.remove(step)
                         self.begin(step)
                 self.changed.wait(1)
@@ -253,66 +256,66 @@ class Run:
     def begin(self, step: Step) -> None:
         folder = self.folder / step.name
         folder.mkdir()
-        self.works[step.name] = Work(step.name, folder, self.executables)
+        self.jobs[step.name] = Job(step.name, folder, self.executables)
         self.running += 1
         threading.Thread(target=self.run_step, args=(step,), daemon=True).start()
 
     def run_step(self, step: Step) -> None:
-        work, began = self.works[step.name], time.monotonic()
+        job, began = self.jobs[step.name], time.monotonic()
         try:
-            tests = step.run(work)
+            tests = step.run(job)
         except Exception as error:  # a report that cannot be read is a failure of the step
-            tests, work.passed = [Test(step.name, 0, False, f"{error!r}")], False
+            tests, job.passed = [Test(step.name, 0, False, f"{error!r}")], False
         failed = [test for test in tests if not test.passed]
         with self.changed:
-            work.passed &= not failed
-            work.tests, work.seconds = tests, max(0.001, time.monotonic() - began)
-            if work.passed:
-                shutil.rmtree(work.folder / "tmp", ignore_errors=True)
+            job.passed &= not failed
+            job.tests, job.seconds = tests, max(0.001, time.monotonic() - began)
+            if job.passed:
+                shutil.rmtree(job.folder / "tmp", ignore_errors=True)
             self.running -= 1
             self.changed.notify()
-        result = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if work.passed else "ended with an error"
-        print(f"  {'ok      ' if work.passed else 'FAILED  '} {step.name}: {result}, {work.seconds:.0f} s", flush=True)
+        result = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if job.passed else "ended with an error"
+        print(f"  {'ok      ' if job.passed else 'FAILED  '} {step.name}: {result}, {job.seconds:.0f} s", flush=True)
 
     def repeat_failures_alone(self) -> None:
         """Repeats the failed tests of real processes, one at a time."""
         repeats = {step.name: step.repeat for step in self.steps if step.repeat}
-        failed = [(work, test) for work in self.works.values() for test in work.tests if not test.passed]
+        failed = [(job, test) for job in self.jobs.values() for test in job.tests if not test.passed]
         if IS_STRICT or len(failed) > ALONE_MAX:
             return
-        for index, (work, test) in enumerate(pair for pair in failed if pair[0].name in repeats):
-            folder = self.folder / f"{work.name}-alone-{index}"
+        for index, (job, test) in enumerate(pair for pair in failed if pair[0].name in repeats):
+            folder = self.folder / f"{job.name}-alone-{index}"
             folder.mkdir()
-            alone = Work(f"{work.name} alone", folder, self.executables)
-            repeated = repeats[work.name](alone, test)
+            alone = Job(f"{job.name} alone", folder, self.executables)
+            repeated = repeats[job.name](alone, test)
             passed = alone.passed and bool(repeated) and all(it.passed for it in repeated)
-            print(f"  {'passed ' if passed else 'FAILED '}  {work.name}, alone: {test.name}", flush=True)
+            print(f"  {'passed ' if passed else 'FAILED '}  {job.name}, alone: {test.name}", flush=True)
             if passed:
-                self.alone.append((work, test))
-                work.tests[work.tests.index(test)] = next((it for it in repeated if it.name == test.name), repeated[0])
-                work.passed = all(it.passed for it in work.tests)
+                self.passed_alone.append((job, test))
+                job.tests[job.tests.index(test)] = next((it for it in repeated if it.name == test.name), repeated[0])
+                job.passed = all(it.passed for it in job.tests)
 
     def print_summary(self) -> tuple[int, int]:
         """Returns the numbers of passed and failed tests and steps."""
-        works = [work for work in self.works.values() if work.folder != self.folder]
-        tests = [(work, test) for work in works for test in work.tests]
+        jobs = [job for job in self.jobs.values() if job.folder != self.folder]
+        tests = [(job, test) for job in jobs for test in job.tests]
         slowest = sorted(tests, key=lambda pair: -pair[1].seconds)[:SLOWEST]
         print("\nslowest:")
-        for work, test in slowest:
-            print(f"  {test.seconds:7.1f} s  {work.name}  {test.name}")
-        for work, test in self.alone:
-            print(f"\nPASSED ALONE, failed among the others: {work.name}  {test.name}\n{indented_end(test.output)}\nkept: {work.log}")
-        for work in self.works.values():
-            failed = [test for test in work.tests if not test.passed]
+        for job, test in slowest:
+            print(f"  {test.seconds:7.1f} s  {job.name}  {test.name}")
+        for job, test in self.passed_alone:
+            print(f"\nPASSED ALONE, failed among the others: {job.name}  {test.name}\n{indented_end(test.output)}\nkept: {job.log}")
+        for job in self.jobs.values():
+            failed = [test for test in job.tests if not test.passed]
             for test in failed:
-                print(f"\nFAILED {work.name}  {test.name}\n{indented_end(test.output)}")
-            if not work.passed and work.folder != self.folder:
+                print(f"\nFAILED {job.name}  {test.name}\n{indented_end(test.output)}")
+            if not job.passed and job.folder != self.folder:
                 if not failed:
-                    print(f"\nFAILED {work.name}\n{indented_end(work.log.read_text(errors='replace'))}")
-                print(f"kept: {work.log}, and the files of its servers in {work.folder / 'tmp'}")
-        bad = sum(max(sum(not test.passed for test in work.tests), not work.passed) for work in self.works.values())
-        good = sum(test.passed for _, test in tests) + sum(work.passed and not work.tests for work in self.works.values())
-        return good, bad
+                    print(f"\nFAILED {job.name}\n{indented_end(job.log.read_text(errors='replace'))}")
+                print(f"kept: {job.log}, and the files of its servers in {job.folder / 'tmp'}")
+        failed_count = sum(max(sum(not test.passed for test in job.tests), not job.passed) for job in self.jobs.values())
+        passed_count = sum(test.passed for _, test in tests) + sum(job.passed and not job.tests for job in self.jobs.values())
+        return passed_count, failed_count
 
 
 def indented_end(text: str) -> str:
@@ -343,22 +346,22 @@ def main() -> int:
     if names:
         chosen = with_needs(set(names), steps)
         steps = [step for step in steps if step.name in chosen]
-    began, before = time.monotonic(), tree_status()
+    began, tree_before = time.monotonic(), tree_status()
     # Outside the checkout, because the paths of sockets must be short. Removed if everything passes.
     folder = Path(tempfile.mkdtemp(prefix="milepost-test-"))
     run = Run(steps, folder)
     print(f"{', '.join(step.name for step in steps)}: logs in {folder}", flush=True)
     run.execute()
     run.repeat_failures_alone()
-    good, bad = run.print_summary()
-    if tree_status() != before:
+    passed, failed = run.print_summary()
+    if tree_status() != tree_before:
         print(f"\nFAILED: the run changed the tree\n{indented_end(tree_status())}")
-        bad += 1
-    if not bad and not run.alone:
+        failed += 1
+    if not failed and not run.passed_alone:
         shutil.rmtree(folder, ignore_errors=True)
-    alone = f" ({len(run.alone)} of them only alone)" if run.alone else ""
-    print(f"\n{time.monotonic() - began:.0f} s\n{good} passed{alone}, {bad} failed")
-    return int(bad > 0)
+    alone = f" ({len(run.passed_alone)} of them only alone)" if run.passed_alone else ""
+    print(f"\n{time.monotonic() - began:.0f} s\n{passed} passed{alone}, {failed} failed")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -14,44 +14,44 @@ import time
 from pathlib import Path
 
 import verdicts
-from __main__ import REPOSITORY, Work, build
+from __main__ import REPOSITORY, Job, build
 
 CASES_PERCENT = 400
 FUZZ_SECONDS = 60
 FUZZERS = ["decode", "spool", "codec", "config"]
 
 
-def models(work: Work, seed: int) -> str | None:
-    pure = [it for it in work.executables if it["target"]["name"] == "pure"]
+def models(job: Job, seed: int) -> str | None:
+    pure = [it for it in job.executables if it["target"]["name"] == "pure"]
     for executable in pure:
         folder = Path(executable["manifest_path"]).parent
         variables = {"PROPTEST_RNG_SEED": str(seed), "CASES_PERCENT": str(CASES_PERCENT)}
         options = ("-Zunstable-options", "--format=json", "--report-time")
-        output = work.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **variables)
+        output = job.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **variables)
         failed = [test for test in verdicts.libtest(output) if not test.passed]
-        if failed or not work.passed:
+        if failed or not job.passed:
             names = " ".join(test.name for test in failed)
             output = "\n".join(test.output[:2000] for test in failed)
             return f"PROPTEST_RNG_SEED={seed} CASES_PERCENT={CASES_PERCENT} cargo test --workspace --test pure -- {names}\n{output}"
     return None
 
 
-def fuzzer(work: Work, seed: int, seconds_left: float) -> str | None:
+def fuzzer(job: Job, seed: int, seconds_left: float) -> str | None:
     target = FUZZERS[seed % len(FUZZERS)]
     seconds = max(5, int(min(FUZZ_SECONDS, seconds_left)))
-    output = work.call("fuzz/run", "-runs=1000000000", target, "--", f"-max_total_time={seconds}", f"-seed={seed % 2**31 + 1}")
-    if work.passed:
+    output = job.call("fuzz/run", "-runs=1000000000", target, "--", f"-max_total_time={seconds}", f"-seed={seed % 2**31 + 1}")
+    if job.passed:
         return None
     inputs = [line.split()[-1] for line in output.splitlines() if "Test unit written to" in line]
     return f"cd fuzz && target/*/release/{target} {' '.join(inputs)}\n" + "\n".join(output.splitlines()[-30:])
 
 
-def fault(work: Work, seed: int, rows: list[str]) -> str | None:
+def fault(job: Job, seed: int, rows: list[str]) -> str | None:
     row = rows[seed % len(rows)]
     lab, seed = REPOSITORY / "target/debug/lab", seed % 1_000_000
     arguments = ("--milepost", "target/debug/milepost", "--strict-broker", "target/debug/strict-broker", "--only", row, "--seed", str(seed))
-    output = work.call(lab, "faults", *arguments)
-    return None if work.passed else f"target/debug/lab faults {' '.join(arguments)}\n" + "\n".join(output.splitlines()[-20:])
+    output = job.call(lab, "faults", *arguments)
+    return None if job.passed else f"target/debug/lab faults {' '.join(arguments)}\n" + "\n".join(output.splitlines()[-20:])
 
 
 def main(arguments: list[str]) -> int:
@@ -60,36 +60,36 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(tempfile.mkdtemp(prefix="milepost-soak-"))
     print(f"soak: logs in {folder}", flush=True)
-    first = Work("build", folder, [])
+    first = Job("build", folder, [])
     build(first)
     if not first.passed:
         print(f"FAILED: the build failed: {first.log}")
         return 1
     lab = [REPOSITORY / "target/debug/lab", "faults", "--list"]
     rows = [line.split()[0] for line in subprocess.run(lab, capture_output=True, text=True, check=True).stdout.splitlines()]
-    deadline, rounds, finished, found = time.monotonic() + int(arguments[0]), 0, 0, 0
+    deadline, rounds, finished, failures = time.monotonic() + int(arguments[0]), 0, 0, 0
     rng = random.Random(int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31)))
     while time.monotonic() < deadline:
         rounds += 1
         seed = rng.randrange(1, 2**31)
         checks = {
-            "models": lambda work: models(work, seed),
-            "fuzzer": lambda work: fuzzer(work, seed, deadline - time.monotonic()),
-            "fault": lambda work: fault(work, seed, rows),
+            "models": lambda job: models(job, seed),
+            "fuzzer": lambda job: fuzzer(job, seed, deadline - time.monotonic()),
+            "fault": lambda job: fault(job, seed, rows),
         }
         for name, check in checks.items():
             if time.monotonic() >= deadline:
                 break
             files = folder / f"{rounds}-{name}"
             files.mkdir()
-            work, began = Work(name, files, first.executables), time.monotonic()
-            repeat = check(work)
+            job, began = Job(name, files, first.executables), time.monotonic()
+            repeat = check(job)
             finished += 1
             print(f"round {rounds}, seed {seed}: {name} {'passed' if repeat is None else 'FAILED'}, {time.monotonic() - began:.0f} s", flush=True)
             if repeat is not None:
-                found += 1
+                failures += 1
                 print(f"repeat: {repeat}\nkept: {files}", flush=True)
             else:
                 subprocess.run(["rm", "-rf", files], check=True)
-    print(f"\n{rounds} rounds\n{finished - found} passed, {found} failed")
-    return int(found > 0)
+    print(f"\n{rounds} rounds\n{finished - failures} passed, {failures} failed")
+    return int(failures > 0)

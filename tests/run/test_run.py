@@ -19,12 +19,12 @@ Step, Run = runner.Step, runner.Run
 def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True) -> tuple[Run, int, int]:
     """Runs one step. `first`: whether each of its tests passes; `alone`: whether a repeated test passes."""
     tests = [runner.Test(f"t{index}", 0.1, passed, "words") for index, passed in enumerate(first)]
-    repeat = (lambda work, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
-    run = Run([Step("real", lambda work: list(tests), repeat=repeat)], tmp_path)
+    repeat = (lambda job, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
+    run = Run([Step("real", lambda job: list(tests), repeat=repeat)], tmp_path)
     run.execute()
     run.repeat_failures_alone()
-    for work in run.works.values():
-        work.log.touch()
+    for job in run.jobs.values():
+        job.log.touch()
     return run, *run.print_summary()
 
 
@@ -42,9 +42,9 @@ def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = Tr
 )
 def test_only_a_few_failures_are_repeated_and_excused_if_they_pass_alone(tmp_path, capsys, first, alone, again, expected):
     run, good, bad = run_once(tmp_path, first=first, alone=alone, again=again)
-    assert (good, bad, len(run.alone)) == expected
+    assert (good, bad, len(run.passed_alone)) == expected
     output = capsys.readouterr().out
-    assert ("PASSED ALONE, failed among the others: real  t1" in output) == bool(run.alone), output
+    assert ("PASSED ALONE, failed among the others: real  t1" in output) == bool(run.passed_alone), output
 
 
 def test_strict_run_excuses_no_failure(tmp_path, monkeypatch):

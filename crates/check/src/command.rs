@@ -21,9 +21,9 @@ use crate::all;
 use crate::report::{Level, Report};
 
 /// `milepost check`, as `src/cli.rs` lists it.
-pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>().with_startup_task(preflight)];
+pub const COMMANDS: &[Companion] = &[Companion::new::<Arguments>().with_startup_task(preflight)];
 
-/// Interval at which the preflight asks whether a session is subscribed. Before that, checks of the
+/// Interval at which the preflight asks whether a session is subscribed. Until one is, checks of the
 /// broker would only repeat the sessions' own errors.
 const SUBSCRIBED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -22,8 +22,8 @@ const TOKENS_MIN: u64 = 10_000;
 #[derive(Debug)]
 struct Replica {
     table: String,
-    readonly: bool,
-    expired: bool,
+    is_readonly: bool,
+    is_session_expired: bool,
     delay: u64,
     queue: u64,
     total: u64,
@@ -72,8 +72,8 @@ fn replica(row: [String; 8]) -> Replica {
     let number = |text: String| text.parse().unwrap_or(0);
     Replica {
         table,
-        readonly: number(readonly) != 0,
-        expired: number(expired) != 0,
+        is_readonly: number(readonly) != 0,
+        is_session_expired: number(expired) != 0,
         delay: number(delay),
         queue: number(queue),
         total: number(total),
@@ -150,7 +150,8 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
             replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let keeper = tables_where(&|replica| replica.expired || !replica.exception.is_empty());
+    let keeper =
+        tables_where(&|replica| replica.is_session_expired || !replica.exception.is_empty());
     if !keeper.is_empty() {
         let exception = replicas
             .iter()
@@ -162,7 +163,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
             "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's configuration); until then nothing can be inserted",
         );
     }
-    let readonly = tables_where(&|replica| replica.readonly);
+    let readonly = tables_where(&|replica| replica.is_readonly);
     if !readonly.is_empty() {
         report.error(
             "read-only replica",

@@ -60,13 +60,13 @@ pub(super) async fn check(
         "SELECT name FROM system.tables WHERE database = '{database}' AND name IN ('{}') AND position(as_select, '_all') = 0",
         VIEWS.join("', '")
     );
-    views(report, &clickhouse.ask::<1>("reading what views select", &sql).await?.concat());
+    report_views(report, &clickhouse.ask::<1>("reading what views select", &sql).await?.concat());
     // clusterAllReplicas numbers each replica as a shard, in the order of the cluster.
     let sql = format!(
         "SELECT shardNum(), hostName(), getMacro('shard') FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
     );
     match clickhouse.ask("asking every host for its macros", &sql).await {
-        Ok(rows) => macros(report, &hosts, &rows),
+        Ok(rows) => compare_macros(report, &hosts, &rows),
         Err(error) => report.warning(
             SUBJECT,
             format!("not every host could be asked for its macros: {error}"),
@@ -99,7 +99,7 @@ fn compare_tables(
     let Some(engine) = sharded.filter(|_| config.shards) else {
         if config.shards {
             let found = format!(
-                "{SHARDED_POSITIONS} is missing: these tables were made without clickhouse.shards"
+                "{SHARDED_POSITIONS} is missing: these tables were created without clickhouse.shards"
             );
             report.error(SUBJECT, found, NEW_DATABASE_ADVICE);
         } else if sharded.is_some() {
@@ -147,7 +147,7 @@ fn compare_tables(
 }
 
 /// Reports that the views in `names` read only one shard's table.
-fn views(report: &mut Report, names: &[String]) {
+fn report_views(report: &mut Report, names: &[String]) {
     if names.is_empty() {
         return;
     }
@@ -163,7 +163,7 @@ fn views(report: &mut Report, names: &[String]) {
 
 /// Compares the hosts' macros with the cluster. `rows`: number of the replica, its host name, and
 /// its macro `{shard}`.
-fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
+fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
     let shard =
         |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
     for a in rows {
@@ -278,7 +278,7 @@ mod tests {
             (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
         ] {
             let mut report = Report::default();
-            macros(
+            compare_macros(
                 &mut report,
                 &hosts_of_shards(&shards.map(|shard| (shard, false))),
                 &rows.map(row),
@@ -287,9 +287,13 @@ mod tests {
         }
         let mut good = Report::default();
         let hosts = hosts_of_shards(&[("1", false), ("1", false), ("2", false)]);
-        macros(&mut good, &hosts, &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row));
+        compare_macros(
+            &mut good,
+            &hosts,
+            &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row),
+        );
         assert!(good.findings().is_empty(), "{good}");
-        views(&mut good, &["fixes".to_owned()]);
+        report_views(&mut good, &["fixes".to_owned()]);
         assert!(
             good.has_finding(Level::Error, SUBJECT, "fixes: reads one shard's table"),
             "{good}"

@@ -16,10 +16,11 @@ use super::errors::{advice, cause_of_code, cause_of_silence, code, got_no_http_a
 use super::insert::{Inserter, refused_code};
 use super::login::Login;
 use super::render::Layout;
+use super::whole::{check_lines, summed};
 use milepost_config as config;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost_core::encode::TABLES;
-use milepost_core::erased::Newest;
+use milepost_core::erased::NewestErased;
 use milepost_core::error_chain;
 use milepost_core::screened::Screened;
 use milepost_tls as tls;
@@ -152,7 +153,7 @@ pub struct ClickHouse {
     /// may expect TLS.
     may_be_tls: AtomicBool,
     /// The newest list of erased drivers that was read.
-    pub(super) erased: Mutex<Newest>,
+    pub(super) erased: Mutex<NewestErased>,
 }
 
 impl ClickHouse {
@@ -238,7 +239,8 @@ impl ClickHouse {
         self.endpoints.status()
     }
 
-    /// Runs a query, and returns the cells of each row as strings. A missing cell is empty.
+    /// Runs a query, and returns the cells of each row as strings. A missing cell is empty. Fails if
+    /// the answer lacks its end.
     pub async fn ask<const CELLS: usize>(
         &self,
         step: &str,
@@ -246,8 +248,13 @@ impl ClickHouse {
     ) -> Result<Vec<[String; CELLS]>, Error> {
         let mut tries = self.tries(cause_of_silence);
         let answer = loop {
-            let query = tries.client().query_raw(sql);
-            let answer = async { query.fetch_bytes("TSVRaw")?.collect().await };
+            let query = summed(tries.client().query_raw(sql));
+            let answer = async {
+                let mut cursor = query.fetch_bytes("TSVRaw")?;
+                let text = String::from_utf8_lossy(&cursor.collect().await?).into_owned();
+                check_lines(&cursor, &text)?;
+                Ok(text)
+            };
             match within(QUERY_TIMEOUT, answer).await {
                 Err(error) if tries.retry_elsewhere(&error) => {}
                 answer => break answer.map_err(|error| self.failed(step, error))?,
@@ -255,12 +262,11 @@ impl ClickHouse {
         };
         self.may_be_tls.store(false, Ordering::Relaxed);
         // TSVRaw escapes nothing, so each query must replace tabs and line ends in its values.
-        let text = String::from_utf8_lossy(&answer);
         let row = |line: &str| {
             let mut cells = line.split('\t');
             std::array::from_fn(|_| cells.next().unwrap_or_default().to_owned())
         };
-        Ok(text.lines().map(row).collect())
+        Ok(answer.lines().map(row).collect())
     }
 
     /// Like [`ask`](Self::ask), but returns `None` if the server rejects the query, for example

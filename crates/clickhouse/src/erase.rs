@@ -19,12 +19,14 @@ use super::files::{ERASED, MIGRATIONS, Migration};
 use super::rows_body::now_with_suspends;
 use milepost_config::Replication;
 use milepost_core::delivery::sink::FailureKind;
-use milepost_core::erased::{ERASED_MAX, Erased, Version};
+use milepost_core::erased::{ERASED_MAX, Erased, ErasedVersion};
 use milepost_core::screened::ErasedSnapshot;
 use milepost_decode::position::DriverId;
 
 /// Maximum number of old parts per table that [`Traces`] names.
 const OLD_PARTS_NAMED_MAX: u8 = 3;
+/// Maximum number of fences that [`ClickHouse::fences_naming`] returns.
+const FENCES_NAMED_MAX: u8 = 100;
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
 /// the database.
@@ -63,7 +65,7 @@ pub struct Traces {
     /// driver, has not processed.
     pub old_parts: u64,
     /// Names of some old parts, and why each is still there, in ClickHouse's words.
-    pub named: String,
+    pub old_part_names: String,
 }
 
 /// The hosts that are asked for data.
@@ -112,15 +114,17 @@ impl ClickHouse {
             );
             return Err(Error::unusable_answer(step, FailureKind::Permanent, why));
         }
-        // A proxy may pass on an answer that ClickHouse did not finish. By a list without its end,
-        // rows of erased drivers would be stored.
+        // A proxy may pass on an answer that ClickHouse did not finish. With a truncated list, rows
+        // of erased drivers would be stored.
         let version = rows.first().and_then(|[_, changed_ms, drivers, length]| {
             let is_whole = rows.iter().all(|[_, changed, count, ids]| {
                 (changed, count, ids) == (changed_ms, drivers, length)
             });
             let has_all = length.parse() == Ok(rows.len() - 1);
-            let version =
-                Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? };
+            let version = ErasedVersion {
+                changed_ms: changed_ms.parse().ok()?,
+                drivers: drivers.parse().ok()?,
+            };
             (is_whole && has_all).then_some(version)
         });
         let Some(version) = version else {
@@ -236,6 +240,19 @@ impl ClickHouse {
         Ok(out_of_reach)
     }
 
+    /// Returns the fences whose column `drivers` names this driver; none if the login may not read
+    /// that column. `erase` does not change them: a fence without ids is for all drivers.
+    pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
+        let sql = format!(
+            "SELECT DISTINCT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') FROM {}.fences FINAL \
+             WHERE has(drivers, '{}') ORDER BY 1 LIMIT {FENCES_NAMED_MAX}",
+            self.database,
+            driver_id.as_str()
+        );
+        let fences = self.ask_if_allowed("asking for fences of the driver", &sql).await?;
+        Ok(fences.unwrap_or_default().into_iter().map(|[name]| name).collect())
+    }
+
     /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.
     pub async fn hosts(&self) -> Result<Hosts, Error> {
         Ok(match (self.layout.cluster(), self.layout.config.replication) {
@@ -317,7 +334,7 @@ impl ClickHouse {
                 answer.get(&table.name).cloned().unwrap_or_default()
             };
             let ([seen, ..], [stored, ..]) = (cells(&seen), cells(&stored));
-            let ([mutations, is_masked, failure], [old_parts, named, _]) =
+            let ([mutations, is_masked, failure], [old_parts, old_part_names, _]) =
                 (cells(&mutated), cells(&old));
             Traces {
                 table: table.clone(),
@@ -327,7 +344,7 @@ impl ClickHouse {
                 is_masked: number(&is_masked) != 0,
                 failure,
                 old_parts: number(&old_parts),
-                named,
+                old_part_names,
             }
         };
         Ok(tables.iter().map(traces).collect())
@@ -413,7 +430,9 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
                 let head = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\nX-ClickHouse-Summary: {{\"result_rows\":\"{}\"}}\r\n\
+                     Content-Length: {}\r\nConnection: close\r\n\r\n",
+                    rows.matches('\n').count(),
                     rows.len()
                 );
                 stream.write_all((head + &rows).as_bytes()).await.unwrap();

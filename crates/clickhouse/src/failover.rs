@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Status and body of an answer; `None`: the connection ends without one.
 type Answer = Option<(u16, &'static str)>;
 
+/// The summary of ClickHouse, as a further header.
+const SUMMARY: &str =
+    "x-clickhouse-summary: {\"written_rows\":\"0\",\"result_rows\":\"LINES\"}\r\n";
 const ONE: Answer = Some((200, "1\n"));
 const READ_ONLY: Answer =
     Some((500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"));
@@ -33,7 +36,7 @@ struct ScriptedServer {
     answer: Arc<Mutex<Answer>>,
     /// The last request, in lower case.
     request: Arc<Mutex<String>>,
-    /// A further header of the answers, with its line end.
+    /// A further header of the answers, with its line end. `LINES` stands for the number of lines.
     header: Arc<Mutex<&'static str>>,
 }
 
@@ -45,7 +48,7 @@ impl ScriptedServer {
         let answer = Arc::new(Mutex::new(answer));
         let request = Arc::new(Mutex::new(String::new()));
         let (counter, scripted) = (Arc::clone(&request_count), Arc::clone(&answer));
-        let header = Arc::new(Mutex::new(""));
+        let header = Arc::new(Mutex::new(SUMMARY));
         let (last, extra_header) = (Arc::clone(&request), Arc::clone(&header));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -97,6 +100,7 @@ async fn answer_request(
     let length = body.len();
     let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close");
     let extra_header = *header.lock().unwrap();
+    let extra_header = extra_header.replace("LINES", &body.lines().count().to_string());
     stream.write_all(format!("{head}\r\n{extra_header}\r\n{body}").as_bytes()).await.ok()
 }
 
@@ -283,11 +287,11 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
 #[tokio::test]
 async fn insert_size_counts_only_if_clickhouse_itself_answers() {
     let proxy = ScriptedServer::start(Some((200, ""))).await;
+    *proxy.header.lock().unwrap() = "";
     let error = client_for(&[&proxy.url]).accepts_body_size(1 << 20).await.unwrap_err();
     let chain = error_chain(&error);
     assert!(chain.contains("X-ClickHouse-Summary"), "{chain}");
     let clickhouse = ScriptedServer::start(Some((200, ""))).await;
-    *clickhouse.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"0\"}\r\n";
     assert!(client_for(&[&clickhouse.url]).accepts_body_size(1 << 20).await.unwrap());
 }
 

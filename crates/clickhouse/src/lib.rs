@@ -35,6 +35,7 @@ mod retries;
 mod rows_body;
 mod shards;
 mod trace;
+mod whole;
 mod writer;
 
 pub use self::client::{ClickHouse, Error, QUERY_TIMEOUT, within};
@@ -50,4 +51,5 @@ pub use self::rejects::StoredReject;
 pub use self::retries::Retries;
 pub use self::rows_body::now_with_suspends;
 pub use self::trace::{LastFix, RejectedFor, StoredFix};
+pub use self::whole::{FetchWhole, check_rows};
 pub use self::writer::{Retry, Writer, Written, fresh_identity};

@@ -40,13 +40,14 @@ impl Reader {
 
     /// Returns ClickHouse's error code, if it answered with one, and advice, if there is some for
     /// this code. If the login failed, reads the password file again.
-    pub fn failed(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
+    pub fn code_and_advice(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
         let code = code(error);
         if let Some(code) = code {
             self.login.reread_if_login_failed(code);
         }
         let advice = match code {
             Some(UNKNOWN_TABLE) => Some("a table is missing: run milepost migrate"),
+            Some(UNKNOWN_IDENTIFIER) => Some("a column is missing: run milepost migrate"),
             Some(UNKNOWN_FUNCTION) => Some("a view is missing: run milepost migrate"),
             code => code.and_then(advice),
         };
@@ -58,12 +59,12 @@ impl Reader {
     #[must_use]
     pub fn unknown_table<'a>(&self, error: &'a ClientError) -> Option<&'a str> {
         let ClientError::BadResponse(message) = error else { return None };
-        (self.failed(error).0 == Some(UNKNOWN_TABLE)).then_some(message)
+        (self.code_and_advice(error).0 == Some(UNKNOWN_TABLE)).then_some(message)
     }
 
     /// Returns whether a query failed because an older `milepost migrate` did not add a column.
     #[must_use]
     pub fn lacks_column(&self, error: &ClientError) -> bool {
-        self.failed(error).0 == Some(UNKNOWN_IDENTIFIER)
+        self.code_and_advice(error).0 == Some(UNKNOWN_IDENTIFIER)
     }
 }

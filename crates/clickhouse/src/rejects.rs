@@ -3,6 +3,7 @@
 use clickhouse::query::RowCursor;
 
 use super::client::{ClickHouse, Error, QUERY_TIMEOUT, within};
+use super::whole::check_rows;
 use milepost_decode::position::Timestamp;
 use milepost_decode::reject::Reason;
 
@@ -52,6 +53,9 @@ impl StoredRejects {
     /// Returns the next row; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
         let row = within(QUERY_TIMEOUT, self.rows.next()).await.map_err(read_error)?;
+        if row.is_none() {
+            check_rows(&self.rows).map_err(read_error)?;
+        }
         Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| {
             StoredReject {
                 received_at: Timestamp::from_unix_ms(received_ms),

@@ -210,7 +210,7 @@ impl Writer {
     }
 }
 
-/// Replaces the front piece by its halves.
+/// Replaces the front piece with its halves.
 fn halve(pieces: &mut VecDeque<Piece>) {
     let Some(Piece { insert, rows }) = pieces.pop_front() else { return };
     let middle = rows.start + rows.len() / 2;
@@ -246,7 +246,7 @@ mod tests {
             } else if request.contains("insert_deduplication_token") {
                 ("200 OK", "X-ClickHouse-Summary: {\"written_rows\":\"1\"}\r\n", "")
             } else {
-                ("200 OK", "", "\t20\t2\t0\n")
+                ("200 OK", "X-ClickHouse-Summary: {\"result_rows\":\"1\"}\r\n", "\t20\t2\t0\n")
             };
             let length = body.len();
             let head = format!(
@@ -277,8 +277,8 @@ mod tests {
         std::fs::write(file.path(), "old").unwrap();
         let (clickhouse, insert) =
             client(&format!("password_file = '{}'", file.path().display())).await;
-        let mut patient = writer(Retry::UntilDone);
-        let mut writing = Box::pin(patient.write(&clickhouse, &insert, fresh_identity(0)));
+        let mut retrying = writer(Retry::UntilDone);
+        let mut writing = Box::pin(retrying.write(&clickhouse, &insert, fresh_identity(0)));
         assert!(
             timeout(Duration::from_secs(1), &mut writing).await.is_err(),
             "the write must wait for the new password"
@@ -291,8 +291,8 @@ mod tests {
     #[tokio::test]
     async fn refused_login_without_a_password_file_ends_the_write() {
         let (clickhouse, insert) = client("password = 'old'").await;
-        let mut patient = writer(Retry::UntilDone);
-        let writing = patient.write(&clickhouse, &insert, fresh_identity(0));
+        let mut retrying = writer(Retry::UntilDone);
+        let writing = retrying.write(&clickhouse, &insert, fresh_identity(0));
         let error = timeout(Duration::from_secs(20), writing).await.unwrap().unwrap_err();
         assert!(error_chain(&error).contains("Code: 516"), "{}", error_chain(&error));
     }

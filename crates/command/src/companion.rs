@@ -46,7 +46,7 @@ pub trait Run: Parser {
 impl Companion {
     /// Returns the companion with these arguments and no task at the consumer's start.
     #[must_use]
-    pub const fn of<Arguments: Run>() -> Self {
+    pub const fn new<Arguments: Run>() -> Self {
         Self {
             command: Arguments::command,
             run: |matches, config| Arguments::from_arg_matches(matches)?.run(config),

@@ -14,7 +14,7 @@ use milepost_core::encode;
 use milepost_decode::reject::Reject;
 
 /// Returns a writer that retries until ClickHouse has the rows.
-pub fn patient(config: &Config) -> Writer {
+pub fn retrying_writer(config: &Config) -> Writer {
     Writer::new(config.clickhouse.insert_timeout, Retry::UntilDone)
 }
 

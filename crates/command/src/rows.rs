@@ -8,7 +8,7 @@ use super::fields::{self, typed};
 pub use super::times::rfc3339;
 use milepost_config as config;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
-use milepost_decode::{Decoded, Field, Omissions, meant};
+use milepost_decode::{Decoded, Field, Omissions, suggested_field};
 
 /// Maximum characters of a rejected payload that are printed.
 const EXCERPT_CHARS_MAX: usize = 200;
@@ -50,8 +50,9 @@ pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
         }
     }
     for name in &decoded.unread {
-        let suggestion =
-            meant(name).map(|field| format!("did you mean {field}? ")).unwrap_or_default();
+        let suggestion = suggested_field(name)
+            .map(|field| format!("did you mean {field}? "))
+            .unwrap_or_default();
         let hint = format!(
             "{suggestion}keep = [\"{name}\"] stores it as a string, [fields.NAME] with from = \"{name}\" as a typed column"
         );

@@ -127,10 +127,10 @@ impl Batcher {
         self.open.bytes + bytes_of_reject(reject) <= self.limits.bytes_max
     }
 
-    /// Adds a position that [fits](Self::fits_position). `awaited`: the position's message is QoS
-    /// 1, so the broker waits for its PUBACK.
-    pub fn push_position(&mut self, position: Position, awaited: bool, now: Instant) {
-        self.open.at_least_once |= awaited;
+    /// Adds a position that [fits](Self::fits_position). `at_least_once`: the position's message is
+    /// QoS 1, so the broker waits for its PUBACK.
+    pub fn push_position(&mut self, position: Position, at_least_once: bool, now: Instant) {
+        self.open.at_least_once |= at_least_once;
         let bytes = bytes_of_position(&position);
         self.open.positions.push(position);
         self.grow(bytes, now);
@@ -143,13 +143,18 @@ impl Batcher {
         clippy::extend_with_drain,
         reason = "most messages have one position, and calling memcpy costs more than the copy"
     )]
-    pub fn push_positions(&mut self, positions: &mut Vec<Position>, awaited: bool, now: Instant) {
+    pub fn push_positions(
+        &mut self,
+        positions: &mut Vec<Position>,
+        at_least_once: bool,
+        now: Instant,
+    ) {
         let bytes: usize = positions.iter().map(bytes_of_position).sum();
         let fits = self.open.bytes + bytes <= self.limits.bytes_max
             && self.open.rows() + positions.len() <= self.limits.rows_max
             && self.deadline().is_none_or(|deadline| now < deadline);
         if fits && !positions.is_empty() {
-            self.open.at_least_once |= awaited;
+            self.open.at_least_once |= at_least_once;
             self.open.positions.extend(positions.drain(..));
             self.grow(bytes, now);
         }
@@ -158,8 +163,8 @@ impl Batcher {
     /// Adds a reject that [fits](Self::fits_reject). The reject becomes a row. Above the flood
     /// limit, it raises the count of the batch's latest row with the same reason instead, if there
     /// is such a row.
-    pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
-        self.open.at_least_once |= awaited;
+    pub fn push_reject(&mut self, reject: Reject, at_least_once: bool, now: Instant) {
+        self.open.at_least_once |= at_least_once;
         let bytes = bytes_of_reject(&reject);
         if self.flood.count_reject(bytes, now)
             && let Some(row) =

@@ -17,7 +17,7 @@ pub const ERASED_MAX: usize = 50_000;
 /// The version of a list of erased drivers. The list with the later change is newer. If both
 /// changed at the same time, the list with more drivers ever listed is newer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct ErasedVersion {
     /// Unix time of the last change, in milliseconds.
     pub changed_ms: u64,
     /// Number of drivers ever listed, including those whose erasure was lifted.
@@ -29,7 +29,7 @@ pub struct Version {
 pub struct Erased {
     ids: HashSet<Vec<u8>>,
     digest: u128,
-    version: Version,
+    version: ErasedVersion,
 }
 
 impl fmt::Debug for Erased {
@@ -50,13 +50,13 @@ impl Erased {
         Self {
             ids: sorted.into_iter().map(String::into_bytes).collect(),
             digest,
-            version: Version::default(),
+            version: ErasedVersion::default(),
         }
     }
 
     /// Returns the list with this version.
     #[must_use]
-    pub fn with_version(self, version: Version) -> Self {
+    pub fn with_version(self, version: ErasedVersion) -> Self {
         Self { version, ..self }
     }
 
@@ -96,18 +96,18 @@ impl Erased {
 
 /// The newest list of erased drivers that was read from any replica.
 #[derive(Debug)]
-pub struct Newest {
+pub struct NewestErased {
     list: Arc<Erased>,
     older_log: Throttle,
 }
 
-impl Default for Newest {
+impl Default for NewestErased {
     fn default() -> Self {
         Self { list: Arc::default(), older_log: Throttle::once() }
     }
 }
 
-impl Newest {
+impl NewestErased {
     pub fn list(&self) -> Arc<Erased> {
         Arc::clone(&self.list)
     }
@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn older_list_is_ignored_and_logged() {
         let list = |changed_ms| {
-            Arc::new(Erased::default().with_version(Version { changed_ms, drivers: 1 }))
+            Arc::new(Erased::default().with_version(ErasedVersion { changed_ms, drivers: 1 }))
         };
-        let (mut newest, now) = (Newest::default(), Instant::now());
+        let (mut newest, now) = (NewestErased::default(), Instant::now());
         let is_logged = [2, 2, 1, 3].map(|changed_ms| newest.update(list(changed_ms), now));
         assert_eq!(is_logged, [false, false, true, false]);
         assert_eq!(newest.list().version.changed_ms, 3);

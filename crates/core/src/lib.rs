@@ -1,6 +1,6 @@
-//! The consumer without I/O: sessions, intake, batches, the delivery policy, and the decision which
-//! member of the group stays subscribed. Each of these state machines takes events and the time,
-//! and returns commands. None uses a clock, socket, task, file or log.
+//! The consumer without I/O: sessions, intake, batches, the delivery policy, and the decision
+//! whether a member of the group stays subscribed. Each of these state machines takes events and
+//! the time, and returns commands. None uses a clock, socket, task, file or log.
 //!
 //! ```text
 //! a connection's events ─▶ session ─▶ intake ─▶ delivery::policy ─▶ insert | store | wait

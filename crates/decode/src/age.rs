@@ -159,6 +159,11 @@ fn too_old(
     {
         return hint;
     }
+    if let Some(hint) =
+        other_count(ts, is_plausible).or_else(|| other_calendar(ts, ms, received_at))
+    {
+        return hint;
+    }
     if ms < CLOCK_UNSET_BEFORE_MS {
         return format!("{time}: the device's clock was never set");
     }
@@ -176,6 +181,46 @@ pub(super) const EPOCHS: [(i64, &str); 4] = [
     (315_964_800 - 18, "from 1980-01-06, as GPS does"),
     (946_684_800, "from 2000"),
 ];
+
+/// Explains a number that counts days, or other parts of a second, from another day than 1970.
+fn other_count(ts: &Scalar<'_>, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
+    /// Milliseconds of one unit, the number at 1970, and the name of the count.
+    const COUNTS: [(f64, f64, &str); 5] = [
+        (86_400_000.0, 2_440_587.5, "a Julian day"),
+        (86_400_000.0, 40_587.0, "a modified Julian day"),
+        (1e-4, 116_444_736_000_000_000.0, "a count of 100 ns since 1601, as Windows writes it"),
+        (1e-4, 621_355_968_000_000_000.0, "a count of 100 ns since the year 1, as .NET writes it"),
+        (1_000.0, 2_082_844_800.0, "a count of seconds since 1904"),
+    ];
+    let number = ts.as_f64()?;
+    let is_near =
+        |(unit, zero, _): &&(f64, f64, &str)| is_plausible(rounded((number - zero) * unit));
+    let (.., name) = COUNTS.iter().find(is_near)?;
+    Some(format!("ts {ts} is {name}: send Unix time, or RFC 3339"))
+}
+
+/// Explains a time as text whose year is one of another calendar, or whose date is a spreadsheet's
+/// day 0.
+fn other_calendar(ts: &Scalar<'_>, ms: i64, received_at: Timestamp) -> Option<String> {
+    const YEAR_MS: f64 = 365.2425 * 86_400_000.0;
+    let text = ts.as_text()?;
+    let years = |ms: i64| 1_970.0 + ms as f64 / YEAR_MS;
+    let (year, now) = (years(ms), years(received_at.unix_ms()));
+    if (1_899.9..1_900.1).contains(&year) {
+        return Some(format!(
+            "ts {text:.40} has the first day of Access or a spreadsheet, so it is a time of day: \
+             join it with its date, as in --field ts=DATE+TIME"
+        ));
+    }
+    // An Islamic year has 354.37 days on average.
+    let calendars = [
+        (year + 621.22, "Persian"),
+        (year * 0.970_224 + 621.57, "Islamic"),
+        (year - 543.0, "Buddhist"),
+    ];
+    let (_, name) = calendars.into_iter().find(|(gregorian, _)| (gregorian - now).abs() < 1.5)?;
+    Some(format!("ts {text:.40} is a date of the {name} calendar: send the Gregorian date"))
+}
 
 fn too_new(
     limits: AgeLimits,
@@ -199,6 +244,11 @@ fn too_new(
             "{time} is {weeks} weeks after {day}: the receiver has the GPS week rollover; update its \
              firmware"
         );
+    }
+    if let Some(hint) =
+        other_count(ts, is_plausible).or_else(|| other_calendar(ts, ms, received_at))
+    {
+        return hint;
     }
     let (ahead, limit) =
         (ms.saturating_sub(received_at.unix_ms()) / 1_000, limits.future_ms / 1_000);

@@ -4,6 +4,7 @@ use super::hemisphere::{self, Side};
 use super::json::Scalar;
 use super::reader::{KnownKey, Reader, as_text};
 use super::refusal::{Refusal, invalid, refuse};
+use super::unit_words::is_unit;
 use super::unread_fix;
 use crate::reject::Reason;
 
@@ -248,7 +249,7 @@ impl Paths {
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
         let may_deny_fix = unread_fix::may_deny_fix(key, value);
-        if may_deny_fix || hemisphere::is_unit(key) || hemisphere::is_utc_flag(key) {
+        if may_deny_fix || is_unit(key) || hemisphere::is_utc_flag(key) {
             found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
         }
@@ -375,10 +376,10 @@ impl Paths {
         }
         let value = json.value()?;
         let may_matter = if value.is_list() {
-            hemisphere::may_list_sides(key) || hemisphere::is_unit(key)
+            hemisphere::may_list_sides(key) || is_unit(key)
         } else {
             value.may_be_hemisphere() && self.may_be_hemisphere(key)
-                || value.is_unset() && hemisphere::is_utc_flag(key)
+                || hemisphere::is_utc_flag(key) && value.is_unset()
         } || unread_fix::may_deny_fix(key, &value);
         if may_matter {
             self.put_unread(key, &value, json.read_since(rest), found);
@@ -398,7 +399,7 @@ impl Paths {
             b'{' => json.object(|json, key| match self.child(key) {
                 Some(paths) => paths.extract_raw(json, found),
                 None => {
-                    found.has_unit |= hemisphere::is_unit(key);
+                    found.has_unit |= is_unit(key);
                     json.value().map(drop)
                 }
             }),

@@ -2,6 +2,8 @@
 
 use super::json::Scalar;
 use super::reader::{Reader, elements, members};
+use super::sides::SIDE_WORDS;
+use super::unit_words::is_unit;
 
 /// Normalises a name: lower case, without spaces, `_`, `-` and `.`.
 pub(super) fn normalised(name: &str) -> String {
@@ -12,7 +14,8 @@ pub(super) fn normalised(name: &str) -> String {
 #[inline]
 pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     match key {
-        _ if is_unit(key) => true,
+        // The name may be in Chinese, or in Cyrillic letters.
+        _ if is_unit(key) || key.first().is_some_and(|first| *first >= 0x80) => true,
         [b'n' | b'N' | b'e' | b'E', _] | [b'n' | b'N' | b'e' | b'E', _, _] => true,
         // `ns_indicator`, `n/s`, `northSouth`; `ew…`, `eastWest`; `dirLat`; `hemisphereLat`.
         [b'n' | b'N', b's' | b'S' | b'/' | b'_' | b'-', ..]
@@ -23,8 +26,11 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
         | [b'o' | b'O', b'/', _]
         | [b'e' | b'E', b'a' | b'A', b's' | b'S', ..]
         | [b'd' | b'D', b'i' | b'I', b'r' | b'R', b'l' | b'L' | b'_' | b'-', ..]
-        | [b'h' | b'H', b'e' | b'E', b'm' | b'M', ..] => true,
-        [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N', _, _, ..] => true,
+        | [b'h' | b'H', b'e' | b'E', b'm' | b'M', ..]
+        | [b'h' | b'H', 0xc3, ..]
+        | [b'e' | b'E', b'm' | b'M', b'i' | b'I', ..] => true,
+        [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N' | 0xc3, _, _, ..] => true,
+        [b'b' | b'B', b'r' | b'R', b'e' | b'E', ..] => true,
         [b'g' | b'G', b'p' | b'P', b's' | b'S', _, _, ..] => true,
         // `sign`, `signs`, `sign_lat`, `signLon`; not `signal`.
         [b's' | b'S', b'i' | b'I', b'g' | b'G', b'n' | b'N', rest @ ..] => {
@@ -39,35 +45,6 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the key names a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.
-#[inline]
-pub(super) fn is_unit(key: &[u8]) -> bool {
-    let ([rest @ .., b's' | b'S'] | rest) = key;
-    match rest {
-        [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T']
-        | [.., b'u' | b'U', b'o' | b'O', b'm' | b'M'] => true,
-        [b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T', rest @ ..] => is_measure(rest),
-        _ => false,
-    }
-}
-
-/// Returns whether the part of a name after `unit` names a measured field, as in `unit_speed`. In
-/// `unit_id` it does not: that is the id of a vehicle.
-#[cold]
-fn is_measure(rest: &[u8]) -> bool {
-    const MEASURES: [&str; 14] = [
-        "sp", "vel", "alt", "ele", "height", "head", "cour", "bear", "lat", "lng", "lon", "acc",
-        "of", "sys",
-    ];
-    if rest.len() > NAME_BYTES_MAX {
-        return false;
-    }
-    let name = normalised(&String::from_utf8_lossy(rest));
-    let after_plural = name.strip_prefix('s').unwrap_or(&name);
-    let begins = |measure: &&str| name.starts_with(*measure) || after_plural.starts_with(*measure);
-    MEASURES.iter().any(begins)
-}
-
 /// Returns whether the key may name a flag that says whether times are in UTC, such as `is_utc`.
 #[inline]
 pub(super) fn is_utc_flag(key: &[u8]) -> bool {
@@ -78,7 +55,7 @@ pub(super) fn is_utc_flag(key: &[u8]) -> bool {
 const NAME_BYTES_MAX: usize = 40;
 /// Words that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`. A name
 /// may have several: `latitude_cardinal_direction`.
-const HEMISPHERE_ENDINGS: [&str; 24] = [
+const HEMISPHERE_ENDINGS: [&str; 28] = [
     "ns",
     "ew",
     "h",
@@ -103,13 +80,19 @@ const HEMISPHERE_ENDINGS: [&str; 24] = [
     "hemisferio",
     "hemisfério",
     "hemisphäre",
+    "hémisphère",
+    "emisfero",
+    "полушарие",
+    "半球",
 ];
 /// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 6] = ["dir", "hem", "hemi", "hemisphere", "sign", "signs"];
 /// Names of hemispheres that consist of both sides of a coordinate, such as `ns` for north or
 /// south.
-const BOTH: [&[&str]; 2] =
-    [&["ns", "nsi", "nors", "northsouth"], &["ew", "ewi", "eorw", "eastwest"]];
+const BOTH: [&[&str]; 2] = [
+    &["ns", "nsi", "nors", "northsouth", "南北"],
+    &["ew", "ewi", "eorw", "eastwest", "东西", "東西"],
+];
 /// Names such as `e/o`, which consist of both sides of the longitude, each with the side that `O`
 /// stands for: west in French, Italian, Portuguese and Spanish, east in German. A name without the
 /// `/`, such as `eo`, does not count.
@@ -141,7 +124,23 @@ const PARENTS: [&str; 14] = [
     "coords",
 ];
 /// Names of latitude and longitude in the name of a hemisphere.
-const COORDINATES: [&[&str]; 2] = [&["lat", "latitude"], &["lng", "lon", "long", "longitude"]];
+const COORDINATES: [&[&str]; 2] = [
+    &["lat", "latitude", "latitud", "latitudine", "breite", "широта", "纬度", "緯度"],
+    &[
+        "lng",
+        "lon",
+        "long",
+        "longitude",
+        "longitud",
+        "longitudine",
+        "länge",
+        "laenge",
+        "долгота",
+        "经度",
+        "經度",
+        "経度",
+    ],
+];
 
 /// Returns the coordinate with this name: 0 for lat, 1 for lng.
 pub(super) fn coordinate(name: &str) -> Option<usize> {
@@ -187,14 +186,6 @@ impl Side {
 /// Returns the side that the value of a hemisphere states: a letter or a word, a sign, a flag such
 /// as `lat_negative`, or the ASCII code of a letter. `name`: the hemisphere's name.
 pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
-    const NEGATIVE: [&[&str]; 2] = [
-        &["s", "south", "southern", "sur", "sud", "sul", "süd", "süden"],
-        &["w", "west", "western", "westen", "oeste", "ouest", "ovest"],
-    ];
-    const POSITIVE: [&[&str]; 2] = [
-        &["n", "north", "northern", "nord", "norden", "norte"],
-        &["e", "east", "eastern", "ost", "osten", "est", "este", "leste"],
-    ];
     let is_flag = normalised(name).ends_with("negative");
     match (value.trim(), coordinate) {
         ("true" | "1", _) if is_flag => return Some(Side::Negative),
@@ -206,23 +197,29 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
     // The first word decides, as in `S.`, `South latitude` and `W (west)`.
     let lower = value.to_lowercase();
     let word = lower.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty())?;
+    let word = word.strip_suffix("半球").unwrap_or(word);
     if word == "o" && coordinate == 1 {
         let name = name.to_lowercase();
         let known = EAST_AND_WEST.iter().find(|(known, _)| *known == name);
         return Some(known.map_or(Side::Unclear, |(_, side)| *side));
     }
-    [(NEGATIVE, Side::Negative), (POSITIVE, Side::Positive)]
+    [Side::Positive, Side::Negative]
         .into_iter()
-        .find_map(|(words, side)| words[coordinate].contains(&word).then_some(side))
+        .zip(SIDE_WORDS[coordinate])
+        .find_map(|(side, words)| words.contains(&word).then_some(side))
 }
 
 /// Names of members that state the sides of both coordinates, as `SW` or `--`.
-const OF_BOTH: [&str; 10] = [
+const OF_BOTH: [&str; 14] = [
     "hemisphere",
     "hemispheres",
     "hemisferio",
     "hemisfério",
     "hemisphäre",
+    "hémisphère",
+    "emisfero",
+    "полушарие",
+    "半球",
     "hemi",
     "hem",
     "nsew",
@@ -248,8 +245,8 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
     let mut sides = [None; 2];
     for word in lower.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()) {
         let is_side = |word: &str| [0, 1].map(|n| side(name, word, n)).iter().any(Option::is_some);
-        // `sw` and `southwest` are two words without a space.
-        let middle = [1, 5].into_iter().find(|at| {
+        // `sw`, `southwest` and `西南` are two words without a space.
+        let middle = [1, 2, 3, 5].into_iter().find(|at| {
             let parts = word.split_at_checked(*at);
             parts.is_some_and(|(one, other)| is_side(one) && is_side(other))
         });

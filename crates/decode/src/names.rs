@@ -36,7 +36,7 @@ const ALIASES: [(&str, &[&str]); 8] = [
 ];
 
 /// Returns the milepost field that `name` may be meant for.
-pub fn meant(name: &str) -> Option<&'static str> {
+pub fn suggested_field(name: &str) -> Option<&'static str> {
     let name = normalised(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
     let is_time = TIME_WORDS.iter().any(|word| name.contains(word));
@@ -278,7 +278,7 @@ pub(super) fn check_unread_hemispheres(
             );
         }
     });
-    if checked.is_ok() && are_swapped(named, [lat, lng]) {
+    if checked.is_ok() && are_swapped(named, [lat, lng].map(Scalar::as_f64)) {
         *has_hemisphere = true;
         let is_geojson = schema.lat_lng_names[0].ends_with("geometry/coordinates/1")
             && schema.lat_lng_names[1].ends_with("geometry/coordinates/0");
@@ -299,11 +299,40 @@ pub(super) fn check_unread_hemispheres(
     checked
 }
 
+/// Checks a Feature for its coordinates in the other order.
+///
+/// # Errors
+/// Members such as `latitude` and `longitude` have the coordinates in the other order.
+#[cold]
+pub(super) fn check_order(json: &[u8], [lat, lng]: [f64; 2]) -> Result<(), Refusal> {
+    let mut named = [None, None];
+    visit_values(json, &[], &mut |path, value| {
+        let mut names = path.rsplit('/');
+        let name = names.next().unwrap_or_default();
+        if let (Value::Scalar(text), Some(n)) = (value, coordinate(name))
+            && names.all(is_parent)
+        {
+            named[n] = number(text).and_then(|number| number.as_f64());
+        }
+    });
+    if !are_swapped(named, [Some(lat), Some(lng)]) {
+        return Ok(());
+    }
+    refuse(
+        Reason::WrongType,
+        format!(
+            "the coordinates are [{lng}, {lat}], and other members have the latitude first: GeoJSON \
+             has the longitude first; swap them, or map them in [formats.NAME], or give \
+             --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1 to import"
+        ),
+    )
+}
+
 /// Returns whether the coordinates that a point has under other names are those that the format
 /// reads, in the other order.
-fn are_swapped(named: [Option<f64>; 2], read: [&Scalar<'_>; 2]) -> bool {
+fn are_swapped(named: [Option<f64>; 2], read: [Option<f64>; 2]) -> bool {
     let is_near = |a: f64, b: f64| (a - b).abs() < 1e-4;
-    match (named, read.map(Scalar::as_f64)) {
+    match (named, read) {
         ([Some(north), Some(east)], [Some(lat), Some(lng)]) => {
             is_near(north, lng) && is_near(east, lat) && !is_near(lat, lng)
         }
@@ -318,7 +347,7 @@ pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusa
     let missing =
         refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
     let near = names.iter().find(|name| {
-        schema.is_own && meant(name) == Some(&*missing) && normalised(name) != missing
+        schema.is_own && suggested_field(name) == Some(&*missing) && normalised(name) != missing
     });
     match near {
         Some(name) => {
@@ -392,7 +421,7 @@ mod tests {
             ("gps_date", None),
             ("gps_alt", None),
         ] {
-            assert_eq!(meant(name), field, "{name}");
+            assert_eq!(suggested_field(name), field, "{name}");
         }
     }
 }

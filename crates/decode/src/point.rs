@@ -343,6 +343,8 @@ fn not_a_number(name: &str, value: &Scalar<'_>) -> Refusal {
     }
 }
 
+const DEGREES_HINT: &str = "; write degrees such as -33.5, 33.5S or 33°30'S";
+
 /// Returns advice on how to write degrees that cannot be parsed; an empty string if there is none.
 fn notation_hint(text: &str) -> &'static str {
     const DASHES: [char; 9] = ['−', '–', '—', '‐', '‑', '⁃', '﹣', '－', '\u{ad}'];
@@ -358,14 +360,19 @@ fn notation_hint(text: &str) -> &'static str {
         "; send it without quotes"
     } else if text.starts_with('(') || text.ends_with('-') {
         "; write a minus before the number"
+    } else if text.contains(|c: char| c.is_numeric() && !c.is_ascii_digit()) {
+        "; write it with the digits 0 to 9 and a decimal point"
     } else if !text.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)) {
-        ""
-    } else if text.contains(',') {
+        let has_digit = text.contains(|c: char| c.is_ascii_digit());
+        if has_digit { DEGREES_HINT } else { "" }
+    } else if text.contains([',', '٫']) {
         "; write a decimal point, and no other separator in this number or those beside it"
     } else if text.contains(['\'', '"', ':', '′', '″']) {
         "; write degrees such as 52.5, 52°30' or 52°30'N"
+    } else if text.starts_with("0x") {
+        "; write a decimal number"
     } else {
-        ""
+        DEGREES_HINT
     }
 }
 

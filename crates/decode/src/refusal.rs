@@ -26,6 +26,10 @@ impl Refusal {
 /// Returns the error for bytes that the reader cannot read: serde_json says what is wrong, and where.
 #[cold]
 pub(super) fn invalid(json: &[u8]) -> Refusal {
+    let is_utf_16 = json.starts_with(&[0xff, 0xfe]) || json.starts_with(&[0xfe, 0xff]);
+    if is_utf_16 || matches!(json, [b'{' | b'[', 0, ..] | [0, b'{' | b'[', ..]) {
+        return Refusal::new(Reason::InvalidUtf8, "the payload is UTF-16: send UTF-8");
+    }
     if let Err(error) = std::str::from_utf8(json) {
         return Refusal::new(Reason::InvalidUtf8, error.to_string());
     }

@@ -4,12 +4,14 @@
 //! day, month and year (`03/04/2026`), a time that a clock change skips or repeats, or a missing
 //! zone.
 
+use std::borrow::Cow;
+
 use jiff::ZonedDateTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-use super::date_words::{in_english, is_abbreviation, month, numeric_date, zone_example};
+use super::date_words::{in_english, is_abbreviation, month, numeric_date, weekday, zone_example};
 use super::patterns::{has_open_fraction, patterns, with_leading_zero};
 use crate::position::Timestamp;
 
@@ -141,12 +143,13 @@ impl Local {
                 Ok(_) | Err(_) => Ok(ms),
             };
         }
-        let numeric = numeric_date(text);
-        let text = numeric.as_deref().unwrap_or(text);
+        let (numeric, stated_weekday) = (numeric_date(text), weekday(text));
+        let text = &*with_meridiem_at_end(numeric.as_deref().unwrap_or(text));
         let (date, clock) = split_date_and_clock(text).ok_or_else(|| explain_unparsed(text))?;
         let Clock { time, next_second, zone } =
             parse_clock(clock).ok_or_else(|| explain_unparsed(text))?;
         let date = parse_date(date).map_err(|why| ask_for_order(text).unwrap_or(why))?;
+        check_weekday(date, stated_weekday)?;
         let time = DateTime::from_parts(date, time);
         let ms = match zone {
             Some(stated) => self.in_stated_zone(time, &stated)?,
@@ -277,12 +280,44 @@ fn explain_unparsed(text: &str) -> String {
     if parse_date(&text).is_ok() {
         return date_alone(&text);
     }
+    if let Some(why) = explain_spreadsheet(&text) {
+        return format!("\"{text}\" {why}");
+    }
     ask_for_order(&text).unwrap_or_else(|| {
         format!(
             "\"{text}\" is not a time such as 2026-01-31T08:00:00Z or 2026-01-31 08:00:00; for \
              other forms give {PATTERN}"
         )
     })
+}
+
+/// Explains a text that a spreadsheet writes instead of a time.
+fn explain_spreadsheet(text: &str) -> Option<&'static str> {
+    const FORMAT: &str = "is a spreadsheet's number of days: format the column as yyyy-mm-dd \
+                          hh:mm:ss, and save the file again";
+    if text.starts_with('#') && text.chars().all(|c| c == '#') {
+        return Some(
+            "is what a spreadsheet shows if the column is too narrow: widen it, and save again",
+        );
+    }
+    let days: Option<f64> = text.replacen(',', ".", 1).parse().ok();
+    if days.is_some_and(|days| (20_000.0..60_000.0).contains(&days)) {
+        return Some(FORMAT);
+    }
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let is_grouped = text.chars().all(|c| c.is_ascii_digit() || " .,'\u{a0}\u{202f}".contains(c));
+    if digits >= 9 && is_grouped {
+        return Some("is a number with separators: write a decimal point, and no other separator");
+    }
+    // Excel shows `15:07.0` for 10:15:07.
+    let (minutes, seconds) = text.split_once(':')?;
+    let is_short = [minutes, seconds.split(['.', ',']).next()?]
+        .iter()
+        .all(|part| part.len() <= 2 && part.parse::<u8>().is_ok_and(|number| number < 60));
+    (is_short && seconds.contains(['.', ',']) && seconds.len() <= 6).then_some(
+        "has lost its date and hour: Excel shows such times as mm:ss.0; format the column as \
+         yyyy-mm-dd hh:mm:ss, and save the file again",
+    )
 }
 
 fn date_alone(text: &str) -> String {
@@ -349,7 +384,12 @@ pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
         words.filter(|word| !is_zone(word)).collect::<Vec<_>>().join(" ")
     };
     let has_zone = || text.split_whitespace().any(is_zone);
-    text.len() <= 100 && (may_be(text) || has_zone() && may_be(&without_zone()))
+    // A wrong weekday does not make it another value than a time.
+    let without_weekday = || weekday(text).and_then(|_| numeric_date(text));
+    text.len() <= 100
+        && (may_be(text)
+            || has_zone() && may_be(&without_zone())
+            || without_weekday().is_some_and(|text| may_be(&text)))
 }
 
 /// Returns whether a string is a time of day, with colons or as `hhmmss`.
@@ -371,6 +411,21 @@ fn split_date_and_clock(text: &str) -> Option<(&str, &str)> {
         c.is_whitespace() || *c == '_' || is_t
     })?;
     Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
+}
+
+/// Checks the weekday that a time states: 1 for Monday.
+///
+/// # Errors
+/// The date is on another weekday, so one of the two is wrong.
+fn check_weekday(date: Date, stated: Option<i8>) -> Result<(), String> {
+    let weekday = date.weekday();
+    if stated.is_none_or(|stated| stated == weekday.to_monday_one_offset()) {
+        return Ok(());
+    }
+    Err(format!(
+        "{date} is a {weekday:?}, and the time states another weekday: which is right? Leave out the \
+         weekday if the date is right"
+    ))
 }
 
 fn parse_date(text: &str) -> Result<Date, String> {
@@ -422,13 +477,34 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
     let (clock, mut rest) = (&text[..end], text[end..].trim());
     let mut meridiem_hours = None;
-    const MERIDIEMS: [(&str, i8); 6] =
-        [("am", 0), ("pm", 12), ("a.m.", 0), ("p.m.", 12), ("a. m.", 0), ("p. m.", 12)];
+    // Spreadsheets in Spanish write a no-break space in `p. m.`.
+    const MERIDIEMS: [(&str, i8); 14] = [
+        ("am", 0),
+        ("pm", 12),
+        ("a.m.", 0),
+        ("p.m.", 12),
+        ("a. m.", 0),
+        ("p. m.", 12),
+        ("a.\u{a0}m.", 0),
+        ("p.\u{a0}m.", 12),
+        ("πμ", 0),
+        ("μμ", 12),
+        ("π.μ.", 0),
+        ("μ.μ.", 12),
+        ("ص", 0),
+        ("م", 12),
+    ];
     for (name, hours) in MERIDIEMS {
         if rest.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name)) {
             (meridiem_hours, rest) = (Some(hours), rest[name.len()..].trim_start());
         }
     }
+    if ["uhr", "h", "hrs"].iter().any(|word| rest.eq_ignore_ascii_case(word)) {
+        rest = "";
+    }
+    // `(UTC+01:00)`
+    let inner = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    let rest = inner.unwrap_or(rest);
     let zone = match parse_offset(without_remark(rest)) {
         Some(seconds) => Some(StatedZone::Offset(seconds)),
         None if is_abbreviation(rest) => Some(StatedZone::Abbreviation(rest)),
@@ -465,6 +541,22 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
     let next_second = second == 60;
     let time = Time::new(hour, minute, if next_second { 59 } else { second }, nanoseconds).ok()?;
     Some(Clock { time, next_second, zone })
+}
+
+/// Moves AM and PM in Chinese, Japanese and Korean from before the time of day to its end.
+fn with_meridiem_at_end(text: &str) -> Cow<'_, str> {
+    const MERIDIEMS: [(&str, &str); 6] = [
+        ("上午", "AM"),
+        ("下午", "PM"),
+        ("午前", "AM"),
+        ("午後", "PM"),
+        ("오전", "AM"),
+        ("오후", "PM"),
+    ];
+    let found = MERIDIEMS.iter().find(|(word, _)| !text.is_ascii() && text.contains(word));
+    found.map_or(Cow::Borrowed(text), |(word, meridiem)| {
+        Cow::Owned(format!("{} {meridiem}", text.replacen(word, "", 1).trim_end()))
+    })
 }
 
 /// Returns the zone that a pattern states as text after the time of day, such as `EST` in
@@ -595,6 +687,12 @@ mod tests {
             ("2026-01-31 12:00:00 am", "Z", "2026-01-31T00:00:00Z"),
             ("2026-01-31 08:00:00 p.m.", "Z", "2026-01-31T20:00:00Z"),
             ("2026-01-31 8:00\u{202f}PM", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 8:00:00\u{a0}p.\u{a0}m.", "Z", "2026-01-31T20:00:00Z"),
+            ("2026/01/31 下午8:00:00", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 오전 8:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("2026年1月31日 午後8時00分", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 8:00:00 μμ", "Z", "2026-01-31T20:00:00Z"),
+            ("31.01.2026 08:00:00 Uhr", "Z", "2026-01-31T08:00:00Z"),
             ("2026-01-31 08:00:00 +1", "Z", "2026-01-31T07:00:00Z"),
             ("2026-01-31 08:00:00 UTC+1", "Z", "2026-01-31T07:00:00Z"),
             ("2026-01-31 08:00:00 GMT-0330", "Z", "2026-01-31T11:30:00Z"),
@@ -620,6 +718,12 @@ mod tests {
                 "2026-01-31T07:00:00Z",
             ),
             ("Jan 31, 2026, 8:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
+            ("Saturday, January 31, 2026 8:00 PM", "Z", "2026-01-31T20:00:00Z"),
+            ("Sat. 2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("Sa, 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("sábado 31 de enero de 2026 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("2026-01-31 09:00:00 (UTC+01:00)", "Z", "2026-01-31T08:00:00Z"),
+            ("Thurs, 1 Jan 2026 00:30:00 +0100", "Z", "2025-12-31T23:30:00Z"),
             ("31. Januar 2026 08:00", "+01:00", "2026-01-31T07:00:00Z"),
             // An abbreviation is read in its zone, and selects the instant in an hour that happens
             // twice.
@@ -650,6 +754,15 @@ mod tests {
             ("26.01.31 08:00:00", "Z", "which order"),
             ("2026-10-25 02:30:00", "Europe/Berlin", "twice"),
             ("2026-03-29 02:30:00", "Europe/Berlin", "does not exist"),
+            ("Fri, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31 is a Saturday, and"),
+            ("Fr, 31.01.2026 08:00", "Z", "2026-01-31 is a Saturday, and"),
+            ("46352,427164", "Z", "a spreadsheet's number of days"),
+            ("1795688107,25", "Z", "a number with separators"),
+            ("1 795 688 107", "Z", "a number with separators"),
+            ("########", "Z", "the column is too narrow"),
+            ("15:07.0", "Z", "has lost its date and hour"),
+            ("Sun Jan 31 08:00:00 UTC 2026", "Z", "which is right?"),
+            ("Friday 2026-01-31 08:00", "Z", "which is right?"),
             ("10:12:47", "Z", "without a date"),
             ("101247", "Z", "without a date"),
             ("2026-02-30 08:00:00", "Z", "not a date"),

@@ -12,7 +12,7 @@ const NAME_BYTES_MAX: usize = 24;
 /// Maximum length of the value of a flag in bytes.
 const VALUE_BYTES_MAX: usize = 30;
 /// Names of flags that are set, or of types that are not 0, if there is a fix.
-const FLAGS: [&str; 42] = [
+const FLAGS: [&str; 64] = [
     "valid",
     "isvalid",
     "datavalid",
@@ -55,9 +55,32 @@ const FLAGS: [&str; 42] = [
     "fixquality",
     "gpsfixquality",
     "gpsquality",
+    "located",
+    "islocated",
+    "gpslocated",
+    // Other languages.
+    "gültig",
+    "gueltig",
+    "gpsgültig",
+    "gpsgueltig",
+    "válido",
+    "válida",
+    "valido",
+    "valida",
+    "gpsválido",
+    "gpsvalido",
+    "valide",
+    "gpsvalide",
+    "geldig",
+    "giltig",
+    "gyldig",
+    "действителен",
+    "достоверность",
+    "有效",
+    "定位有效",
 ];
 /// Names of texts that say whether there is a fix. Their numbers have other meanings.
-const STATES: [&str; 12] = [
+const STATES: [&str; 17] = [
     "gps",
     "gnss",
     "gpsstatus",
@@ -69,7 +92,12 @@ const STATES: [&str; 12] = [
     "validity",
     "fixmode",
     "fixstatus",
+    "fixstate",
     "gpsfixstatus",
+    "gpssignal",
+    "locstatus",
+    "positionstate",
+    "定位状态",
 ];
 /// Names of flags that are set if there is no fix.
 const OPPOSITES: [&str; 12] = [
@@ -87,19 +115,67 @@ const OPPOSITES: [&str; 12] = [
     "locationinvalid",
 ];
 /// Words that state that there is no fix. `V` is the status "void" of NMEA.
-const NO_FIX: [&str; 13] = [
-    "v", "void", "invalid", "none", "notfixed", "nogpsfix", "nolock", "notvalid", "unfixed",
-    "nogps", "falso", "falsch", "faux",
+const NO_FIX: [&str; 31] = [
+    "v",
+    "void",
+    "invalid",
+    "none",
+    "notfixed",
+    "nogpsfix",
+    "nolock",
+    "notvalid",
+    "unfixed",
+    "nogps",
+    "lost",
+    "gpslost",
+    "nosignal",
+    "nogpssignal",
+    "searching",
+    "acquiring",
+    "unavailable",
+    "notavailable",
+    "notlocated",
+    "invalidposition",
+    "ungültig",
+    "ungueltig",
+    "keinfix",
+    "inválido",
+    "inválida",
+    "invalido",
+    "invalida",
+    "ongeldig",
+    "недействителен",
+    "无效",
+    "未定位",
+];
+/// Name of gpsd's report (`"class":"TPV"`) of the kind of fix: 0 and 1 are none.
+const MODE: &str = "mode";
+/// Words for a flag that is set.
+const SET: [&str; 14] = [
+    "true",
+    "1",
+    "yes",
+    "ja",
+    "oui",
+    "si",
+    "sí",
+    "sim",
+    "wahr",
+    "vrai",
+    "verdadero",
+    "истина",
+    "да",
+    "是",
 ];
 /// Ending of words such as `no fix` and `GPS_FIX_TYPE_NO_FIX`.
-const ENDING: &str = "nofix";
+const NO_FIX_ENDING: &str = "nofix";
 
-/// The statement of a value, if its member is a flag.
+/// The meaning of a value, if its member is a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Says {
+enum FlagValue {
     Unset,
     Set,
-    /// One of [`NO_FIX`], or a word that ends in [`ENDING`].
+    /// One of [`NO_FIX`], or a word that ends in [`NO_FIX_ENDING`].
     NoFix,
 }
 
@@ -107,18 +183,18 @@ enum Says {
 /// value, most others by a few bytes of their name.
 #[inline]
 pub(super) fn may_deny_fix(key: &[u8], value: &Scalar<'_>) -> bool {
-    let says = match value {
-        Scalar::Integer(0) | Scalar::Other("false") => Some(Says::Unset),
-        Scalar::Integer(1) | Scalar::Other("true") => Some(Says::Set),
+    let stated = match value {
+        Scalar::Integer(0) | Scalar::Other("false") => Some(FlagValue::Unset),
+        Scalar::Integer(1) | Scalar::Other("true") => Some(FlagValue::Set),
         Scalar::Other("an object") => return is_receiver(key),
-        Scalar::Text(text) if text.len() <= VALUE_BYTES_MAX && may_be_name(key) => says(text),
+        Scalar::Text(text) if text.len() <= VALUE_BYTES_MAX && may_be_name(key) => flag_value(text),
         Scalar::Text(_)
         | Scalar::Integer(_)
         | Scalar::Missing
         | Scalar::Number(_)
         | Scalar::Other(_) => None,
     };
-    says.is_some_and(|says| may_be_name(key) && is_flag(key, says))
+    stated.is_some_and(|stated| may_be_name(key) && is_flag(key, stated))
 }
 
 /// Returns whether an object of this name describes the receiver or its fix.
@@ -133,6 +209,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
         matches!(
             [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20],
             [b'v', b'a', b'l']
+                // `vál` in UTF-8, as in `válido`.
+                | [b'v', 0xe3, 0xa1]
                 | [b'f', b'i', b'x']
                 | [b'g', b'p', b's']
                 | [b'g', b'n', b's']
@@ -141,36 +219,41 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
                 | [b'q', b'u', b'a']
                 | [b't', b'y', b'p']
                 | [b'l', b'o', b'c']
+                // `gültig`, `geldig`, and gpsd's `mode`.
+                | [b't', b'i', b'g']
+                | [b'd', b'i', b'g']
+                | [b'm', b'o', b'd']
         )
     };
-    key.len() <= NAME_BYTES_MAX && key.windows(3).any(is_part)
+    let is_foreign = || key.first().is_some_and(|first| *first >= 0x80);
+    key.len() <= NAME_BYTES_MAX && (key.windows(3).any(is_part) || is_foreign())
 }
 
 #[cold]
-fn is_flag(key: &[u8], says: Says) -> bool {
+fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let name = normalised(&String::from_utf8_lossy(key));
     let is_in = |names: &[&str]| names.contains(&&*name);
-    match says {
+    match stated {
         // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` sees the object's name.
-        Says::Unset => is_in(&FLAGS) || ["quality", "type", "lock"].contains(&&*name),
-        Says::Set => is_in(&OPPOSITES),
-        Says::NoFix => {
+        FlagValue::Unset => is_in(&FLAGS) || ["quality", "type", "lock", MODE].contains(&&*name),
+        FlagValue::Set => is_in(&OPPOSITES) || name == MODE,
+        FlagValue::NoFix => {
             is_in(&FLAGS) || is_in(&STATES) || ["status", "type", "lock"].contains(&&*name)
         }
     }
 }
 
-/// Returns the statement of a value; `None` if it is none.
+/// Returns the meaning of a value as a flag; `None` if it is not a flag's.
 #[cold]
-fn says(value: &str) -> Option<Says> {
+fn flag_value(value: &str) -> Option<FlagValue> {
     let word = normalised(value.trim());
     if is_unset(&word) {
-        return Some(Says::Unset);
+        return Some(FlagValue::Unset);
     }
-    if ["true", "1", "yes"].contains(&&*word) {
-        return Some(Says::Set);
+    if SET.contains(&&*word) {
+        return Some(FlagValue::Set);
     }
-    (NO_FIX.contains(&&*word) || word.ends_with(ENDING)).then_some(Says::NoFix)
+    (NO_FIX.contains(&&*word) || word.ends_with(NO_FIX_ENDING)).then_some(FlagValue::NoFix)
 }
 
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
@@ -190,7 +273,8 @@ pub(super) fn check_fix(
     let lat = lat_name.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let (mut flag, mut status, mut is_nmea, mut is_ais) = (None, None, false, false);
+    let (mut flag, mut status, mut mode) = (None, None, None);
+    let (mut is_nmea, mut is_ais, mut is_gpsd) = (false, false, false);
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -208,12 +292,16 @@ pub(super) fn check_fix(
             || name.starts_with("sat") && value == "0";
         // A ship's type of device that finds the place; 0 is an undefined one.
         is_ais |= ["mmsi", "userid", "messageid"].contains(&&*name);
+        is_gpsd |= name == "class" && value == "TPV";
         let is_read = used.iter().any(|used| used == path);
         if is_read || is_kept(path, keep) {
             return;
         }
-        if name == "status" && says(value) == Some(Says::NoFix) {
+        if name == "status" && flag_value(value) == Some(FlagValue::NoFix) {
             status.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
+        }
+        if name == MODE && ["0", "1"].contains(&value) {
+            mode.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
         if flag.is_none() && denies_fix(&parent, &name, value) {
@@ -222,10 +310,11 @@ pub(super) fn check_fix(
     });
     let is_status = |(_, value): &(String, String)| {
         let word = normalised(value);
-        word.ends_with(ENDING) || is_nmea && word != "none"
+        word.ends_with(NO_FIX_ENDING) || is_nmea && word != "none"
     };
     let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
-    match flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status)) {
+    let found = flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status));
+    match found.or(mode.filter(|_| is_gpsd)) {
         Some((path, value)) => refuse(
             Reason::WrongType,
             format!(
@@ -248,16 +337,16 @@ fn is_kept(path: &str, keep: &Keep) -> bool {
 
 /// Returns whether a member states that there is no fix. `parent` and `name`: normalised.
 fn denies_fix(parent: &str, name: &str, value: &str) -> bool {
-    let Some(says) = says(value) else { return false };
+    let Some(stated) = flag_value(value) else { return false };
     let joined = format!("{parent}{name}");
     // A fix in a list of fixes may have a number.
     let is_number_of_fix = name == "fix" && parent == "fix";
     // A type `F` is the float solution of RTK.
     let is_float = !name.contains("valid") && value.trim().eq_ignore_ascii_case("f");
     let is_in = |names: &[&str]| names.contains(&name) || names.contains(&&*joined);
-    match says {
-        Says::Unset => is_in(&FLAGS) && !is_number_of_fix && !is_float,
-        Says::Set => is_in(&OPPOSITES),
-        Says::NoFix => is_in(&FLAGS) || is_in(&STATES),
+    match stated {
+        FlagValue::Unset => is_in(&FLAGS) && !is_number_of_fix && !is_float,
+        FlagValue::Set => is_in(&OPPOSITES),
+        FlagValue::NoFix => is_in(&FLAGS) || is_in(&STATES),
     }
 }

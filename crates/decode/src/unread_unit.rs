@@ -3,13 +3,15 @@
 
 use memchr::memmem;
 
-use super::hemisphere::{is_parent, is_unit, normalised};
+use super::hemisphere::{is_parent, normalised};
 use super::json::number;
 use super::keep::{Value, visit_values};
 use super::names::is_name_of;
 use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
+use super::translations::field_in_other_language;
 use super::unit::Quantity;
+use super::unit_words::{is_unit, without_unit};
 use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
@@ -54,11 +56,18 @@ impl Measured {
         // `speed`.
         let is_own = |name: &str| {
             let is_other = || numbers.iter().any(|number| number == name);
-            name == own_name || name == self.field || is_name_of(self.field, name) && !is_other()
+            // German joins words with an `s` or `n`: `Geschwindigkeitseinheit`.
+            let joined = || name.strip_suffix(['s', 'n']).unwrap_or(name);
+            let is_alias = || {
+                is_name_of(self.field, name)
+                    || [name, joined()].map(field_in_other_language).contains(&Some(self.field))
+            };
+            name == own_name || name == self.field || is_alias() && !is_other()
         };
         if let Some(stem) = without_unit(&name) {
-            // A `unit` may also be a department of the fleet, such as `US` or `Marine`.
-            let is_of_fleet = name == "unit"
+            // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or `Marine`.
+            let is_of_fleet = stem.is_empty()
+                && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_bare =
@@ -153,20 +162,6 @@ pub(super) fn own_fields() -> Vec<Measured> {
     all.into()
 }
 
-/// Returns a normalised name without the word for a unit at its end or beginning; `None` if the
-/// name has no such word.
-fn without_unit(name: &str) -> Option<&str> {
-    let end = ["units", "unit", "uoms", "uom"].iter().find_map(|word| name.strip_suffix(word));
-    let begin = || {
-        let rest = name.strip_prefix("unit")?;
-        // `unitspeed` must not lose the `s` of `speed`.
-        let is_plural = !rest.starts_with("sp") && !rest.starts_with("sy");
-        let rest = rest.strip_prefix('s').filter(|_| is_plural).unwrap_or(rest);
-        Some(rest.strip_prefix("of").unwrap_or(rest))
-    };
-    end.or_else(begin)
-}
-
 /// The members of a payload that may state a unit, each with its path and value, and the normalised
 /// names of the numbers.
 #[derive(Default)]
@@ -177,7 +172,7 @@ struct Units {
 
 impl Units {
     /// Collects the units in an object. Calls `number_at` with the path of each number.
-    fn of(json: &[u8], mut number_at: impl FnMut(&str)) -> Self {
+    fn collect(json: &[u8], mut number_at: impl FnMut(&str)) -> Self {
         let mut units = Self::default();
         visit_values(json, &[], &mut |path, value| {
             let Value::Scalar(text) = value else { return };
@@ -230,7 +225,7 @@ impl Units {
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
-    let units = Units::of(json, |path| {
+    let units = Units::collect(json, |path| {
         are_sent.iter_mut().zip(fields).for_each(|(is_sent, field)| *is_sent |= field.path == path);
     });
     let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
@@ -244,7 +239,7 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
 /// The unit is another than the one in which the format reads the number.
 #[cold]
 pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(), Refusal> {
-    let mut units = Units::of(json, |_| ());
+    let mut units = Units::collect(json, |_| ());
     let is_bare = |path: &str| {
         let name = normalised(path.rsplit('/').next().unwrap_or(path));
         matches!(without_unit(&name), Some("" | "system" | "systemof"))
@@ -263,7 +258,7 @@ pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Resu
         field.be_beside_points();
         has_number(as_text(json), &field.path)
     });
-    Units::of(json, |_| ()).without_parents().check(fields.iter())
+    Units::collect(json, |_| ()).without_parents().check(fields.iter())
 }
 
 /// Checks the object around an array of points, without the array. `settled`: the fields whose unit
@@ -281,7 +276,7 @@ pub(super) fn check_units_of_frame(
     fields.iter_mut().for_each(Measured::be_beside_points);
     // A file may have other bytes than UTF-8 in its names.
     let frame = String::from_utf8_lossy(frame);
-    Units::of(frame.as_bytes(), |_| ()).without_parents().check(fields.iter())
+    Units::collect(frame.as_bytes(), |_| ()).without_parents().check(fields.iter())
 }
 
 /// Returns whether a member of this name is a number, or a string without a unit after its number.

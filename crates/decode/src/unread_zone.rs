@@ -19,6 +19,32 @@ const UTC_FLAGS: [&str; 6] = ["utc", "isutc", "timeisutc", "tsisutc", "timeutc",
 const ZONES: [&str; 3] = ["tz", "tzname", "tzid"];
 const ZONE_PARTS: [&str; 6] =
     ["timezone", "utcoffset", "gmtoffset", "tzoffset", "offsetutc", "zeitzone"];
+/// Words for a zone in other languages than English.
+const TRANSLATIONS: [&str; 16] = [
+    "zonahoraria",
+    "husohorario",
+    "fuseau",
+    "fusohorário",
+    "fusohorario",
+    "fusoorario",
+    "tijdzone",
+    "tidszon",
+    "tidssone",
+    "strefaczasowa",
+    "časovépásmo",
+    "saatdilimi",
+    "часовойпояс",
+    "时区",
+    "時區",
+    "タイムゾーン",
+];
+
+/// Returns whether a name is that of a zone in another language than English. `name`: in lower
+/// case, without spaces and marks between its parts.
+#[must_use]
+pub fn is_zone_in_other_language(name: &str) -> bool {
+    TRANSLATIONS.iter().any(|word| name.contains(word))
+}
 
 /// Checks a point whose time ends in `Z` for a flag that states that times are not in UTC.
 ///
@@ -67,7 +93,10 @@ fn may_state_zone(json: &[u8]) -> bool {
     json.windows(3).any(|part| {
         let [a, b, c] = [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20];
         matches!([a, b, c], [b't', b'z', _] | [b'o', b'n', b'e'] | [b'u', b't', b'c'])
-            || matches!([a, b, c], [b'g', b'm', b't'])
+            || matches!([a, b, c], [b'g', b'm', b't'] | [b'f', b'u', b's'] | [b's', b't', b'r'])
+            || matches!([a, b, c], [b't', b'i', b'd'] | [b'z', b'o', b'n'] | [b'h', b'u', b's'])
+            || matches!([a, b, c], [b's', b'a', b'a'])
+            || part[0] >= 0x80
     })
 }
 
@@ -131,7 +160,9 @@ fn each_own(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
 
 /// Returns whether a normalised name is that of a zone.
 fn is_zone_name(name: &str) -> bool {
-    ZONES.contains(&name) || ZONE_PARTS.iter().any(|part| name.contains(part))
+    ZONES.contains(&name)
+        || ZONE_PARTS.iter().any(|part| name.contains(part))
+        || is_zone_in_other_language(name)
 }
 
 /// Checks that the object around an array of points states no other zone than `zone`, in which

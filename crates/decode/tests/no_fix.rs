@@ -77,6 +77,25 @@ fn place_without_a_fix_is_rejected() {
         (r#""fix":{"type":0}"#, "fix/type is 0"),
         (r#""gps":{"lock":false}"#, "gps/lock is false"),
         (r#""valido":1,"valid":"falso""#, "valid is falso"),
+        (r#""valid":"nein""#, "valid is nein"),
+        (r#""valid":"NON""#, "valid is NON"),
+        (r#""valid":"ЛОЖЬ""#, "valid is ЛОЖЬ"),
+        (r#""valid":"нет""#, "valid is нет"),
+        (r#""valid":"não""#, "valid is não"),
+        (r#""gültig":"nein""#, "gültig is nein"),
+        (r#""Gueltig":0"#, "Gueltig is 0"),
+        (r#""válido":false"#, "válido is false"),
+        (r#""valido":"No""#, "valido is No"),
+        (r#""действителен":"нет""#, "действителен is нет"),
+        (r#""有效":0"#, "有效 is 0"),
+        (r#""定位状态":"未定位""#, "定位状态 is 未定位"),
+        (r#""gps_fix":"ungültig""#, "gps_fix is ungültig"),
+        (r#""invalid":"ja""#, "invalid is ja"),
+        (r#""class":"TPV","mode":1"#, "mode is 1"),
+        (r#""class":"TPV","mode":0"#, "mode is 0"),
+        (r#""gps_status":"searching""#, "gps_status is searching"),
+        (r#""gps_signal":"lost""#, "gps_signal is lost"),
+        (r#""isLocated":false"#, "isLocated is false"),
     ] {
         for (source, payload) in with_member(member) {
             assert_no_fix(&source, &payload, flag);
@@ -122,6 +141,15 @@ fn other_members_are_no_flags_of_a_fix() {
         r#""battery":{"valid":false}"#,
         r#""licence":{"status":"V","ns":"x"}"#,
         r#""door":"V","lat_dir":"N""#,
+        r#""class":"TPV","mode":3"#,
+        r#""class":"TPV","mode":2,"status":0"#,
+        r#""mode":1"#,
+        r#""mode":0,"class":"car""#,
+        r#""gültig":"ja","valido":"sí","有效":"是""#,
+        r#""valid":"oui","действителен":"да""#,
+        r#""nota":"non","zigbee":"nein","digital":0,"model":1"#,
+        r#""gps_status":"ok","status":"searching""#,
+        r#""有效期":0,"位置":"否""#,
     ] {
         for (source, payload) in with_member(member) {
             assert_stored(&source, &payload);

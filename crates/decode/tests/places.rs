@@ -257,6 +257,21 @@ fn unread_hemisphere_rejects_coordinates_without_a_sign() {
         r#""sign":"-""#,
         r#""sign_lat":"-""#,
         r#""signLon":-1"#,
+        r#""hemisphere":"南半球""#,
+        r#""半球":"南""#,
+        r#""半球":"西南""#,
+        r#""纬度半球":"南纬""#,
+        r#""东西":"西""#,
+        r#""南北":"S""#,
+        r#""lat_dir":"南纬""#,
+        r#""lon_dir":"з.д.""#,
+        r#""lat_dir":"Ю""#,
+        r#""полушарие":"южное""#,
+        r#""широта_полушарие":"ю.ш.""#,
+        r#""hémisphère":"Sud""#,
+        r#""latitud_ref":"Sur""#,
+        r#""Breite_Richtung":"S","lat_ref":"südlich""#,
+        r#""lonRef":"batı""#,
     ] {
         for source in [format_called("milepost"), mapping(More::default())] {
             assert_refused(&source, &unsigned(members), "wrong_type", "not read");
@@ -283,6 +298,9 @@ fn unread_hemisphere_rejects_coordinates_without_a_sign() {
         r#""signs":[1,1],"sign":"stop","design":["-","-"],"road":{"sign":["-","-"]}"#,
         r#""gust_dir":["S","W"],"swell_dir":["S","E"],"location":"x","wind":{"dir":["S","W"]}"#,
         r#""directions":["W","N"],"location":{"home":{"dir":["S","W"]}}"#,
+        r#""半球":"北","东西":"东","lat_dir":"с.ш.","lon_dir":"в.д.""#,
+        r#""方向":"南","道路":"西","город":"Юг","風向":"北""#,
+        r#""breite":2,"länge":4,"breiteNs":"N","latitud_ref":"Norte""#,
         r#""reference":{"site":"S","lane":"W"},"directions":{"a":[{"b":"S"}]},"dirs":[[1],["S"]]"#,
     ] {
         for source in [&own, &mapping(More::default())] {
@@ -314,6 +332,8 @@ fn hemisphere_is_read_as_letter_word_sign_or_flag() {
         (["lat_sign", "lng_sign"], ["-1", "1"], [-33.4, 3.7]),
         (["lat_negative", "lng_negative"], ["true", "false"], [-33.4, 3.7]),
         (["ns", "ew"], ["83", "87"], [-33.4, -3.7]),
+        (["ns", "ew"], [r#""南""#, r#""西经""#], [-33.4, -3.7]),
+        (["ns", "ew"], [r#""ю.ш.""#, r#""в.д.""#], [-33.4, 3.7]),
     ] {
         let (source, payload) = read(names, values);
         assert_place(&source, &payload, place);
@@ -399,6 +419,23 @@ fn other_unit_beside_a_number_is_rejected() {
         (r#""alt":1000,"units":"US""#, "units says US (ft), but alt is read in m"),
         (r#""speed":43,"unit_system":"Imperial""#, "unit_system says Imperial (mph)"),
         (r#""speed":43,"unitSystem":"nautical""#, "(knots), but speed"),
+        (r#""speed":43,"velocidad_unidad":"km/h""#, "velocidad_unidad says km/h"),
+        (r#""speed":43,"unidadVelocidad":"km/h""#, "unidadVelocidad says km/h"),
+        (r#""speed":43,"unidad_de_velocidad":"nudos""#, "unidad_de_velocidad says knots"),
+        (r#""speed":43,"einheit":"km/h""#, "einheit says km/h"),
+        (r#""speed":43,"Geschwindigkeit_Einheit":"Knoten""#, "says knots"),
+        (r#""speed":43,"Geschwindigkeitseinheit":"km/h""#, "Geschwindigkeitseinheit says km/h"),
+        (r#""speed":43,"measurementSystem":"imperial""#, "says imperial (mph)"),
+        (r#""speed":43,"unité_vitesse":"km/h""#, "unité_vitesse says km/h"),
+        (r#""speed":43,"unite":"km/h""#, "unite says km/h"),
+        (r#""speed":43,"unità":"nodi""#, "unità says knots"),
+        (r#""speed":43,"Jednostka":"km/h""#, "Jednostka says km/h"),
+        (r#""speed":43,"единица":"км/ч""#, "единица says km/h"),
+        (r#""speed":43,"速度单位":"公里/小时""#, "速度单位 says km/h"),
+        (r#""speed":43,"unit_of_measurement":"mph""#, "unit_of_measurement says mph"),
+        (r#""alt":1000,"unidad_altitud":"pies""#, "unidad_altitud says ft"),
+        (r#""alt":1000,"altitude_unite":"pieds""#, "altitude_unite says ft"),
+        (r#""speed":43,"unidades":"imperial""#, "unidades says imperial (mph)"),
     ] {
         assert_refused(&own, &unsigned(members), "wrong_type", message);
     }
@@ -416,6 +453,13 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed":10,"alt":30,"units":"SI","heading":3,"uom":"m""#,
         r#""speed":10,"alt":30,"unit":"US""#,
         r#""speed":10,"alt":30,"unit":"Marine""#,
+        r#""speed":10,"velocidad_unidad":"m/s","alt":3,"unidad_altitud":"metros""#,
+        r#""speed":10,"einheit":"Zug 3","Einheit":"US","unidad":"km""#,
+        r#""speed":10,"measurementSystem":"metric","system":"imperial","item":"mph""#,
+        r#""speed":10,"temperatura_unidad":"mph","unidad_id":"mph","unite":"SAMU 7""#,
+        r#""speed":10,"unidad_medica":"knots","facilidad":"mph","suite":"mph""#,
+        r#""speed":"36 km/h","velocidad_unidad":"km/h""#,
+        r#""speed":10,"velocidad":36,"velocidad_unidad":"km/h""#,
         r#""speed":10,"units":{"temp":"imperial"},"company":{"units":"imperial"}"#,
     ] {
         assert_place(&own, &unsigned(members), [33.4, 3.7]);
@@ -574,5 +618,37 @@ fn unit_beside_the_features_is_that_of_heights_in_coordinates() {
         (r#""unit":"ft""#, "[13.4,52.5,1200]"),
     ] {
         assert_place(&geojson, &collection(member, coordinates), [52.5, 13.4]);
+    }
+}
+
+#[test]
+fn geojson_in_the_other_order_is_rejected_if_members_show_it() {
+    let geojson = format_called("geojson");
+    let payload = |coordinates: &str, properties: &str, beside: &str| {
+        format!(
+            r#"{{"type":"Feature",{beside}"geometry":{{"type":"Point","coordinates":{coordinates}}},"properties":{{"ts":1795770000{properties}}}}}"#
+        )
+    };
+    for (properties, beside) in [
+        (r#","latitude":52.5,"longitude":13.4"#, ""),
+        (r#","lat":52.5,"lon":13.4"#, ""),
+        (r#","lat":"52.5","lng":"13.4""#, ""),
+        ("", r#""lat":52.5,"lng":13.4,"#),
+        (r#","gps":{"lat":52.5,"lng":13.4},"lat":52.5"#, ""),
+    ] {
+        let swapped = payload("[52.5,13.4]", properties, beside);
+        assert_refused(&geojson, &swapped, "wrong_type", "GeoJSON has the longitude first");
+        assert_place(&geojson, &payload("[13.4,52.5]", properties, beside), [52.5, 13.4]);
+    }
+    for (coordinates, properties, place) in [
+        ("[52.5,13.4]", "", [13.4, 52.5]),
+        ("[13.4,52.5]", r#","latitude":null,"longitude":null"#, [52.5, 13.4]),
+        ("[13.4,52.5]", r#","latitude":"52°30' N","longitude":"E""#, [52.5, 13.4]),
+        ("[52.5,52.5]", r#","lat":52.5,"lon":52.5"#, [52.5, 52.5]),
+        ("[13.4,52.5]", r#","lat":53.1,"lon":9.9"#, [52.5, 13.4]),
+        ("[13.4,52.5]", r#","home":{"lat":13.4,"lon":52.5}"#, [52.5, 13.4]),
+        ("[13.4,52.5]", r#","lat":13.4"#, [52.5, 13.4]),
+    ] {
+        assert_place(&geojson, &payload(coordinates, properties, ""), place);
     }
 }

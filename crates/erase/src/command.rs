@@ -14,7 +14,7 @@ use milepost_decode::position::DriverId;
 use crate::erase::{self, EraseArgs};
 
 /// `milepost erase`, as `src/cli.rs` lists it.
-pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];
+pub const COMMANDS: &[Companion] = &[Companion::new::<Arguments>()];
 
 /// Remove all data of a driver and drop what arrives later; a dry run without --yes; exit 75 if
 /// data is left

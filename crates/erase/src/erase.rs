@@ -58,6 +58,8 @@ pub(crate) struct EraseReport {
     spool: (String, bool),
     /// Tables with rows of the driver that this command cannot remove.
     out_of_reach: Vec<String>,
+    /// Fences that name the driver.
+    fences: Vec<String>,
     /// Whether the last [`CLEAN_SCANS_REQUIRED`] scans were clean. Only scans after
     /// [`LIST_READ_TIME_MAX`] count, because by then every member has read the list.
     is_sure: bool,
@@ -80,11 +82,15 @@ impl EraseReport {
     #[must_use]
     pub(crate) fn outcome(&self) -> Outcome {
         let is_done = if self.yes {
-            self.is_clean() && self.is_sure && self.out_of_reach.is_empty()
+            self.is_clean() && self.is_sure && self.is_all_in_reach()
         } else {
-            self.is_clean() && self.out_of_reach.is_empty() || !self.is_erased
+            self.is_clean() && self.is_all_in_reach() || !self.is_erased
         };
         if is_done { Outcome::Clean } else { Outcome::DataLeft }
+    }
+
+    fn is_all_in_reach(&self) -> bool {
+        self.out_of_reach.is_empty() && self.fences.is_empty()
     }
 
     /// Returns whether this scan found nothing.
@@ -103,13 +109,23 @@ fn has_no_traces(traces: &Traces) -> bool {
 impl Shown for EraseReport {
     fn json(&self) -> serde_json::Value {
         let table = |traces: &Traces| {
-            let Traces { table, seen, stored, mutations, failure, is_masked: _, old_parts, named } =
-                traces;
+            let Traces {
+                table,
+                seen,
+                stored,
+                mutations,
+                failure,
+                is_masked: _,
+                old_parts,
+                old_part_names,
+            } = traces;
             serde_json::json!({
                 "table": table.name, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
-                "old_parts": old_parts, "old_parts_named": named,
+                "old_parts": old_parts, "old_parts_named": old_part_names,
             })
         };
+        let fences = self.fences.iter().map(|name| format!("fences (column drivers): {name}"));
+        let out_of_reach: Vec<String> = self.out_of_reach.iter().cloned().chain(fences).collect();
         serde_json::json!({
             "driver_id": self.driver_id.as_str(),
             "dry_run": !self.yes,
@@ -119,7 +135,7 @@ impl Shown for EraseReport {
             "members_done": self.members.done,
             "members_left": self.members.pending,
             "spool": self.spool.0,
-            "out_of_reach": self.out_of_reach,
+            "out_of_reach": out_of_reach,
         })
     }
 }
@@ -131,8 +147,16 @@ impl fmt::Display for EraseReport {
             "{:<28} {:>12} {:>12} {:>10} {:>10}",
             "table", "rows seen", "on disk", "mutations", "old parts"
         )?;
-        for Traces { table, seen, stored, mutations, old_parts, named, failure, is_masked: _ } in
-            &self.tables
+        for Traces {
+            table,
+            seen,
+            stored,
+            mutations,
+            old_parts,
+            old_part_names,
+            failure,
+            is_masked: _,
+        } in &self.tables
         {
             writeln!(
                 f,
@@ -142,8 +166,8 @@ impl fmt::Display for EraseReport {
             if !failure.is_empty() {
                 writeln!(f, "  a mutation fails, and ClickHouse retries it: {failure}")?;
             }
-            if !named.is_empty() {
-                writeln!(f, "  old parts: {named}")?;
+            if !old_part_names.is_empty() {
+                writeln!(f, "  old parts: {old_part_names}")?;
             }
         }
         if self.hosts == Hosts::OthersUnknown {
@@ -171,6 +195,12 @@ impl fmt::Display for EraseReport {
         writeln!(f, "spool: {}", self.spool.0)?;
         for table in &self.out_of_reach {
             writeln!(f, "table {table}, which erase does not reach: delete them by hand")?;
+        }
+        for fence in &self.fences {
+            writeln!(
+                f,
+                "the fence {fence} names the driver in `drivers`: import it without the id"
+            )?;
         }
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
@@ -374,6 +404,7 @@ async fn scan(
         clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
     let is_erased = erased.contains(&driver_id);
     let out_of_reach = clickhouse.rows_out_of_reach(&driver_id).await?;
+    let fences = clickhouse.fences_naming(&driver_id).await?;
     Ok(EraseReport {
         driver_id,
         yes,
@@ -385,6 +416,7 @@ async fn scan(
         members,
         spool,
         out_of_reach,
+        fences,
         is_sure: false,
     })
 }
@@ -521,7 +553,8 @@ mod tests {
             let refused = format!("{status}\r\nX-ClickHouse-Exception-Code: {code}");
             let why = format!("Code: {code}. DB::Exception: refused");
             let server = std::thread::spawn(move || {
-                serve(listener, [("200 OK", "\t20\t2\t0\n"), ("200 OK", ""), (&refused, &why)])
+                const OK: &str = "200 OK\r\nX-ClickHouse-Summary: {\"result_rows\":\"1\"}";
+                serve(listener, [(OK, "\t20\t2\t0\n"), ("200 OK", ""), (&refused, &why)])
             });
             let config =
                 Config::parse(&format!("mqtt.client_id = 'm-0'\nclickhouse.url = '{url}'"));

@@ -16,7 +16,7 @@ use crate::fences::import::{FenceImportArgs, import};
 use crate::run;
 
 /// Both commands, as `src/cli.rs` lists them.
-pub const COMMANDS: &[Companion] = &[Companion::of::<Events>(), Companion::of::<Fences>()];
+pub const COMMANDS: &[Companion] = &[Companion::new::<Events>(), Companion::new::<Fences>()];
 
 /// Report drivers who enter or leave a fence, fall silent, are too fast or jump: table events,
 /// MQTT, webhook; until SIGTERM

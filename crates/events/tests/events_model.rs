@@ -82,8 +82,8 @@ fn border_drives() -> impl Strategy<Value = Vec<Fix>> {
     drives_from(0.1, 0.01)
 }
 
-/// Drives from the longitude `began`. `scale`: factor for the metres of each step.
-fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
+/// Drives from the longitude `start_lng`. `scale`: factor for the metres of each step.
+fn drives_from(start_lng: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
     let step = (
         0u8..3,
         prop_oneof![8 => 1i64..60, 1 => 100i64..400, 1 => Just(0)],
@@ -98,7 +98,7 @@ fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
             .into_iter()
             .map(|(driver, seconds, metres, speed, acc)| {
                 now += seconds * 1_000 + 1;
-                let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, began));
+                let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, start_lng));
                 let leap: f64 = metres * scale / 111_195.0;
                 // A fix far away is wrong: the next step begins where the driver was before it.
                 let lng_now = (lng + leap).clamp(-0.5, 0.9);
@@ -131,16 +131,16 @@ fn time_of_last(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR * 2
 }
 
-/// Returns the answer of a replica at time `now`: at most `most` of the rows that it has, and its
+/// Returns the answer of a replica at time `now`: at most `rows_max` of the rows that it has, and its
 /// lag. A server reports the lag in whole seconds. It is rounded up here, because the reader may
 /// process rows within a second in another order.
-fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Inserted {
+fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, rows_max: usize) -> Inserted {
     let missing =
         inserts.iter().filter(|(fix, visible_at)| fix.inserted_at <= now && *visible_at > now);
     let oldest = missing.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
     let mut fixes = readable(inserts, reader, now);
-    let is_cut = fixes.len() > most;
-    fixes.truncate(most);
+    let is_cut = fixes.len() > rows_max;
+    fixes.truncate(rows_max);
     Inserted { fixes, is_cut, now, lag_ms: (now - oldest + 999) / 1_000 * 1_000 }
 }
 
@@ -161,14 +161,19 @@ fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
 }
 
 /// Returns the events that polls of a replica find.
-fn events_of_polls(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Vec<Event> {
+fn events_of_polls(
+    inserts: &[(Fix, i64)],
+    pauses: &[i64],
+    rows_max: usize,
+    until: i64,
+) -> Vec<Event> {
     let (mut watch, mut reader, mut out) =
         (Watch::new(rules()), Reader::new(BEGAN - 1), Vec::new());
     let (mut now, mut pauses) = (BEGAN, pauses.iter().cycle());
     while now < until + 5_000 {
         now += pauses.next().unwrap();
         reader.begin(now);
-        while reader.handle_answer(answer(inserts, &reader, now, most), &mut watch, &mut out) {}
+        while reader.handle_answer(answer(inserts, &reader, now, rows_max), &mut watch, &mut out) {}
         reader.end(&mut watch, &mut out);
     }
     out.retain(|event| event.known_at <= until);
@@ -223,14 +228,14 @@ proptest! {
         drive in drives(),
         late in prop::collection::vec(prop_oneof![3 => Just(0), 1 => 0i64..200_000], 60),
         pauses in prop::collection::vec(300i64..3_000, 1..20),
-        most in 2usize..8,
+        rows_max in 2usize..8,
     ) {
         let drive = &drive[..drive.len().min(25)];
         let until = time_of_last(drive) + 200_000;
         let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(|(fix, late)| (fix.clone(), fix.inserted_at + 500 + late)).collect();
         let is_contact = |event: &Event| matches!(event.kind, Kind::Silent | Kind::Heard);
         let (contacts, others): (Vec<_>, Vec<_>) = events_of(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
-        let (found_contacts, found): (Vec<_>, Vec<_>) = events_of_polls(&inserts, &pauses, most, until).into_iter().partition(is_contact);
+        let (found_contacts, found): (Vec<_>, Vec<_>) = events_of_polls(&inserts, &pauses, rows_max, until).into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
         // A poll is some seconds late, so it may miss a silence that ends within these seconds. It
         // must not invent one.
@@ -238,12 +243,12 @@ proptest! {
     }
 
     #[test]
-    fn redelivery_does_not_end_a_silence(drive in drives(), which in any::<Index>()) {
+    fn redelivery_does_not_end_a_silence(drive in drives(), index in any::<Index>()) {
         let mut watch = Watch::new(rules());
         let until = time_of_last(&drive);
         let _ = events_of(&mut watch, &drive, until);
         let mut out = Vec::new();
-        watch.handle_fix(Fix { inserted_at: until + 1, ..drive[which.index(drive.len())].clone() }, &mut out);
+        watch.handle_fix(Fix { inserted_at: until + 1, ..drive[index.index(drive.len())].clone() }, &mut out);
         prop_assert_eq!(out, vec![]);
     }
 
@@ -947,9 +952,9 @@ fn erased_driver_is_forgotten() {
 #[test]
 fn names_of_kinds_are_unique() {
     for kind in Kind::ALL {
-        assert_eq!(Kind::named(kind.name()), Some(kind));
+        assert_eq!(Kind::from_name(kind.name()), Some(kind));
     }
-    assert_eq!(Kind::named("elsewhere"), None);
+    assert_eq!(Kind::from_name("elsewhere"), None);
 }
 
 /// Rules with one fence, from 0.3 to 0.4 degrees. `until`: end of its validity, in seconds after
@@ -1032,17 +1037,17 @@ fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
 }
 
 #[test]
-fn longest_patience_covers_the_fleet_and_the_fences() {
-    let patience = |silent_for_s, fleet| {
+fn longest_silence_limit_covers_the_fleet_and_the_fences() {
+    let limit_ms = |silent_for_s, fleet| {
         let rules = FenceRules { silent_for_s, ..FenceRules::default() };
-        fence_until(1, rules, fleet).longest_patience()
+        fence_until(1, rules, fleet).longest_silence_limit()
     };
-    assert_eq!(patience(Some(28_800), Some(SILENT_FOR)), 28_800_000);
-    assert_eq!(patience(Some(60), Some(SILENT_FOR)), SILENT_FOR);
-    assert_eq!(patience(Some(60), None), 60_000);
+    assert_eq!(limit_ms(Some(28_800), Some(SILENT_FOR)), 28_800_000);
+    assert_eq!(limit_ms(Some(60), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(limit_ms(Some(60), None), 60_000);
     // A fence in which no driver is ever silent does not count.
-    assert_eq!(patience(Some(0), Some(SILENT_FOR)), SILENT_FOR);
-    assert_eq!(patience(None, None), 0);
+    assert_eq!(limit_ms(Some(0), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(limit_ms(None, None), 0);
 }
 
 /// The events of the quarter of an hour before the start decide their states, so an older event
@@ -1093,7 +1098,7 @@ fn first_poll_reads_no_row_far_ahead_of_the_clock() {
     assert_eq!(readable(&inserts, &reader, BEGAN + 1_000), [inserts[0].0.clone()]);
 }
 
-/// The former process found events until its server's clock was set back by an hour.
+/// The previous process found events until its server's clock was set back by an hour.
 #[test]
 fn process_that_starts_after_a_clock_step_back_neither_repeats_nor_hides_events() {
     const HOUR: i64 = 3_600_000;
@@ -1151,7 +1156,7 @@ fn changed_hours_do_not_rejudge_a_known_crossing() {
     let steps = drive(&[(0, 0.25, None), (300, 0.31, None), (900, 0.42, None)]);
     let known = events_of(&mut Watch::new(rules("08:00-10:00")), &steps[..2], BEGAN + 600_000);
     assert_eq!(summary(&known), [(Kind::Entered, "c", 300)]);
-    // After a restart with other hours, the known crossing is still judged by the former ones.
+    // After a restart with other hours, the known crossing is still judged by the earlier hours.
     let mut restarted = Watch::new(rules("10:00-11:00"));
     restarted.restore_states_before(known.iter());
     restarted.replay_known(known.clone());

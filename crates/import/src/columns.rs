@@ -2,11 +2,13 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::encodings;
 use super::hemispheres::{add_hemispheres, split_hemisphere};
 use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, words};
-use super::translations;
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
-use milepost_decode::{Quantity, meant};
+use milepost_decode::{
+    Quantity, field_in_other_language, is_date_in_other_language, suggested_field,
+};
 
 /// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
@@ -35,8 +37,10 @@ pub(super) fn find(
     let column = |field: &str, name: &str| {
         let mut same = (0..columns.len()).filter(|n| columns[*n].eq_ignore_ascii_case(name));
         let at = same.next().with_context(|| {
+            let advice = encodings::advice(columns);
+            let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
             format!(
-                "--field {field}={name}: the file has no column {name}, only {}",
+                "--field {field}={name}: the file has no column {name}, only {}{advice}",
                 columns.join(", ")
             )
         })?;
@@ -289,11 +293,11 @@ fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     const SECONDS: [&str; 9] =
         ["s", "sec", "secs", "sek", "second", "seconds", "sekunden", "segundos", "\""];
     // Require a separator before a single letter: `lats` may be a plural.
-    let is_apart = name.len() > normalised(name).len();
+    let has_separator = name.len() > normalised(name).len();
     let name = normalised(name).replace('′', "'").replace('″', "\"");
     let ends = |ending: &&&str| {
         let ends = names.iter().any(|known| name.strip_prefix(known) == Some(**ending));
-        ends && (is_apart || ending.len() > 1)
+        ends && (has_separator || ending.len() > 1)
     };
     const FRACTIONS: [&str; 4] = ["frac", "fraction", "decimal", "decimals"];
     let parts = [(&MINUTES[..], "minutes"), (&SECONDS, "seconds"), (&FRACTIONS, "fraction")];
@@ -395,7 +399,7 @@ pub(super) fn unread(
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
     let has = |field: &str| found.iter().any(|(known, _)| *known == field);
-    let described = other_columns.map(|(at, name)| match meant_by(name) {
+    let described = other_columns.map(|(at, name)| match suggested_column_field(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
         }
@@ -439,19 +443,25 @@ fn is_fraction(name: &str) -> bool {
 
 /// Returns the field that a column may be meant for, by its name up to a bracket, comma or colon,
 /// or by one of its words.
-fn meant_by(name: &str) -> Option<&'static str> {
+fn suggested_column_field(name: &str) -> Option<&'static str> {
     const FIELDS: [&str; 5] = ["speed", "heading", "alt", "acc", "seq"];
     let end = name.find(['(', '[', '{', ',', ':']).unwrap_or(name.len());
     let bare = name[..end].trim();
     // `GPS Date` differs from `GPS Lat` in two letters only.
     let is_time = ["date", "time"].iter().any(|word| normalised(bare).contains(word));
-    let meant = [name, bare].into_iter().find_map(meant);
+    let suggested = [name, bare].into_iter().find_map(suggested_field);
     let by_word = || {
         let words = words(bare);
         FIELDS.into_iter().find(|field| words.iter().any(|word| is_name_of(field, word)))
     };
-    let meant = meant.filter(|field| !is_time || *field == "ts");
-    meant.or_else(by_word).or_else(|| translations::field_of(bare))
+    let suggested = suggested.filter(|field| !is_time || *field == "ts");
+    suggested.or_else(by_word).or_else(|| translated(bare))
+}
+
+/// Returns the field that a column's name, or one of its words, means in another language.
+pub(super) fn translated(name: &str) -> Option<&'static str> {
+    let of_word = || words(name).iter().find_map(|word| field_in_other_language(word));
+    field_in_other_language(&normalised(name)).or_else(of_word)
 }
 
 /// Returns the columns of the date and the time of day, for an error message, if the names are of
@@ -462,9 +472,11 @@ pub(super) fn date_and_time<'c>(
 ) -> Option<(&'c str, &'c str)> {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let find = |is: &dyn Fn(usize) -> bool| (0..columns.len()).find(|at| is(*at));
-    let date = find(&|at| translations::is_date(&columns[at]) && !value(at).contains(':'))?;
+    let date = find(&|at| {
+        is_date_in_other_language(&normalised(&columns[at])) && !value(at).contains(':')
+    })?;
     let is_clock = |at| at != date && is_time_of_day(value(at));
-    let time = find(&|at| is_clock(at) && translations::field_of(&columns[at]) == Some("ts"))?;
+    let time = find(&|at| is_clock(at) && translated(&columns[at]) == Some("ts"))?;
     Some((&columns[date], &columns[time]))
 }
 
@@ -480,7 +492,9 @@ pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&
         names.any(|known| known.len() > 6 && name.contains(known))
     };
     let is_near = |name: &&String| {
-        meant_by(name) == Some(field) || words(name).iter().any(is_word) || has_long_name(name)
+        suggested_column_field(name) == Some(field)
+            || words(name).iter().any(is_word)
+            || has_long_name(name)
     };
     columns.iter().find(is_near).map(String::as_str)
 }

@@ -12,10 +12,10 @@ use crate::args::ImportArgs;
 use crate::import::{import, open};
 
 /// `milepost import`, as `src/cli.rs` lists it.
-pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];
+pub const COMMANDS: &[Companion] = &[Companion::new::<Arguments>()];
 
-/// Import fixes of GPX, TCX, KML, GeoJSON, CSV, Google Timeline and OwnTracks Recorder files; safe
-/// to repeat; exit 1 if a file is not read to its end
+/// Import fixes from GPX, TCX, KML, GeoJSON, CSV, Google Timeline and OwnTracks Recorder files;
+/// safe to repeat; exit 1 if a file is not read to its end
 #[derive(Parser)]
 #[command(name = "import")]
 struct Arguments {

@@ -64,9 +64,9 @@ pub(super) fn elements_of(input: impl Read, names: &[&str], emit: Emit<'_>) -> R
         return scanner.elements(emit);
     }
     scanner.expect(b'{')?;
-    let mut skipped = Copied::default();
+    let mut skipped = CopiedValue::default();
     while scanner.some_token()? != b'}' {
-        let mut key = Copied::default();
+        let mut key = CopiedValue::default();
         scanner.value(&mut key)?;
         scanner.expect(b':')?;
         let is_named = names.iter().any(|name| key.text == format!("\"{name}\"").as_bytes());
@@ -85,13 +85,13 @@ pub(super) fn elements_of(input: impl Read, names: &[&str], emit: Emit<'_>) -> R
 
 /// A copy of a JSON value, up to [`FEATURE_BYTES_MAX`].
 #[derive(Default)]
-struct Copied {
+struct CopiedValue {
     text: Vec<u8>,
     /// Length of the value, even if only a part of it was copied.
     length: usize,
 }
 
-impl Copied {
+impl CopiedValue {
     fn push(&mut self, bytes: &[u8]) {
         self.length += bytes.len();
         if self.text.len() + bytes.len() <= FEATURE_BYTES_MAX {
@@ -203,12 +203,12 @@ impl<R: Read> Scanner<R> {
     /// Emits the object if it is a Feature, or the features of the object if it is a
     /// FeatureCollection.
     fn object(&mut self, check: CheckFrame<'_>, emit: Emit<'_>) -> Result<()> {
-        let (mut whole, mut is_collection) = (Copied::default(), false);
+        let (mut whole, mut is_collection) = (CopiedValue::default(), false);
         self.expect(b'{')?;
         let line = self.line;
         whole.push(b"{");
         while self.some_token()? != b'}' {
-            let mut key = Copied::default();
+            let mut key = CopiedValue::default();
             self.value(&mut key)?;
             self.expect(b':')?;
             if key.text == b"\"features\"" && self.some_token()? == b'[' {
@@ -219,7 +219,7 @@ impl<R: Read> Scanner<R> {
                 is_collection = true;
             } else {
                 // Copy the value by itself, because the copy of the whole object may be full.
-                let mut value = Copied::default();
+                let mut value = CopiedValue::default();
                 self.value(&mut value)?;
                 if key.text == b"\"crs\"" {
                     let refused = refuse_other_crs(&value.text);
@@ -263,7 +263,7 @@ impl<R: Read> Scanner<R> {
     /// Emits each element of an array.
     fn elements(&mut self, emit: Emit<'_>) -> Result<()> {
         self.expect(b'[')?;
-        let mut feature = Copied::default();
+        let mut feature = CopiedValue::default();
         while self.some_token()? != b']' {
             feature.text.clear();
             feature.length = 0;
@@ -284,7 +284,7 @@ impl<R: Read> Scanner<R> {
     }
 
     /// Copies a value. Finds its end by matching brackets; those inside strings do not count.
-    fn value(&mut self, into: &mut Copied) -> Result<()> {
+    fn value(&mut self, into: &mut CopiedValue) -> Result<()> {
         let mut depth = 0_usize;
         loop {
             match self.some_token()? {
@@ -318,7 +318,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    fn string(&mut self, into: &mut Copied) -> Result<()> {
+    fn string(&mut self, into: &mut CopiedValue) -> Result<()> {
         into.push(b"\"");
         self.skip();
         let mut is_escaped = false;
@@ -342,7 +342,7 @@ impl<R: Read> Scanner<R> {
     }
 
     /// Copies a number, or a word such as `true`; replaces `NaN` and `Infinity` by `null`.
-    fn word(&mut self, into: &mut Copied) -> Result<()> {
+    fn word(&mut self, into: &mut CopiedValue) -> Result<()> {
         let mut word = Vec::new();
         while let Some(byte) = self.peek()? {
             if byte.is_ascii_whitespace() || b",:{}[]\"".contains(&byte) || word.len() > 400 {

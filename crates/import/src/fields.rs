@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::args::{ImportArgs, Kind};
 use super::columns;
+use super::encodings;
 use super::name_units::check_name;
 use super::names::{Column, is_name_of, quantity_of};
 use super::xml::GPX_TIME;
@@ -40,6 +41,9 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
     let is_place = matches!(field, "lat" | "lng");
     if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place()) {
         return format!("it has no column {field}, but its column {name} has {kind}: {advice}");
+    }
+    if let Some(advice) = encodings::advice(columns) {
+        return format!("it has no column {field}, only {all}: {advice}");
     }
     if columns.len() == 1 || columns.iter().any(is_value) {
         return format!(

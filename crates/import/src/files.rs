@@ -105,8 +105,10 @@ pub(super) struct Counts {
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
-    /// Number of files that have no fix, and the first [`SUMMARIES_MAX`] of them.
-    pub(super) without_fix: (u64, Vec<String>),
+    /// Number of files that have no fix.
+    pub(super) files_without_fix: u64,
+    /// Names of the first [`SUMMARIES_MAX`] files that have no fix.
+    pub(super) names_without_fix: Vec<String>,
     /// Files that were not read to their end.
     pub(super) failures: Vec<String>,
     /// Summaries of the first [`SUMMARIES_MAX`] files.
@@ -184,7 +186,7 @@ pub(super) fn read_all(
     args: &ImportArgs,
     began: Instant,
     progress: &Arc<Progress>,
-    to_insert: mpsc::Sender<ClosedBatch>,
+    batch_sender: mpsc::Sender<ClosedBatch>,
 ) -> Counts {
     let limits = Limits { rows_max: ROWS_MAX, age_max: Duration::MAX, bytes_max: BYTES_MAX };
     let day = Duration::from_secs(24 * 3_600);
@@ -205,12 +207,12 @@ pub(super) fn read_all(
         counts: Counts::default(),
         marks: Vec::new(),
         progress,
-        to_insert,
+        batch_sender,
     };
     for file in files {
         let name = file.path.display().to_string();
         if let Err(error) = reader.read_file(file, args) {
-            if reader.to_insert.is_closed() {
+            if reader.batch_sender.is_closed() {
                 break;
             }
             reader.counts.failures.push(format!("{name}: not read to its end: {error:#}"));
@@ -267,7 +269,7 @@ struct FileReader<'s> {
     /// How far each file was read, for the files that were read since the last batch was closed.
     marks: Vec<(PathBuf, Mark)>,
     progress: &'s Progress,
-    to_insert: mpsc::Sender<ClosedBatch>,
+    batch_sender: mpsc::Sender<ClosedBatch>,
 }
 
 impl FileReader<'_> {
@@ -415,9 +417,9 @@ impl FileReader<'_> {
             info!("{summary}");
         }
         if summary.has_no_fix() {
-            self.counts.without_fix.0 += 1;
-            if self.counts.without_fix.1.len() < SUMMARIES_MAX {
-                self.counts.without_fix.1.push(summary.file().to_owned());
+            self.counts.files_without_fix += 1;
+            if self.counts.names_without_fix.len() < SUMMARIES_MAX {
+                self.counts.names_without_fix.push(summary.file().to_owned());
             }
         }
         if self.counts.summaries.len() < SUMMARIES_MAX {
@@ -503,7 +505,7 @@ impl FileReader<'_> {
         self.instant += Duration::from_secs(1);
         let last = self.marks.last().cloned();
         let stored = std::mem::replace(&mut self.marks, last.into_iter().collect());
-        Ok(self.to_insert.blocking_send(ClosedBatch { batch: self.batcher.close(), stored })?)
+        Ok(self.batch_sender.blocking_send(ClosedBatch { batch: self.batcher.close(), stored })?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::names::{Column, is_name_of, nameless, normalised, words};
 use super::values::degrees;
-use milepost_decode::hemisphere;
+use milepost_decode::{SIDE_WORDS, hemisphere};
 
 /// A side of a coordinate that a name or a value states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,24 +19,41 @@ enum Side {
 }
 
 impl Side {
-    /// Letters and words of each side.
-    const WORDS: [(Self, &'static [&'static str]); 5] = [
-        (Self::North, &["n", "north", "nord", "norte"]),
-        (Self::South, &["s", "south", "sud", "süd", "sur", "sul"]),
-        (Self::East, &["e", "east", "est", "este", "ost", "leste"]),
-        (Self::West, &["w", "west", "ouest", "oeste", "ovest"]),
-        (Self::EastOrWest, &["o"]),
-    ];
+    const ALL: [Self; 5] = [Self::North, Self::South, Self::East, Self::West, Self::EastOrWest];
+
+    /// Returns the letters and words of the side, in lower case.
+    const fn words(self) -> &'static [&'static str] {
+        let [[north, south], [east, west]] = SIDE_WORDS;
+        match self {
+            Self::North => north,
+            Self::South => south,
+            Self::East => east,
+            Self::West => west,
+            Self::EastOrWest => &["o"],
+        }
+    }
 
     /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`.
     fn of_value(value: &str) -> Option<Self> {
         let word = value.trim_matches(|c: char| !c.is_alphanumeric());
         // Skip most values early: they are longer, or are numbers.
-        if word.len() > 6 || !word.starts_with(char::is_alphabetic) {
+        let bytes_max = if word.is_ascii() { 8 } else { WORD_BYTES_MAX };
+        if word.len() > bytes_max || !word.starts_with(char::is_alphabetic) {
             return None;
         }
-        let word = word.to_lowercase();
-        Self::WORDS.iter().find(|(_, words)| words.contains(&&*word)).map(|(side, _)| *side)
+        if let [letter] = word.as_bytes() {
+            return match letter.to_ascii_lowercase() {
+                b'n' => Some(Self::North),
+                b's' => Some(Self::South),
+                b'e' => Some(Self::East),
+                b'w' => Some(Self::West),
+                b'o' => Some(Self::EastOrWest),
+                _ => None,
+            };
+        }
+        // Russian has `ю.ш.`, with a full stop after each letter.
+        let word = word.to_lowercase().replace('.', "");
+        Self::ALL.into_iter().find(|side| side.words().contains(&&*word))
     }
 
     /// Returns 0 for a side of the latitude, 1 for one of the longitude.
@@ -66,8 +83,14 @@ impl Side {
     }
 }
 
+/// Maximum length of a word for a side in bytes.
+const WORD_BYTES_MAX: usize = 18;
+/// Words for a latitude or longitude in one hemisphere, such as `south latitude`, which may be the
+/// whole name of a column.
+const SIDES_OF_COORDINATES: [&str; 8] =
+    ["南纬", "南緯", "西经", "西經", "西経", "юш", "зд", "남위"];
 /// Characters between the name of a coordinate and its hemisphere.
-const SEPARATORS: [char; 9] = ['(', '[', ')', ']', ' ', '_', '-', '.', '°'];
+const SEPARATORS: [char; 11] = ['(', '[', ')', ']', '（', '）', ' ', '_', '-', '.', '°'];
 
 /// Splits the hemisphere off a column's name such as `Longitude (W)`, `LonW`, `West Longitude` or
 /// `Longitude Ouest`. Returns the name without its hemisphere.
@@ -79,11 +102,13 @@ pub(super) fn split_hemisphere(name: &str) -> Option<&str> {
 fn split_side(name: &str) -> Option<(&str, Side)> {
     // In a name, only the English word counts for the east: `lon_est` may be an estimate.
     let words = || {
-        let all = Side::WORDS.iter().flat_map(|(side, words)| words.iter().map(|w| (*w, *side)));
+        let of_side = |side: Side| side.words().iter().map(move |word| (*word, side));
+        let all = Side::ALL.into_iter().flat_map(of_side);
         all.filter(|(word, side)| *side != Side::East || ["e", "east"].contains(word))
     };
-    let inner = name.trim_end_matches([')', ']', ' ']);
-    let at_end = words().find_map(|(word, side)| {
+    let inner = name.trim_end_matches([')', ']', '）', ' ']);
+    let may_end = inner.ends_with(char::is_alphabetic);
+    let at_end = words().filter(|_| may_end).find_map(|(word, side)| {
         let at = inner.len().checked_sub(word.len()).filter(|at| inner.is_char_boundary(*at))?;
         let (rest, end) = inner.split_at(at);
         let is_camel = rest.ends_with(char::is_lowercase) && end.starts_with(char::is_uppercase);
@@ -91,17 +116,19 @@ fn split_side(name: &str) -> Option<(&str, Side)> {
         let is_joined = word == "w" && is_name_of("lng", rest);
         let is_apart = rest.ends_with(SEPARATORS) || is_camel || is_joined;
         let rest = rest.trim_end_matches(SEPARATORS);
-        (end.to_lowercase() == word && is_apart && !rest.is_empty()).then_some((rest, side))
+        (is_apart && !rest.is_empty() && end.to_lowercase() == word).then_some((rest, side))
     });
     at_end.or_else(|| {
         // A single letter before the name may mean something else: `s_lat` may be the latitude of a
         // start.
-        words().find_map(|(word, side)| {
+        let is_mark = |c: char| SEPARATORS.contains(&c) || c.is_uppercase();
+        let may_begin = name.starts_with(['w', 'W']) || name.chars().skip(1).any(is_mark);
+        words().filter(|_| may_begin).find_map(|(word, side)| {
             let (begin, rest) = name.split_at_checked(word.len())?;
             let is_apart = rest.starts_with(SEPARATORS) || rest.starts_with(char::is_uppercase);
             let is_apart = is_apart && word.len() > 2 || word == "w" && is_name_of("lng", rest);
             let rest = rest.trim_start_matches(SEPARATORS);
-            (begin.to_lowercase() == word && is_apart && !rest.is_empty()).then_some((rest, side))
+            (is_apart && !rest.is_empty() && begin.to_lowercase() == word).then_some((rest, side))
         })
     })
 }
@@ -130,7 +157,13 @@ impl SignedColumn {
             return None;
         }
         let without_unit = milepost_decode::Quantity::Angle.split_unit(name);
+        let whole = || {
+            let inner = name.rsplit_once(['(', '[', '（']).map_or(name, |(_, inner)| inner);
+            let is_side = SIDES_OF_COORDINATES.contains(&normalised(inner).trim_end_matches('）'));
+            Some((name, Side::of_value(inner).filter(|_| is_side)?))
+        };
         let from_name = split_side(name)
+            .or_else(whole)
             .or_else(|| split_side(without_unit?.0))
             .map(|(_, side)| (name.to_owned(), side));
         let is_unit = !first_value.is_empty() && !first_value.contains(|c: char| c.is_numeric());
@@ -288,7 +321,7 @@ impl Candidate {
     fn is_certain(&self, coordinate: usize) -> bool {
         let name = normalised(&self.name);
         let is_clear = match self.notation {
-            Notation::Both => name.starts_with("hemi"),
+            Notation::Both => name != "quadrant",
             Notation::Flag(_) => name.starts_with("is"),
             Notation::Side | Notation::Sign(_) => false,
         };
@@ -321,7 +354,7 @@ impl Notation {
         };
         let coordinate = |word| (0..2).find(|n| is_name_of(COORDINATES[*n].0, word));
         match *bare {
-            ["hemisphere" | "hemi" | "quadrant"] => Self::Both,
+            ["hemisphere" | "hemi" | "quadrant" | "半球" | "полушарие"] => Self::Both,
             ["north"] => Self::Flag(Side::North),
             ["south"] => Self::Flag(Side::South),
             ["east"] => Self::Flag(Side::East),
@@ -478,6 +511,12 @@ mod tests {
             ("Longitude (O)", "70.5", "says O (east or west)"),
             ("lon_est", "70.5", ""),
             ("lon_obs", "70.5", ""),
+            ("西经", "70.5", "says west"),
+            ("з.д.", "70.5", "says west"),
+            ("东经", "70.5", ""),
+            ("西", "70.5", ""),
+            ("Долгота (з.д.)", "70.5", "says west"),
+            ("经度（西经）", "70.5", "says west"),
         ] {
             let values = ["deg", "-1", "", value];
             let why = first_fault(name, (None, None), &values);

@@ -18,7 +18,7 @@ use super::pause::Pause;
 use super::progress::{Bar, Progress, Resume};
 use super::summary::FileSummary;
 use milepost_clickhouse::ClickHouse;
-use milepost_command::insert::{insert, patient};
+use milepost_command::insert::{insert, retrying_writer};
 use milepost_command::rows::{rfc3339, unusable};
 use milepost_command::{Shown, tables};
 use milepost_config::Config;
@@ -120,8 +120,8 @@ impl fmt::Display for Imported {
             f.write_str("nothing is imported: a dry run\n")?;
         }
         // A file without a fix does not change the exit code, so the last line names such files.
-        let (count, names) = &counts.without_fix;
-        if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| *count > 0) {
+        let (count, names) = (counts.files_without_fix, &counts.names_without_fix);
+        if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| count > 0) {
             let more = if more > 0 { format!(" and {more} more files") } else { String::new() };
             writeln!(f, "no fix was found in {}{more}", names.join(", "))?;
         }
@@ -158,14 +158,14 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     let clickhouse = if args.dry_run { None } else { Some(tables::ready(config).await?) };
     let (dry_run, progress) = (args.dry_run, Arc::<Progress>::default());
     let bar = Bar::start(Arc::clone(&progress), files.iter().map(|file| file.bytes).sum());
-    let (to_insert, mut closed) = mpsc::channel(1);
+    let (batch_sender, mut closed_batches) = mpsc::channel(1);
     let reading = spawn_blocking({
         let (config, began, progress) = (config.clone(), began.into_std(), Arc::clone(&progress));
-        move || files::read_all(files, &config, &args, began, &progress, to_insert)
+        move || files::read_all(files, &config, &args, began, &progress, batch_sender)
     });
     let (mut inserted, mut erased, mut known, mut counted_at) = (0, 0, 0, None);
-    let (mut writer, mut pause) = (patient(config), Pause::new());
-    while let Some(ClosedBatch { mut batch, stored }) = closed.recv().await {
+    let (mut writer, mut pause) = (retrying_writer(config), Pause::new());
+    while let Some(ClosedBatch { mut batch, stored }) = closed_batches.recv().await {
         let Some(clickhouse) = &clickhouse else { continue };
         if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_INTERVAL) {
             wait_for_merges(clickhouse, &progress, &mut pause).await?;

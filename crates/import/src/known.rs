@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use milepost_clickhouse::{ClickHouse, Error, within};
+use milepost_clickhouse::{ClickHouse, Error, check_rows, within};
 use milepost_core::batch::Batch;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
@@ -26,10 +26,10 @@ fn known_fields(fix: &Position) -> u8 {
 const KNOWN_FIELDS: &str = "toUInt8((speed_cms != 65535) + 2 * (heading_cdeg != 65535) + 4 * (alt_dm != \
                             2147483647) + 8 * (acc_dm != 65535) + 16 * notEmpty(mapKeys(attributes)))";
 
-/// Removes two kinds of positions without a `seq` from the batch: those that a device sent with a
-/// `seq`, and those that are stored with all of their fields. Returns the number of removed
-/// positions. Stored rows whose `received_at` equals their `ts` do not count: they were imported,
-/// and a later import may replace them.
+/// Removes each position without a `seq` that is already stored with a `seq`, or with at least the
+/// same fields. Returns the number of removed positions. Stored rows without a `seq` whose
+/// `received_at` equals their `ts` do not count: they were imported, and a later import may replace
+/// them.
 pub(super) async fn skip_known(
     clickhouse: &ClickHouse,
     batch: &mut Batch,
@@ -51,19 +51,20 @@ pub(super) async fn skip_known(
     };
     let day_list =
         days.iter().map(|day| (*day * 86_400).to_string()).collect::<Vec<_>>().join(", ");
-    let rows = format!(
+    let from_and_where = format!(
         "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts <= fromUnixTimestamp64Milli({}) AND (seq != 0 OR received_at != ts){driver_condition}",
         clickhouse.table_on_all_shards("positions"),
         first,
         last,
     );
-    let days = format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({day_list})");
+    let day_condition =
+        format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({day_list})");
     let sql = format!(
-        "SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7, if(seq != 0, toUInt8(31), {KNOWN_FIELDS}) {rows} AND {days}"
+        "SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7, if(seq != 0, toUInt8(31), {KNOWN_FIELDS}) {from_and_where} AND {day_condition}"
     );
     let context = "looking for the fixes that devices sent";
-    // The rows are read one by one, and only those of the batch are kept, so memory is bounded
-    // however long the answer is.
+    // The rows are read one by one, and only those of fixes in the batch are kept: memory stays
+    // bounded, however long the answer is.
     let mut cursor = clickhouse
         .unbounded()
         .query_raw(&sql)
@@ -84,6 +85,7 @@ pub(super) async fn skip_known(
             known.insert((driver, ts, lat, lng));
         }
     }
+    check_rows(&cursor).map_err(|error| clickhouse.failed(context, error))?;
     let all = batch.positions.len();
     batch.positions.retain(|fix| {
         let fix_key =

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use super::names::words;
 use milepost_decode::Quantity;
 
-/// Words for units of angles and for notations that are not read by their name.
+/// Words for units and notations of angles that are not read from a column's name.
 const ANGLES: [&str; 23] = [
     "min",
     "minute",
@@ -33,19 +33,22 @@ const ANGLES: [&str; 23] = [
     "dddmmss",
 ];
 /// Words for units of length that are not read.
-const LENGTHS: [&str; 9] = ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam"];
+const LENGTHS: [&str; 10] =
+    ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
+/// Words for units of speed that are not read.
+const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
 
-/// Checks that the name of a column does not state another unit than the one in which the column is
-/// read. `value`: the first value of the column; `given`: the factor of the option for the field's
-/// unit, if there is one; `is_given`: the field has an option for its unit.
+/// Checks that the name of a column does not state a different unit from the one in which the
+/// column is read. `value`: the first value of the column; `has_option`: the command line gives the
+/// field's unit; `option_factor`: the factor of that unit, if it has one.
 ///
 /// # Errors
-/// The name states another unit than the option, or one that is not read and no option replaces.
+/// The name states a different unit from the option's, or an unknown unit without an option.
 pub(super) fn check_name(
     (field, name, value): (&str, &str, &str),
     quantity: Quantity,
-    is_given: bool,
-    given: Option<f64>,
+    has_option: bool,
+    option_factor: Option<f64>,
 ) -> Result<()> {
     let option = match field {
         "speed" | "alt" => format!("--{field}-unit"),
@@ -53,7 +56,7 @@ pub(super) fn check_name(
     };
     let stated = quantity.split_unit(name).map(|(_, unit)| unit);
     let is_other = |unit: &str| {
-        let factor = quantity.factor(unit).ok().zip(given);
+        let factor = quantity.factor(unit).ok().zip(option_factor);
         factor.is_some_and(|(stated, given)| (stated / given - 1.0).abs() > 1e-6)
     };
     let other = stated.filter(|unit| is_other(unit) && !is_scaled(name));
@@ -66,14 +69,34 @@ pub(super) fn check_name(
     let words_of_units = match quantity {
         Quantity::Angle => &ANGLES[..],
         Quantity::Length => &LENGTHS,
-        Quantity::Speed => &[],
+        Quantity::Speed => &SPEEDS,
+    };
+    // `Speed (min/km)`
+    let is_rate = || {
+        let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
+        quantity == Quantity::Speed && stated.is_none() && inner.contains('/')
     };
     let is_unread = || {
         let is_word = words(name).iter().any(|word| words_of_units.contains(&&**word));
-        is_word && !(quantity == Quantity::Angle && has_marks(value))
+        is_word && !(quantity == Quantity::Angle && has_marks(value)) || is_rate()
+    };
+    let states_unread = || is_scaled(name) || stated.is_none() && is_unread();
+    let is_plain = || {
+        let units: &[&str] = match quantity {
+            Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
+            Quantity::Length => &["m", "ft"],
+            Quantity::Angle => &[],
+        };
+        units.iter().any(|unit| !is_other(unit))
     };
     ensure!(
-        is_given || !is_scaled(name) && (stated.is_some() || !is_unread()),
+        option_factor.is_none() || !is_plain() || !states_unread(),
+        "the name of its column {name} states another unit than {option}: give the size of that \
+         unit, such as {option} '0.1 {}', or rename the column",
+        if quantity == Quantity::Speed { "km/h" } else { "m" }
+    );
+    ensure!(
+        has_option || !states_unread(),
         "the name of its column {name} states a unit that is not read: give {option}{}, or map the \
          column with {field}_unit in [formats.NAME]",
         if quantity == Quantity::Angle { "deg if its numbers are degrees" } else { "" }
@@ -112,6 +135,13 @@ mod tests {
         for (field, name, quantity, is_given, given) in [
             ("speed", "Speed (mph)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "speed_kn", Speed, true, Some(1.0)),
+            ("speed", "Speed (0.1 km/h)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (km/h x10)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (min/km)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed [ft/s]", Speed, true, Some(1.0)),
+            ("speed", "speed_fpm", Speed, false, None),
+            ("alt", "alt (FL)", Length, false, None),
+            ("alt", "altitude_yards", Length, true, Some(0.3048)),
             ("speed", "Speed (0.1 km/h)", Speed, false, None),
             ("alt", "Altitude (ft)", Length, true, Some(1.0)),
             ("alt", "Altitude (x100 ft)", Length, false, None),
@@ -128,10 +158,14 @@ mod tests {
         for (field, name, quantity, is_given, given) in [
             ("speed", "Speed (km/h)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "velocity", Speed, true, Some(1.0)),
-            ("speed", "Speed (0.1 km/h)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (0.1 km/h)", Speed, true, Some(0.1 / 3.6)),
+            ("speed", "Speed (ft/s)", Speed, true, Some(0.3048)),
+            ("speed", "Speed (km h-1)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (GPS/OBD)", Speed, true, Some(0.1)),
+            ("speed", "Speed (max)", Speed, true, Some(1.0)),
             ("alt", "Altitude (WGS84)", Length, false, None),
             ("alt", "Altitude (x100 ft)", Length, true, Some(30.48)),
-            ("alt", "altitude_yards", Length, true, Some(0.3048)),
+            ("alt", "altitude_yards", Length, true, Some(0.9144)),
             ("alt", "Elevation (1 m)", Length, false, None),
             ("acc", "Accuracy (68%)", Length, false, None),
             ("lat", "Latitude (deg)", Angle, false, None),

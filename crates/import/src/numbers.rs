@@ -112,7 +112,9 @@ fn without_unit(value: &[u8]) -> &[u8] {
     let Some(at) = value.iter().position(u8::is_ascii_alphabetic) else { return value };
     let (number, unit) = value.split_at(at);
     let is_unit = str::from_utf8(unit).is_ok_and(|unit| {
-        [Quantity::Length, Quantity::Speed].iter().any(|of| of.unit_named(unit).is_some())
+        [Quantity::Length, Quantity::Speed]
+            .iter()
+            .any(|quantity| quantity.unit_named(unit).is_some())
     });
     if is_unit { number.trim_ascii_end() } else { value }
 }

@@ -17,7 +17,7 @@ const SEPARATE_MINUTES: &str = "its minutes, seconds or fraction are in a separa
 /// The checks of the rows of a file.
 #[derive(Debug, Default)]
 pub(super) struct RowChecks {
-    /// Name of the format of the configuration that says where the fields are.
+    /// Name of the configured format that maps the columns to fields, if the import uses one.
     pub(super) format: Option<String>,
     /// Pairs of columns: one with degrees, one with their minutes or seconds.
     pub(super) split_degrees: Vec<(usize, usize)>,
@@ -54,7 +54,8 @@ impl RowChecks {
     }
 }
 
-/// Names the settings of a format instead of the options, which do not apply to a format.
+/// Replaces the options that a message names by settings of the format, because options do not
+/// apply to a format.
 fn in_format(why: &str, name: &str) -> String {
     why.replace("give --field ", &format!("in [formats.{name}] set "))
         .replace("_hemisphere='", "_hemisphere='/")
@@ -114,9 +115,9 @@ impl Meridiems {
             let mut values = rows.iter().filter_map(|row| Some(row.get(at)?.trim()));
             let column = Meridiem { at, name: name.clone(), may_be_letter: is_meridiem(name) };
             let is_unread = found.iter().all(|(_, column)| column.at != at);
-            let has_no_others =
+            let has_only_meridiems =
                 is_unread && values.all(|value| value.is_empty() || column.is_pm(value).is_some());
-            has_no_others.then_some(column)
+            has_only_meridiems.then_some(column)
         });
         let candidates: Vec<_> = candidates.collect();
         (!candidates.is_empty()).then_some(Self { ts: ts.at, candidates })
@@ -147,8 +148,8 @@ fn hour(time: &str) -> Option<u8> {
     let digits = match time.split_once(':') {
         Some((before, after)) => {
             let after = after.to_ascii_lowercase();
-            let has_own = ["am", "pm", "a.m", "p.m", "a. m", "p. m"];
-            let has_own = has_own.iter().any(|own| after.contains(own));
+            let meridiems = ["am", "pm", "a.m", "p.m", "a. m", "p. m"];
+            let has_own = meridiems.iter().any(|meridiem| after.contains(meridiem));
             let begin = before.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
             before.get(begin..).filter(|_| !has_own)?
         }

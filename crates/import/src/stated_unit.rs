@@ -1,6 +1,6 @@
 //! Finds units that a comment of a file states, such as `# speed in mph, altitude in feet`.
 
-use milepost_decode::Quantity;
+use milepost_decode::{Quantity, field_in_other_language};
 
 /// Returns the units that a comment states, each as a JSON object such as `{"alt_unit":"ft"}`, for
 /// [`Decoder::check_frame`](milepost_decode::Decoder::check_frame). `speed limit 50 km/h` states
@@ -14,26 +14,30 @@ pub(super) fn unit_frames(comment: &str) -> Vec<Vec<u8>> {
 
 const CLAUSES_MAX: usize = 20;
 
-/// Returns the name of a member that would state the unit of a clause, and the unit.
+/// Returns the unit that a clause states, after the name of the JSON member that would state it.
 fn stated_unit(clause: &str) -> Option<(&'static str, &'static str)> {
     const SPEED: [&str; 5] = ["speed", "speeds", "velocity", "velocities", "sog"];
     const ALT: [&str; 7] =
         ["alt", "altitude", "altitudes", "elevation", "elevations", "ele", "heights"];
-    const BETWEEN: [&str; 9] = ["unit", "units", "is", "are", "in", "all", "given", "of", "the"];
+    const FILLERS: [&str; 19] = [
+        "unit", "units", "is", "are", "in", "all", "given", "of", "the", "ist", "sind", "einheit",
+        "en", "es", "está", "unidad", "est", "unité", "unità",
+    ];
     const SYSTEMS: [&str; 2] = ["imperial", "nautical"];
-    let is_mark = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
+    let is_separator = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
     let mut words: Vec<String> =
-        clause.split(is_mark).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
-    let is_between = |word: &String| BETWEEN.contains(&&**word);
+        clause.split(is_separator).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+    let is_filler = |word: &String| FILLERS.contains(&&**word);
     let has_unit_word = words.iter().any(|word| ["unit", "units"].contains(&&**word));
-    words.retain(|word| !is_between(word));
+    words.retain(|word| !is_filler(word));
     let (first, rest) = words.split_first()?;
     let unit = rest.join(" ");
     let (first, unit) = (first.trim_end_matches('.'), unit.trim_end_matches('.'));
-    if SPEED.contains(&first) {
+    let translated = field_in_other_language(first);
+    if SPEED.contains(&first) || translated == Some("speed") {
         return Some(("speed_unit", Quantity::Speed.unit_named(unit)?));
     }
-    if ALT.contains(&first) {
+    if ALT.contains(&first) || translated == Some("alt") {
         return Some(("alt_unit", Quantity::Length.unit_named(unit)?));
     }
     let system = SYSTEMS.into_iter().find(|system| first == *system)?;
@@ -52,6 +56,10 @@ mod tests {
             ("speeds are in knots and elevation (m)", r#"{"speed_unit":"knots"} {"alt_unit":"m"}"#),
             ("units: imperial", r#"{"units":"imperial"}"#),
             ("All units are imperial.", r#"{"units":"imperial"}"#),
+            ("Geschwindigkeit in Knoten", r#"{"speed_unit":"knots"}"#),
+            ("velocidad: nudos; altitud en pies", r#"{"speed_unit":"knots"} {"alt_unit":"ft"}"#),
+            ("Höhe in Fuß", r#"{"alt_unit":"ft"}"#),
+            ("vitesse 50 km/h", ""),
             ("speed limit 50 km/h", ""),
             ("max speed: 43 mph", ""),
             ("speed, altitude, ft", ""),

@@ -11,7 +11,7 @@ use super::names::normalised;
 use super::stated_unit::unit_frames;
 use super::values::has_offset;
 use super::zones::{has_other_clock, is_other_than_utc, states_zone};
-use milepost_decode::Zone;
+use milepost_decode::{Zone, is_zone_in_other_language, names_unit};
 
 /// Appended to the error for a zone that follows times without an offset.
 const FIXES_MAY_BE_STORED: &str =
@@ -152,8 +152,8 @@ pub(super) fn states_something(name: &str) -> bool {
 }
 
 fn is_unit_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.contains("unit") || name.ends_with("uom")
+    let lower = name.to_ascii_lowercase();
+    lower.contains("unit") || lower.ends_with("uom") || names_unit(name)
 }
 
 /// Returns whether an element or attribute of this name and value states a zone. The value decides
@@ -162,9 +162,16 @@ pub(super) fn is_zone_name(name: &str, value: &str) -> bool {
     const NAMES: [&str; 7] =
         ["tz", "timezone", "tzid", "tzname", "tzoffset", "utcoffset", "gmtoffset"];
     // Return early for most names: this function runs for every element of a point.
-    if !name.starts_with(['t', 'T', 'u', 'U', 'g', 'G', 'z', 'Z']) {
+    let is_foreign = || {
+        let beginning = name.get(..3).unwrap_or_default();
+        let is_known = |begin: &&str| beginning.eq_ignore_ascii_case(begin);
+        !name.is_ascii() || ["fus", "hus", "str", "saa"].iter().any(is_known)
+    };
+    if !name.starts_with(['t', 'T', 'u', 'U', 'g', 'G', 'z', 'Z']) && !is_foreign() {
         return false;
     }
     let name = normalised(name);
-    NAMES.contains(&&*name) || name == "zone" && (value.contains('/') || value.contains(':'))
+    NAMES.contains(&&*name)
+        || is_zone_in_other_language(&name)
+        || name == "zone" && (value.contains('/') || value.contains(':'))
 }

@@ -93,7 +93,7 @@ impl FileSummary {
         (self.payloads, self.is_resumed, self.has_failed) = (payloads, skipped > 0, has_failed);
     }
 
-    /// Returns the detail of a reject behind the file and line of the fix, `FILE:LINE`.
+    /// Returns the detail of a reject after the file and line of the fix, `FILE:LINE`.
     pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
         // The decoder advises to set the zone in the source or the format. For a file, advise
         // `--zone`.

@@ -303,9 +303,12 @@ fn points(
         "the file ends before its last element does"
     );
     let [routes, waypoints] = unread_points;
+    let kind = if routes > waypoints { "rte" } else { "wpt" };
     ensure!(
         tracks > 0 || routes + waypoints == 0,
-        "it has no track: {routes} points of routes and {waypoints} waypoints are not read"
+        "it has no track: {routes} points of routes and {waypoints} waypoints are not read; if these \
+         have the times at which a device was there, make a track of them: gpsbabel -i gpx -f FILE \
+         -x transform,trk={kind} -o gpx -F track.gpx"
     );
     Ok(())
 }

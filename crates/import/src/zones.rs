@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::names::{Column, normalised, words};
 use super::values::{has_offset, is_instant};
-use milepost_decode::{Local, PatternZone, Zone, is_unset};
+use milepost_decode::{Local, PatternZone, Zone, is_unset, is_zone_in_other_language};
 
 /// Checks the rows of a file whose columns state a zone.
 #[derive(Debug)]
@@ -185,6 +185,19 @@ fn area_zone(name: &str) -> Option<TimeZone> {
     if may_be { TimeZone::get(name).ok() } else { None }
 }
 
+/// Returns whether a text is the city of a zone of the IANA database, such as `Paris`.
+fn is_city_of_zone(text: &str) -> bool {
+    let city = text.replace(' ', "_").to_lowercase();
+    let is_word = city.len() >= 4 && city.chars().all(|c| c.is_alphabetic() || "_-".contains(c));
+    let mut names = jiff::tz::db().available();
+    let is_named = |name: jiff::tz::TimeZoneName<'_>| {
+        let name = name.as_str().to_lowercase();
+        let area = name.split('/').next().unwrap_or_default();
+        name.ends_with(&format!("/{city}")) && area != "etc"
+    };
+    is_word && names.any(is_named)
+}
+
 /// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
 /// or is an offset, such as `local`, `CET` or `GMT+1`.
 fn is_unit(value: &str) -> bool {
@@ -205,7 +218,7 @@ fn is_shifted(time: &str) -> bool {
 /// Returns why a column is one of zones; `None` if it is not.
 fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     const NAMES: [&str; 4] = ["tzname", "tzid", "tzoffset", "tzinfo"];
-    const PARTS: [&str; 10] = [
+    const PARTS: [&str; 8] = [
         "timezone",
         "utcoffset",
         "utcofst",
@@ -214,8 +227,6 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         "gmtofst",
         "gmtdiff",
         "zeitzone",
-        "zonahoraria",
-        "fuseauhoraire",
     ];
     const OF_TIME: [&str; 12] = [
         "time", "zone", "local", "utc", "gmt", "dst", "clock", "minutes", "hours", "hour", "hrs",
@@ -224,7 +235,11 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     let words = words(name);
     let has_word = |known: &str| words.iter().any(|word| word == known);
     let whole = normalised(name);
-    if has_word("tz") || NAMES.contains(&&*whole) || PARTS.iter().any(|part| whole.contains(part)) {
+    if has_word("tz")
+        || NAMES.contains(&&*whole)
+        || PARTS.iter().any(|part| whole.contains(part))
+        || is_zone_in_other_language(&whole)
+    {
         return Some(Evidence::Name);
     }
     // A column `zone` may hold areas of a town, and a column `offset` positions in a recording.
@@ -249,7 +264,13 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         let values = rows.iter().filter_map(|row| row.get(at)).map(|value| value.trim());
         values.filter(|value| !value.is_empty())
     };
-    if matches!(&*whole, "dst" | "isdst" | "summertime" | "sommerzeit") {
+    let without_apostrophes = whole.replace(['\'', '’'], "");
+    if names_both_seasons(&words)
+        || CLOCK_WORDS.iter().any(|word| has_word(word)) && has_only_seasons(values())
+    {
+        return Some(Evidence::Name);
+    }
+    if FLAGS_OF_SUMMER_TIME.contains(&&*without_apostrophes) {
         let are_flags = values().all(|value| is_set(value) || is_unset(value));
         return are_flags.then_some(Evidence::Flag);
     }
@@ -280,6 +301,78 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     are_zones.then_some(Evidence::Value)
 }
 
+/// Names of flags of summer time, or of winter time: the times are local.
+const FLAGS_OF_SUMMER_TIME: [&str; 22] = [
+    "dst",
+    "isdst",
+    "summertime",
+    "daylightsaving",
+    "daylightsavings",
+    "daylightsavingtime",
+    "daylightsavingstime",
+    "sommerzeit",
+    "winterzeit",
+    "heuredété",
+    "heuredete",
+    "heuredhiver",
+    "horadeverano",
+    "horariodeverano",
+    "horáriodeverão",
+    "horariodeverao",
+    "oralegale",
+    "zomertijd",
+    "sommartid",
+    "czasletni",
+    "летнеевремя",
+    "夏令时",
+];
+/// Words for summer and for winter.
+const SUMMER: [&str; 12] = [
+    "summer",
+    "sommer",
+    "sommerzeit",
+    "été",
+    "ete",
+    "verano",
+    "verão",
+    "estate",
+    "zomer",
+    "zomertijd",
+    "лето",
+    "летнее",
+];
+const WINTER: [&str; 11] = [
+    "winter",
+    "winterzeit",
+    "hiver",
+    "invierno",
+    "inverno",
+    "wintertijd",
+    "standard",
+    "normalzeit",
+    "normal",
+    "зима",
+    "зимнее",
+];
+/// Words for a clock in the name of a column of seasons.
+const CLOCK_WORDS: [&str; 8] = ["time", "clock", "heure", "hora", "ora", "zeit", "tijd", "время"];
+
+/// Returns whether a name has words for both seasons: `Heure d'hiver/été`.
+fn names_both_seasons(words: &[String]) -> bool {
+    let has = |known: &[&str]| words.iter().any(|word| known.contains(&&**word));
+    has(&SUMMER) && has(&WINTER)
+}
+
+/// Returns whether all values are words for a season.
+fn has_only_seasons<'v>(mut values: impl Iterator<Item = &'v str>) -> bool {
+    let is_season = |value: &str| {
+        let words = words(value);
+        let is_in = |word: &String| SUMMER.contains(&&**word) || WINTER.contains(&&**word);
+        words.iter().any(is_in)
+    };
+    values.next().is_some_and(is_season) && values.all(is_season)
+}
+
 /// Returns whether a value is an offset such as `+01:00`.
 fn is_clock_offset(value: &str) -> bool {
     let number = |text: &str| text.parse::<u8>().ok().filter(|_| text.len() == 2);
@@ -292,7 +385,9 @@ fn is_clock_offset(value: &str) -> bool {
 
 /// Returns whether a flag is set.
 fn is_set(value: &str) -> bool {
-    ["1", "y", "yes", "true", "t", "dst"].iter().any(|set| value.eq_ignore_ascii_case(set))
+    const WORDS: [&str; 14] =
+        ["1", "y", "yes", "true", "t", "dst", "ja", "oui", "vrai", "si", "sí", "sim", "да", "是"];
+    value.len() <= 8 && WORDS.contains(&&*value.to_lowercase())
 }
 
 /// Returns whether the value of a column of zones is UTC or empty.
@@ -327,11 +422,55 @@ fn is_offset(value: &str) -> bool {
 }
 
 /// Abbreviations of zones other than UTC, and words that say that a time is local.
-const LOCAL_WORDS: [&str; 42] = [
-    "lcl", "cet", "cest", "mez", "mesz", "eet", "eest", "est", "edt", "cst", "cdt", "mst", "mdt",
-    "pst", "pdt", "akst", "akdt", "bst", "ist", "jst", "kst", "msk", "aest", "aedt", "acst",
-    "acdt", "awst", "nzst", "nzdt", "sast", "sgt", "hkt", "brt", "brst", "wib", "wita", "ortszeit",
-    "eastern", "central", "mountain", "pacific", "clst",
+const LOCAL_WORDS: [&str; 48] = [
+    "lcl",
+    "cet",
+    "cest",
+    "mez",
+    "mesz",
+    "eet",
+    "eest",
+    "est",
+    "edt",
+    "cst",
+    "cdt",
+    "mst",
+    "mdt",
+    "pst",
+    "pdt",
+    "akst",
+    "akdt",
+    "bst",
+    "ist",
+    "jst",
+    "kst",
+    "msk",
+    "aest",
+    "aedt",
+    "acst",
+    "acdt",
+    "awst",
+    "nzst",
+    "nzdt",
+    "sast",
+    "sgt",
+    "hkt",
+    "brt",
+    "brst",
+    "wib",
+    "wita",
+    "ortszeit",
+    "eastern",
+    "central",
+    "mountain",
+    "pacific",
+    "clst",
+    "sommerzeit",
+    "winterzeit",
+    "hiver",
+    "été",
+    "zomertijd",
+    "wintertijd",
 ];
 /// Abbreviations of zones that are other words, too. They count in brackets.
 const IN_BRACKETS: [&str; 9] = ["art", "cat", "eat", "hst", "ict", "pkt", "wat", "west", "wet"];
@@ -354,8 +493,8 @@ fn is_local_time(name: &str) -> bool {
         })
     };
     // These words may be parts of others, and have no spaces around them in Chinese.
-    const PARTS: [&str; 8] =
-        ["本地", "当地", "當地", "北京", "местн", "мск", "brasilia", "brasília"];
+    const PARTS: [&str; 9] =
+        ["日本時間", "本地", "当地", "當地", "北京", "местн", "мск", "brasilia", "brasília"];
     let lower = name.to_lowercase();
     let in_brackets = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
     let inner = in_brackets.trim_matches([')', ']', ' ']);
@@ -363,6 +502,7 @@ fn is_local_time(name: &str) -> bool {
         || PARTS.iter().any(|part| lower.contains(part))
         || IN_BRACKETS.contains(&&*inner.to_lowercase())
         || area_zone(inner).is_some()
+        || is_city_of_zone(inner)
         || name.split([' ', '(', '[', ')', ']']).any(|word| area_zone(word).is_some())
 }
 
@@ -508,12 +648,35 @@ mod tests {
             ("time (北京时间),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
             ("time (МСК),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
             ("time (Brasília),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (Paris),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (New York),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (日本時間),lat", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("time (GPS),lat", "2026-11-24 10:00:00,1", ""),
+            ("time (start),lat", "2026-11-24 10:00:00,1", ""),
+            ("time (UTC),lat", "2026-11-24 10:00:00,1", ""),
+            ("time,fuso orario", "2026-11-24 10:00:00,+1", "column fuso orario, which is not read"),
+            ("time,Tijdzone", "2026-11-24 10:00:00,CET", "column Tijdzone, which is not read"),
+            ("time,strefa czasowa", "2026-11-24 10:00:00,UTC", ""),
             ("time,décalage", "2026-11-24 10:00:00,+1", "column décalage, which is not read"),
             ("time,fuso", "2026-11-24 10:00:00,-3", "column fuso, which is not read, says -3"),
             ("time,x", "2026-11-24 10:00:00,UTC+8", "column x, which is not read, says UTC+8"),
             ("time,x", "2026-11-24 10:00:00,UTC", ""),
             ("time,décalage", "2026-11-24 10:00:00,0", ""),
             ("time,décalage", "2026-11-24T10:00:00Z,+1", ""),
+            ("time,Heure d'été", "2026-07-24 10:00:00,oui", "Heure d'été, which is not read, says"),
+            ("time,Heure d'hiver", "2026-11-24 10:00:00,oui", "says oui: give --zone"),
+            ("time,Heure d'hiver/été", "2026-11-24 10:00:00,H", "says H: give --zone"),
+            ("time,Sommerzeit", "2026-07-24 10:00:00,ja", "says ja: give --zone"),
+            ("time,Zeit", "2026-11-24 10:00:00,Winterzeit", "says Winterzeit: give --zone"),
+            ("time,hora", "2026-11-24 10:00:00,verano", "says verano: give --zone"),
+            ("time (heure d'hiver),x", "2026-11-24 10:00:00,1", "says: give --zone"),
+            ("Datum time (Sommerzeit),x", "2026-07-24 10:00:00,1", "says: give --zone"),
+            ("time,Heure d'été", "2026-11-24 10:00:00,non", ""),
+            ("time,Heure d'été", "2026-11-24T10:00:00Z,oui", ""),
+            ("time,saison", "2026-11-24 10:00:00,hiver", ""),
+            ("time,reifen", "2026-11-24 10:00:00,Winter", ""),
+            ("time,hora", "2026-11-24 10:00:00,10:00", ""),
+            ("time,driving_time_class", "2026-11-24 10:00:00,long", ""),
         ] {
             let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
             let (columns, sample) = (list(names), list(row));

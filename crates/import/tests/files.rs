@@ -1897,6 +1897,8 @@ fn other_notations_of_a_hemisphere_need_signed_numbers() {
         ("lat,lon,is_south,is_west", "33.4,70.7,true,true"),
         ("lat,lon,south,west", "33.4,70.7,1,1"),
         ("lat,lon,north,east", "33.4,70.7,0,0"),
+        ("lat,lon,半球", "33.4,70.7,南西"),
+        ("lat,lon,полушарие", "33.4,70.7,юг запад"),
     ] {
         let file = one_row_of(columns, values);
         check_refused(&[], "a.csv", &file, "write a minus before the number");
@@ -1921,6 +1923,8 @@ fn other_notations_of_a_hemisphere_need_signed_numbers() {
         ("lat,lon,south,west", "33.4,70.7,0,0"),
         ("lat,lon,south", "33.4,70.7,1"),
         ("lat,lon,sign", "33.4,70.7,-1"),
+        ("lat,lon,半球", "33.4,70.7,北东"),
+        ("lat,lon,方向", "33.4,70.7,南"),
     ] {
         check(&[], "a.csv", one_row_of(columns, values), "33.4 70.7 - - - -");
     }
@@ -2362,4 +2366,94 @@ fn point_without_a_fix_is_rejected_unless_the_flag_is_kept() {
     for yes in ["TRUE", "1", "t", "A", "yes", "", "-"] {
         check(&[], "a.csv", csv(yes), "1 2 - - - -");
     }
+}
+
+/// A date at midnight and a time of day on a spreadsheet's day 0 are joined.
+#[test]
+fn date_and_time_columns_of_spreadsheets_are_joined() {
+    let yesterday = yesterday("10:12:47");
+    let day = yesterday.split_once('T').unwrap().0;
+    for (date, time, arguments) in [
+        (format!("{day} 00:00:00"), "10:12:47", &[][..]),
+        (format!("{day}T00:00:00.000"), "10:12:47", &[]),
+        (format!("{day} 0:00"), "10:12:47", &[]),
+        (day.to_owned(), "10:12:47", &[]),
+        (day.to_owned(), "1899-12-30 10:12:47", &["--field", "ts=date+time"]),
+        (format!("{day} 00:00:00"), "1899-12-30T10:12:47", &["--field", "ts=date+time"]),
+    ] {
+        let file = format!("date,time,lat,lon\n{date},{time},52.5,13.4\n");
+        check(arguments, "a.csv", file, "52.5 13.4 - - - -");
+    }
+    let file = format!("date,time,lat,lon\n{day},上午 10:12:47,52.5,13.4\n");
+    check(&[], "a.csv", file, "52.5 13.4 - - - -");
+    let file = format!("date,time,lat,lon\n{day},1899-12-30 10:12:47,52.5,13.4\n");
+    check_refused(&[], "a.csv", file, "--field ts=DATE+TIME");
+    let file = format!("date,time,lat,lon\n{day} 08:00:00,10:12:47,52.5,13.4\n");
+    check_refused(&[], "a.csv", file, "is not a time");
+}
+
+#[test]
+fn time_of_another_calendar_or_count_is_named() {
+    let ts = yesterday("10:12:47Z");
+    let seconds = ts.parse::<jiff::Timestamp>().unwrap().as_second();
+    let year: i64 = ts[..4].parse().unwrap();
+    let of_year = |year: i64| format!("{year:04}-06-15 10:12:47");
+    let days =
+        |zero: f64| (zero + f64::from(i32::try_from(seconds).unwrap()) / 86_400.0).to_string();
+    for (time, message) in [
+        (of_year(year - 621), "a date of the Persian calendar"),
+        (of_year((year - 621) * 1_000 / 970), "a date of the Islamic calendar"),
+        (of_year(year + 543), "a date of the Buddhist calendar"),
+        ((seconds * 10_000_000 + 116_444_736_000_000_000).to_string(), "as Windows writes it"),
+        ((seconds * 10_000_000 + 621_355_968_000_000_000).to_string(), "as .NET writes it"),
+        ((seconds + 2_082_844_800).to_string(), "seconds since 1904"),
+        (days(2_440_587.5), "a Julian day"),
+        (days(40_587.0), "a modified Julian day"),
+        ("1970-01-01 00:00:07".to_owned(), "the device's clock was never set"),
+    ] {
+        let file = format!("time,lat,lon\n{time},52.5,13.4\n");
+        check_refused(&[], "a.csv", file, message);
+    }
+}
+
+#[test]
+fn gpx_without_a_track_names_the_converter() {
+    let ts = yesterday("10:12:47Z");
+    let file =
+        |name: &str| format!("<gpx><{name} lat='1' lon='2'><time>{ts}</time></{name}></gpx>");
+    check_refused(&[], "a.gpx", file("wpt"), "-x transform,trk=wpt");
+    check_refused(&[], "a.gpx", format!("<gpx><rte>{}</rte></gpx>", file("rtept")), "trk=rte");
+}
+
+#[test]
+fn unit_in_a_column_or_comment_of_another_language_is_not_ignored() {
+    let kmh = &["--speed-unit", "km/h"][..];
+    for (columns, values, message) in [
+        ("lat,lon,speed,velocidad_unidad", "52.5,13.4,22,mph", "velocidad_unidad says mph"),
+        ("lat,lon,speed,Einheit", "52.5,13.4,22,Knoten", "Einheit says knots"),
+        ("lat,lon,speed,unité_vitesse", "52.5,13.4,22,nœuds", "unité_vitesse says knots"),
+        ("lat,lon,alt,altitud_unidad", "52.5,13.4,22,pies", "altitud_unidad says ft"),
+    ] {
+        check_refused(kmh, "a.csv", one_row_of(columns, values), message);
+    }
+    for (columns, values, expected) in [
+        ("lat,lon,speed,velocidad_unidad", "52.5,13.4,36,km/h", "52.5 13.4 10 - - -"),
+        ("lat,lon,speed,Einheit", "52.5,13.4,36,Zug 7", "52.5 13.4 10 - - -"),
+    ] {
+        check(kmh, "a.csv", one_row_of(columns, values), expected);
+    }
+    let gpx = |head: &str, time: &str| {
+        format!(
+            "<gpx>{head}<trk><trkseg><trkpt lat='1' lon='2'><ele>9</ele><time>{time}</time>\
+             </trkpt></trkseg></trk></gpx>"
+        )
+    };
+    let (ts, local) = (yesterday("10:12:47Z"), yesterday("11:12:47"));
+    let unit = "<altitud_unidad>pies</altitud_unidad>";
+    check_refused(&[], "a.gpx", gpx(unit, &ts), "altitud_unidad says ft");
+    let zone = "<fuseau>Europe/Paris</fuseau>";
+    check_refused(&[], "a.gpx", gpx(zone, &local), "fuseau \\\"Europe/Paris\\\"");
+    check(&[], "a.gpx", gpx(zone, &ts), "1 2 - - 9 -");
+    let file = one_row_of("lat,lon,alt", "52.5,13.4,1000");
+    check_refused(&[], "a.csv", format!("# Höhe in Fuß\n{file}"), "says ft");
 }

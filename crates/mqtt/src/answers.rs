@@ -20,7 +20,10 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
             if let Ok(LibraryPacket::ConnAck(answer)) = answer { answer.properties } else { None };
         let reason_string = properties.and_then(|properties| properties.reason_string);
         let quoted = reason_string.map_or(String::new(), |text| format!(" (\"{text}\")"));
-        return Err(CodecError::Refused { reason, words: format!("{}{quoted}", refusal(reason)) });
+        return Err(CodecError::Refused {
+            reason,
+            explanation: format!("{}{quoted}", refusal(reason)),
+        });
     }
     let LibraryPacket::ConnAck(answer) = answer? else {
         return Err(CodecError::Unexpected(CONNACK));
@@ -40,7 +43,7 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
 /// Returns CONNACK's reason in words, and what to change (MQTT 5, 3.2.2.2; codes below 0x80 are
 /// MQTT 3.1.1's).
 fn refusal(reason: u8) -> String {
-    let words = match reason {
+    let explanation = match reason {
         0x01 | 0x84 => "it does not speak MQTT 5",
         0x02 | 0x85 => "it does not accept this client id; change mqtt.client_id",
         0x04 | 0x86 => "bad user name or password; set mqtt.username and mqtt.password_file",
@@ -57,7 +60,7 @@ fn refusal(reason: u8) -> String {
         0x9F => "too many connections per second",
         _ => return format!("reason {reason:#04x}"),
     };
-    words.to_owned()
+    explanation.to_owned()
 }
 
 pub(super) fn grant(code: SubscribeReasonCode) -> Grant {

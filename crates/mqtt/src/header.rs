@@ -23,8 +23,8 @@ impl Header {
         self.flags & 8 != 0
     }
 
-    /// Decodes a packet with the library. The library reads whole packets, so this method writes
-    /// the fixed header before the body again.
+    /// Decodes a packet with the library. The library reads whole packets, so this method puts the
+    /// fixed header back in front of the body.
     pub(super) fn decode_by_library(self, body: &[u8]) -> Result<LibraryPacket, LibraryError> {
         let mut packet = BytesMut::with_capacity(5 + body.len());
         packet.put_u8(self.kind << 4 | self.flags);

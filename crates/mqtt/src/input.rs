@@ -187,9 +187,9 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
         PINGRESP => Ok(Packet::Pong),
         DISCONNECT => {
             let reason = body.first().copied().unwrap_or(0);
-            let words = DisconnectReasonCode::try_from(reason)
+            let explanation = DisconnectReasonCode::try_from(reason)
                 .map_or_else(|_| format!("reason {reason:#04x}"), |reason| format!("{reason:?}"));
-            Err(CodecError::Disconnected { taken_over: reason == SESSION_TAKEN_OVER, words })
+            Err(CodecError::Disconnected { taken_over: reason == SESSION_TAKEN_OVER, explanation })
         }
         other => Err(CodecError::Unexpected(other)),
     }
@@ -307,8 +307,8 @@ impl Truncated {
         let payload = &bytes[properties..];
         let payload = &payload[..payload.len().min(self.payload_left)];
         self.payload_left -= payload.len();
-        let room = self.topic_bytes + PAYLOAD_BYTES_MAX - self.kept.len();
-        self.kept.extend_from_slice(&payload[..payload.len().min(room)]);
+        let free = self.topic_bytes + PAYLOAD_BYTES_MAX - self.kept.len();
+        self.kept.extend_from_slice(&payload[..payload.len().min(free)]);
         properties + payload.len()
     }
 

@@ -44,20 +44,20 @@ pub enum CodecError {
     #[error("PUBLISH with an invalid QoS, topic or packet id from the broker")]
     Publish,
     /// CONNACK with a reason other than success.
-    #[error("the broker refused the connection: {words}")]
+    #[error("the broker refused the connection: {explanation}")]
     Refused {
         /// CONNACK's reason code (MQTT 5, 3.2.2.2).
         reason: u8,
         /// The reason in words, and what to change.
-        words: String,
+        explanation: String,
     },
     /// The broker's DISCONNECT.
-    #[error("the broker ended the connection: {words}")]
+    #[error("the broker ended the connection: {explanation}")]
     Disconnected {
         /// Whether the reason is 0x8E: another client has connected with the same client id.
         taken_over: bool,
         /// The reason's name.
-        words: String,
+        explanation: String,
     },
     /// A packet that the library cannot decode or encode.
     #[error("malformed packet")]

@@ -214,12 +214,16 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     counter(
         "mqtt_sessions_lost_total",
         "Sessions that the broker had lost when milepost reconnected, and former ones that expired or could not be emptied.",
-        |t| t.sessions.sessions_lost + t.former.expired + t.former.unfinished,
+        |t| t.sessions.sessions_lost + t.former_sessions.expired + t.former_sessions.unfinished,
     ),
     counter(
         "mqtt_sessions_lost_at_risk_total",
         "Lost sessions that may have held messages that are stored nowhere: messages left with the broker, a full window, an expired session, a broker that was not restarted.",
-        |t| t.sessions.sessions_lost_at_risk + t.former.expired + t.former.unfinished,
+        |t| {
+            t.sessions.sessions_lost_at_risk
+                + t.former_sessions.expired
+                + t.former_sessions.unfinished
+        },
     ),
     gauge(
         "mqtt_window",

@@ -22,10 +22,10 @@ use crate::{decode, rejects, top, trace};
 
 /// The four commands, as `src/cli.rs` lists them.
 pub const COMMANDS: &[Companion] = &[
-    Companion::of::<Decode>(),
-    Companion::of::<Rejects>(),
-    Companion::of::<Top>(),
-    Companion::of::<Trace>(),
+    Companion::new::<Decode>(),
+    Companion::new::<Rejects>(),
+    Companion::new::<Top>(),
+    Companion::new::<Trace>(),
 ];
 
 /// Decode a payload and print each row, or why it is rejected, as JSON lines; contacts no server;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use milepost_clickhouse::{StoredReject, Written};
-use milepost_command::insert::{insert, patient};
+use milepost_command::insert::{insert, retrying_writer};
 use milepost_command::{Shown, tables};
 use milepost_config::Config;
 use milepost_core::batch::Batcher;
@@ -96,7 +96,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
     let clickhouse = tables::ready(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut batcher = Batcher::new(config.batch.clone());
-    let (mut summary, mut writer) = (Summary::default(), patient(config));
+    let (mut summary, mut writer) = (Summary::default(), retrying_writer(config));
     let mut decoded = Decoded::default();
     let mut logged_at = Instant::now();
     let mut rejects = clickhouse.rejects(reason, since)?;

@@ -76,14 +76,14 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// See [`Damaged`].
 pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
-    let Some(content) = file.len().checked_sub(CHECKSUM_BYTES) else {
+    let Some(content_end) = file.len().checked_sub(CHECKSUM_BYTES) else {
         return Err(Damaged::Checksum);
     };
-    let mut checksum = file.slice(content..);
-    if checksum.get_u128_le() != XxHash3_128::oneshot(&file[..content]) {
+    let mut checksum = file.slice(content_end..);
+    if checksum.get_u128_le() != XxHash3_128::oneshot(&file[..content_end]) {
         return Err(Damaged::Checksum);
     }
-    let mut rest = file.slice(..content);
+    let mut rest = file.slice(..content_end);
     if !rest.starts_with(MAGIC) {
         return Err(Damaged::NotSpoolFile);
     }

@@ -310,16 +310,14 @@ fn small_window(scene: &mut Scene) -> Result<()> {
     const SHARE: f64 = 0.8;
     sleep(Duration::from_secs(3)); // time to learn the window
     let read = |name| scene.members[0].process.metric(name);
-    let before = (
-        read("acks_total")?,
-        read("insert_duration_seconds_sum")?,
-        read("insert_duration_seconds_count")?,
-    );
+    let acks_before = read("acks_total")?;
+    let insert_s_before = read("insert_duration_seconds_sum")?;
+    let inserts_before = read("insert_duration_seconds_count")?;
     let seconds = 6.0;
     sleep(Duration::from_secs_f64(seconds));
-    let rate = (read("acks_total")? - before.0) / seconds;
-    let insert_s = (read("insert_duration_seconds_sum")? - before.1)
-        / (read("insert_duration_seconds_count")? - before.2);
+    let rate = (read("acks_total")? - acks_before) / seconds;
+    let insert_s = (read("insert_duration_seconds_sum")? - insert_s_before)
+        / (read("insert_duration_seconds_count")? - inserts_before);
     let possible = (32.0 / insert_s).min(SMALL_WINDOW_RATE.into());
     let share = rate * insert_s / 32.0;
     eprintln!(

@@ -43,7 +43,8 @@ impl ReceivedRequest {
 
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// Number of rows that an insert has written, for the header X-ClickHouse-Summary.
+    /// Number of rows that an insert has written, for the header X-ClickHouse-Summary. The header
+    /// also counts the lines of the body as the result's rows.
     pub(crate) written_rows: Option<u64>,
     pub(crate) body: Vec<u8>,
 }
@@ -55,10 +56,10 @@ impl Answer {
 
     fn response(self) -> Response<Full<Bytes>> {
         let mut response = Response::builder().status(self.status);
-        if let Some(rows) = self.written_rows {
-            response =
-                response.header("X-ClickHouse-Summary", format!("{{\"written_rows\":\"{rows}\"}}"));
-        }
+        let rows = self.body.iter().filter(|byte| **byte == b'\n').count();
+        let written = self.written_rows.unwrap_or(0);
+        let summary = format!("{{\"written_rows\":\"{written}\",\"result_rows\":\"{rows}\"}}");
+        response = response.header("X-ClickHouse-Summary", summary);
         response.body(Full::new(Bytes::from(self.body))).expect("the header is well formed")
     }
 }

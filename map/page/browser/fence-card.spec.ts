@@ -90,3 +90,59 @@ test('“Change the past too” moves no button', async ({ page, stack }) => {
     expect(await places()).toEqual(before);
   }
 });
+
+test('Undo undoes the last change of an outline, and a new corner is set on the nearest side', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('edited yard', [[[(13.1, 45.1), (13.11, 45.1), (13.11, 45.11), (13.1, 45.11)]]])");
+  await open(page, stack, '#at=14.5/45.105/13.105');
+  const fences = page.getByRole('region', { name: 'Fences' });
+  await page.keyboard.press('g');
+  await fences.getByRole('button', { name: 'Edit edited yard' }).click();
+  const draft = () => page.evaluate(() => window.milepost!.fences['ring']().map((point) => point.map((degrees) => Number(degrees.toFixed(4))).join(' ')));
+  const square = ['13.1 45.1', '13.11 45.1', '13.11 45.11', '13.1 45.11', '13.1 45.1'];
+  const undo = fences.getByRole('button', { name: 'Undo' });
+  expect(await draft()).toEqual(square);
+  await expect(undo).toBeDisabled();
+  const at = (lng: number, lat: number) => page.evaluate(([x, y]) => { const point = window.milepost!.map.project([x, y]); return { x: point.x, y: point.y }; }, [lng, lat]);
+  const [corner, to] = [await at(13.11, 45.11), await at(13.114, 45.113)];
+  await page.mouse.move(corner.x, corner.y);
+  await page.mouse.down();
+  await page.mouse.move(to.x, to.y, { steps: 5 });
+  await page.mouse.up();
+  expect((await draft())[2]).not.toBe(square[2]);
+  await undo.click();
+  expect(await draft()).toEqual(square);
+  // To the right of the eastern side.
+  const east = await at(13.113, 45.105);
+  await page.mouse.click(east.x, east.y);
+  const five = await draft();
+  expect([five.length, five[1], five[3]]).toEqual([6, square[1], square[2]]);
+  await page.mouse.dblclick(corner.x, corner.y);
+  const four = await draft();
+  expect([four.length, four.includes(square[2])]).toEqual([5, false]);
+  expect(await page.evaluate(() => window.milepost!.map.getZoom())).toBe(14.5);
+  await undo.click();
+  expect(await draft()).toEqual(five);
+  await undo.click();
+  await expect(undo).toBeDisabled();
+  expect(await draft()).toEqual(square);
+  await fences.getByRole('button', { name: 'Cancel' }).click();
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'edited yard' SETTINGS mutations_sync = 1");
+});
+
+test('on a phone the fences and the driver do not cover each other', async ({ page, stack }) => {
+  await page.setViewportSize({ width: 390, height: 844 });
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('phone yard', [[[(13.3, 45.3), (13.31, 45.3), (13.31, 45.31), (13.3, 45.31)]]])");
+  await publish(stack.mqttPort, 'drivers/phone-1/gps', { lat: 45.305, lng: 13.305, speed: 0, ts: Date.now() });
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/phone-1`)).status).toBe(200);
+  await open(page, stack, '#at=13/45.3/13.3&driver=phone-1');
+  const panel = page.getByRole('complementary', { name: 'Driver' });
+  const fences = page.getByRole('region', { name: 'Fences' });
+  await expect(panel).toBeVisible();
+  await page.getByRole('button', { name: 'Fences', exact: true }).click();
+  await expect(panel).toBeHidden();
+  await fences.getByRole('button', { name: 'phone yard', exact: true }).click();
+  await fences.getByRole('list', { name: 'Visits' }).getByRole('button', { name: /^phone-1/ }).click();
+  await expect(panel.getByRole('heading', { name: 'phone-1' })).toBeVisible();
+  await expect(fences).toBeHidden();
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'phone yard' SETTINGS mutations_sync = 1");
+});

@@ -1,6 +1,6 @@
 // The present in the panel and on the map: since when a driver stands, and one group alone.
 import { publish } from './mqtt';
-import { coloursAt, expect, open, shown, test, violations } from './world';
+import { coloursAt, expect, jumpTo, open, shown, test, violations } from './world';
 
 const MINUTE_MS = 60_000;
 
@@ -50,9 +50,10 @@ test('a group hides the others, and the counts follow', async ({ page, stack }) 
   // It stays when the list closes, from afar too, and the legend ends it.
   await page.keyboard.press('Escape');
   await page.keyboard.press('a');
+  // The map was at zoom 13. An answer that arrives later than the jump would not move it.
+  await expect.poll(() => page.evaluate(() => window.milepost!.map.getZoom())).toBeGreaterThan(14);
   await page.waitForFunction(() => !window.milepost!.map.isMoving());
-  await expect.poll(() => page.evaluate(() => window.milepost!.map.getZoom())).toBeGreaterThan(11);
-  await page.evaluate(() => window.milepost!.map.jumpTo({ center: [0, 30], zoom: 2 }));
+  await jumpTo(page, [0, 30], 2);
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBe(2);
   const every = page.getByRole('button', { name: 'Only amber: show every group' });
   await every.click();
@@ -76,4 +77,58 @@ test('discs change their colours with the theme', async ({ page, stack }) => {
     const isDark = async () => [...(await coloursAt(page, await page.evaluate(() => window.milepost!.map.project([18.502, -33.9])), 6))].some((colour) => colour.split(',').every((value) => Number(value) < 110));
     await expect.poll(async () => [await isLight(), await isDark()], colorScheme).toEqual([true, true]);
   }
+});
+
+test('a late answer does not move the map back from where the viewer went', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.drivers (driver_id, `group`) VALUES ('late-1', 'late'), ('late-2', 'late')");
+  for (const id of ['late-1', 'late-2']) await publish(stack.mqttPort, `drivers/${id}/gps`, { lat: -22, lng: id === 'late-1' ? 31 : 31.01, speed: 0, ts: Date.now() });
+  await open(page, stack, '#at=13/-22/31&group=late');
+  await expect.poll(async () => (await shown(page)).dots).toBe(2);
+  // The request that finds all drivers of the group is held back.
+  const held: (() => Promise<void>)[] = [];
+  await page.route(/api\/tiles\?of=0\/0\/0&/, (route) => void held.push(() => route.continue()));
+  await page.keyboard.press('a');
+  await expect.poll(() => held.length).toBe(1);
+  await jumpTo(page, [0, 30], 2);
+  await page.getByRole('button', { name: 'Only late: show every group' }).click();
+  await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBeGreaterThan(300);
+  const answered = page.waitForResponse(/api\/tiles\?of=0\/0\/0&/);
+  await held[0]();
+  await answered;
+  await page.waitForTimeout(1_500);
+  expect(await page.evaluate(() => window.milepost!.map.getZoom())).toBe(2);
+  // Without a move in between, the map shows them.
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
+  await page.keyboard.press('a');
+  await expect.poll(() => page.evaluate(() => window.milepost!.map.getCenter().lng)).not.toBe(0);
+});
+
+test('a copied link has the group, and marks of other groups are hidden', async ({ page, stack }) => {
+  const now = Date.now();
+  await stack.query("INSERT INTO fleet.drivers (driver_id, name, `group`) VALUES ('linked-1', 'Linda', 'linked'), ('linked-2', 'Otto', 'others')");
+  for (const [i, id] of ['linked-1', 'linked-2'].entries()) {
+    await publish(stack.mqttPort, `drivers/${id}/gps`, { lat: -23, lng: 32 + i * 0.01, speed: 0, ts: now });
+    await stack.query(`INSERT INTO fleet.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES ('${id}', now64(3), 0, 'silent', '', -23, ${32 + i * 0.01}, NULL, now64(3))`);
+  }
+  await open(page, stack, '#at=13/-23/32');
+  const marks = (of: typeof page) => of.evaluate(() => [...document.querySelectorAll<HTMLElement>('.alert-mark')].map(({ title }) => title).filter((title) => /Linda|Otto|linked/.test(title)).sort());
+  await expect.poll(() => marks(page)).toEqual(['Linda fell silent', 'Otto fell silent']);
+  await page.keyboard.press('l');
+  const group = page.getByRole('region', { name: 'List of drivers' }).getByLabel('Group');
+  await expect(group.getByRole('option', { name: 'linked' })).toBeAttached();
+  await group.selectOption('linked');
+  await expect.poll(() => marks(page)).toEqual(['Linda fell silent']);
+  const { hash } = new URL(page.url());
+  expect(hash).toContain('group=linked');
+  await page.goto('about:blank');
+  await open(page, stack, hash);
+  await expect(page.locator('#legend-group')).toHaveText('Only linked ✕');
+  await expect(page.locator('#numbers')).toContainText(/linked, last minute\s*\d of 1/);
+  await expect.poll(async () => (await shown(page)).dots).toBe(1);
+  await page.keyboard.press('l');
+  await expect(group).toHaveValue('linked');
+  await page.getByRole('button', { name: 'Only linked: show every group' }).click();
+  await expect.poll(() => marks(page)).toEqual(['Linda fell silent', 'Otto fell silent']);
+  expect(new URL(page.url()).hash).not.toContain('group=');
+  await stack.query("ALTER TABLE fleet.events DELETE WHERE driver_id LIKE 'linked-%' SETTINGS mutations_sync = 1");
 });

@@ -140,3 +140,16 @@ test('the span has a date and 24 hours, and the slider has hours', async ({ page
   await expect(time).toBeVisible();
   await expect(box.getByLabel('From, date')).toBeFocused();
 });
+
+test('the panel states that it shows the present while the map shows the past', async ({ page, stack }) => {
+  const now = Date.now();
+  await openPast(page, stack, now, 9);
+  await publish(stack.mqttPort, 'drivers/was-standing-9/gps', { lat: HERE.lat, lng: HERE.lng + 9, speed: 0, ts: Date.now() });
+  await page.evaluate(() => void window.milepost!.find('was-standing-9'));
+  const moves = page.locator('#driver-moves');
+  await expect(moves).toHaveText(/^Standing /);
+  await play(page, now);
+  await expect(moves).toHaveText(/^Now, not in the replay: standing /);
+  await page.keyboard.press('Escape');
+  await expect(moves).toHaveText(/^Standing /);
+});

@@ -43,6 +43,8 @@ interface Options {
   opening(): void;
   writes: boolean;
   name(id: string): string;
+  /** Whether the map shows the driver's group. */
+  isShown(id: string): boolean;
   /** Moves the map to the place of an alert, and opens its driver. */
   go(alert: Alert): void;
 }
@@ -92,8 +94,8 @@ export class Alerts {
     this.draw();
   }
 
-  /** Called when names of drivers have changed. */
-  redrawNames(): void {
+  /** Called when names or groups of drivers have changed, or another group is shown. */
+  redraw(): void {
     for (const marker of this.marks.values()) marker.remove();
     this.marks.clear();
     this.draw();
@@ -122,7 +124,7 @@ export class Alerts {
     const unseen = this.all.filter(({ seen_at }) => seen_at === 0);
     setText(this.badge, unseen.length === 0 ? '' : unseen.length > 99 ? '99+' : String(unseen.length));
     this.button.setAttribute('aria-label', unseen.length === 0 ? 'Alerts' : `Alerts, ${unseen.length} not seen`);
-    this.drawMarks(this.isHidden ? [] : unseen.slice(0, MARKS_MAX));
+    this.drawMarks(this.isHidden ? [] : unseen.filter(({ driver_id }) => this.options.isShown(driver_id)).slice(0, MARKS_MAX));
     if (!this.isOpen) return;
     const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
     setText(this.message, this.hint || none);

@@ -87,19 +87,47 @@ export class ApiError extends Error {
   }
 }
 
-async function request(path: string, init: RequestInit = {}): Promise<Response> {
-  const response = await fetch(`api/${path}`, { cache: 'no-store', ...init });
-  if (response.ok) return response;
-  const body: unknown = await response.json().catch(() => null);
-  const message = body !== null && typeof body === 'object' && 'error' in body ? String(body.error) : `the server answered ${response.status}`;
-  throw new ApiError(response.status, message);
+/**
+ * Deadline of a request that the server answers from memory. Its connection may be dead, which the
+ * browser does not notice.
+ */
+const MEMORY_MS = 20_000;
+/** Deadline of any other request: longer than the longest `clickhouse.query_timeout`, two minutes. */
+const QUERY_MS = 150_000;
+
+/**
+ * Sends a request, and reads the answer.
+ *
+ * Throws `TypeError` after the deadline, as if the server could not be reached, and an `AbortError`
+ * if `init.signal` has aborted.
+ */
+async function request<T>(path: string, read: (response: Response) => Promise<T>, { signal, ...init }: RequestInit = {}, deadlineMs = QUERY_MS): Promise<T> {
+  const controller = new AbortController();
+  const abort = () => controller.abort();
+  if (signal?.aborted) abort();
+  signal?.addEventListener('abort', abort);
+  let isLate = false;
+  const timer = setTimeout(() => {
+    isLate = true;
+    abort();
+  }, deadlineMs);
+  try {
+    const response = await fetch(`api/${path}`, { cache: 'no-store', ...init, signal: controller.signal });
+    if (response.ok) return await read(response);
+    const body: unknown = await response.json().catch(() => null);
+    const message = body !== null && typeof body === 'object' && 'error' in body ? String(body.error) : `the server answered ${response.status}`;
+    throw new ApiError(response.status, message);
+  } catch (error) {
+    throw isLate ? new TypeError('the server did not answer in time') : error;
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', abort);
+  }
 }
 
-async function json<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return (await request(path, signal ? { signal } : {})).json() as Promise<T>;
-}
+const json = <T>(path: string, signal?: AbortSignal, deadlineMs?: number): Promise<T> => request(path, (response) => response.json() as Promise<T>, signal ? { signal } : {}, deadlineMs);
 
-export const config = (): Promise<Config> => json('config');
+export const config = (): Promise<Config> => json('config', undefined, MEMORY_MS);
 
 /** A driver's name and group; an empty name: the driver has only an id. */
 export interface Named {
@@ -110,14 +138,14 @@ export interface Named {
 
 /** Returns the drivers whose id or name contains the text. */
 export async function drivers(find: string, signal: AbortSignal): Promise<Named[]> {
-  return (await json<{ found: Named[] }>(`drivers?${new URLSearchParams({ find, limit: '20' })}`, signal)).found;
+  return (await json<{ found: Named[] }>(`drivers?${new URLSearchParams({ find, limit: '20' })}`, signal, MEMORY_MS)).found;
 }
 
 export async function namesOf(ids: readonly string[]): Promise<Named[]> {
-  return (await json<{ names: Named[] }>(`names?of=${ids.map(encodeURIComponent).join(',')}`)).names;
+  return (await json<{ names: Named[] }>(`names?of=${ids.map(encodeURIComponent).join(',')}`, undefined, MEMORY_MS)).names;
 }
 
-export const lastFix = (id: string, signal?: AbortSignal): Promise<Fix> => json(`drivers/${encodeURIComponent(id)}`, signal);
+export const lastFix = (id: string, signal?: AbortSignal): Promise<Fix> => json(`drivers/${encodeURIComponent(id)}`, signal, MEMORY_MS);
 
 export async function track(id: string, from: number, to: number, simplify: number, signal: AbortSignal): Promise<Track> {
   const span = new URLSearchParams({ from: String(from), to: String(to), simplify: String(simplify) });
@@ -199,9 +227,7 @@ export interface Alert {
 /** Returns the alerts of a day. `hint`: why a part of the answer is missing. */
 export const alerts = (): Promise<{ alerts: Alert[]; hint?: string }> => json('alerts');
 
-async function post(path: string, body: unknown): Promise<Response> {
-  return request(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
-}
+const post = (path: string, body: unknown): Promise<string> => request(path, (response) => response.text(), { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
 
 export async function acknowledgeAlert({ driver_id, ts, seq, kind, fence }: Alert): Promise<void> {
   await post('alerts/seen', { driver_id, ts, seq, kind, fence });
@@ -211,7 +237,7 @@ export async function acknowledgeAlert({ driver_id, ts, seq, kind, fence }: Aler
  * Makes a read-only link that shows drivers or groups; returns the part of the URL after `?link=`.
  */
 export async function makeLink(shown: { drivers?: string[]; groups?: string[] }, hours: number): Promise<string> {
-  return ((await (await post('links', { ...shown, hours })).json()) as { link: string }).link;
+  return (JSON.parse(await post('links', { ...shown, hours })) as { link: string }).link;
 }
 
 export type Found = Pick<Fix, 'driver_id' | 'ts' | 'lat' | 'lng' | 'speed'> & { name?: string; in_group?: string };
@@ -250,7 +276,7 @@ export const fences = (): Promise<{ features: Fence[]; hint?: string }> => json(
  * outline stays; with null the fence ends.
  */
 export async function putFence(feature: Omit<Feature, 'geometry'> & { geometry?: MultiPolygon | null }): Promise<void> {
-  await request('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
+  await request('fences', (response) => response.text(), { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
 }
 
 /** A tile as the server last sent it. */
@@ -279,16 +305,17 @@ export async function liveTiles(wanted: readonly Tile[], known: ReadonlyMap<stri
   for (let from = 0; from < wanted.length; from += TILES_MAX) {
     const names = wanted.slice(from, from + TILES_MAX).map(key);
     const of = names.map((name) => (known.has(name) ? `${name}:${known.get(name)!.version}` : name)).join(',');
-    const response = await request(`tiles?of=${of}${states && `&states=${states}`}${group && `&group=${encodeURIComponent(group)}`}`, { signal });
-    changed.push(...parts(await response.arrayBuffer()).map(({ body, ...part }) => ({ ...part, data: decode(body) })));
+    const answer = await request(`tiles?of=${of}${states && `&states=${states}`}${group && `&group=${encodeURIComponent(group)}`}`, (response) => response.arrayBuffer(), { signal }, MEMORY_MS);
+    changed.push(...parts(answer).map(({ body, ...part }) => ({ ...part, data: decode(body) })));
   }
   return changed;
 }
 
 export async function history(bounds: Bounds, zoom: number, from: number, to: number, group: string, signal: AbortSignal): Promise<{ cells: Cells; truncated: boolean }> {
   const query = new URLSearchParams({ bbox: box(bounds), zoom: String(zoom), from: String(from), to: String(to), group });
-  const response = await request(`cells?${query}`, { signal });
-  const cells = decode(await response.arrayBuffer());
+  const read = async (response: Response) => ({ body: await response.arrayBuffer(), truncated: response.headers.has('X-Truncated') });
+  const { body, truncated } = await request(`cells?${query}`, read, { signal });
+  const cells = decode(body);
   if (cells.kind !== 'cells') throw new Error('the server sent points for a heatmap');
-  return { cells, truncated: response.headers.has('X-Truncated') };
+  return { cells, truncated };
 }

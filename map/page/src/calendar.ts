@@ -7,6 +7,7 @@ import { daySpan, isoDay } from './words';
 import { zone } from './zone';
 
 const DAY_MS = 86_400_000;
+const WEEKDAYS = ['Mo', 'Tu', 'We', 'Th', 'Fr', 'Sa', 'Su'];
 
 /**
  * Returns the days of a month such as `2026-11`, and the number of empty cells before the first one
@@ -59,6 +60,11 @@ export function calendar(choose: (day: string) => void) {
     let daysWithFixes = new Set<string>();
     const draw = (isKnown: boolean) =>
       grid.replaceChildren(
+        ...WEEKDAYS.map((name) => {
+          const title = make('span', name);
+          title.ariaHidden = 'true';
+          return title;
+        }),
         ...days.map((day, i) => {
           const button = make('button', String(Number(day.slice(8))));
           button.type = 'button';

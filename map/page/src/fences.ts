@@ -7,8 +7,9 @@ import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
 import { byId, make, setPressed, setText } from './dom';
 import { middle } from './places';
-import { corners, hasOneRing, nearestCopy, type Fence, type Rules } from './rings';
+import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
+import { project } from './view';
 import { Visits } from './visits';
 
 export type { Fence };
@@ -26,6 +27,8 @@ const AREA_OPACITY = 0.12;
 /** Minimum width of the map beside the cards in which an outline can be edited. */
 const ROOM_PX = 320;
 const ZOOM_MAX = 19;
+/** A click is on the outline if a corner there makes it longer by at most this many pixels. */
+const ON_OUTLINE_PX = 3;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
@@ -46,8 +49,8 @@ export class Fences {
    * world in view.
    */
   private draft: { marker: Marker; place: Position }[] = [];
-  /** The viewer has set, moved or removed a corner. */
-  private isMoved = false;
+  /** The corners before each change of the viewer, the newest change last. */
+  private changes: Position[][] = [];
   /**
    * The name as the field shows it, without line breaks. If the field still contains this name, the
    * viewer has not changed it.
@@ -62,6 +65,7 @@ export class Fences {
   private readonly name = byId('fence-name', HTMLInputElement);
   private readonly message = byId('fences-said', HTMLElement);
   private readonly remove = byId('fence-remove', HTMLButtonElement);
+  private readonly undoButton = byId('fence-undo', HTMLButtonElement);
   private readonly past = byId('fence-past', HTMLInputElement);
   private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
   private readonly outlineTools = byId('fence-outline', HTMLElement);
@@ -87,17 +91,19 @@ export class Fences {
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
     byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.edit(null));
-    byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.add(map.getCenter().toArray()));
-    byId('fence-undo', HTMLButtonElement).addEventListener('click', () => this.undo());
+    byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.insert(map.getCenter().toArray()));
+    this.undoButton.addEventListener('click', () => this.undo());
     byId('fence-cancel', HTMLButtonElement).addEventListener('click', () => this.stopEditing());
     this.remove.addEventListener('click', () => void this.save(true));
     this.form.addEventListener('submit', (event) => {
       event.preventDefault();
       void this.save(false);
     });
-    map.on('click', ({ lngLat }) => {
-      if (this.isDrawing) this.add(lngLat.toArray());
+    map.on('click', ({ lngLat, originalEvent }) => {
+      // The second click of a double click does not set another corner at the same place.
+      if (this.isDrawing && originalEvent.detail < 2) this.insert(lngLat.toArray());
     });
+    map.on('dblclick', (event) => this.isDrawing && event.preventDefault());
     byId('fence-new', HTMLButtonElement).hidden = !edits;
     void this.load();
   }
@@ -219,33 +225,59 @@ export class Fences {
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
-    this.isMoved = false;
-    setText(this.message, this.isDrawing ? 'Click the map to set corners, drag them to move them.' : 'This outline has several rings: milepost fences import changes it.');
+    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it, double-click it to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
 
+  /**
+   * Sets a corner for the viewer: of a new outline behind the others, of an existing one, or on the
+   * outline, between its neighbours.
+   */
+  private insert(corner: Position): void {
+    const { index, longer } = insertion(this.draft.map(({ place }) => project(this.map, [place[0], place[1]])), project(this.map, [corner[0], corner[1]]));
+    this.change();
+    this.add(corner, undefined, this.edited || longer <= ON_OUTLINE_PX ? index : this.draft.length);
+  }
+
   /** Adds a corner, on the copy of the world that is nearest to the longitude `near`. */
-  private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0]): void {
+  private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0], index = this.draft.length): void {
     const element = make('div', '', 'corner');
-    // A click on a corner does not set another one.
+    // A click on a corner does not set another one, and a double click does not zoom the map.
     element.addEventListener('click', (event) => event.stopPropagation());
+    element.addEventListener('dblclick', (event) => {
+      event.stopPropagation();
+      this.change();
+      marker.remove();
+      this.draft.splice(this.draft.indexOf(added), 1);
+      this.drawDraft();
+    });
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
+    marker.on('dragstart', () => this.change());
     marker.on('drag', () => {
       const { lng, lat } = marker.getLngLat();
       added.place = [nearestCopy(lng, added.place[0]), lat];
-      this.isMoved = true;
       this.drawDraft();
     });
-    this.draft.push(added);
-    this.isMoved = true;
+    this.draft.splice(index, 0, added);
     this.drawDraft();
   }
 
+  /** Called before the viewer changes the outline, to be able to undo it. */
+  private change(): void {
+    this.changes.push(this.draft.map(({ place }) => place));
+    this.undoButton.disabled = false;
+  }
+
+  /** Undoes the viewer's last change of the outline. */
   private undo(): void {
-    this.draft.pop()?.marker.remove();
-    this.isMoved = true;
+    const before = this.changes.pop();
+    if (!before) return;
+    for (const { marker } of this.draft) marker.remove();
+    this.draft = [];
+    for (const corner of before) this.add(corner, corner[0]);
     this.drawDraft();
+    this.undoButton.disabled = this.changes.length === 0;
   }
 
   private ring(): Position[] {
@@ -260,7 +292,8 @@ export class Fences {
 
   private stopEditing(): void {
     for (const { marker } of this.draft) marker.remove();
-    this.draft = [];
+    [this.draft, this.changes] = [[], []];
+    this.undoButton.disabled = true;
     this.isDrawing = false;
     this.edited = null;
     delete this.box.dataset.drawing;
@@ -282,7 +315,7 @@ export class Fences {
     } catch (error) {
       return setText(this.message, (error as Error).message);
     }
-    const isDrawn = this.isMoved || !this.edited;
+    const isDrawn = this.changes.length > 0 || !this.edited;
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
     const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};

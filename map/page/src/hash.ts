@@ -1,4 +1,4 @@
-// The part of the URL after '#': place, driver and day, so that a link shows another viewer the
+// The part of the URL after '#': place, driver, day and group, so that a link shows another viewer the
 // same view.
 
 export interface Place {
@@ -12,6 +12,8 @@ export interface Shared {
   driver: string | null;
   /** Day of the track, such as `2026-11-22`, or `hour` for the last hour; null: no track. */
   day: string | null;
+  /** The only group that the map shows; empty: every group. */
+  group: string;
 }
 
 export function parse(hash: string): Shared {
@@ -21,10 +23,11 @@ export function parse(hash: string): Shared {
     place: parsePlace(fields.get('at')),
     driver: fields.get('driver') || null,
     day: day !== null && /^(hour|\d{4}-\d{2}-\d{2})$/.test(day) ? day : null,
+    group: fields.get('group') ?? '',
   };
 }
 
-export function format({ place, driver, day }: Shared): string {
+export function format({ place, driver, day, group }: Shared): string {
   const fields: string[] = [];
   if (place) {
     // A pixel at zoom z is about 10^-(z·0.3) degrees.
@@ -33,6 +36,7 @@ export function format({ place, driver, day }: Shared): string {
   }
   if (driver) fields.push(`driver=${encodeURIComponent(driver)}`);
   if (driver && day) fields.push(`day=${day}`);
+  if (group) fields.push(`group=${encodeURIComponent(group)}`);
   return fields.length ? `#${fields.join('&')}` : '';
 }
 

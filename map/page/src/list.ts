@@ -17,8 +17,8 @@ export interface List {
   toggle(): void;
   readonly isOpen: boolean;
   redraw(): void;
-  /** Shows every group again. */
-  ungroup(): void;
+  /** Limits list and map to a group; empty: every group. */
+  setGroup(group: string): void;
   /** Sets the groups that can be chosen. */
   groups(names: readonly string[]): void;
   /** Allows the viewer to make links to the listed drivers. */
@@ -55,7 +55,10 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
 
   /** Limits list and map to a group. It stays chosen when the list closes. */
   function setGroup(next: string): void {
-    field('group').value = next;
+    const select = byId('filter-group', HTMLSelectElement);
+    // The group of a link may have no drivers, or be unknown until the configuration has loaded.
+    if (![...select.options].some(({ value }) => value === next)) select.append(Object.assign(make('option', next), { value: next }));
+    select.value = next;
     onGroup(next);
     if (!box.hidden) refreshIn(0);
   }
@@ -153,7 +156,7 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
       select.value = chosen;
       byId('filter-group-label', HTMLElement).hidden = all.size === 1;
     },
-    ungroup: () => setGroup(''),
+    setGroup,
     allowSharing: () => void (mayShare = true),
     toggle,
     get isOpen() {

@@ -3,9 +3,6 @@ import { ApiError, EVERYBODY, liveTiles, type Chosen, type Loaded } from './api'
 import type { Cells, Points } from './decode';
 import { covering, inView, key, type Bounds, type Tile } from './tiles';
 
-/** A request that takes longer is aborted, and sent again at the next tick: its connection may be dead. */
-const ANSWER_MS_MAX = 20_000;
-
 export interface Shown {
   points: Points[];
   cells: Cells[];
@@ -73,9 +70,7 @@ export class LiveTiles {
         this.failed = true;
         const controller = new AbortController();
         this.inFlight = { tiles: this.wanted, controller };
-        const timer = setTimeout(() => controller.abort(), ANSWER_MS_MAX);
         const changed = await liveTiles(this.wanted, this.loaded, controller.signal, this.chosen).catch(ignoreUnreachable);
-        clearTimeout(timer);
         if (!changed) continue;
         this.failed = false;
         const keys = this.keys();

@@ -34,7 +34,7 @@ const colours = legend(
     states = shown;
     filter();
   },
-  () => driverList.ungroup(),
+  () => driverList.setGroup(''),
 );
 settings(() => {
   colours.draw();
@@ -112,6 +112,7 @@ const countGroup = listen({
   },
 });
 
+if (shared.group) driverList.setGroup(shared.group);
 const stageReady = open();
 stageReady.catch((error: unknown) => {
   const webgl = document.createElement('canvas').getContext('webgl2') !== null;
@@ -126,9 +127,14 @@ async function open(): Promise<Stage> {
   driverList.groups(configuration.groups ?? []);
   if (configuration.makes_links) driverList.allowSharing();
   document.body.dataset.link = String(configuration.is_link);
-  const made = await makeStage(configuration, current(), shared, (moment) => {
-    colours.replayed(moment);
-    numbers.replayed(moment);
+  const made = await makeStage(configuration, current(), shared, {
+    replayed(moment) {
+      colours.replayed(moment);
+      numbers.replayed(moment);
+    },
+    grouped(next) {
+      if (next !== group) driverList.setGroup(next);
+    },
   });
   stage = made;
   filter();

@@ -27,6 +27,12 @@ export class Names {
     return this.get(id);
   }
 
+  /** Returns the driver's group; empty: none, or not known yet, in which case it is requested. */
+  groupOf(id: string): string {
+    this.getOrRequest(id);
+    return this.known.get(id)?.group ?? '';
+  }
+
   card(id: string): Named | undefined {
     return this.known.get(id);
   }

@@ -5,6 +5,7 @@ import { calendar } from './calendar';
 import { serverNow } from './clock';
 import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
+import { format, parse } from './hash';
 import { shownProperties, type Property } from './properties';
 import { silentAfter } from './states';
 import { Stay } from './stay';
@@ -58,6 +59,8 @@ export class Panel {
   private trackRequest: AbortController | null = null;
   private fixRequest: AbortController | null = null;
   private track: Track | null = null;
+  /** The map shows the past, and the panel still the present. */
+  private isReplay = false;
 
   constructor(private readonly options: Options) {
     byId('panel-close', HTMLButtonElement).addEventListener('click', () => this.close());
@@ -70,6 +73,8 @@ export class Panel {
     guest.hidden = !options.makesLinks;
     copyOnClick(guest, async () => {
       const url = new URL(location.href);
+      // The guest sees this driver whatever group the viewer sees.
+      url.hash = format({ ...parse(url.hash), group: '' });
       url.search = new URLSearchParams({ link: await makeLink({ drivers: [this.id ?? ''] }, LINK_HOURS) }).toString();
       return url.href;
     });
@@ -117,6 +122,13 @@ export class Panel {
     // Focus the map, which handles arrow keys and shortcuts. In the search field, such keys would
     // be text.
     byId('map', HTMLElement).querySelector('canvas')?.focus({ preventScroll: true });
+  }
+
+  /** Called when a replay begins or ends. */
+  setReplay(isReplay: boolean): void {
+    if (isReplay === this.isReplay) return;
+    this.isReplay = isReplay;
+    if (this.id) this.drawFix();
   }
 
   follow(on: boolean): void {
@@ -315,7 +327,8 @@ export class Panel {
     const age = (now - fix.ts) / 1000;
     const stay = this.stay.text(fix, age < silentAfter() ? now : fix.ts, now);
     // Do not describe the movement of a silent driver: "moving" would be a guess.
-    setText(byId('driver-moves', HTMLElement), age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${stay.replace('S', 's')}`}.`);
+    const state = age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${stay.replace('S', 's')}`}.`;
+    setText(byId('driver-moves', HTMLElement), this.isReplay ? `Now, not in the replay: ${state[0].toLowerCase()}${state.slice(1)}` : state);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);

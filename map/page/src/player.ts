@@ -7,14 +7,17 @@ import { speedCurve, spotAt } from './track';
 import { clock, formatSpeed } from './words';
 
 /** Playback rates; 10 plays ten seconds per second. */
-const PACES = [10, 60, 300, 1000];
-/** The initial rate is the fastest at which playback takes at least this long. */
+const PACES = [1, 10, 60, 300, 1000];
+const PACE_MIN = 10;
+/** The initial rate is the fastest from `PACE_MIN` on at which playback takes at least this long. */
 const PLAY_S = 60;
 /** Size of the picture behind the slider, in units of its viewBox. */
 const WIDTH = 1000;
 const HEIGHT = 40;
 /** Minimum width of a mark with its time, in rem. */
 const MARK_REM = 3.5;
+/** Direction in which a key moves the slider. */
+const ARROWS: Record<string, number> = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 };
 /** Number of bars of the speed curve. */
 const SAMPLES = 250;
 
@@ -47,6 +50,8 @@ export interface Player {
   toggle(): void;
   readonly isOpen: boolean;
   readonly isPlaying: boolean;
+  /** The moment that is shown, in Unix ms; null: nothing is, or its end. */
+  readonly moment: number | null;
 }
 
 export function player(onClose: () => void): Player {
@@ -68,6 +73,13 @@ export function player(onClose: () => void): Player {
   const scale = byId('marks', HTMLElement);
 
   slider.addEventListener('input', () => seek(Number(slider.value)));
+  slider.addEventListener('keydown', (event) => {
+    const by = ARROWS[event.key];
+    if (!by || !film) return;
+    event.preventDefault();
+    // By what half a second of playback shows, so that a slower pace also makes finer steps.
+    seek(ms + by * Math.max(1000, rate * 500));
+  });
   slider.addEventListener('pointerdown', ({ button }) => (isHeld = button === 0));
   for (const end of ['pointerup', 'pointercancel'] as const) addEventListener(end, () => (isHeld = false));
   new ResizeObserver(drawMarks).observe(scale);
@@ -136,6 +148,9 @@ export function player(onClose: () => void): Player {
     get isOpen() {
       return film !== null;
     },
+    get moment() {
+      return film && ms < film.to ? ms : null;
+    },
     get isPlaying() {
       return playing;
     },
@@ -144,10 +159,9 @@ export function player(onClose: () => void): Player {
       film = next;
       slider.min = String(next.from);
       slider.max = String(next.to);
-      // An arrow key moves the slider by a 200th of the span.
-      slider.step = String(Math.max(1000, Math.round((next.to - next.from) / 200_000) * 1000));
+      slider.step = '1000';
       const wanted = (next.to - next.from) / 1000 / PLAY_S;
-      if (!keepsPace) setPace(PACES.findLast((other) => other <= wanted * 1.01) ?? PACES[0]);
+      if (!keepsPace) setPace(Math.max(PACE_MIN, PACES.findLast((other) => other <= wanted * 1.01) ?? PACE_MIN));
       curve.replaceChildren(...next.draw(WIDTH, HEIGHT));
       box.hidden = false;
       drawMarks();

@@ -11,9 +11,11 @@ import { When, WRITE_TIME } from './when';
 import { instant, minutes } from './zone';
 import type { Bounds } from './tiles';
 
-/** Initial span. */
+/** Initial span, if no track is shown. */
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
+/** Initial span before and after the moment of the track that is shown. */
+const AROUND_MS = 5 * 60_000;
 /** What a replay shows: an area, and a span in Unix ms. */
 interface Scope {
   bounds: Bounds;
@@ -39,6 +41,8 @@ interface Options {
   bounds(): Bounds;
   /** Group that is shown; empty: every group. */
   group(): string;
+  /** Returns the moment of the track that is shown, in Unix ms; null: none is, or its end. */
+  moment(): number | null;
   /** Plays a film. `isSame`: it is the same span with other drivers, which stays paused if it was. */
   play(film: Film, isSame: boolean): void;
   /** Shows the drivers at a moment, and returns their number; null: the present again. */
@@ -93,7 +97,9 @@ export class Replay {
     setText(this.message, '');
     if (this.isOpen) {
       const now = serverNow();
-      if (!this.hasPlayed) [this.from.value, this.to.value] = minutes(now - HOURS * HOUR_MS, now);
+      const at = this.options.moment();
+      if (at !== null) [this.from.value, this.to.value] = minutes(at - AROUND_MS, Math.min(now, at + AROUND_MS));
+      else if (!this.hasPlayed) [this.from.value, this.to.value] = minutes(now - HOURS * HOUR_MS, now);
       this.from.date.focus();
       return;
     }

@@ -40,3 +40,18 @@ export function corners({ coordinates }: MultiPolygon): Position[] {
   const [first, last] = [ring[0], ring[ring.length - 1]];
   return ring.length > 1 && first[0] === last[0] && first[1] === last[1] ? ring.slice(0, -1) : ring;
 }
+
+/**
+ * Returns the index in a ring of corners at which a new corner makes the outline longer by the
+ * least, and by how much, in the unit of the corners.
+ */
+export function insertion(ring: readonly { x: number; y: number }[], corner: { x: number; y: number }): { index: number; longer: number } {
+  const length = (a: { x: number; y: number }, b: { x: number; y: number }) => Math.hypot(a.x - b.x, a.y - b.y);
+  let best = { index: ring.length, longer: Infinity };
+  ring.forEach((from, i) => {
+    const to = ring[(i + 1) % ring.length];
+    const longer = length(from, corner) + length(corner, to) - length(from, to);
+    if (longer < best.longer) best = { index: i + 1, longer };
+  });
+  return best;
+}

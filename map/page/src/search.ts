@@ -55,7 +55,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
 
   function show(found: Named[]): void {
     if (document.activeElement !== input) return;
-    if (found.length === 0) return showNote('No driver has this in its id or name.');
+    if (found.length === 0) return showNote('No driver has this in the id or name.');
     list.replaceChildren(
       ...found.map(({ driver_id, name, group }, i) => {
         const option = make('li', name || driver_id);

@@ -67,8 +67,14 @@ export interface Stage {
   escape(): void;
 }
 
-/** `replayed` is called with the moment of a replay; null: the map shows the present again. */
-export async function makeStage(config: Config, theme: Theme, shared: Shared, replayed: (moment: Moment | null) => void): Promise<Stage> {
+interface Options {
+  /** Called with the moment of a replay; null: the map shows the present again. */
+  replayed(moment: Moment | null): void;
+  /** Called with the group of another link that the viewer opens; empty: every group. */
+  grouped(group: string): void;
+}
+
+export async function makeStage(config: Config, theme: Theme, shared: Shared, options: Options): Promise<Stage> {
   const { style_url: styleUrl, edits_fences } = config;
   setLimits(config.silent_after_s, config.hidden_after_s);
   // Counts are drawn in this font, so it must have loaded before.
@@ -84,14 +90,17 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
   const names = new Names(() => {
     panel.title();
     fences.redrawNames();
-    alerts.redrawNames();
+    alerts.redraw();
     scene.invalidate();
   });
   const fences = new Fences(map, theme, edits_fences, {
-    opening: closeBoxes,
+    opening: makeRoom,
     seesAll: config.sees_all,
     name: (id) => names.getOrRequest(id),
-    choose: (id) => void find(id),
+    choose(id) {
+      if (isNarrow()) closeBoxes();
+      void find(id);
+    },
     changed() {
       panel?.redrawNames();
       scene.invalidate();
@@ -100,15 +109,18 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
   const labels = new Labels(map, theme, scale, labelsNow, () => [...scene.discAreas(), ...alerts.areas()]);
   scene.drawn = () => labels.draw();
   const alerts = new Alerts(map, {
-    opening: closeBoxes,
+    opening: makeRoom,
     writes: config.writes,
     name: (id) => names.getOrRequest(id),
+    isShown: (id) => chosen.group === '' || names.groupOf(id) === chosen.group,
     go(alert) {
+      if (isNarrow()) closeBoxes();
       map.easeTo({ center: [alert.lng, alert.lat], zoom: Math.max(map.getZoom(), 13), duration: 700 });
       void panel.open(alert.driver_id);
     },
   });
-  let chosen = EVERYBODY;
+  let chosen = { ...EVERYBODY, group: shared.group };
+  tiles.filter(chosen);
   const heat = new Heat(map, {
     opening: closeBoxes,
     group: () => chosen.group,
@@ -119,9 +131,11 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     opening: closeBoxes,
     bounds: () => bounds(map),
     group: () => chosen.group,
+    moment: () => slider.moment,
     moved(moment) {
       alerts.setHidden(moment !== null);
-      replayed(moment);
+      panel.setReplay(moment !== null);
+      options.replayed(moment);
     },
     play(film, isSame) {
       const plays = !isSame || slider.isPlaying;
@@ -170,6 +184,12 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     if (heat.on) heat.toggle();
     if (replay.isOpen) replay.toggle();
     if (fences.isOpen && !fences.isEditing) fences.toggle();
+  }
+
+  /** Makes room for a box with a list: on a phone it would be below the driver's panel. */
+  function makeRoom(): void {
+    closeBoxes();
+    if (isNarrow()) panel.close();
   }
 
   /**
@@ -228,9 +248,18 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 16.5, duration: 600, essential: false });
   }
 
+  /**
+   * Shows all drivers, unless the viewer moves the map or chooses another group before the server
+   * has answered.
+   */
   async function fit(): Promise<void> {
-    const box = await whereabouts(AbortSignal.timeout(10_000), chosen.group).catch(() => null);
-    if (box) fitTo(box);
+    panel.follow(false);
+    map.stop();
+    const { group } = chosen;
+    const view = () => [...map.getCenter().toArray(), map.getZoom()].join();
+    const before = view();
+    const box = await whereabouts(AbortSignal.timeout(10_000), group).catch(() => null);
+    if (box && group === chosen.group && view() === before) fitTo(box);
   }
 
   async function find(id: string): Promise<void> {
@@ -250,7 +279,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
 
   function updateUrl(): void {
     const { lng, lat } = map.getCenter().wrap();
-    const hash = format({ place: { zoom: map.getZoom(), lat, lng }, driver: panel.id, day: panel.day });
+    const hash = format({ place: { zoom: map.getZoom(), lat, lng }, driver: panel.id, day: panel.day, group: chosen.group });
     // Replace the history entry: a new entry for each move of the map would fill the history.
     if (hash !== location.hash) history.replaceState(null, '', hash);
   }
@@ -273,7 +302,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
     updateUrl();
   });
   addEventListener('hashchange', () => {
-    const { place, driver, day } = parse(location.hash);
+    const { place, driver, day, group } = parse(location.hash);
+    options.grouped(group);
     if (place) map.jumpTo({ center: [place.lng, place.lat], zoom: place.zoom });
     if (driver) void panel.open(driver, day);
     else panel.close();
@@ -289,7 +319,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
    */
   let isWaitingForDrivers = false;
   if (!shared.place) {
-    const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
+    const box = await whereabouts(AbortSignal.timeout(10_000), shared.group).catch(() => null);
     if (box) map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 15, duration: 0 });
     isWaitingForDrivers = !box;
     map.once('dragstart', () => (isWaitingForDrivers = false));
@@ -320,6 +350,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
       if (isOtherGroup) {
         replay.reload();
         heat.reload();
+        alerts.redraw();
+        updateUrl();
       } else if (replay.isPlaying) slider.redraw();
     },
     find,
@@ -371,11 +403,14 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, re
 /** Returns the factor by which everything is larger than on a laptop (style.css). */
 const scale = (): number => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
+/** Returns whether the page has room for only one card, as on a phone. */
+const isNarrow = (): boolean => innerWidth <= 640;
+
 /** Returns the pixels at each edge that cards cover. */
 function padding(): { top: number; bottom: number; left: number; right: number } {
   const unit = 16 * scale();
   const panelBox = byId('panel', HTMLElement);
-  const narrow = innerWidth <= 640;
+  const narrow = isNarrow();
   const open = !panelBox.hidden;
   return {
     top: (narrow ? 11.5 : 5.5) * unit,

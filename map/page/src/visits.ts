@@ -4,12 +4,23 @@ import { serverNow } from './clock';
 import { byId, make, setText } from './dom';
 import type { Fence } from './rings';
 import { rulesInWords } from './rules';
+import { silentAfter } from './states';
 import { daySpan, duration, isoDay, minuteOf } from './words';
 
 const DAY_MS = 86_400_000;
 const DAYS_BEFORE = 6;
 /** Interval of requests while a fence is shown. */
 const REFRESH_MS = 30_000;
+
+/** Maximum number of visits in one response of the server. */
+const VISITS_MAX = 500;
+
+/** Describes the visits: "Depot: 2 inside, 3 drivers left today, 7 times". */
+export function visitsTitle(name: string, inside: readonly Visit[], left: readonly Visit[], isCut: boolean): string {
+  const drivers = new Set(left.map(({ driver_id }) => driver_id)).size;
+  const leaving = drivers === left.length && !isCut ? `${drivers} left today` : `${drivers} driver${drivers === 1 ? '' : 's'} left today, ${isCut ? 'more than ' : ''}${left.length} times`;
+  return `${name}: ${inside.length} inside, ${leaving}`;
+}
 
 interface Options {
   /** Returns a driver's name, or the id. */
@@ -25,7 +36,7 @@ interface Options {
 
 export class Visits {
   fence: Fence | null = null;
-  private found: { now: number; all: Visit[] } = { now: 0, all: [] };
+  private found: { now: number; inside: Visit[]; left: Visit[] } = { now: 0, inside: [], left: [] };
   private request: AbortController | null = null;
   private timer = 0;
   private readonly box = byId('fence-shown', HTMLElement);
@@ -52,8 +63,8 @@ export class Visits {
     this.box.hidden = false;
     const { name } = fence.properties;
     this.editButton.setAttribute('aria-label', `Edit ${name}`);
-    setText(this.rules, rulesInWords(fence.properties));
-    this.found.all = [];
+    setText(this.rules, this.notes(fence));
+    [this.found.inside, this.found.left] = [[], []];
     this.redraw();
     setText(this.title, `${name}, today …`);
     this.title.focus({ preventScroll: true });
@@ -67,7 +78,16 @@ export class Visits {
     const fence = all.find(({ properties }) => properties.name === name);
     if (!fence) return this.close();
     this.fence = fence;
-    setText(this.rules, rulesInWords(fence.properties));
+    setText(this.rules, this.notes(fence));
+  }
+
+  /** Describes the rules of a fence, and since when it has its name and outline, if that is recent. */
+  private notes({ properties }: Fence): string {
+    const now = serverNow();
+    const { valid_from } = properties;
+    const isRecent = valid_from > now - DAYS_BEFORE * DAY_MS && valid_from <= now;
+    const since = isRecent ? `Name or outline changed at ${minuteOf(valid_from, isoDay(now))}: earlier visits are those of the fence before.` : '';
+    return [rulesInWords(properties), since].filter((text) => text !== '').join(' · ');
   }
 
   /** Shows the list of all fences again. */
@@ -77,7 +97,7 @@ export class Visits {
     this.request?.abort();
     this.fence = null;
     this.box.hidden = true;
-    this.found.all = [];
+    [this.found.inside, this.found.left] = [[], []];
     setText(this.title, '');
     this.rows.replaceChildren();
     this.options.changed(null);
@@ -97,9 +117,13 @@ export class Visits {
       const today = daySpan(isoDay(now))!.from;
       const found = await fetchVisits(name, today - DAYS_BEFORE * DAY_MS, now, controller.signal);
       if (controller.signal.aborted) return;
-      const [inside, left] = [found.filter(({ is_inside }) => is_inside), found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today)];
-      this.say(`${name}: ${inside.length} inside, ${left.length} left today`);
-      this.found = { now, all: [...inside, ...left] };
+      const inside = found.filter(({ is_inside }) => is_inside).sort((a, b) => a.entered - b.entered);
+      const left = found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today);
+      // The server leaves out the oldest visits. If it sends visits of earlier days, it has sent
+      // all of today.
+      const isCut = found.length >= VISITS_MAX && inside.length + left.length === found.length;
+      this.say(visitsTitle(name, inside, left, isCut));
+      this.found = { now, inside, left };
       this.redraw();
     } catch (error) {
       if (controller.signal.aborted) return;
@@ -116,7 +140,9 @@ export class Visits {
   /** Called when names of drivers have changed. */
   redraw(): void {
     const focused = document.activeElement?.closest<HTMLElement>('#visits button')?.dataset.id;
-    this.rows.replaceChildren(...this.found.all.map((visit) => this.row(visit)));
+    const { inside, left } = this.found;
+    const part = (title: string, all: Visit[]) => (all.length === 0 ? [] : [make('li', title, 'part'), ...all.map((visit) => this.row(visit))]);
+    this.rows.replaceChildren(...part('Inside', inside), ...part('Left today', left));
     if (focused) this.rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
   }
 
@@ -127,7 +153,8 @@ export class Visits {
     button.type = 'button';
     button.dataset.id = driver_id;
     const day = isoDay(now);
-    const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;
+    const silent = now - left_at > silentAfter() * 1000 ? ` · last fix at ${minuteOf(left_at, day)}` : '';
+    const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}${silent}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;
     button.append(make('span', this.options.name(driver_id)), make('small', when));
     button.addEventListener('click', () => this.options.choose(driver_id));
     item.append(button);

@@ -23,6 +23,8 @@ export class When {
   constructor(id: string, changed: () => void = () => {}) {
     this.date = byId(`${id}-date`, HTMLInputElement);
     this.time = byId(`${id}-time`, HTMLInputElement);
+    // The viewer writes another time instead of inserting digits.
+    this.time.addEventListener('focus', () => this.time.select());
     this.time.addEventListener('input', () => this.check());
     this.time.addEventListener('change', () => {
       this.time.value = timeOf(this.time.value) ?? this.time.value;

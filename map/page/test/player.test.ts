@@ -48,3 +48,28 @@ test('only the main button of a mouse holds the slider', () => {
   };
   expect([moves(2), moves(0)]).toEqual([true, false]);
 });
+
+test('an arrow key moves by less at a slower pace', () => {
+  slider.open(film());
+  const press = (key: string) => {
+    moments = [];
+    shown.element('slider').dispatch('keydown', { key });
+    return moments;
+  };
+  expect([press('ArrowRight'), press('ArrowRight'), press('ArrowLeft'), press('a')]).toEqual([[150_000], [300_000], [150_000], []]);
+  const pace = shown.element('pace');
+  for (const text of ['1000×', '1×']) {
+    pace.dispatch('click');
+    expect(pace.textContent).toBe(text);
+  }
+  expect(press('ArrowRight')).toEqual([151_000]);
+});
+
+test('the moment is unknown at the end and without a film', () => {
+  expect(slider.moment).toBe(null);
+  slider.open(film());
+  slider.seek(5_000);
+  expect(slider.moment).toBe(5_000);
+  slider.seek(36_000_000);
+  expect(slider.moment).toBe(null);
+});

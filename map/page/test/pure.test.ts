@@ -10,6 +10,7 @@ import { driversAt } from '../src/past';
 import { stayText } from '../src/stay';
 import { covering, inView, key, mercator, overlap, unmercator, type Tile } from '../src/tiles';
 import { indexAt, pieces, speedCurve, spotAt, summary } from '../src/track';
+import { insertion } from '../src/rings';
 import { extent } from '../src/whereabouts';
 import { ago, clock, daySpan, distance, duration, isoDay, motion, formatSpeed, setUnit, shortCount, compassPoint } from '../src/words';
 import { instant, local, minutes, setZone, zoneShort } from '../src/zone';
@@ -91,13 +92,13 @@ test('a span in minutes contains the whole last minute', () => {
 
 describe('the hash of the URL', () => {
   test('round-trips', () => {
-    const shared = { place: { zoom: 12.3, lat: 25.7617, lng: -80.1918 }, driver: 'a/b&c d', day: '2026-11-22' };
+    const shared = { place: { zoom: 12.3, lat: 25.7617, lng: -80.1918 }, driver: 'a/b&c d', day: '2026-11-22', group: 'Praha jih & Kurýr' };
     expect(parse(format(shared))).toEqual(shared);
     expect(parse(format({ ...shared, day: 'hour' })).day).toBe('hour');
   });
   test('is ignored if it is invalid', () => {
     for (const hash of ['', '#', '#at=1/2', '#at=x/y/z', '#at=99/0/0', '#at=3/89/0', '#at=//', '#day=yesterday']) {
-      expect(parse(hash), hash).toEqual({ place: null, driver: null, day: null });
+      expect(parse(hash), hash).toEqual({ place: null, driver: null, day: null, group: '' });
     }
   });
 });
@@ -256,5 +257,20 @@ describe('a guest link', () => {
   test('is not made for no drivers, or for more than it may name', () => {
     expect(linkTo(filter({ find: 'x' }), [], 50)).toBeNull();
     expect(linkTo(filter({ find: 'x' }), ['d1', 'd2', 'd3'], 2)).toBeNull();
+  });
+});
+
+describe('a new corner', () => {
+  const square = [{ x: 0, y: 0 }, { x: 100, y: 0 }, { x: 100, y: 100 }, { x: 0, y: 100 }];
+  test('of an outline is between the corners next to it', () => {
+    expect(insertion(square, { x: 50, y: -10 }).index).toBe(1);
+    expect(insertion(square, { x: 120, y: 50 }).index).toBe(2);
+    expect(insertion(square, { x: 50, y: 130 }).index).toBe(3);
+    expect(insertion(square, { x: -5, y: 50 }).index).toBe(4);
+  });
+  test('is on the outline if that does not become longer', () => {
+    expect(insertion(square, { x: 100, y: 40 })).toEqual({ index: 2, longer: 0 });
+    expect(insertion([], { x: 1, y: 1 }).index).toBe(0);
+    expect(insertion([{ x: 0, y: 0 }], { x: 1, y: 1 }).index).toBe(1);
   });
 });

@@ -16,6 +16,7 @@ let shown: Page;
 let replay: Replay;
 let bounds: typeof MIAMI;
 let group: string;
+let moment: number | null;
 let films: { film: Film; isSame: boolean }[];
 /** Ids of the drivers on the map. */
 let drivers: string[] | null;
@@ -26,7 +27,7 @@ function past(...ids: string[]): Past {
 }
 
 beforeEach(() => {
-  [waiting, films, drivers, bounds, group] = [[], [], null, MIAMI, ''];
+  [waiting, films, drivers, bounds, group, moment] = [[], [], null, MIAMI, '', null];
   shown = page();
   vi.stubGlobal('fetch', (url: string, { signal }: { signal: AbortSignal }) =>
     new Promise((resolve, reject) => {
@@ -39,6 +40,7 @@ beforeEach(() => {
     opening() {},
     bounds: () => bounds,
     group: () => group,
+    moment: () => moment,
     play(film, isSame) {
       films.push({ film, isSame });
       film.moved(film.begin);
@@ -137,4 +139,11 @@ test('a closed replay is not loaded again', () => {
   replay.toggle();
   replay.reload();
   expect(waiting.length).toBe(1);
+});
+
+test('the form has the minutes around the moment of the track that is shown', () => {
+  replay.toggle();
+  moment = FROM + 600_000;
+  replay.toggle();
+  expect(['from', 'to'].map((end) => shown.element(`replay-${end}-time`).value)).toEqual(['10:05', '10:16']);
 });

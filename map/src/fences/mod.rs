@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use clickhouse::Row;
-use milepost_clickhouse::Reader;
+use milepost_clickhouse::{FetchWhole as _, Reader};
 use milepost_events::fences::{MOMENTS_MS, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -143,7 +143,7 @@ pub async fn put(
     user: Option<&str>,
 ) -> Result<(), Refused> {
     let change = change(feature).await?;
-    let names = [&change.was, &change.name];
+    let names = [&change.current_name, &change.name];
     let (now_ms, stored) =
         read(writer, database, &names).await.map_err(|error| unavailable(writer, &error))?;
     let stored = stored.into_iter().map(Stored::version).collect::<Result<Vec<_>, _>>();
@@ -179,8 +179,9 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
         Refused::Invalid(format!("properties.{key}: expected {expected}"))
     };
     let given = |key: &str| properties.get(key).filter(|value| !value.is_null());
-    let was = given("was").map(|was| was.as_str().ok_or_else(|| refused("was", "the former name")));
-    let was = was.transpose()?.unwrap_or(&name).to_owned();
+    let current_name =
+        given("was").map(|name| name.as_str().ok_or_else(|| refused("was", "the former name")));
+    let current_name = current_name.transpose()?.unwrap_or(&name).to_owned();
     let seen = given("outline").map(|seen| {
         seen.as_str().ok_or_else(|| refused("outline", "the string that /api/fences returned"))
     });
@@ -201,7 +202,7 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
         milepost_events::fences::check_name(&name).map_err(Refused::Invalid)?;
     }
     let properties = properties.clone();
-    Ok(Change { name, was, from_ms, until_ms, rewrites_past, outline, seen, properties })
+    Ok(Change { name, current_name, from_ms, until_ms, rewrites_past, outline, seen, properties })
 }
 
 fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
@@ -254,7 +255,7 @@ async fn read(
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
         );
-        client.query(&sql).param("names", names).fetch_all::<Stored>().await
+        client.query(&sql).param("names", names).fetch_whole::<Stored>().await
     };
     let now = client.query("SELECT toUnixTimestamp64Milli(now64(3))").fetch_one::<i64>();
     let stored = async {
@@ -273,7 +274,7 @@ async fn write(
     rows: &[Version],
 ) -> Result<(), clickhouse::error::Error> {
     // Without rules the insert also works on a table that has no columns of rules.
-    let (columns, values) = if rows.iter().all(|row| row.rules.is_none()) {
+    let (columns, values) = if rows.iter().all(|row| row.rules.is_empty()) {
         ("", "")
     } else {
         (
@@ -304,7 +305,7 @@ async fn write(
 /// Logs a failure of ClickHouse, and converts it to a message for the viewer.
 fn unavailable(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     tracing::warn!(%error, "a fence was not stored");
-    let (code, advice) = writer.failed(error);
+    let (code, advice) = writer.code_and_advice(error);
     let why = advice.or_else(|| code.map(|code| format!("code {code}")));
     Refused::Unavailable(format!(
         "ClickHouse did not store the fence: {}",
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(version.polygons[0][0].len(), 4);
         assert_eq!((version.rules.stay_max_s, version.rules.drivers.len()), (Some(60), 0));
         let old = stored("[]", NO_RULES.trim_end_matches(" AS rules").trim_matches('\'')).version();
-        assert!(old.unwrap().rules.is_none());
+        assert!(old.unwrap().rules.is_empty());
     }
 
     #[tokio::test]
@@ -356,7 +357,7 @@ mod tests {
         }
         let nulls = json!({ "name": "yard", "was": null, "rewrite_past": null, "valid_to": null });
         let change = change(&json!({ "type": "Feature", "properties": nulls })).await.unwrap();
-        assert_eq!((&*change.was, change.rewrites_past), ("yard", false));
+        assert_eq!((&*change.current_name, change.rewrites_past), ("yard", false));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 const KEYS: [&str; 6] =
     ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"];
 
-/// Adds the rules to a feature's properties. `has_drivers` is false for a viewer of a part of the
-/// fleet, who may not see the ids of other drivers.
+/// Adds the rules to a feature's properties. `has_drivers` is false for a viewer who sees
+/// only part of the fleet, and may not see the ids of other drivers.
 pub fn show(rules: &FenceRules, properties: &mut Map<String, Value>, has_drivers: bool) {
     if let Ok(Value::Object(rules)) = serde_json::to_value(rules) {
         properties.extend(rules.into_iter().filter(|(key, _)| has_drivers || key != "drivers"));
@@ -83,7 +83,7 @@ mod tests {
             ..FenceRules::default()
         };
         assert_eq!(after, Ok(expected));
-        assert!(FenceRules::default().is_none() && !before.is_none());
+        assert!(FenceRules::default().is_empty() && !before.is_empty());
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn map_refuses_the_rules_that_an_import_refuses() {
         let many: Vec<String> = (0..=DRIVERS_MAX).map(|number| format!("d{number}")).collect();
-        for (properties, words) in [
+        for (properties, expected) in [
             (json!({ "hours_zone": "UTC" }), "is set, but hours is not"),
             (json!({ "hours": "08:00-09:00,".repeat(90) + "08:00-09:00" }), "1024 bytes"),
             (json!({ "hours": "08:00-09:00", "hours_zone": "Mars" }), "not a time zone"),
@@ -110,7 +110,7 @@ mod tests {
             let _ = FenceRules::read(&properties, &mut faults);
             assert_eq!(faults.len(), 1, "{faults:?}");
             let error = changed(&FenceRules::default(), &properties).unwrap_err();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -40,7 +40,7 @@ pub enum Outline {
 pub struct Change {
     pub name: String,
     /// Current name; differs from `name` when the fence is renamed.
-    pub was: String,
+    pub current_name: String,
     /// The version to change; `None`: the one that is valid now.
     pub from_ms: Option<i64>,
     pub until_ms: Option<i64>,
@@ -61,12 +61,12 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     let versions_of =
         |name: &str| stored.iter().filter(move |row| row.name == name).collect::<Vec<_>>();
     let is_valid = |row: &&&Version| row.from_ms <= now_ms && now_ms < row.until_ms;
-    let versions = versions_of(&change.was);
+    let versions = versions_of(&change.current_name);
     let target = match change.from_ms {
         Some(from_ms) => versions.iter().find(|row| row.from_ms == from_ms),
         None => versions.iter().filter(is_valid).max_by_key(|row| row.from_ms),
     };
-    let is_renamed = change.name != change.was;
+    let is_renamed = change.name != change.current_name;
     if is_renamed
         && versions_of(&change.name)
             .iter()
@@ -76,18 +76,19 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     }
     if change.outline == Outline::Ended {
         let target = target.filter(|row| row.until_ms > now_ms);
-        let target =
-            target.ok_or_else(|| format!("there is no fence \"{}\" that could end", change.was))?;
+        let target = target.ok_or_else(|| {
+            format!("there is no fence \"{}\" that could end", change.current_name)
+        })?;
         return Ok(vec![Version { until_ms: now_ms.max(target.from_ms), ..(**target).clone() }]);
     }
     let Some(target) = target else {
         if is_renamed {
-            return Err(format!("there is no fence \"{}\" to rename", change.was));
+            return Err(format!("there is no fence \"{}\" to rename", change.current_name));
         }
         let Outline::New(polygons) = &change.outline else {
             return Err(format!(
                 "there is no fence \"{}\": send its geometry to create it",
-                change.was
+                change.current_name
             ));
         };
         let (from_ms, until_ms) = match change.from_ms {
@@ -154,7 +155,7 @@ pub fn fingerprint(polygons: &Polygons) -> String {
 #[must_use]
 pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<String> {
     let (Some(seen), Outline::New(_)) = (&change.seen, &change.outline) else { return None };
-    let versions = stored.iter().filter(|row| row.name == change.was);
+    let versions = stored.iter().filter(|row| row.name == change.current_name);
     let valid = versions
         .filter(|row| row.from_ms <= now_ms && now_ms < row.until_ms)
         .max_by_key(|row| row.from_ms);
@@ -216,11 +217,11 @@ mod tests {
         Version { name, from_ms, until_ms, polygons, rules: FenceRules::default() }
     }
 
-    fn edit(name: &str, was: &str, from_ms: Option<i64>, size: f64) -> Change {
+    fn edit(name: &str, current_name: &str, from_ms: Option<i64>, size: f64) -> Change {
         let outline = Outline::New(ring(size));
         Change {
             name: name.to_owned(),
-            was: was.to_owned(),
+            current_name: current_name.to_owned(),
             from_ms,
             until_ms: None,
             rewrites_past: false,

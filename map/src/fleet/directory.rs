@@ -10,7 +10,7 @@ pub const NO_GROUP: u16 = 0;
 #[derive(Debug, Default)]
 struct Card {
     name: String,
-    /// `name` in lower case, to search in any case.
+    /// `name` as [`fold`] returns it, to search in any case and without accents.
     folded: String,
     group: u16,
 }
@@ -40,7 +40,7 @@ impl Directory {
         for (id, name, group) in rows {
             let card = this.cards.entry(id.into_boxed_str()).or_default();
             if !name.is_empty() {
-                card.folded = name.to_lowercase();
+                card.folded = fold(&name);
                 card.name = name;
             }
             if group.is_empty() {
@@ -80,13 +80,13 @@ impl Directory {
         self.groups.get(usize::from(group)).map_or("", String::as_str)
     }
 
-    /// Whether any driver is in this group.
+    /// Returns whether any driver is in this group.
     #[must_use]
     pub fn has_group(&self, name: &str) -> bool {
         self.groups.iter().skip(1).any(|group| group == name)
     }
 
-    /// Whether any driver has a group.
+    /// Returns whether any driver has a group.
     #[must_use]
     pub fn has_groups(&self) -> bool {
         self.groups.len() > 1
@@ -107,11 +107,38 @@ impl Directory {
         named.map(|(number, name)| number != usize::from(NO_GROUP) && groups(name)).collect()
     }
 
-    /// Returns whether a driver's name contains `folded`, which is in lower case.
+    /// Returns whether a driver's name contains `folded`, which [`fold`] has returned.
     #[must_use]
     pub fn name_contains(&self, id: &str, folded: &str) -> bool {
         self.cards.get(id).is_some_and(|card| card.folded.contains(folded))
     }
+}
+
+/// Returns text in lower case and without accents, so that "polak" finds "Poláková", and "strasse"
+/// finds "Straße". Letters that Unicode does not split into a letter and an accent are replaced by
+/// those that people type instead.
+#[must_use]
+pub fn fold(text: &str) -> String {
+    let split = icu_normalizer::DecomposingNormalizerBorrowed::new_nfkd()
+        .normalize(&text.to_lowercase())
+        .into_owned();
+    let mut folded = String::with_capacity(split.len());
+    for letter in split.chars() {
+        match letter {
+            '\u{300}'..='\u{36f}' => {}
+            'ß' => folded.push_str("ss"),
+            'æ' => folded.push_str("ae"),
+            'œ' => folded.push_str("oe"),
+            'þ' => folded.push_str("th"),
+            'ł' => folded.push('l'),
+            'ø' => folded.push('o'),
+            'đ' | 'ð' => folded.push('d'),
+            'ħ' => folded.push('h'),
+            'ı' => folded.push('i'),
+            _ => folded.push(letter),
+        }
+    }
+    folded
 }
 
 #[cfg(test)]
@@ -142,6 +169,28 @@ mod tests {
     #[test]
     fn names_match_anywhere_in_any_case() {
         let directory = Directory::new([row("d1", "Anna MÜLLER", "")]);
-        assert!(directory.name_contains("d1", "müll") && !directory.name_contains("d1", "x"));
+        let finds = |text: &str| directory.name_contains("d1", &fold(text));
+        assert!(finds("müll") && finds("MULL") && finds("mu\u{308}ll") && !finds("x"));
+    }
+
+    #[test]
+    fn names_match_with_and_without_accents() {
+        for (name, typed) in [
+            ("Tereza Poláková", "polak"),
+            ("Ondřej Beneš", "ondrej benes"),
+            ("Łukasz Wójcik", "lukasz wojc"),
+            ("Søren Åkesson", "soren ak"),
+            ("Jörg Weißmann", "weissm"),
+            ("Nguyễn Văn Đạt", "nguyen van dat"),
+            ("İbrahim Işık", "isik"),
+            ("Muller", "Müller"),
+            ("Пётр Андреев", "петр"),
+            ("田中 太郎", "田中"),
+        ] {
+            let directory = Directory::new([row("d1", name, "")]);
+            assert!(directory.name_contains("d1", &fold(typed)), "{typed} finds {name}");
+        }
+        let directory = Directory::new([row("d1", "Petra Müller", "")]);
+        assert!(!directory.name_contains("d1", &fold("Mueller")));
     }
 }

@@ -24,7 +24,7 @@ pub enum State {
 impl State {
     pub const ALL: [Self; 5] =
         [Self::Moving, Self::Standing, Self::Silent, Self::Unknown, Self::Hidden];
-    /// All states but hidden.
+    /// All states except hidden.
     pub const SHOWN: u8 = 15;
 
     #[must_use]
@@ -80,7 +80,7 @@ impl Scope {
         *self == Self::All
     }
 
-    /// Whether the scope contains all drivers of a group.
+    /// Returns whether the scope contains all drivers of a group.
     #[must_use]
     pub fn has_group(&self, group: &str) -> bool {
         match self {
@@ -119,7 +119,7 @@ impl Scope {
         Arc::new(Self::Only { groups, drivers: members })
     }
 
-    /// Whether the scope contains a driver.
+    /// Returns whether the scope contains a driver.
     #[must_use]
     pub fn has(&self, fleet: &Fleet, id: &str) -> bool {
         match self {
@@ -170,7 +170,7 @@ impl<'a> Filter<'a> {
         Self { fleet, ages, now_s: now_ms / 1_000, states: look.states, allowed }
     }
 
-    /// Whether the scope contains the driver.
+    /// Returns whether the scope contains the driver.
     #[must_use]
     pub fn allows(&self, number: u32) -> bool {
         let Some((groups, numbers)) = &self.allowed else { return true };
@@ -183,7 +183,7 @@ impl<'a> Filter<'a> {
         self.ages.state(ts_s, speed_cms, self.now_s)
     }
 
-    /// Whether the scope contains the driver, and the look shows the driver's state.
+    /// Returns whether the scope contains the driver, and the look shows the driver's state.
     #[must_use]
     pub fn shows(&self, row: &Row) -> bool {
         self.state(i64::from(row.ts_s), row.speed_cms) as u8 & self.states != 0

@@ -332,9 +332,9 @@ impl Fleet {
         found.into_iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect()
     }
 
-    /// Returns the first `limit` ids of drivers whose id or name contains `text` in any case: first
-    /// the ids that begin with it, then the rest, each in alphabetical order. An empty string
-    /// matches every driver.
+    /// Returns the first `limit` ids of drivers whose id or name contains `text`, in any case and
+    /// without regard to accents: first the ids that begin with it, then the rest, each in
+    /// alphabetical order. An empty string matches every driver.
     #[must_use]
     pub fn find_anywhere(
         &self,
@@ -342,7 +342,7 @@ impl Fleet {
         allows: impl Fn(u32) -> bool,
         limit: usize,
     ) -> Vec<String> {
-        let folded = text.to_lowercase();
+        let folded = directory::fold(text);
         let mut found: Vec<(bool, &str)> = Vec::new();
         for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
             let Ok(id) = str::from_utf8(self.ids.id(number)) else { continue };

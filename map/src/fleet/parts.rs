@@ -32,7 +32,7 @@ impl Parts {
         self.runs.iter().unzip()
     }
 
-    /// Whether nothing has been read yet.
+    /// Returns whether nothing has been read yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

@@ -64,19 +64,23 @@ pub(super) fn answer(value: &impl Serialize) -> Response {
 
 /// Builds a response of any length; from [`GZIP_BYTES_MIN`] on it is compressed if the client
 /// accepts gzip.
-pub(super) fn packed(headers: &HeaderMap, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
+pub(super) fn compressible(
+    headers: &HeaderMap,
+    kind: &'static str,
+    bytes: impl Into<Bytes>,
+) -> Response {
     let bytes = bytes.into();
-    let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);
-    let bytes = if is_packed { gzip(&bytes, Compression::fast()).into() } else { bytes };
+    let is_compressed = bytes.len() >= GZIP_BYTES_MIN && accepts_gzip(headers);
+    let bytes = if is_compressed { gzip(&bytes, Compression::fast()).into() } else { bytes };
     let headers = [(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     let mut answer = (headers, bytes).into_response();
-    if is_packed {
-        answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
+    if is_compressed {
+        answer.headers_mut().insert(CONTENT_ENCODING, header_value("gzip"));
     }
     answer
 }
 
-pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         let mut codings = value.split(',').map(|coding| coding.trim().split(';'));
         codings.any(|mut coding| {
@@ -85,7 +89,7 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-pub(super) fn value(text: &'static str) -> HeaderValue {
+pub(super) fn header_value(text: &'static str) -> HeaderValue {
     HeaderValue::from_static(text)
 }
 

@@ -20,7 +20,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
 use super::answers::{
-    Answer, BINARY, JSON, answer, bad, newest_fix, packed, takes_gzip, unavailable, value,
+    Answer, BINARY, JSON, accepts_gzip, answer, bad, compressible, header_value, newest_fix,
+    unavailable,
 };
 use super::files;
 use super::refusal::Refusal;
@@ -106,8 +107,8 @@ async fn live_tiles(
     let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
     let changed: Vec<_> =
         now.filter(|(part, known)| *known != Some(part.version)).map(|(part, _)| part).collect();
-    let is_packed = takes_gzip(&headers);
-    let pieces = wire::joined(&changed, is_packed);
+    let is_compressed = accepts_gzip(&headers);
+    let pieces = wire::joined(&changed, is_compressed);
     let length = pieces.iter().map(Bytes::len).sum::<usize>();
     // Send the pieces one after the other. Viewers share them, so joining them would copy each
     // piece for each viewer.
@@ -115,8 +116,8 @@ async fn live_tiles(
     let headers = [(CONTENT_TYPE, BINARY), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     let mut answer = (headers, body).into_response();
     answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
-    if is_packed {
-        answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
+    if is_compressed {
+        answer.headers_mut().insert(CONTENT_ENCODING, header_value("gzip"));
     }
     Ok(answer)
 }
@@ -137,7 +138,7 @@ async fn stream(
         )
     })?;
     state.live.metrics.viewers.inc();
-    let viewer = Listener {
+    let listener = Listener {
         scope: viewer.scope,
         group,
         link_until_ms: viewer.link_until_ms,
@@ -147,15 +148,15 @@ async fn stream(
         is_new: true,
         _permit: permit,
     };
-    let events = stream::unfold(viewer, async |mut viewer| {
-        let event = viewer.next().await?;
-        Some((Ok::<_, Infallible>(event), viewer))
+    let events = stream::unfold(listener, async |mut listener| {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
     });
     let mut answer = Body::from_stream(events).into_response();
-    answer.headers_mut().insert(CONTENT_TYPE, value("text/event-stream"));
-    answer.headers_mut().insert(CACHE_CONTROL, value("no-store"));
+    answer.headers_mut().insert(CONTENT_TYPE, header_value("text/event-stream"));
+    answer.headers_mut().insert(CACHE_CONTROL, header_value("no-store"));
     // nginx would buffer the stream otherwise.
-    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no"));
+    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), header_value("no"));
     Ok(answer)
 }
 
@@ -273,7 +274,7 @@ async fn positions(
     let truncated = points.len() > POSITIONS_MAX;
     points.truncate(POSITIONS_MAX);
     let json = json!({ "now": now().unix_ms(), "points": points, "truncated": truncated });
-    Ok(packed(&headers, JSON, json.to_string().into_bytes()))
+    Ok(compressible(&headers, JSON, json.to_string().into_bytes()))
 }
 
 async fn drivers(
@@ -327,7 +328,7 @@ async fn names(
     let fleet = state.live.fleet();
     let seen = ids.iter().filter(|id| viewer.scope.has(&fleet, id));
     let names: Vec<_> = seen.map(|id| named_driver(&fleet, id)).collect();
-    Ok(packed(&headers, JSON, json!({ "names": names }).to_string().into_bytes()))
+    Ok(compressible(&headers, JSON, json!({ "names": names }).to_string().into_bytes()))
 }
 
 async fn livez(From(state): From<Arc<State>>) -> Response {

@@ -160,10 +160,10 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
 async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
     let key = state.config.access.links_key.clone()?;
     let http = &state.config.http;
-    let (given, is_new) = link_of(request, http)?;
-    let more = if http.tls.is_some() || http.behind_proxy { "; Secure" } else { "" };
+    let (given, is_from_url) = link_of(request, http)?;
+    let secure = if http.tls.is_some() || http.behind_proxy { "; Secure" } else { "" };
     let cookie = |link: &str, seconds: i64| {
-        let cookie = format!("{COOKIE}={link}; Max-Age={seconds}; HttpOnly; SameSite=Lax{more}");
+        let cookie = format!("{COOKIE}={link}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
         HeaderValue::from_str(&cookie).ok().map(|value| (SET_COOKIE, value))
     };
     // No link is valid while the key cannot be read, or its file is being rewritten.
@@ -175,7 +175,7 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
         // gets the reason for the refusal. The refusal has no challenge: a challenge would make the
         // browser open its own login dialog over the page.
         let path = request.uri().path();
-        if !is_new && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
+        if !is_from_url && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
             let mut answer = serve_login(state, std::mem::take(request), next).await;
             answer.headers_mut().extend(cookie("", 0));
             return Some(answer);
@@ -195,7 +195,7 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     });
     let request = std::mem::take(request);
     let mut answer = next.run(request).await;
-    if is_new {
+    if is_from_url {
         let left_s = (link.until - now().unix_ms()).max(0) / 1_000;
         answer.headers_mut().extend(cookie(&given, left_s + COOKIE_OUTLIVES_LINK_S));
     }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use flate2::Compression;
 
-use super::answers::takes_gzip;
+use super::answers::accepts_gzip;
 use super::files::{FILES, MISSING};
 use super::refusal::Refusal;
 use super::state::State;
@@ -60,7 +60,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     };
     headers_out.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
     headers_out.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    if !takes_gzip(&headers) {
+    if !accepts_gzip(&headers) {
         return answer;
     }
     // Compressing the largest file, the map's finest coastline, takes a second even in a release

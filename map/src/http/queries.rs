@@ -15,7 +15,8 @@ use milepost_observe::now;
 use serde_json::json;
 
 use super::answers::{
-    Answer, BINARY, JSON, as_json, bad, in_scope, newest_fix, packed, unavailable, value,
+    Answer, BINARY, JSON, as_json, bad, compressible, header_value, in_scope, newest_fix,
+    unavailable,
 };
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
@@ -63,7 +64,7 @@ async fn attributes(
         Ok(Bytes::from(as_json(&properties)?))
     };
     let json = state.answers.answer(format!("attributes {fix_ms:?} {id}"), Box::pin(load)).await?;
-    Ok(packed(&headers, JSON, json))
+    Ok(compressible(&headers, JSON, json))
 }
 
 async fn list(
@@ -93,7 +94,7 @@ async fn list(
         Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
     };
     let json = state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), load).await?;
-    Ok(packed(&headers, JSON, json))
+    Ok(compressible(&headers, JSON, json))
 }
 
 async fn fences(
@@ -106,7 +107,7 @@ async fn fences(
     let found =
         run_query(&state, areas::all(&state.store, &viewer.scope, &state.unreadable_fences))
             .await?;
-    Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
+    Ok(compressible(&headers, "application/geo+json", found.to_string().into_bytes()))
 }
 
 /// Returns the visits to a fence.
@@ -126,7 +127,7 @@ async fn visits(
     // Pages request ranges that end now; rounding lets them share one answer for a few seconds.
     let key = format!("visits {:?} {} {} {fence}", viewer.scope, span.from_ms, span.to_ms / 5_000);
     let json = state.answers.answer(key, load).await?;
-    Ok(packed(&headers, JSON, json))
+    Ok(compressible(&headers, JSON, json))
 }
 
 /// Returns since when a driver has stayed at the newest fix.
@@ -145,7 +146,7 @@ async fn standing(
         Ok(Bytes::from(as_json(&standing)?))
     };
     let json = state.answers.answer(format!("standing {} {id}", fix.ts_ms), Box::pin(load)).await?;
-    Ok(packed(&headers, JSON, json))
+    Ok(compressible(&headers, JSON, json))
 }
 
 /// Returns the days on which a driver has fixes.
@@ -161,7 +162,7 @@ async fn days(
     let (span, zone) = (params.span(now().unix_ms()).map_err(bad)?, params.zone().map_err(bad)?);
     in_scope(&state, &viewer, id)?;
     let days = run_query(&state, history::days(&state.store, id, span, zone)).await?;
-    Ok(packed(&headers, JSON, json!({ "days": days }).to_string().into_bytes()))
+    Ok(compressible(&headers, JSON, json!({ "days": days }).to_string().into_bytes()))
 }
 
 async fn alerts(
@@ -183,7 +184,7 @@ async fn alerts(
     let key =
         format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));
     let json = state.answers.answer(key, load).await?;
-    Ok(packed(&headers, JSON, json))
+    Ok(compressible(&headers, JSON, json))
 }
 
 async fn past(
@@ -196,7 +197,7 @@ async fn past(
     let scope = viewer.scope.in_named_group(&state.live.fleet(), params.group().map_err(bad)?);
     let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
     let past = run_query(&state, history::past(&state.store, &scope, bbox, span)).await?;
-    Ok(packed(&headers, JSON, as_json(&past)?))
+    Ok(compressible(&headers, JSON, as_json(&past)?))
 }
 
 async fn track(
@@ -215,7 +216,7 @@ async fn track(
     in_scope(&state, &viewer, id)?;
     if let Some(format) = format {
         let file = run_query(&state, history::file(&state.store, id, span, format)).await?;
-        let mut answer = packed(&headers, format.content_type(), file.into_bytes());
+        let mut answer = compressible(&headers, format.content_type(), file.into_bytes());
         let name =
             format!("attachment; filename=\"{}.{}\"", id.replace(':', "_"), format.extension());
         answer
@@ -224,7 +225,7 @@ async fn track(
         return Ok(answer);
     }
     let track = run_query(&state, history::track(&state.store, id, span, metres)).await?;
-    Ok(packed(&headers, JSON, as_json(&track)?))
+    Ok(compressible(&headers, JSON, as_json(&track)?))
 }
 
 async fn cells(
@@ -240,9 +241,9 @@ async fn cells(
     let span = params.span(now().unix_ms()).map_err(bad)?;
     let (cells, truncated) =
         run_query(&state, history::cells(&state.store, &scope, bbox, zoom, span)).await?;
-    let mut answer = packed(&headers, BINARY, tiles::cells(&cells, now().unix_ms()));
+    let mut answer = compressible(&headers, BINARY, tiles::cells(&cells, now().unix_ms()));
     if truncated {
-        answer.headers_mut().insert(HeaderName::from_static("x-truncated"), value("true"));
+        answer.headers_mut().insert(HeaderName::from_static("x-truncated"), header_value("true"));
     }
     Ok(answer)
 }

@@ -10,12 +10,12 @@ use milepost_clickhouse::Reader;
 
 use super::gates::Gates;
 use super::refusal::Refusal;
+use crate::answer_cache::AnswerCache;
 use crate::config;
 use crate::driver::Columns;
 use crate::fences::Unreadable;
 use crate::fleet::look::Scope;
 use crate::live::Live;
-use crate::shared::Shared;
 use crate::store::Store;
 
 /// The authenticated viewer of a request, as determined by the guard.
@@ -52,7 +52,7 @@ pub struct State {
     /// Limits concurrent queries to ClickHouse.
     pub query_permits: Semaphore,
     /// Lists, attributes, visits and alerts that viewers share, as JSON.
-    pub answers: Shared<Result<Bytes, Refusal>>,
+    pub answers: AnswerCache<Result<Bytes, Refusal>>,
     /// Limits open pages.
     pub viewers: Arc<Semaphore>,
     pub gates: Gates,

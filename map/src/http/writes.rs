@@ -121,7 +121,10 @@ async fn wait_for_write(
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
             tracing::warn!(%error, "ClickHouse did not store a viewer's change");
-            let why = writer.failed(&error).1.unwrap_or_else(|| "it refused the insert".to_owned());
+            let why = writer
+                .code_and_advice(&error)
+                .1
+                .unwrap_or_else(|| "it refused the insert".to_owned());
             Err(unavailable(format!("ClickHouse did not store this: {why}")))
         }
         Err(_) => {

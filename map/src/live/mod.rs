@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
+use milepost_clickhouse::check_rows;
 use milepost_observe::now;
 use tokio::sync::{Notify, watch};
 use tracing::instrument::WithSubscriber as _;
@@ -59,6 +60,14 @@ struct Tiles {
     bytes: usize,
 }
 
+/// Counts per scope, as of one tick.
+#[derive(Default)]
+struct Summaries {
+    /// Time of the tick.
+    now: i64,
+    by_scope: HashMap<Arc<Scope>, Summary>,
+}
+
 /// The fleet in memory and the query loop that keeps it current; see the module.
 pub struct Live {
     fleet: RwLock<Fleet>,
@@ -74,8 +83,7 @@ pub struct Live {
     unready_reason: Mutex<Option<String>>,
     /// Time of the last iteration of the query loop.
     last_iteration: Mutex<Instant>,
-    /// Counts per scope, and the time of the tick for which they were taken.
-    summaries: Mutex<(i64, HashMap<Arc<Scope>, Summary>)>,
+    summaries: Mutex<Summaries>,
     /// Notified when names must be read at once.
     names_changed: Notify,
     points_max: usize,
@@ -145,16 +153,16 @@ impl Live {
         }
         let cached = {
             let mut summaries = lock(&self.summaries);
-            if summaries.0 != tick.now {
-                *summaries = (tick.now, HashMap::new());
+            if summaries.now != tick.now {
+                *summaries = Summaries { now: tick.now, by_scope: HashMap::new() };
             }
-            summaries.1.get(scope).copied()
+            summaries.by_scope.get(scope).copied()
         };
         let counts = cached.unwrap_or_else(|| {
             let counts = summary(&self.fleet(), scope, self.ages, tick.now);
             let mut summaries = lock(&self.summaries);
-            if summaries.0 == tick.now {
-                summaries.1.insert(Arc::clone(scope), counts);
+            if summaries.now == tick.now {
+                summaries.by_scope.insert(Arc::clone(scope), counts);
             }
             counts
         });
@@ -388,6 +396,7 @@ impl Live {
                 break;
             }
         }
+        check_rows(&rows)?;
         if is_full {
             self.write(Fleet::end_pass);
             reading.last_full_read = Some(Instant::now());
@@ -417,7 +426,7 @@ impl Live {
                 reading.record_answer(moved, now);
                 if moved > 0 || tick.generation == 0 || reading.is_recut_due(now) {
                     tick.generation += 1;
-                    reading.recut = Some(now);
+                    reading.last_recut = Some(now);
                 }
                 *lock(&self.unready_reason) = self.left_out();
                 reading

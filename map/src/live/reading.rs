@@ -25,13 +25,13 @@ pub(super) struct Reading {
     last_insert_ms: Option<i64>,
     is_failing: bool,
     /// Time of the last new generation of tiles.
-    pub(super) recut: Option<Instant>,
+    pub(super) last_recut: Option<Instant>,
     /// Time of each query, and how many drivers changed with it; newest last.
     counts: VecDeque<(Instant, usize)>,
 }
 
 impl Reading {
-    /// Whether the next read must be full.
+    /// Returns whether the next read must be full.
     pub(super) fn is_full_read_due(&self, every: Duration) -> bool {
         self.last_full_read.is_none_or(|at| at.elapsed() >= every)
     }
@@ -61,7 +61,7 @@ impl Reading {
     }
 
     pub(super) fn is_recut_due(&self, now: Instant) -> bool {
-        self.recut.is_none_or(|at| now.duration_since(at) >= RECUT_AFTER)
+        self.last_recut.is_none_or(|at| now.duration_since(at) >= RECUT_AFTER)
     }
 
     /// Returns the number of drivers that moved per second, averaged over the last queries.
@@ -81,7 +81,7 @@ impl Reading {
         !std::mem::replace(&mut self.is_failing, true)
     }
 
-    /// Whether everything has been read once and the last query succeeded.
+    /// Returns whether everything has been read once and the last query succeeded.
     pub(super) fn is_healthy(&self) -> bool {
         self.last_full_read.is_some() && !self.is_failing
     }

@@ -29,7 +29,7 @@ fn part(z: u8, drivers: usize, now_ms: i64) -> Arc<Part> {
 
 fn unpacked(gzip: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
-    // One stream: browsers read no further than the end of the first.
+    // Reads only the first gzip stream, as browsers do: there must be no second one.
     GzDecoder::new(gzip).read_to_end(&mut plain).unwrap();
     plain
 }

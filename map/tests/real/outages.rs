@@ -28,8 +28,8 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
     let away = viewer.wait_for_tick(|tick| tick["state"] == "away")?;
     ensure!(away["generation"] == 0, "{away}");
     let ready = get(&map, "/readyz", &[])?;
-    let words = String::from_utf8_lossy(&ready.body).into_owned();
-    ensure!(ready.status == 503 && words.contains("clickhouse: "), "{words}");
+    let reasons = String::from_utf8_lossy(&ready.body).into_owned();
+    ensure!(ready.status == 503 && reasons.contains("clickhouse: "), "{reasons}");
     ensure!(get(&map, "/livez", &[])?.status == 200, "a restart would not help");
     let tile = get(&map, "/api/tiles?of=0/0/0", &[])?;
     ensure!(
@@ -86,7 +86,7 @@ fn hung_clickhouse_is_reported() -> Result<()> {
     Ok(())
 }
 
-/// Reads a request with its body, whose end Content-Length or the last chunk gives.
+/// Reads a request and its body. Content-Length or the last chunk marks the end of the body.
 fn read_request(stream: &mut TcpStream) -> Result<String> {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -144,7 +144,7 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
         let ended = stream.read_to_end(&mut rest);
         ensure!(ended.is_ok() && rest.is_empty(), "the map closes the connection: {ended:?}");
     }
-    wait_until("the permit of the query is free", SOON, || {
+    wait_until("the query's permit is released", SOON, || {
         Ok(map.metric("question_seconds_count")? == 1.0)
     })?;
     ensure!(map.process.log()?.len() < 100_000, "{}", map.process.log()?);

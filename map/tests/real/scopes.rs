@@ -342,7 +342,7 @@ fn link_is_invalid_while_its_key_cannot_be_read() -> Result<()> {
     };
     ensure!(status("a key of this test alone, 32 letters")? == 200);
     std::fs::write(&key, "")?;
-    ensure!(status("")? == 401, "an empty file is no key");
+    ensure!(status("")? == 401, "an empty file is not a key");
     std::fs::remove_file(&key)?;
     ensure!(status("x")? == 401, "without its file");
     Ok(())

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::app::run::{Shared, Started, start};
+use crate::app::run::{SharedState, Started, start};
 use milepost_command::{ASK_TIMEOUT, Outcome, Shown, Signals, tables};
 use milepost_config::Config;
 use milepost_core::consumer::{Connections, ConsumerTotals};
@@ -50,10 +50,10 @@ pub struct Drained {
 impl Drained {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let ConsumerTotals { sessions, former, .. } = &self.totals;
+        let ConsumerTotals { sessions, former_sessions, .. } = &self.totals;
         let sessions_remain = !self.visited_all
-            || former.unfinished > 0
-            || former.contested > 0
+            || former_sessions.unfinished > 0
+            || former_sessions.contested > 0
             || sessions.held_by_broker > 0;
         if sessions_remain { Outcome::DataLeft } else { Outcome::Clean }
     }
@@ -61,10 +61,10 @@ impl Drained {
 
 impl Shown for Drained {
     fn json(&self) -> serde_json::Value {
-        let ConsumerTotals { sessions, former, delivery, .. } = &self.totals;
+        let ConsumerTotals { sessions, former_sessions, delivery, .. } = &self.totals;
         serde_json::json!({
-            "sessions_found": former.found,
-            "sessions_taken_back": former.contested,
+            "sessions_found": former_sessions.found,
+            "sessions_taken_back": former_sessions.contested,
             "messages_taken": sessions.messages_received,
             "positions_inserted": delivery.inserted,
             "positions_rejected": self.totals.rejected(),
@@ -75,19 +75,19 @@ impl Shown for Drained {
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ConsumerTotals { sessions, former, delivery, .. } = &self.totals;
-        writeln!(f, "sessions found            {:>10}", former.found)?;
+        let ConsumerTotals { sessions, former_sessions, delivery, .. } = &self.totals;
+        writeln!(f, "sessions found            {:>10}", former_sessions.found)?;
         writeln!(f, "messages taken            {:>10}", sessions.messages_received)?;
         writeln!(f, "positions inserted        {:>10}", delivery.inserted)?;
         writeln!(f, "positions rejected        {:>10}", self.totals.rejected())?;
         match (self.outcome(), self.visited_all) {
-            (Outcome::Clean, _) if former.found == 0 => {
+            (Outcome::Clean, _) if former_sessions.found == 0 => {
                 f.write_str("there is no such session: it has expired, was ended, or the client id never had one\n")
             }
             (Outcome::Clean, _) => {
                 f.write_str("all sessions are empty and unsubscribed; each has ended, or expires by itself\n")
             }
-            (Outcome::DataLeft, _) if former.contested > 0 => f.write_str(
+            (Outcome::DataLeft, _) if former_sessions.contested > 0 => f.write_str(
                 "another client took these sessions over, so a process with this client id is running: stop it, and run the command again\n",
             ),
             (Outcome::DataLeft, true) => {
@@ -121,7 +121,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // messages that cannot be inserted now stay with the broker
     let mut signals = Signals::new()?;
-    let shared = Shared::new(&config);
+    let shared = SharedState::new(&config);
     let mut tasks = JoinSet::new();
     let Started { mut watch, mut driver, leave, .. } =
         start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
@@ -153,7 +153,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
 /// Waits until another process takes over one of the sessions. That process consumes the sessions
 /// itself, so the drain must stop receiving messages from them.
 async fn session_taken_over(metrics: &Metrics) {
-    while metrics.totals().former.contested == 0 {
+    while metrics.totals().former_sessions.contested == 0 {
         sleep(POLL_INTERVAL).await;
     }
 }

@@ -144,7 +144,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
                 continue;
             }
         };
-        let refused = if file.kind == Kind::Row {
+        let note = if file.kind == Kind::Row {
             ", too large for ClickHouse or a proxy in front of it"
         } else {
             ""
@@ -156,7 +156,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
                 write_private(&target.join(name), bytes)
                     .with_context(|| format!("cannot write {name}"))?;
             }
-            writeln!(text, "{sql} {data} {} rows{refused}", insert.rows)?;
+            writeln!(text, "{sql} {data} {} rows{note}", insert.rows)?;
             exported += 1;
         }
     }
@@ -240,18 +240,18 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         }
     };
     let capacity = Delivery::commands_max(config.clickhouse.inserts_in_flight);
-    let ((commands, to_execute), (to_report, reports)) =
+    let ((commands, command_queue), (report_sender, reports)) =
         (mpsc::channel(capacity), mpsc::channel(capacity));
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: Some(Arc::new(spool)),
         database: config.clickhouse.database.clone(),
         erased,
-        reports: to_report,
+        reports: report_sender,
     };
     policy.handle_server_status(ServerStatus::ready(), Instant::now());
     tokio::select! {
-        () = executor.run(to_execute) => {}
+        () = executor.run(command_queue) => {}
         replayed = replay_all(&mut policy, &clickhouse, commands, reports) => replayed?,
         error = list_error => return Err(error.into()),
         () = signals.next() => {}
@@ -289,7 +289,7 @@ async fn replay_all(
         let now = Instant::now();
         // This command has no watcher of ClickHouse. After a refused insert, check the tables here
         // before the next one.
-        let refusals = policy.attention(now).refusals;
+        let refusals = policy.watcher_request(now).refusals;
         if refusals > refused {
             tables::until_ready(clickhouse, |_| {}).await?;
             refused = refusals;

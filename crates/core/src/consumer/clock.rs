@@ -21,7 +21,7 @@ pub(super) struct Clock {
     /// Last reading of both clocks.
     last: Option<Now>,
     /// Why the clock cannot be trusted, after a jump or a comparison; `None` if it can be trusted.
-    off: Option<String>,
+    fault: Option<String>,
     /// Number of jumps so far.
     jumps: u64,
     was_compared: bool,
@@ -46,9 +46,9 @@ impl Clock {
     /// Returns whether a message may be accepted before the first comparison. A QoS 0 message
     /// (`session` is `None`) is always accepted, because the broker would not redeliver it.
     pub(super) fn may_accept(&mut self, session: Option<SessionIndex>, ages: AgeCheck) -> bool {
-        self.fresh += u64::from(ages.fresh);
-        self.refused += u64::from(ages.refused);
-        let waits = self.is_in_doubt() && (ages.refused || ages.dated);
+        self.fresh += u64::from(ages.has_fresh);
+        self.refused += u64::from(ages.has_refused);
+        let waits = self.is_in_doubt() && (ages.has_refused || ages.has_undated);
         self.deferring_sessions.extend(session.filter(|_| waits));
         !waits || session.is_none()
     }
@@ -66,13 +66,13 @@ impl Clock {
     pub(super) fn unready_reason(&self) -> Option<&str> {
         let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: messages with such fixes, and all \
                        later ones, stay with the broker until the clocks have been compared";
-        self.off()
+        self.fault()
             .or((self.is_in_doubt() && !self.deferring_sessions.is_empty()).then_some(in_doubt))
     }
 
     /// Returns why the clock cannot be trusted, after a jump or a comparison.
-    pub(super) fn off(&self) -> Option<&str> {
-        self.off.as_deref()
+    pub(super) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 
     pub(super) fn jumps(&self) -> u64 {
@@ -81,7 +81,7 @@ impl Clock {
 
     /// Detects a jump. It compares how far both clocks advanced since the last call: if the wall
     /// clock and the monotonic clock differ by more than `jump_max`, the wall clock jumped.
-    pub(super) fn read(&mut self, now: Now) {
+    pub(super) fn detect_jump(&mut self, now: Now) {
         let Some(last) = self.last.replace(now) else { return };
         let passed = now.instant.saturating_duration_since(last.instant);
         let passed_ms = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
@@ -90,7 +90,7 @@ impl Clock {
         if jump > self.jump_max {
             self.jumps += 1;
             let direction = if jump_ms > 0 { "forward" } else { "back" };
-            self.off = Some(format!(
+            self.fault = Some(format!(
                 "this host's clock jumped {jump:.0?} {direction}: messages stay with the broker until the clock has been compared with ClickHouse's"
             ));
         }
@@ -98,9 +98,9 @@ impl Clock {
 
     /// Processes a comparison with ClickHouse's clock. Ignores a result from before the last jump.
     /// `jumps`: number of jumps when the clocks were compared.
-    pub(super) fn compared(&mut self, off: Option<String>, jumps: u64) {
+    pub(super) fn record_comparison(&mut self, fault: Option<String>, jumps: u64) {
         if jumps == self.jumps {
-            (self.off, self.was_compared) = (off, true);
+            (self.fault, self.was_compared) = (fault, true);
             self.deferring_sessions.clear();
         }
     }

@@ -1,10 +1,10 @@
 //! The number of consuming sessions of a process: fixed by the configuration, or as many as the
 //! broker's windows require. Sessions with higher indices are visits to
-//! [former sessions](super::former).
+//! [former sessions](super::former_sessions).
 
 use std::time::Instant;
 
-use super::former::{CONNECTIONS_MAX, Former};
+use super::former_sessions::{CONNECTIONS_MAX, FormerSessions};
 use crate::counted::counted;
 use crate::session::Session;
 use crate::session::events::ConnectionState;
@@ -48,7 +48,7 @@ pub(super) struct Growth {
     consuming: usize,
     /// Number of consuming sessions at the start of the process.
     initial: usize,
-    pub(super) former: Former,
+    pub(super) former_sessions: FormerSessions,
 }
 
 impl Growth {
@@ -57,7 +57,12 @@ impl Growth {
             Connections::Auto => AUTO_MIN,
             Connections::Fixed(number) => number,
         };
-        Self { connections, consuming: initial, initial, former: Former::new(initial == 0) }
+        Self {
+            connections,
+            consuming: initial,
+            initial,
+            former_sessions: FormerSessions::new(initial == 0),
+        }
     }
 
     pub(super) fn consuming(&self) -> usize {
@@ -96,15 +101,15 @@ impl Growth {
         if !self.initial_are_live(sessions) {
             return GrowthStep::Nothing;
         }
-        let needs_visit = self.former.needs_visit(sessions, self.consuming, nodes);
-        let for_node = has_unserved_node
-            && self.former.is_search_complete()
+        let needs_visit = self.former_sessions.needs_visit(sessions, self.consuming, nodes);
+        let grows_for_node = has_unserved_node
+            && self.former_sessions.is_search_complete()
             && self.consuming < CONNECTIONS_MAX;
-        if for_node || self.needs_more(sessions, window_wanted) {
+        if grows_for_node || self.needs_more(sessions, window_wanted) {
             // The next index may be a visit in progress: wait until it has ended.
             let visited = sessions.get(self.consuming);
             if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {
-                visited.into_iter().for_each(|visited| self.former.keep_counts(visited));
+                visited.into_iter().for_each(|visited| self.former_sessions.keep_counts(visited));
                 self.consuming += 1;
                 return GrowthStep::Grow;
             }

@@ -18,7 +18,7 @@
 pub mod broker_drops;
 mod clock;
 mod connections;
-mod former;
+mod former_sessions;
 mod full_window;
 mod group_age;
 pub mod nodes;
@@ -34,14 +34,14 @@ use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
 pub use self::connections::Connections;
 use self::connections::{Growth, GrowthStep};
-pub use self::former::{CONNECTIONS_MAX, FormerTotals};
+pub use self::former_sessions::{CONNECTIONS_MAX, FormerSessionTotals};
 use self::group_age::GroupAge;
 use self::nodes::{Node, Nodes};
 use self::notice::LogThrottles;
 pub use self::notice::{ConsumerNotice, TYPICAL_ACK_TIME};
 pub use self::totals::ConsumerTotals;
 use crate::counted::counted;
-use crate::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};
+use crate::delivery::events::{DeliveryCommand, Durable, Report, ServerStatus, WatcherRequest};
 use crate::delivery::policy::{Delivery, Demand};
 use crate::erased::Erased;
 pub use crate::intake::Now;
@@ -97,9 +97,10 @@ pub struct Consumer {
     log: LogThrottles,
     /// Longest time for which the window of a consuming session has been full.
     window_full_for: Duration,
-    /// Number of acknowledgements sent so far, and since when messages have waited without a new
-    /// one; `None` if no message waits.
-    progress: (u64, Option<Instant>),
+    /// Number of acknowledgements sent so far.
+    acks: u64,
+    /// Since when messages have waited without a new acknowledgement; `None` if no message waits.
+    stalled_since: Option<Instant>,
     notices: VecDeque<ConsumerNotice>,
     durable: VecDeque<Durable>,
 }
@@ -122,7 +123,8 @@ impl Consumer {
             full_since: None,
             log: LogThrottles::default(),
             window_full_for: Duration::ZERO,
-            progress: (0, None),
+            acks: 0,
+            stalled_since: None,
             notices: VecDeque::new(),
             durable: VecDeque::new(),
         };
@@ -220,15 +222,15 @@ impl Consumer {
     /// ClickHouse.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() {
-            self.clock.compared(status.clock_off.clone(), status.clock_jumps);
+            self.clock.record_comparison(status.clock_fault.clone(), status.clock_jumps);
         }
         self.delivery.handle_server_status(status, now);
     }
 
     /// Returns which queries the watcher should send to ClickHouse, and how soon.
     #[must_use]
-    pub fn attention(&self, now: Instant) -> Attention {
-        Attention { clock_jumps: self.clock.jumps(), ..self.delivery.attention(now) }
+    pub fn watcher_request(&self, now: Instant) -> WatcherRequest {
+        WatcherRequest { clock_jumps: self.clock.jumps(), ..self.delivery.watcher_request(now) }
     }
 
     /// Sets the list of erased drivers; their messages are dropped from now on.
@@ -239,7 +241,7 @@ impl Consumer {
     /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish)
     /// with the same `now`, because the age of each fix is measured with that clock.
     pub fn read_clock(&mut self, now: Now) {
-        self.clock.read(now);
+        self.clock.detect_jump(now);
     }
 
     /// Starts the shutdown.
@@ -273,7 +275,7 @@ impl Consumer {
             self.grow(now);
         }
         for index in 0..self.sessions.len() {
-            let may_end = self.growth.former.may_end(&self.sessions, index);
+            let may_end = self.growth.former_sessions.may_end(&self.sessions, index);
             let room = self.has_room_to_renew(index);
             self.sessions[index].handle_timeout(room, may_end, now);
         }
@@ -319,7 +321,7 @@ impl Consumer {
     /// Returns whether every session has ended, and all of their batches are durable.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        (self.leaving.is_some() || self.growth.former.is_search_complete())
+        (self.leaving.is_some() || self.growth.former_sessions.is_search_complete())
             && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
             && !self.delivery.is_busy()
@@ -351,7 +353,7 @@ impl Consumer {
         reasons.extend(self.clock.unready_reason().map(|why| format!("clock: {why}")));
         reasons.extend(self.window_full_reason(now));
         let stalled =
-            self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            self.stalled_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
             let unacked = self.unacked();
             let wait = if unacked == 1 { "waits" } else { "wait" };
@@ -379,7 +381,7 @@ impl Consumer {
             delivery: self.delivery.totals(),
             nodes: self.nodes.totals(consuming),
             broker_dropped: self.broker_drops.dropped(),
-            former: self.growth.former.totals(visits),
+            former_sessions: self.growth.former_sessions.totals(visits),
             window_full_for: self.window_full_for,
             batch_age_max: self.intake.batch_age_max(),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
@@ -436,8 +438,8 @@ impl Consumer {
 
     /// Decides when the open batch closes for the spool.
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
-        let worth_a_file = self.closes_early(now) || self.is_flushing();
-        if worth_a_file { CloseWhen::NotEmpty } else { CloseWhen::Due }
+        let is_early = self.closes_early(now) || self.is_flushing();
+        if is_early { CloseWhen::NotEmpty } else { CloseWhen::Due }
     }
 
     fn closes_early_at(&self) -> Option<Instant> {
@@ -479,9 +481,9 @@ impl Consumer {
     /// Records since when messages have waited without any acknowledgement.
     fn watch_progress(&mut self, now: Instant) {
         let acks = self.sessions.iter().map(Session::acks).sum();
-        let (last, since) = self.progress;
-        let since = if acks > last { None } else { since };
-        self.progress = (acks, (self.unacked() > 0).then(|| since.unwrap_or(now)));
+        let since = if acks > self.acks { None } else { self.stalled_since };
+        self.acks = acks;
+        self.stalled_since = (self.unacked() > 0).then(|| since.unwrap_or(now));
     }
 
     fn collect_notices(&mut self, now: Instant) {
@@ -504,9 +506,9 @@ impl Consumer {
             self.log.foreign_messages = foreign;
             self.notices.push_back(ConsumerNotice::Foreign { messages: foreign });
         }
-        let expired = self.growth.former.expired();
+        let expired = self.growth.former_sessions.expired();
         if expired > 0 && self.log.expired.allow(now) {
-            self.notices.push_back(ConsumerNotice::FormerExpired { sessions: expired });
+            self.notices.push_back(ConsumerNotice::FormerSessionsExpired { sessions: expired });
         }
     }
 
@@ -516,7 +518,7 @@ impl Consumer {
         let wanted = self.settings.window_wanted;
         let unserved = loop {
             let may_grow = self.settings.connections == Connections::Auto;
-            let node = self.nodes.without_session(self.growth.consuming(), may_grow);
+            let node = self.nodes.node_without_session(self.growth.consuming(), may_grow);
             match self.growth.step(&self.sessions, wanted, node.is_some(), self.nodes.count()) {
                 GrowthStep::Nothing => {
                     break node.filter(|_| self.growth.consuming() == CONNECTIONS_MAX);
@@ -524,12 +526,13 @@ impl Consumer {
                 GrowthStep::Visit => self.add_session(true),
                 GrowthStep::Grow => {
                     let sessions = self.growth.consuming();
-                    // A session that may still hold a former process's messages must not wait for a
-                    // node that is away.
+                    // A session that may still hold messages of a previous process must not wait
+                    // for a node that is away.
                     let was_abandoned =
                         self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
-                    let node =
-                        node.filter(|_| self.growth.former.is_search_complete() && !was_abandoned);
+                    let node = node.filter(|_| {
+                        self.growth.former_sessions.is_search_complete() && !was_abandoned
+                    });
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.start_consuming(),
                         None => self.add_session(false),

@@ -51,7 +51,7 @@ struct Placement {
     /// The node of the last live connection, once the session has moved.
     moved_from: Option<Node>,
     /// Time at which the session moves to another node unless it reaches its own.
-    leaves_at: Option<Instant>,
+    moves_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Nodes {
             moves: 0,
             moved_from: None,
             has_failed: false,
-            leaves_at: None,
+            moves_at: None,
         });
     }
 
@@ -117,14 +117,15 @@ impl Nodes {
     pub(super) fn dial(&mut self, session: usize, now: Instant) -> (Node, Option<Duration>) {
         self.placements[session].dialed_at = Some(now);
         let placement = &self.placements[session];
-        let has_other = self.other(placement).is_some_and(|other| other.failed_at.is_none());
+        let has_other = self.best_other(placement).is_some_and(|other| other.failed_at.is_none());
         let patience =
             placement.patience.filter(|_| has_other).map(|patience| patience.max(PATIENCE));
         let waited = placement
             .lost_at
             .map_or(Duration::ZERO, |lost_at| now.saturating_duration_since(lost_at));
-        let within = patience.map(|patience| patience.saturating_sub(waited).max(PATIENCE / 3));
-        (Arc::clone(&placement.node), within)
+        let connect_timeout =
+            patience.map(|patience| patience.saturating_sub(waited).max(PATIENCE / 3));
+        (Arc::clone(&placement.node), connect_timeout)
     }
 
     /// Records the state of the connections, and moves sessions whose node stays unreachable to
@@ -137,9 +138,9 @@ impl Nodes {
     ) {
         for (index, session) in sessions.iter_mut().enumerate() {
             notices.extend(self.record_connection(index, session.connection(), now));
-            let leaves_at = session.next_try().and_then(|next_try| self.leaves_at(index, next_try));
-            self.placements[index].leaves_at = leaves_at.filter(|at| now < *at);
-            if leaves_at.is_some_and(|at| at <= now) {
+            let moves_at = session.next_try().and_then(|next_try| self.moves_at(index, next_try));
+            self.placements[index].moves_at = moves_at.filter(|at| now < *at);
+            if moves_at.is_some_and(|at| at <= now) {
                 let to = self.best(Some(index));
                 let placement = &mut self.placements[index];
                 let from = std::mem::replace(&mut placement.node, to);
@@ -151,7 +152,7 @@ impl Nodes {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.placements.iter().filter_map(|placement| placement.leaves_at).min()
+        self.placements.iter().filter_map(|placement| placement.moves_at).min()
     }
 
     /// Records the state of one session's connection. Returns a log line if the session has moved.
@@ -164,8 +165,8 @@ impl Nodes {
         let mut moved = None;
         let placement = &mut self.placements[session];
         let known = self.known.iter_mut().find(|known| known.node == placement.node);
-        let ended = if let ConnectionState::BackingOff { lived, .. } = connection {
-            Some(lived)
+        let ended = if let ConnectionState::BackingOff { was_live, .. } = connection {
+            Some(was_live)
         } else {
             None
         };
@@ -180,20 +181,20 @@ impl Nodes {
         } else if ended == Some(false) {
             known.into_iter().for_each(|known| known.failed_at = Some(now));
         }
-        if let Some(lived) = ended {
+        if let Some(was_live) = ended {
             // Patience counts from the start of a failed attempt, so a hung node is not tried
             // twice.
-            let dialed_at = placement.dialed_at.take().filter(|_| !lived);
+            let dialed_at = placement.dialed_at.take().filter(|_| !was_live);
             placement.lost_at.get_or_insert(dialed_at.unwrap_or(now));
-            placement.has_failed = !lived;
+            placement.has_failed = !was_live;
         }
         moved
     }
 
     /// Returns when the session moves to another node; `None` if it stays on its own node.
-    fn leaves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
+    fn moves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
         let placement = &self.placements[session];
-        let other = self.other(placement)?;
+        let other = self.best_other(placement)?;
         let patience = match (self.is_known(&placement.node), placement.has_failed) {
             (false, _) => Duration::ZERO,
             (true, true) => placement.patience?,
@@ -201,13 +202,13 @@ impl Nodes {
         };
         let at = placement.lost_at? + patience;
         // If a round of all nodes failed, no single node is the cause: back off as with one node.
-        let is_round = placement.moves + 1 >= self.known.len();
-        Some(if other.failed_at.is_some() || is_round { at.max(next_try) } else { at })
+        let ends_round = placement.moves + 1 >= self.known.len();
+        Some(if other.failed_at.is_some() || ends_round { at.max(next_try) } else { at })
     }
 
     /// Returns a node that has none of the first `consuming` sessions. `None` if every node has
     /// one, or if there are fewer sessions than nodes and `may_grow` is `false`.
-    pub(super) fn without_session(&self, consuming: usize, may_grow: bool) -> Option<Node> {
+    pub(super) fn node_without_session(&self, consuming: usize, may_grow: bool) -> Option<Node> {
         let has_none = |known: &&NodeState| {
             self.placements[..consuming].iter().all(|placement| placement.node != known.node)
         };
@@ -233,7 +234,7 @@ impl Nodes {
     }
 
     /// Returns the best node other than the placement's own.
-    fn other(&self, placement: &Placement) -> Option<&NodeState> {
+    fn best_other(&self, placement: &Placement) -> Option<&NodeState> {
         let others = self.known.iter().filter(|known| known.node != placement.node);
         others.min_by_key(|known| self.rank(known))
     }
@@ -241,7 +242,7 @@ impl Nodes {
     /// Returns the best node for a new session or, with `moving`, for that session to move to.
     fn best(&self, moving: Option<usize>) -> Node {
         let from = moving.map(|session| &self.placements[session]);
-        let known = match from.and_then(|placement| self.other(placement)) {
+        let known = match from.and_then(|placement| self.best_other(placement)) {
             Some(other) => other,
             None => self
                 .known

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::former::CONNECTIONS_MAX;
+use super::former_sessions::CONNECTIONS_MAX;
 use crate::counted::counted;
 use crate::delivery;
 use crate::intake::{SessionIndex, UnreadNotice};
@@ -37,7 +37,7 @@ pub enum ConsumerNotice {
     /// Encrypted OwnTracks messages arrive, for which milepost has no key.
     Encrypted,
     /// At least one former session had expired before a visit could empty it.
-    FormerExpired {
+    FormerSessionsExpired {
         sessions: u64,
     },
     /// A source has fields that are not read, or sent its first fix without a time.
@@ -118,7 +118,7 @@ impl ConsumerNotice {
             | Self::Unread(UnreadNotice { is_undated: true, .. })
             | Self::NoMoreSessions { .. }
             | Self::Moved { .. }
-            | Self::FormerExpired { .. } => true,
+            | Self::FormerSessionsExpired { .. } => true,
             Self::Growing { .. } | Self::GroupAge { .. } | Self::Unread(_) => false,
         }
     }
@@ -155,7 +155,7 @@ impl fmt::Display for ConsumerNotice {
                  (kind=\"encrypted\") and not stored. Remove the encryption key in the app, and use TLS",
             ),
             Self::Unread(notice) => notice.fmt(f),
-            Self::FormerExpired { sessions } => {
+            Self::FormerSessionsExpired { sessions } => {
                 let (were, subject, object) =
                     if *sessions == 1 { ("was", "it", "it") } else { ("were", "they", "them") };
                 write!(

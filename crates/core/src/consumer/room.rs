@@ -14,7 +14,7 @@ use super::Consumer;
 use crate::intake::SessionIndex;
 use crate::qos::Qos;
 use crate::session::Session;
-use crate::session::events::NoRoom;
+use crate::session::events::DeferReason;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 
@@ -44,22 +44,22 @@ impl Consumer {
         index: SessionIndex,
         message: Message<'_>,
         received_at: Timestamp,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), DeferReason> {
         self.room()?;
         if self.clock.was_compared() {
             return Ok(());
         }
         let ages = self.intake.check_ages(message, received_at);
         let session = message.packet_id.map(|_| index);
-        if self.clock.may_accept(session, ages) { Ok(()) } else { Err(NoRoom::ClockOff) }
+        if self.clock.may_accept(session, ages) { Ok(()) } else { Err(DeferReason::ClockFault) }
     }
 
     /// Returns whether any message can be taken now, or why not.
-    fn room(&self) -> Result<(), NoRoom> {
-        if self.clock.off().is_some() {
-            return Err(NoRoom::ClockOff);
+    fn room(&self) -> Result<(), DeferReason> {
+        if self.clock.fault().is_some() {
+            return Err(DeferReason::ClockFault);
         }
-        if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
+        if self.intake.room_bytes() == 0 { Err(DeferReason::BufferFull) } else { Ok(()) }
     }
 
     /// Returns whether, at QoS 0, the messages of one more read cannot be taken, because they might
@@ -69,14 +69,14 @@ impl Consumer {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
             && self.leaving.is_none()
-            && !(has_room && self.clock.off().is_none())
+            && !(has_room && self.clock.fault().is_none())
     }
 
     /// Returns whether a session can take its deferred messages: half its share of the buffer is
     /// free, and the clock is trusted.
     pub(super) fn has_room_to_renew(&self, index: SessionIndex) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
-        self.clock.off().is_none()
+        self.clock.fault().is_none()
             && !self.clock.defers_messages_of(index)
             && self.intake.room_bytes() * 2 >= share
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::broker_drops::Dropped;
-use super::former::FormerTotals;
+use super::former_sessions::FormerSessionTotals;
 use super::nodes::Node;
 use crate::{delivery, intake, session};
 
@@ -17,7 +17,7 @@ pub struct ConsumerTotals {
     pub nodes: Vec<(Node, u64)>,
     /// Messages that the broker reports as dropped.
     pub broker_dropped: Dropped,
-    pub former: FormerTotals,
+    pub former_sessions: FormerSessionTotals,
     /// Longest time for which the window of a consuming session has been full most of the time.
     pub window_full_for: Duration,
     /// Age at which the open batch closes.

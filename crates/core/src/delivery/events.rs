@@ -137,10 +137,10 @@ pub struct ServerStatus {
     pub answers: Result<(), String>,
     /// Why this host's clock cannot be trusted: it differs too much from ClickHouse's. `None` if
     /// the clock can be trusted.
-    pub clock_off: Option<String>,
-    /// Value of [`Attention::clock_jumps`] when the clock was compared.
+    pub clock_fault: Option<String>,
+    /// Value of [`WatcherRequest::clock_jumps`] when the clock was compared.
     pub clock_jumps: u64,
-    /// Value of [`Attention::refusals`] when the tables were checked.
+    /// Value of [`WatcherRequest::refusals`] when the tables were checked.
     pub refusals: u64,
 }
 
@@ -151,7 +151,7 @@ impl ServerStatus {
         Self {
             schema: Schema::Ready,
             answers: Ok(()),
-            clock_off: None,
+            clock_fault: None,
             clock_jumps: 0,
             refusals: 0,
         }
@@ -160,7 +160,7 @@ impl ServerStatus {
 
 /// Which queries the watcher (`src/app/schema.rs`) should send to ClickHouse, and how soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Attention {
+pub struct WatcherRequest {
     /// An insert failed, ClickHouse is silent, or the tables are not confirmed: query everything
     /// every second.
     pub in_doubt: bool,
@@ -185,7 +185,7 @@ pub enum StoreReason {
     ServerIsAway,
     /// The insert is slow, and half of a window or of the buffer is used.
     ServerIsSlow,
-    /// Slow inserts take all insert slots, so delivery accepted this batch for the spool only.
+    /// Slow inserts occupy all insert slots, so delivery accepted this batch for the spool only.
     NoSlot,
     /// The process is leaving.
     Leaving,
@@ -355,7 +355,7 @@ impl fmt::Display for DeliveryNotice {
                 f,
                 "no answer from ClickHouse to an insert for {waited:.0?}: the messages of its batch are acknowledged once they are inserted or spooled"
             ),
-            Self::Spooling(because) => write!(f, "batches go to the spool: {because}"),
+            Self::Spooling(reason) => write!(f, "batches go to the spool: {reason}"),
             Self::SpoolRefuses(why) => write!(
                 f,
                 "the spool refuses batches: nothing is acknowledged until the spool or ClickHouse accepts rows again: {why}"
@@ -418,12 +418,11 @@ pub struct DeliveryTotals {
     pub spool_at_start: u64,
     /// Positions in the spool that will be replayed.
     pub in_spool: u64,
-    /// Positions in damaged or missing files and, if there is a spool, positions that are too large
-    /// to insert.
+    /// Positions in damaged or missing files and, if there is a spool, positions too large to insert.
     pub quarantined: u64,
-    /// Positions too large for any insert, dropped because there is no spool.
+    /// Positions too large to insert, dropped because there is no spool.
     pub dropped: u64,
-    /// Rejects too large for any insert, dropped because there is no spool. `rejects` has no rows
+    /// Rejects too large to insert, dropped because there is no spool. `rejects` has no rows
     /// for them.
     pub rejects_dropped: u64,
     /// Positions of erased drivers, left out of an insert or a replay.

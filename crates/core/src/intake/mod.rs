@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use self::ages::Ages;
-use self::unread::Unread;
+use self::unread::UnreadFields;
 pub use self::unread::{UnreadField, UnreadNotice};
 use crate::batch::{self, Batch, Batcher};
 use crate::erased::Erased;
@@ -40,11 +40,11 @@ const FRESH_MS: u64 = 300_000;
 #[derive(Debug, Clone, Copy)]
 pub struct AgeCheck {
     /// At least one fix is within five minutes of this host's clock.
-    pub fresh: bool,
+    pub has_fresh: bool,
     /// At least one fix would be rejected as too old or too new.
-    pub refused: bool,
+    pub has_refused: bool,
     /// At least one fix has no time, and would get this host's time.
-    pub dated: bool,
+    pub has_undated: bool,
 }
 
 /// A session of this process; its client id ends in this number.
@@ -80,7 +80,7 @@ pub enum CloseWhen {
     /// The batch is due, by rows or by age.
     Due,
     /// The batch has at least one row. This applies while the broker sends nothing more before an
-    /// acknowledgement, while the process leaves, or when the batch is worth a file of the spool.
+    /// acknowledgement, while the process leaves, or when the batch is old enough for the spool.
     NotEmpty,
 }
 
@@ -114,7 +114,7 @@ struct Closed {
     batch: u64,
     /// Messages that are complete once this batch and those before it are durable.
     completes: Vec<Completion>,
-    durable: bool,
+    is_durable: bool,
 }
 
 impl Closed {
@@ -151,7 +151,7 @@ pub struct Intake {
     closed: VecDeque<Closed>,
     completions: VecDeque<Completion>,
     decoded: Decoded,
-    unread: Unread,
+    unread: UnreadFields,
     totals: IntakeTotals,
 }
 
@@ -161,7 +161,7 @@ impl Intake {
         Self {
             batcher: Batcher::new(settings.batch.clone()),
             settings,
-            unread: Unread::new(&decoder),
+            unread: UnreadFields::new(&decoder),
             decoder,
             erased: Arc::default(),
             erased_at_open: Arc::default(),
@@ -195,11 +195,11 @@ impl Intake {
     pub fn push(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
         self.decode(message, now.wall);
         let now = now.instant;
-        let awaited = arrival.is_some();
+        let at_least_once = arrival.is_some();
         self.totals.omissions.add(self.decoded.omissions);
         self.totals.ages.observe(&self.decoded);
         // The usual case: all rows of the message fit into the open batch.
-        self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
+        self.batcher.push_positions(&mut self.decoded.positions, at_least_once, now);
         // Otherwise push row by row, and close batches as they fill. `mem::take` moves the vector
         // out, so that `self` can be borrowed mutably inside the loop. The vector is put back
         // afterwards, to reuse its allocation.
@@ -213,7 +213,7 @@ impl Intake {
             moving
                 .next()
                 .into_iter()
-                .for_each(|position| self.batcher.push_position(position, awaited, now));
+                .for_each(|position| self.batcher.push_position(position, at_least_once, now));
         }
         drop(moving);
         self.decoded.positions = positions;
@@ -223,7 +223,7 @@ impl Intake {
             {
                 self.close();
             }
-            self.batcher.push_reject(reject, awaited, now);
+            self.batcher.push_reject(reject, at_least_once, now);
         }
         for kind in self.decoded.ignored.drain(..) {
             self.totals.ignored[kind as usize] += 1;
@@ -244,9 +244,9 @@ impl Intake {
         let is_fresh =
             |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
         AgeCheck {
-            fresh: omissions.undated == 0 && positions.iter().any(is_fresh),
-            refused: rejects.iter().any(is_by_clock),
-            dated: omissions.undated > 0,
+            has_fresh: omissions.undated == 0 && positions.iter().any(is_fresh),
+            has_refused: rejects.iter().any(is_by_clock),
+            has_undated: omissions.undated > 0,
         }
     }
 
@@ -309,7 +309,7 @@ impl Intake {
             .filter(|(_, below)| *below > 0)
             .map(|(session, below)| Completion { session, below });
         let completes = completes.collect();
-        self.closed.push_back(Closed { batch: batch.id, completes, durable: false });
+        self.closed.push_back(Closed { batch: batch.id, completes, is_durable: false });
         self.backlog_bytes += batch.bytes;
         self.backlog.push_back(batch);
     }
@@ -344,9 +344,9 @@ impl Intake {
     /// become complete in order: a batch completes its messages only after all batches before it.
     pub fn mark_durable(&mut self, batch: u64) {
         if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
-            closed.durable = true;
+            closed.is_durable = true;
         }
-        while self.closed.front().is_some_and(|oldest| oldest.durable) {
+        while self.closed.front().is_some_and(|oldest| oldest.is_durable) {
             self.completions
                 .extend(self.closed.pop_front().into_iter().flat_map(|oldest| oldest.completes));
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use milepost_decode::position::Timestamp;
-use milepost_decode::{Decoded, Decoder, Message, meant};
+use milepost_decode::{Decoded, Decoder, Message, suggested_field};
 
 /// One message in this many is sampled.
 const SAMPLED: u64 = 1_000;
@@ -48,7 +48,7 @@ struct SourceFields {
 }
 
 #[derive(Debug)]
-pub(super) struct Unread {
+pub(super) struct UnreadFields {
     /// A decoder that also lists the unread fields.
     decoder: Decoder,
     sources: Vec<SourceFields>,
@@ -59,7 +59,7 @@ pub(super) struct Unread {
     pub(super) notices: Vec<UnreadNotice>,
 }
 
-impl Unread {
+impl UnreadFields {
     pub(super) fn new(decoder: &Decoder) -> Self {
         let source = |topic: &str| SourceFields {
             topic: topic.into(),
@@ -161,7 +161,7 @@ impl Unread {
 impl std::fmt::Display for UnreadNotice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { source, is_undated, names } = self;
-        let shown = |name: &Arc<str>| match meant(name) {
+        let shown = |name: &Arc<str>| match suggested_field(name) {
             Some(field) => format!("`{name}` (did you mean `{field}`?)"),
             None => format!("`{name}`"),
         };
@@ -197,19 +197,19 @@ mod tests {
 
     const NOW_MS: i64 = 1_795_521_600_000;
 
-    fn record(unread: &mut Unread, payload: &str) {
+    fn record(unread: &mut UnreadFields, payload: &str) {
         let message = Message::new(b"drivers/d7/gps", payload.as_bytes());
         let (now, mut decoded) = (Timestamp::from_unix_ms(NOW_MS), Decoded::default());
         unread.decoder.decode(message, now, &mut decoded);
         unread.record(message, now, &decoded);
     }
 
-    fn unread() -> Unread {
+    fn unread() -> UnreadFields {
         let sources = [Source::milepost("other/+"), Source::milepost("drivers/+/gps")];
-        Unread::new(&Decoder::new(&sources, Limits::default()))
+        UnreadFields::new(&Decoder::new(&sources, Limits::default()))
     }
 
-    fn counts(unread: &Unread) -> Vec<(String, u64)> {
+    fn counts(unread: &UnreadFields) -> Vec<(String, u64)> {
         let ours = unread.counts.iter().filter(|count| &*count.source == "drivers/+/gps");
         ours.map(|count| (count.field.to_string(), count.messages)).collect()
     }

@@ -22,7 +22,7 @@ pub enum Decision {
     /// Keep the sessions: no member with a lower name is known to stay.
     Keep {
         /// One reason per peer, for the log.
-        because: Vec<String>,
+        reasons: Vec<String>,
         /// Every peer has answered, and no answer will change. If `false`, the log warns that
         /// messages are lost unless a process resumes our sessions.
         certain: bool,
@@ -35,12 +35,12 @@ impl fmt::Display for Decision {
             Self::Leave { to, address } => {
                 write!(f, "unsubscribing: {to} at {address} stays, and takes our share")
             }
-            Self::Keep { because, .. } => {
+            Self::Keep { reasons, .. } => {
                 f.write_str("keeping the session: no member with a lower name is known to stay")?;
-                let unnamed = because.len().saturating_sub(NAMED_MAX);
+                let unnamed = reasons.len().saturating_sub(NAMED_MAX);
                 let others = (unnamed > 0).then(|| format!("and {unnamed} more"));
                 let named: Vec<_> =
-                    because.iter().take(NAMED_MAX).chain(&others).map(String::as_str).collect();
+                    reasons.iter().take(NAMED_MAX).chain(&others).map(String::as_str).collect();
                 if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join("; ")) }
             }
         }
@@ -62,8 +62,8 @@ pub enum FollowUp {
 #[derive(Debug)]
 pub struct Inquiry {
     ours: MemberStatus,
-    /// Name and address of the peer that takes our share; `None` until one is known to stay.
-    heir: Option<(String, String)>,
+    /// Name and address of the peer that takes over our share; `None` until one is known to stay.
+    successor: Option<(String, String)>,
     /// For each address, why the peer does not take our share, according to its last answer.
     refusals: BTreeMap<String, (String, FollowUp)>,
 }
@@ -72,7 +72,7 @@ impl Inquiry {
     /// Starts without answers.
     #[must_use]
     pub fn new(ours: MemberStatus) -> Self {
-        Self { ours, heir: None, refusals: BTreeMap::new() }
+        Self { ours, successor: None, refusals: BTreeMap::new() }
     }
 
     /// Processes the answer of `address`, or the cause of a missing one.
@@ -85,7 +85,7 @@ impl Inquiry {
             Err(why) => (format!("{address}: {why}"), FollowUp::AskAgain),
             Ok(theirs) => {
                 let ours = &self.ours;
-                let (what, next) = match order(&theirs.name, &ours.name) {
+                let (reason, next) = match order(&theirs.name, &ours.name) {
                     // The answer of this process, possibly at another of its addresses.
                     Ordering::Equal => {
                         self.refusals.remove(address);
@@ -103,11 +103,11 @@ impl Inquiry {
                         ("is not subscribed", FollowUp::AskAgain)
                     }
                     Ordering::Less => {
-                        self.heir.get_or_insert((theirs.name, address.to_owned()));
+                        self.successor.get_or_insert((theirs.name, address.to_owned()));
                         return FollowUp::Stop;
                     }
                 };
-                (format!("{} at {address} {what}", theirs.name), next)
+                (format!("{} at {address} {reason}", theirs.name), next)
             }
         };
         self.refusals.insert(address.to_owned(), (why, next));
@@ -117,12 +117,12 @@ impl Inquiry {
     /// Decides by the answers so far. A peer that has not answered counts as absent.
     #[must_use]
     pub fn decision(self) -> Decision {
-        if let Some((to, address)) = self.heir {
+        if let Some((to, address)) = self.successor {
             return Decision::Leave { to, address };
         }
         let certain = self.refusals.values().all(|(_, next)| *next == FollowUp::Settled);
-        let because = self.refusals.into_values().map(|(why, _)| why).collect();
-        Decision::Keep { because, certain }
+        let reasons = self.refusals.into_values().map(|(why, _)| why).collect();
+        Decision::Keep { reasons, certain }
     }
 }
 

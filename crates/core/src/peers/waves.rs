@@ -20,7 +20,7 @@ pub struct Waves<T> {
     /// Number of peers that may be asked at the same time now.
     at_once: usize,
     /// Number of peers that were asked and have not answered yet.
-    open: usize,
+    unanswered: usize,
     rng: fastrand::Rng,
 }
 
@@ -31,7 +31,7 @@ impl<T> Waves<T> {
         Self {
             waiting: VecDeque::new(),
             at_once: FIRST_AT_ONCE,
-            open: 0,
+            unanswered: 0,
             rng: fastrand::Rng::with_seed(seed),
         }
     }
@@ -45,17 +45,17 @@ impl<T> Waves<T> {
     /// Returns the next peer to ask now. `None` if the allowed number of peers is being asked, or
     /// if no peer is left.
     pub fn start(&mut self) -> Option<T> {
-        if self.open >= self.at_once {
+        if self.unanswered >= self.at_once {
             return None;
         }
         let peer = self.waiting.pop_front()?;
-        self.open += 1;
+        self.unanswered += 1;
         Some(peer)
     }
 
     /// Records the first answer of a peer, or the failure of the request.
     pub fn answered(&mut self) {
-        self.open = self.open.saturating_sub(1);
+        self.unanswered = self.unanswered.saturating_sub(1);
     }
 
     /// Doubles the number of peers that are asked at the same time. Call it at regular intervals.

@@ -24,7 +24,7 @@ pub(super) struct Terms {
     /// Receive Maximum in our CONNECT.
     pub(super) requested: u16,
     /// CONNECT had a clean start.
-    pub(super) clean: bool,
+    pub(super) clean_start: bool,
     /// Time for which the broker keeps a session without a connection.
     pub(super) session_expiry: Duration,
 }
@@ -82,7 +82,7 @@ impl Continuity {
     ) -> Option<SessionNotice> {
         let ConnAck { session_present, receive_maximum: announced, .. } = connack;
         self.was_found |= session_present;
-        let before = std::mem::replace(&mut self.announced, announced);
+        let announced_before = std::mem::replace(&mut self.announced, announced);
         let owed = std::mem::take(&mut self.owed);
         if session_present {
             self.owed = owed;
@@ -92,9 +92,10 @@ impl Continuity {
         }
         self.reconnects += 1;
         if !session_present {
-            return (!terms.clean).then(|| self.session_lost(owed, terms.session_expiry, now));
+            return (!terms.clean_start)
+                .then(|| self.session_lost(owed, terms.session_expiry, now));
         }
-        let (from, to) = (before?.min(terms.requested), announced?);
+        let (from, to) = (announced_before?.min(terms.requested), announced?);
         (to < from).then_some(SessionNotice::WindowLowered { from: from.into(), to: to.into() })
     }
 
@@ -127,7 +128,7 @@ impl Continuity {
         } else if away >= session_expiry {
             Some(AtRisk::Expired { away })
         } else if !self.attempt_failed {
-            Some(AtRisk::BrokerStayed)
+            Some(AtRisk::BrokerNotRestarted)
         } else {
             None
         }
@@ -161,13 +162,13 @@ mod tests {
     fn connect_at(
         continuity: &mut Continuity,
         session_present: bool,
-        clean: bool,
+        clean_start: bool,
         now: Instant,
     ) -> Option<SessionNotice> {
         let connack = ConnAck { session_present, receive_maximum: Some(100), ..ConnAck::default() };
         continuity.connected(
             connack,
-            Terms { requested: 1_000, clean, session_expiry: EXPIRY },
+            Terms { requested: 1_000, clean_start, session_expiry: EXPIRY },
             now,
         )
     }
@@ -175,9 +176,9 @@ mod tests {
     fn connect(
         continuity: &mut Continuity,
         session_present: bool,
-        clean: bool,
+        clean_start: bool,
     ) -> Option<SessionNotice> {
-        connect_at(continuity, session_present, clean, Instant::now())
+        connect_at(continuity, session_present, clean_start, Instant::now())
     }
 
     fn ended(accepted: usize) -> Ended {
@@ -241,14 +242,14 @@ mod tests {
     #[test]
     fn lost_session_is_at_risk_only_if_it_can_have_held_messages() {
         let now = Instant::now();
-        let calm = Ended { accepted: 7, deferred: 0, window_full: false, at: now };
+        let base = Ended { accepted: 7, deferred: 0, window_full: false, at: now };
         let restart = now + Duration::from_secs(30);
         for (last, attempt_failed, back_at, at_risk) in [
-            (calm, true, restart, None),
-            (calm, false, restart, Some(AtRisk::BrokerStayed)),
-            (Ended { window_full: true, ..calm }, true, restart, Some(AtRisk::WindowFull)),
-            (Ended { deferred: 3, ..calm }, true, restart, Some(AtRisk::Deferred { messages: 3 })),
-            (calm, true, now + EXPIRY, Some(AtRisk::Expired { away: EXPIRY })),
+            (base, true, restart, None),
+            (base, false, restart, Some(AtRisk::BrokerNotRestarted)),
+            (Ended { window_full: true, ..base }, true, restart, Some(AtRisk::WindowFull)),
+            (Ended { deferred: 3, ..base }, true, restart, Some(AtRisk::Deferred { messages: 3 })),
+            (base, true, now + EXPIRY, Some(AtRisk::Expired { away: EXPIRY })),
         ] {
             let mut continuity = Continuity::default();
             connect_at(&mut continuity, false, false, now);
@@ -273,7 +274,7 @@ mod tests {
         let mut continuity = Continuity::default();
         let mut announces = |receive_maximum, requested| {
             let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };
-            let terms = Terms { requested, clean: false, session_expiry: EXPIRY };
+            let terms = Terms { requested, clean_start: false, session_expiry: EXPIRY };
             continuity
                 .connected(connack, terms, Instant::now())
                 .map(|notice| matches!(notice, SessionNotice::WindowLowered { from: 50, to: 20 }))

@@ -96,7 +96,7 @@ pub enum ConnectionState {
         until: Instant,
         /// The last connection reached [`Live`](Self::Live), even if only between two calls of
         /// `handle_timeout`.
-        lived: bool,
+        was_live: bool,
     },
     /// The shell connects; the session waits for CONNACK.
     Connecting,
@@ -112,9 +112,9 @@ pub enum ConnectionState {
         /// Deadline.
         until: Instant,
         /// A new connection follows.
-        again: bool,
+        reconnects: bool,
         /// DISCONNECT, and everything before it, has been written.
-        sent: bool,
+        disconnect_sent: bool,
     },
     /// No connection follows.
     Ended,
@@ -137,11 +137,11 @@ impl ConnectionState {
 
 /// Why messages are deferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoRoom {
+pub enum DeferReason {
     /// `mqtt.buffer_bytes_max` is full.
     BufferFull,
     /// The clock cannot be trusted.
-    ClockOff,
+    ClockFault,
 }
 
 /// A log line.
@@ -181,7 +181,7 @@ pub enum SessionNotice {
         times: u32,
     },
     /// Messages are deferred.
-    Paused(NoRoom),
+    Paused(DeferReason),
     /// Messages can be taken again. The session reconnects, and the broker redelivers the deferred
     /// messages.
     Renewed {
@@ -192,11 +192,11 @@ pub enum SessionNotice {
     /// The broker sent an unacknowledged message again on the same connection.
     CopiesIgnored,
     /// A former session was found and emptied.
-    FormerEmptied {
+    FormerSessionEmptied {
         messages: u64,
     },
     /// The visit to a former session gave up. The session may not exist.
-    FormerLeft {
+    FormerSessionAbandoned {
         why: String,
     },
 }
@@ -221,7 +221,7 @@ pub enum AtRisk {
     Expired { away: Duration },
     /// The broker accepted the first reconnect attempt, so it had not restarted. It had discarded
     /// the session.
-    BrokerStayed,
+    BrokerNotRestarted,
 }
 
 impl fmt::Display for AtRisk {
@@ -238,7 +238,7 @@ impl fmt::Display for AtRisk {
                     "it had no connection for {away:.0?}, and may have queued messages meanwhile"
                 )
             }
-            Self::BrokerStayed => f.write_str(
+            Self::BrokerNotRestarted => f.write_str(
                 "the broker was not restarted, so it ended the session and discarded its queue",
             ),
         }
@@ -254,7 +254,7 @@ impl SessionNotice {
                 | Self::Subscribed
                 | Self::Renewed { .. }
                 | Self::CopiesIgnored
-                | Self::FormerEmptied { .. }
+                | Self::FormerSessionEmptied { .. }
         )
     }
 }
@@ -311,10 +311,10 @@ impl fmt::Display for SessionNotice {
                 "the broker closed {times} connections in a row soon after it had granted the subscription: most \
                  likely another process uses this mqtt.client_id (Mosquitto does not say so); see the broker's log"
             ),
-            Self::Paused(NoRoom::BufferFull) => f.write_str(
+            Self::Paused(DeferReason::BufferFull) => f.write_str(
                 "the buffer (mqtt.buffer_bytes_max) is full: further messages stay with the broker until ClickHouse or the spool accepts rows",
             ),
-            Self::Paused(NoRoom::ClockOff) => {
+            Self::Paused(DeferReason::ClockFault) => {
                 f.write_str("this host's clock may be wrong: messages stay with the broker")
             }
             Self::Renewed { deferred } => {
@@ -330,11 +330,11 @@ impl fmt::Display for SessionNotice {
                 "the broker sends unacknowledged messages again on the same connection, as EMQX before 5.8 does every \
                  mqtt.retry_interval: milepost ignores the copies",
             ),
-            Self::FormerEmptied { messages } => {
+            Self::FormerSessionEmptied { messages } => {
                 let messages = counted(*messages, "message");
                 write!(f, "a former session was emptied and ended: milepost received {messages} from it")
             }
-            Self::FormerLeft { why } => write!(
+            Self::FormerSessionAbandoned { why } => write!(
                 f,
                 "a former session could not be emptied: {why}. If it exists, the broker keeps its messages until \
                  mqtt.session_expiry; the next start, or `milepost drain`, tries again"

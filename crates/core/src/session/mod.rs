@@ -26,11 +26,11 @@ use self::acks::Acks;
 pub use self::connack::ConnAck;
 use self::continuity::{Continuity, Ended, Terms};
 use self::events::{
-    Admission, ConnectionState, Leave, NoRoom, SessionCommand, SessionConfig, SessionEvent,
+    Admission, ConnectionState, DeferReason, Leave, SessionCommand, SessionConfig, SessionEvent,
     SessionNotice, SessionTotals,
 };
 use self::purpose::{AfterEmptying, Emptying, EmptyingStep, Purpose};
-use self::reconnect::{End, Reconnect};
+use self::reconnect::{ConnectionEnd, Reconnect};
 use self::saturation::Saturation;
 use self::window::Window;
 use crate::throttle::Throttle;
@@ -55,7 +55,7 @@ pub struct Session {
     /// Why messages are deferred on this connection. Once set, it stays set until the connection
     /// ends: MQTT acknowledges in order (MQTT-4.6.0-2), so no later message could be acknowledged
     /// either.
-    paused: Option<NoRoom>,
+    paused: Option<DeferReason>,
     /// Messages deferred on this connection.
     deferred: u64,
     continuity: Continuity,
@@ -118,12 +118,12 @@ impl Session {
             SessionEvent::Subscribed { refusals } => self.subscribed(&refusals, now),
             SessionEvent::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
             SessionEvent::ExactlyOnceRefused => {
-                let first = self.exactly_once_log.allow(now);
-                self.notices.extend(first.then_some(SessionNotice::ExactlyOnceRefused));
+                let is_first = self.exactly_once_log.allow(now);
+                self.notices.extend(is_first.then_some(SessionNotice::ExactlyOnceRefused));
             }
             SessionEvent::DisconnectSent => {
-                if let ConnectionState::Closing { sent, .. } = &mut self.connection {
-                    *sent = true;
+                if let ConnectionState::Closing { disconnect_sent, .. } = &mut self.connection {
+                    *disconnect_sent = true;
                 }
             }
             SessionEvent::Disconnected { taken_over, why } => {
@@ -133,11 +133,12 @@ impl Session {
         }
     }
 
-    /// Decides whether to take a message. `room` is the reason if there is no room for the message.
+    /// Decides whether to take a message. `room`: `Ok` if the message can be taken now, else why it
+    /// is deferred.
     pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
-        room: Result<(), NoRoom>,
+        room: Result<(), DeferReason>,
         now: Instant,
     ) -> Admission {
         if let Purpose::Empty(emptying, _) = &mut self.purpose {
@@ -188,8 +189,8 @@ impl Session {
     /// unacknowledged message.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
-            let first = self.copies_log.allow(now);
-            self.notices.extend(first.then_some(SessionNotice::CopiesIgnored));
+            let is_first = self.copies_log.allow(now);
+            self.notices.extend(is_first.then_some(SessionNotice::CopiesIgnored));
         } else {
             self.hang_up(
                 format!("the broker reused packet id {packet_id} before it was acknowledged"),
@@ -334,7 +335,7 @@ impl Session {
         }
         let terms = Terms {
             requested: self.settings.receive_maximum,
-            clean: self.ends_session(),
+            clean_start: self.ends_session(),
             // The previous connection's expiry: it applied to the session that may be lost.
             session_expiry: previous_expiry,
         };
@@ -393,7 +394,7 @@ impl Session {
             // gives messages that arrived meanwhile to the other members of the group.
             AfterEmptying::End if self.was_found() => {
                 let messages = self.totals.messages_received;
-                self.notices.push_back(SessionNotice::FormerEmptied { messages });
+                self.notices.push_back(SessionNotice::FormerSessionEmptied { messages });
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
@@ -406,11 +407,14 @@ impl Session {
         }
     }
 
-    /// Closes the connection with a DISCONNECT. `again`: a new connection follows.
-    fn disconnect(&mut self, again: bool, now: Instant) {
+    /// Closes the connection with a DISCONNECT. `reconnects`: a new connection follows.
+    fn disconnect(&mut self, reconnects: bool, now: Instant) {
         self.commands.push_back(SessionCommand::Disconnect { end_session: self.ends_session() });
-        self.connection =
-            ConnectionState::Closing { until: now + CLOSE_TIMEOUT, again, sent: false };
+        self.connection = ConnectionState::Closing {
+            until: now + CLOSE_TIMEOUT,
+            reconnects,
+            disconnect_sent: false,
+        };
     }
 
     /// Drops the connection without DISCONNECT, and backs off.
@@ -425,7 +429,8 @@ impl Session {
         }
         let (unacked, deferred) = (self.acks.unacked(), std::mem::take(&mut self.deferred));
         // The last PUBACKs may not have been written, so the broker may redeliver their messages.
-        let unsent = matches!(self.connection, ConnectionState::Closing { sent: false, .. });
+        let unsent =
+            matches!(self.connection, ConnectionState::Closing { disconnect_sent: false, .. });
         self.held_by_broker |= unacked > 0 || unsent;
         if self.is_open() {
             let deferred = usize::try_from(deferred).unwrap_or(usize::MAX);
@@ -437,8 +442,9 @@ impl Session {
         self.acks.new_epoch();
         self.saturation.reset();
         self.paused = None;
-        if let ConnectionState::Closing { again, .. } = self.connection {
-            let next = again.then_some(ConnectionState::BackingOff { until: now, lived: true });
+        if let ConnectionState::Closing { reconnects, .. } = self.connection {
+            let next =
+                reconnects.then_some(ConnectionState::BackingOff { until: now, was_live: true });
             self.connection = next.unwrap_or(ConnectionState::Ended);
         } else {
             self.back_off(taken_over, why, now);
@@ -446,18 +452,18 @@ impl Session {
     }
 
     fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
-        let lived = self.connection.live_since().map(|since| now.duration_since(since));
+        let live_for = self.connection.live_since().map(|since| now.duration_since(since));
         let is_visit = self.purpose.is_visit();
         let leaving = self.purpose != Purpose::Consume && !is_visit;
-        let end = End { lived, taken_over, leaving, why: why.clone() };
+        let end = ConnectionEnd { live_for, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.record_end(end, now, &mut self.notices);
         let seems_absent = !self.was_found() && self.reconnect.failures >= VISIT_ATTEMPTS_MAX;
         // A visit ends if another process uses the session, or if the session seems not to exist.
         self.connection = if is_visit && (taken_over || seems_absent) {
-            self.notices.push_back(SessionNotice::FormerLeft { why });
+            self.notices.push_back(SessionNotice::FormerSessionAbandoned { why });
             ConnectionState::Ended
         } else {
-            ConnectionState::BackingOff { until, lived: lived.is_some() }
+            ConnectionState::BackingOff { until, was_live: live_for.is_some() }
         };
     }
 
@@ -603,7 +609,7 @@ mod tests {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Take(Some(0)));
-        session.admit(at_least_once(6), Err(NoRoom::BufferFull), now);
+        session.admit(at_least_once(6), Err(DeferReason::BufferFull), now);
         let copies = || [redelivered(5), redelivered(6), redelivered(5)];
         for copy in copies() {
             assert_eq!(session.admit(copy, Ok(()), now), Admission::Defer);
@@ -687,7 +693,7 @@ mod tests {
             let until = now + waits_s * second;
             assert_eq!(
                 session.connection(),
-                ConnectionState::BackingOff { until, lived: false },
+                ConnectionState::BackingOff { until, was_live: false },
                 "{session_expiry_seconds:?}"
             );
         }

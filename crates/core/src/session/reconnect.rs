@@ -31,9 +31,9 @@ const SHORT_CONNECTIONS_MAX: u32 = 3;
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The end of a connection, or of an attempt to connect.
-pub(super) struct End {
+pub(super) struct ConnectionEnd {
     /// Time for which the connection was subscribed; `None` if it never was.
-    pub(super) lived: Option<Duration>,
+    pub(super) live_for: Option<Duration>,
     /// Another client connected with our client id.
     pub(super) taken_over: bool,
     /// The process is shutting down.
@@ -117,12 +117,12 @@ impl Reconnect {
     /// Records the end of a connection or attempt. Returns the time of the next attempt.
     pub(super) fn record_end(
         &mut self,
-        end: End,
+        end: ConnectionEnd,
         now: Instant,
         notices: &mut VecDeque<SessionNotice>,
     ) -> Instant {
-        let End { lived, taken_over, leaving, why } = end;
-        self.count_failure(lived, taken_over, notices);
+        let ConnectionEnd { live_for, taken_over, leaving, why } = end;
+        self.count_failure(live_for, taken_over, notices);
         let delay = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
         let retry_in = delay.min(self.delay_max);
         let notice = if taken_over {
@@ -131,7 +131,7 @@ impl Reconnect {
             SessionNotice::Disconnected { why: why.clone(), retry_in }
         };
         let why = if taken_over { notice.to_string() } else { why };
-        if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
+        if live_for.is_some_and(|live_for| live_for >= GOOD_CONNECTION) {
             self.log.reset();
         }
         if self.log.allow(&why, now) {
@@ -150,16 +150,16 @@ impl Reconnect {
     /// not send a reason, so the log names the likely one.
     fn count_failure(
         &mut self,
-        lived: Option<Duration>,
+        live_for: Option<Duration>,
         taken_over: bool,
         notices: &mut VecDeque<SessionNotice>,
     ) {
-        if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
+        if live_for.is_some_and(|live_for| live_for >= GOOD_CONNECTION) {
             (self.failures, self.short_connections) = (0, 0);
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        if lived.is_none() || taken_over {
+        if live_for.is_none() || taken_over {
             return;
         }
         self.short_connections = self.short_connections.saturating_add(1);
@@ -202,8 +202,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn end(lived: Option<Duration>, why: &str) -> End {
-        End { lived, taken_over: false, leaving: false, why: why.to_owned() }
+    fn end(live_for: Option<Duration>, why: &str) -> ConnectionEnd {
+        ConnectionEnd { live_for, taken_over: false, leaving: false, why: why.to_owned() }
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
             reconnect.unready_reason(Some(now), now + GOOD_CONNECTION).is_none(),
             "the connection has lasted"
         );
-        let leaving = End { leaving: true, ..end(None, "away") };
+        let leaving = ConnectionEnd { leaving: true, ..end(None, "away") };
         assert!(reconnect.record_end(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
-        let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
+        let taken_over = ConnectionEnd { taken_over: true, ..end(Some(SECOND), "taken") };
         assert_eq!(reconnect.record_end(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
         assert!(reconnect.taken_over);
     }
@@ -265,7 +265,7 @@ mod tests {
     fn short_session_expiry_shortens_reconnect_delays() {
         let (now, mut notices) = (Instant::now(), VecDeque::new());
         let mut reconnect = Reconnect::new(6 * SECOND, 1);
-        let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
+        let taken_over = ConnectionEnd { taken_over: true, ..end(Some(SECOND), "taken") };
         assert_eq!(reconnect.record_end(taken_over, now, &mut notices) - now, 2 * SECOND);
         for _ in 0..9 {
             assert!(reconnect.record_end(end(None, "away"), now, &mut notices) - now <= 2 * SECOND);

@@ -1,8 +1,8 @@
 //! Detects a window that stays full: the broker then sends the next message only when milepost
 //! acknowledges one, and all others wait in the broker's queue.
 //!
-//! A window that is full only for a moment before each insert is no bottleneck. To tell the two
-//! apart, time is divided into intervals, and an interval counts as saturated if the window was full
+//! A window that is full only for a moment before each insert is not a bottleneck. To tell the
+//! two apart, time is divided into intervals, and an interval counts as saturated if the window was full
 //! for at least half of it.
 
 use std::time::{Duration, Instant};

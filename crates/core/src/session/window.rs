@@ -112,7 +112,7 @@ impl Window {
         self.last_arrival = Some(now);
     }
 
-    /// Returns when the silence since the last arrival becomes a suspicion; `None` if no probe is
+    /// Returns when the silence since the last arrival becomes suspicious; `None` if no probe is
     /// due.
     pub fn suspicion_at(&self) -> Option<Instant> {
         let silence = (self.gap * SILENCE_GAPS).max(SILENCE_MIN);
@@ -180,7 +180,7 @@ mod tests {
             }
         }
 
-        /// Plays the shell: waits for the suspicion or the batch's age, inserts, acknowledges.
+        /// Acts as the shell: waits for the suspicion or the batch's age, inserts, acknowledges.
         fn flush(&mut self) -> bool {
             self.now += PROBE_ANSWER_MAX + Duration::from_millis(1);
             self.window.expire_probe(self.now);

@@ -136,8 +136,8 @@ fn deferring_session_flushes_its_rows_at_once() {
     let mut setup = plain();
     setup.intake = intake_settings(1_000);
     let mut world = World::new(setup, Server::new(1), Instant::now());
-    for (off, attempts) in [(None, 0), (Some("off".to_owned()), 1)] {
-        world.clock(off, 0);
+    for (fault, attempts) in [(None, 0), (Some("wrong".to_owned()), 1)] {
+        world.clock(fault, 0);
         world.publish(1, true, false);
         world.turn();
         assert_eq!(world.server.attempts(), attempts);
@@ -280,8 +280,8 @@ fn shed_messages_are_logged_once_a_minute() {
     setup.consumer.qos = Qos::AtMostOnce;
     let mut world = World::new(setup, Server::new(1), Instant::now());
     for _ in 0..100 {
-        for off in [Some("off".to_owned()), None] {
-            world.clock(off, 0);
+        for fault in [Some("wrong".to_owned()), None] {
+            world.clock(fault, 0);
             world.publish(1, false, false);
             world.wait(Duration::from_millis(500));
         }
@@ -348,7 +348,7 @@ fn uncompared_clock_that_rejects_most_messages_defers_qos_1() {
     let fix = |ts: String| format!(r#"{{"lat":1,"lng":2,"seq":1000000{ts}}}"#);
     let too_new = fix(format!(r#","ts":{}"#, WALL_MS + 3_600_000));
     let ages = [too_new.clone(), fix(r#","ts":1000000000"#.to_owned()), fix(String::new())];
-    for (payload, is_off) in ages.iter().flat_map(|payload| [(payload, false), (payload, true)]) {
+    for (payload, is_wrong) in ages.iter().flat_map(|payload| [(payload, false), (payload, true)]) {
         let mut setup = plain();
         setup.consumer = consumer_settings(2);
         setup.delivery.spool = true;
@@ -380,14 +380,14 @@ fn uncompared_clock_that_rejects_most_messages_defers_qos_1() {
         let unready = world.consumer.unready_reasons(world.instant()).join("; ");
         assert!(unready.contains("clock: this host's clock has not been compared"), "{unready}");
 
-        world.clock(is_off.then(|| "off".to_owned()), 0); // ignored: ClickHouse does not answer
+        world.clock(is_wrong.then(|| "wrong".to_owned()), 0); // ignored: ClickHouse does not answer
         let acks = world.consumer.totals().sessions.acks;
         world.wait(Duration::from_secs(1));
         assert!(world.consumer.totals().sessions.acks <= acks + 10);
         world.server.mood(Mood::Fine);
         world.wait(Duration::from_secs(60));
         let acks = world.consumer.totals().sessions.acks;
-        assert_eq!(acks == 41, !is_off, "{acks}");
+        assert_eq!(acks == 41, !is_wrong, "{acks}");
     }
 }
 
@@ -419,7 +419,7 @@ fn clock_jump_defers_messages_until_the_next_comparison() {
         world.consumer.read_clock(Now { instant: began, wall: Timestamp::from_unix_ms(WALL_MS) });
         let wall = Timestamp::from_unix_ms(WALL_MS + wall_seconds * 1_000);
         world.consumer.read_clock(Now { instant: began + Duration::from_secs(seconds), wall });
-        world.consumer.attention(began).clock_jumps
+        world.consumer.watcher_request(began).clock_jumps
     };
     assert_eq!(
         clock(&mut world, 100, 130),

@@ -136,7 +136,7 @@ impl Rig {
     fn is_reconnecting(&self, session: usize) -> bool {
         matches!(
             self.consumer.session(session).connection(),
-            ConnectionState::Closing { again: true, .. }
+            ConnectionState::Closing { reconnects: true, .. }
         )
     }
 }
@@ -419,7 +419,7 @@ fn clock_step_above_the_limit_counts_as_a_jump() {
                 .read_clock(Now { instant: rig.now, wall: Timestamp::from_unix_ms(wall_ms) });
         }
         assert_eq!(
-            rig.consumer.attention(rig.now).clock_jumps,
+            rig.consumer.watcher_request(rig.now).clock_jumps,
             u64::from(reason.is_some()),
             "{ms}"
         );

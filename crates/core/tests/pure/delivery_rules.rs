@@ -112,7 +112,7 @@ impl Rig {
     /// Reports the result of a schema check that has just run.
     fn report_schema(&mut self, schema: Schema) {
         self.status.schema = schema;
-        self.status.refusals = self.policy.attention(self.now).refusals;
+        self.status.refusals = self.policy.watcher_request(self.now).refusals;
         self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
@@ -351,7 +351,7 @@ fn fully_erased_batch_is_durable_and_server_health_unchanged() {
     let totals = rig.policy.totals();
     assert_eq!((totals.inserted, totals.erased), (0, 10));
     assert_eq!(rig.unready(), unready);
-    assert!(rig.policy.attention(rig.now).in_doubt);
+    assert!(rig.policy.watcher_request(rig.now).in_doubt);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn failure_is_cleared_once_its_batch_is_fully_erased() {
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&id));
     assert_eq!(rig.unready(), "");
-    assert!(!rig.policy.attention(rig.now).in_doubt);
+    assert!(!rig.policy.watcher_request(rig.now).in_doubt);
 }
 
 #[test]
@@ -581,7 +581,7 @@ fn permanent_failure_holds_qos_1_and_spools_qos_0() {
     let at_least_once = rig.offer("d1", 1, true).unwrap();
     rig.wait(Duration::from_secs(300));
     assert!(rig.durable.is_empty(), "not acknowledged, even under pressure");
-    assert!(rig.policy.attention(rig.now).refusals > 0, "the tables must be checked again");
+    assert!(rig.policy.watcher_request(rig.now).refusals > 0, "the tables must be checked again");
     let at_most_once = rig.offer("d2", 1, false).unwrap();
     rig.wait(Duration::from_secs(1));
     assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
@@ -957,7 +957,7 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
     let in_halves = |_: &str, piece: &Piece| {
         if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
-    let gone = || Schema::Refused("somebody dropped them".to_owned());
+    let gone = || Schema::Refused("an operator dropped them".to_owned());
     for (mut rig, wait_ms) in [
         (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // while a file is being read
         (with_files(spooling(), &names(0, 1), in_halves), 30),    // in the first half of a file

@@ -111,10 +111,10 @@ impl Rig {
     }
 
     /// Reports the result of comparing this clock with ClickHouse's.
-    fn clock(&mut self, off: Option<&str>) {
-        let clock_off = off.map(str::to_owned);
+    fn clock(&mut self, fault: Option<&str>) {
+        let clock_fault = fault.map(str::to_owned);
         self.consumer
-            .handle_server_status(ServerStatus { clock_off, ..ServerStatus::ready() }, self.now);
+            .handle_server_status(ServerStatus { clock_fault, ..ServerStatus::ready() }, self.now);
     }
 
     fn answer(&mut self, outcome: impl Fn() -> Outcome) {
@@ -168,7 +168,7 @@ fn metrics_sum_all_sessions() {
     assert_eq!(rig.totals(), expected);
 
     each(&mut rig, |rig, id| rig.publish(id, Some(1), 1));
-    rig.clock(Some("off"));
+    rig.clock(Some("wrong"));
     each(&mut rig, |rig, id| rig.publish(id, Some(2), 1));
     (expected.messages_received, expected.messages_deferred) = (2, 2);
     (expected.unacked, expected.held_by_broker) = (2, 2);
@@ -209,7 +209,7 @@ fn session_kept_at_shutdown_receives_nothing_more_and_closes() {
 fn deferred_messages_are_redelivered_after_the_next_suback() {
     let mut rig = rig(1, 50);
     rig.connected(0, true);
-    rig.clock(Some("off"));
+    rig.clock(Some("wrong"));
     (1..3).for_each(|packet_id| rig.publish(0, Some(packet_id), 1));
     rig.clock(None);
     rig.turn();
@@ -226,7 +226,7 @@ fn missing_redeliveries_count_unacked_and_deferred_messages() {
     let mut rig = rig(1, 50);
     rig.go_live(0);
     rig.publish(0, Some(1), 1);
-    rig.clock(Some("off"));
+    rig.clock(Some("wrong"));
     rig.publish(0, Some(2), 1);
     rig.fail(0);
     rig.connected(0, true);

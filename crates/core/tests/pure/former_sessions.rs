@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use milepost_core::consumer::{Connections, Consumer, ConsumerConfig, FormerTotals};
+use milepost_core::consumer::{Connections, Consumer, ConsumerConfig, FormerSessionTotals};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::intake::Intake;
@@ -58,8 +58,8 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     );
     assert_eq!(world.broker.sessions.len(), 4, "former sessions are ended");
     assert_eq!(
-        world.consumer.totals().former,
-        FormerTotals { found: 60, ..FormerTotals::default() }
+        world.consumer.totals().former_sessions,
+        FormerSessionTotals { found: 60, ..FormerSessionTotals::default() }
     );
 }
 
@@ -179,8 +179,8 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
     consumer.handle_event(4, connected(true, Some(1_000)), now);
     consumer.handle_event(4, cut(true), now);
     consumer.handle_timeout(now);
-    let expected = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
-    assert_eq!((consumer.totals().former, consumer.sessions()), (expected, 8));
+    let expected = FormerSessionTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
+    assert_eq!((consumer.totals().former_sessions, consumer.sessions()), (expected, 8));
 
     // The broker's window is smaller than before, so the process needs one more member.
     consumer.handle_event(0, cut(false), now);
@@ -188,7 +188,7 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
     go_live(&mut consumer, 0, 500);
     consumer.handle_timeout(now + Duration::from_secs(60));
     assert_eq!(consumer.session_mut(4).connection(), ConnectionState::Connecting, "now a member");
-    assert_eq!(consumer.totals().former, expected);
+    assert_eq!(consumer.totals().former_sessions, expected);
 
     // The new member makes the process unready once it has lost its subscription.
     let is_reported = |consumer: &Consumer| {
@@ -206,13 +206,17 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
 #[test]
 fn expired_session_is_logged_once_if_a_later_one_exists() {
     let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
-    let one = FormerTotals { found: 1, ..FormerTotals::default() };
+    let one = FormerSessionTotals { found: 1, ..FormerSessionTotals::default() };
     let cases = [
-        (1, vec![connected(false, None), disconnected(false)], FormerTotals { expired: 1, ..one }),
+        (
+            1,
+            vec![connected(false, None), disconnected(false)],
+            FormerSessionTotals { expired: 1, ..one },
+        ),
         (
             1,
             vec![connected(true, None), disconnected(true)],
-            FormerTotals { found: 2, unfinished: 1, contested: 1, ..one },
+            FormerSessionTotals { found: 2, unfinished: 1, contested: 1, ..one },
         ),
         (1, vec![], one),
         (0, vec![connected(false, None), disconnected(false)], one),
@@ -230,13 +234,17 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
         first.into_iter().for_each(|event| consumer.handle_event(members, event, now));
         consumer.handle_event(members + 1, connected(true, None), now);
         consumer.handle_timeout(now);
-        assert_eq!(consumer.totals().former.expired, 0, "not before every visit has ended");
+        assert_eq!(
+            consumer.totals().former_sessions.expired,
+            0,
+            "not before every visit has ended"
+        );
         for absent in members + 2..consumer.sessions() {
             consumer.handle_event(absent, connected(false, None), now);
             consumer.handle_event(absent, disconnected(false), now);
         }
         (0..2).for_each(|_| consumer.handle_timeout(now));
-        assert_eq!(consumer.totals().former, totals);
+        assert_eq!(consumer.totals().former_sessions, totals);
         let lines = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
         let is_expiry_line = |line: &String| line.starts_with("1 former session was gone");
         assert_eq!(lines.filter(is_expiry_line).count() as u64, totals.expired);
@@ -256,11 +264,11 @@ fn unfinished_visit_stays_counted_when_the_process_leaves() {
         SessionEvent::Disconnected { taken_over: true, why: String::new() },
         now,
     );
-    let expected = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
-    assert_eq!(consumer.totals().former, expected);
+    let expected = FormerSessionTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
+    assert_eq!(consumer.totals().former_sessions, expected);
     consumer.leave(Leave::KeepSession, now);
     consumer.handle_timeout(now);
-    assert_eq!(consumer.totals().former, expected);
+    assert_eq!(consumer.totals().former_sessions, expected);
 }
 
 proptest! {

@@ -160,7 +160,7 @@ proptest! {
             let is_erased = world.erased;
             let waited_ms = acknowledged_after_ms(&mut world);
             let bound_ms = u64::try_from(bound.as_millis()).unwrap() + 400;
-            // Excuses rows of an erased driver: they are acknowledged without an insert.
+            // Rows of an erased driver are exempt: they are acknowledged without an insert.
             prop_assert!(is_erased || waited_ms <= bound_ms, "{waited_ms} ms with {members} members");
         }
     }

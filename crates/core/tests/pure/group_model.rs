@@ -52,7 +52,7 @@ enum Mistake {
     /// share of the messages.
     RoundRobin,
     /// Sessions beyond `mqtt.connections` are left to expire.
-    FormerUnvisited,
+    FormerSessionsUnvisited,
     /// A member unsubscribes although no peer answered.
     LeaveWithoutAnswers,
     /// `milepost erase` does not wait for the members.
@@ -200,7 +200,8 @@ impl Group {
         let process = &mut self.processes[index];
         (process.state, process.started) = (State::Running, self.elapsed);
         (process.inquiry, process.member) = (None, member(process.member_number));
-        process.world.only_members = self.mistake == Mistake::FormerUnvisited && !process.is_drain;
+        process.world.only_members =
+            self.mistake == Mistake::FormerSessionsUnvisited && !process.is_drain;
         let erased = self.erased;
         self.act_as(index, |world| {
             if erased {
@@ -311,11 +312,11 @@ impl Group {
             }
         }
         for id in std::mem::take(&mut self.broker.expired) {
-            let was_present = |process: &Process| {
+            let ran_all_the_time = |process: &Process| {
                 process.state == State::Running && process.started + EXPIRY < self.elapsed
             };
-            let is_single = self.processes.len() == self.members;
-            if is_single && was_present(&self.processes[id / 100]) {
+            let has_no_successors = self.processes.len() == self.members;
+            if has_no_successors && ran_all_the_time(&self.processes[id / 100]) {
                 self.left_to_expire.get_or_insert(id);
             }
         }
@@ -389,14 +390,14 @@ impl Group {
         if process.state == State::Running && !process.is_drain && self.down.is_none() {
             process.member.set_leaving();
             process.state = State::Leaving(self.elapsed + GRACE);
-            process.inquiry = Some(Inquiry::new(standing(process)));
+            process.inquiry = Some(Inquiry::new(status_of(process)));
         }
     }
 
     fn decide(&mut self) {
         for index in 0..self.processes.len() {
             let Some(mut inquiry) = self.processes[index].inquiry.take() else { continue };
-            let own_status = standing(&self.processes[index]);
+            let own_status = status_of(&self.processes[index]);
             let mut any_answer = false;
             for (peer, process) in
                 self.processes.iter().enumerate().filter(|(peer, _)| *peer != index)
@@ -422,7 +423,7 @@ impl Group {
             |process: &Process| process.member_number != member_number || is_dead(process.state);
         let takes_over = |process: &Process| {
             let is_other = process.member_number != member_number && !process.is_drain;
-            is_other && process.state == State::Running && standing(process).subscribed
+            is_other && process.state == State::Running && status_of(process).subscribed
         };
         if self.processes.iter().all(is_gone)
             && self.processes.iter().any(takes_over)
@@ -571,7 +572,7 @@ impl Group {
                 (0..self.processes.len()).for_each(|index| self.act_as(index, World::erase));
             }
             if self.has_recovered() {
-                return self.judge();
+                return self.check_invariants();
             }
         }
         let waiting = self.broker.waiting();
@@ -609,7 +610,7 @@ impl Group {
             && self.broker.sessions.keys().copied().eq(expected.collect::<BTreeSet<_>>())
     }
 
-    fn judge(&self) -> Result<(), String> {
+    fn check_invariants(&self) -> Result<(), String> {
         let is_stored = |seq: &u32| {
             self.table.stored.contains(seq)
                 || self.excused.contains(seq)
@@ -645,22 +646,22 @@ fn is_dead(state: State) -> bool {
     matches!(state, State::Dead(_) | State::Gone)
 }
 
-fn standing(process: &Process) -> MemberStatus {
+fn status_of(process: &Process) -> MemberStatus {
     process.member.standing(process.world.consumer.totals().sessions.connected > 0, 0)
 }
 
 fn answer(process: &Process, asker: &MemberStatus) -> Result<MemberStatus, String> {
-    let standing = standing(process);
+    let status = status_of(process);
     let topics = ["other/+".to_owned()].into();
     match (process.state, process.answers) {
         _ if process.is_drain => Err("refused".to_owned()),
         (State::Dead(_) | State::Gone, _) => Err("refused".to_owned()),
         (State::Hung(_), _) | (_, Answers::Never) => Err("no answer".to_owned()),
-        (_, Answers::Honestly) => Ok(standing),
+        (_, Answers::Honestly) => Ok(status),
         (_, Answers::Nonsense) => MemberStatus::from_json(b"<html>"),
         (_, Answers::Echo) => Ok(asker.clone()),
-        (_, Answers::OtherTopics) => Ok(MemberStatus { topics, ..standing }),
-        (_, Answers::ClaimsToLeave) => Ok(MemberStatus { leaving: true, ..standing }),
+        (_, Answers::OtherTopics) => Ok(MemberStatus { topics, ..status }),
+        (_, Answers::ClaimsToLeave) => Ok(MemberStatus { leaving: true, ..status }),
     }
 }
 
@@ -722,7 +723,7 @@ fn group_survives_random_faults_without_losing_messages() {
 fn planted_mistakes_in_a_group_are_found() {
     let found_by = [
         (Mistake::RoundRobin, 0),
-        (Mistake::FormerUnvisited, 1),
+        (Mistake::FormerSessionsUnvisited, 1),
         (Mistake::LeaveWithoutAnswers, 85),
         (Mistake::EraseWithoutMembers, 3),
         (Mistake::NoQuorum, 0),

@@ -12,13 +12,13 @@ const CONSUMER: &str = include_str!("saved/consumer_model.txt");
 
 /// Returns a configuration that runs the saved seeds of consumer_model.rs, and then `count` cases.
 pub fn with_saved_seeds(count: u32) -> ProptestConfig {
-    ProptestConfig { failure_persistence: Some(Box::new(Saved)), ..cases(count) }
+    ProptestConfig { failure_persistence: Some(Box::new(SavedSeeds)), ..cases(count) }
 }
 
 #[derive(Debug, Clone)]
-struct Saved;
+struct SavedSeeds;
 
-impl FailurePersistence for Saved {
+impl FailurePersistence for SavedSeeds {
     fn load_persisted_failures2(&self, _: Option<&'static str>) -> Vec<PersistedSeed> {
         let seeds = CONSUMER.lines().filter(|line| line.starts_with("cc "));
         seeds.map(|line| line.parse().expect("a seed is 64 hex digits")).collect()

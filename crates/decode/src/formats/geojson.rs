@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use memchr::memmem;
 
 use crate::exponent;
-use crate::extract::{Found, Pointer};
+use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
-use crate::json::number;
+use crate::json::{Scalar, number};
 use crate::keep::Origin;
 use crate::names;
 use crate::point::Point;
@@ -53,6 +53,9 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/fixTime", 13),
     ("properties/fixtime", 13),
 ];
+/// Slot of the latitude that is repeated as a member, and the paths of such members.
+const REPEATED_LAT: usize = 14;
+const REPEATED_LATS: [&str; 4] = ["properties/latitude", "properties/lat", "latitude", "lat"];
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
@@ -88,7 +91,7 @@ pub(super) fn read(
         geometry,
         timestamp,
         time,
-        ..,
+        repeated_lat,
         unread,
         south,
         west,
@@ -132,6 +135,9 @@ pub(super) fn read(
     if has_side && !points.schema.checks_hemispheres {
         names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
     }
+    if !repeated_lat.is_missing() {
+        check_order(json, [&repeated_lat, &lat, &lng])?;
+    }
     let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();
     if exponent::may_have_exponent(&ts) {
         check_exponent(json)?;
@@ -159,6 +165,32 @@ pub(super) fn read(
         ..Point::default()
     };
     points.add(&point, &Origin { driver, enclosing, root: &["properties"], raw: json })
+}
+
+/// Returns the paths that a Feature is read by.
+pub(super) fn paths() -> Paths {
+    let mut paths = Paths::new(FIELDS);
+    ALIASES.iter().for_each(|(path, slot)| paths.add_alias(path, *slot));
+    REPEATED_LATS.iter().for_each(|path| paths.add(path.split('/'), REPEATED_LAT));
+    paths
+}
+
+/// Checks the order of the coordinates, if a member repeats the latitude.
+///
+/// # Errors
+/// Members such as `latitude` and `longitude` have the coordinates in the other order.
+#[cold]
+fn check_order(json: &[u8], [repeated_lat, lat, lng]: [&Scalar<'_>; 3]) -> Result<(), Refusal> {
+    // The repeated latitude is that of the coordinates in nearly every payload.
+    let repeated =
+        repeated_lat.as_number().or_else(|| number(repeated_lat.as_text()?)?.as_number());
+    let (Some(repeated), Some(lat), Some(lng)) = (repeated, lat.as_f64(), lng.as_f64()) else {
+        return Ok(());
+    };
+    if (repeated.as_f64() - lat).abs() < 1e-4 {
+        return Ok(());
+    }
+    names::check_order(json, [lat, lng])
 }
 
 /// Returns the properties that have a unit. `unit`: that of the speed.

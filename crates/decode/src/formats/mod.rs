@@ -88,14 +88,11 @@ impl Format {
                 let fields: Vec<&str> = geojson::FIELDS.iter().copied().chain(aliases).collect();
                 let (_, used, lat_lng_names, ts_unit) =
                     parts("properties/", &fields, lat_lng, TimeUnit::BySize);
-                (Paths::new(geojson::FIELDS), used, lat_lng_names, ts_unit)
+                (geojson::paths(), used, lat_lng_names, ts_unit)
             }
             Self::Nmea => parts("", &[], ["lat", "lng"], TimeUnit::Milliseconds),
             Self::Mapped(mapping) => mapping.schema_parts(),
         };
-        if let Self::GeoJson(_) = self {
-            geojson::ALIASES.iter().for_each(|(path, slot)| paths.add_alias(path, *slot));
-        }
         if let Driver::Payload(pointer) = &driver {
             paths.add_driver(pointer);
         }

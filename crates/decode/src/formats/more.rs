@@ -161,7 +161,13 @@ impl More {
                 }
                 _ => {}
             }
-            found[TS] = Scalar::Text(format!("{} {}", text(&found[DATE]), text(&found[TS])).into());
+            let (date, time) = (text(&found[DATE]), text(&found[TS]));
+            let (date, time) = if self.has_pattern() {
+                (&*date, &*time)
+            } else {
+                (without_midnight(&date), without_day_0(&time))
+            };
+            found[TS] = Scalar::Text(format!("{date} {time}").into());
         }
         Ok(None)
     }
@@ -194,6 +200,23 @@ impl More {
             _ => Ok(()),
         }
     }
+}
+
+/// Removes the midnight that spreadsheets and databases add to a date: `2026-01-31 00:00:00`.
+fn without_midnight(date: &str) -> &str {
+    let Some((day, clock)) = date.trim().split_once([' ', 'T']) else { return date };
+    let is_midnight = clock.starts_with('0')
+        && clock.contains(':')
+        && clock.bytes().all(|byte| matches!(byte, b'0' | b':' | b'.'));
+    if is_midnight { day } else { date }
+}
+
+/// Removes the day 0 that Access and spreadsheets add to a time of day: `1899-12-30 08:00:00`.
+fn without_day_0(time: &str) -> &str {
+    const DAYS: [&str; 6] =
+        ["1899-12-30", "1899-12-31", "1900-01-00", "1900-01-01", "30.12.1899", "12/30/1899"];
+    let clock = DAYS.iter().find_map(|day| time.trim().strip_prefix(day)?.strip_prefix([' ', 'T']));
+    clock.unwrap_or(time)
 }
 
 /// Applies a hemisphere to a number without a sign.

@@ -199,7 +199,8 @@ fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     Meet::Apart
 }
 
-/// Returns on which side of the line from `a` to `b` point `c` is; `Equal`: on the line.
+/// Returns on which side of the line from `a` to `b` point `c` is: `Greater` is left, `Less` is
+/// right, `Equal` is on the line.
 fn turn(a: Place, b: Place, c: Place) -> Ordering {
     let delta = |from: i64, to: i64| i128::from(to) - i128::from(from);
     (delta(a.0, b.0) * delta(a.1, c.1)).cmp(&(delta(a.1, b.1) * delta(a.0, c.0)))

@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 
 use crate::fences::store::FenceStore;
 use crate::fences::{self, Fence, geometry};
-use milepost_command::insert::patient;
+use milepost_command::insert::retrying_writer;
 use milepost_command::{Shown, tables};
 use milepost_config::Config;
 
@@ -105,7 +105,9 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
     };
     if !to_write.is_empty() && !args.dry_run && !imported.is_refused() {
         let insert = fences::insert(&to_write, &config.clickhouse.database);
-        patient(config).write(&clickhouse, &insert, milepost_clickhouse::fresh_identity(0)).await?;
+        retrying_writer(config)
+            .write(&clickhouse, &insert, milepost_clickhouse::fresh_identity(0))
+            .await?;
     }
     Ok(imported)
 }

@@ -100,7 +100,7 @@ impl FenceRules {
     /// Returns whether the fence has no rule. Only such a fence can be written to a table without
     /// the columns for rules.
     #[must_use]
-    pub fn is_none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 

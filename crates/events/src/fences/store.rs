@@ -1,7 +1,7 @@
 //! Reads the `fences` table.
 
 use clickhouse::Row;
-use milepost_clickhouse::{ClickHouse, Error, QUERY_TIMEOUT, within};
+use milepost_clickhouse::{ClickHouse, Error, FetchWhole as _, QUERY_TIMEOUT, within};
 use serde::Deserialize;
 use std::ops::Deref;
 
@@ -65,7 +65,7 @@ impl FenceStore<'_> {
              arrayMap(id -> toValidUTF8(id), fences.drivers) AS drivers FROM {}.fences FINAL",
             self.database
         );
-        let rows = self.unbounded().query_raw(&sql).fetch_all::<FenceRow>();
+        let rows = self.unbounded().query_raw(&sql).fetch_whole::<FenceRow>();
         let rows = within(QUERY_TIMEOUT, rows).await;
         let rows = rows.map_err(|error| self.failed("reading fences", error))?;
         Ok(rows.into_iter().map(StoredFence::from).collect())

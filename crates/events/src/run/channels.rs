@@ -39,13 +39,13 @@ impl ChannelQueue {
     /// or this order if the queue is full.
     fn push(&mut self, order: Order) -> Option<Order> {
         let state = match (&order, self.channel) {
-            (Order::Clear(topic), Channel::Mqtt) => Some(topic.clone()),
+            (Order::Clear { topic, .. }, Channel::Mqtt) => Some(topic.clone()),
             (Order::Publish(event) | Order::Republish(event), Channel::Mqtt)
                 if event.kind.changes_state() =>
             {
                 Some(topic(&self.prefix, &event.driver_id, event.kind, &event.fence))
             }
-            (Order::Publish(_) | Order::Republish(_) | Order::Clear(_), _) => None,
+            (Order::Publish(_) | Order::Republish(_) | Order::Clear { .. }, _) => None,
         };
         match state {
             Some(state) if !self.overflow.is_empty() => self.overflow.insert(state, order),
@@ -93,8 +93,8 @@ impl Channels {
         Self { queues, undelivered: HashMap::new(), unrecorded: Vec::new(), status }
     }
 
-    /// Resumes the deliveries of a former process. `known`: the events of the last quarter of an
-    /// hour, oldest first; `before`: the last earlier state of each topic. MQTT gets the events
+    /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
+    /// an hour, oldest first; `before`: the last earlier state of each topic. MQTT gets the events
     /// that are newer than the last one it accepted for their topic, so that an older state never
     /// replaces a newer one. The webhook gets the events in `known`.
     pub(super) fn resume(&mut self, before: Vec<DeliveredEvent>, known: Vec<DeliveredEvent>) {
@@ -143,7 +143,10 @@ impl Channels {
         let Some(queue) = self.queues.iter().find(|queue| queue.channel == Channel::Mqtt) else {
             return;
         };
-        let topic = |kind, fence: &str| Order::Clear(topic(&queue.prefix, driver_id, kind, fence));
+        let topic = |kind, fence: &str| Order::Clear {
+            driver_id: driver_id.to_owned(),
+            topic: topic(&queue.prefix, driver_id, kind, fence),
+        };
         let states: [_; TOPICS_PER_DRIVER] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
         let fence_topics = |fence: &String| -> [_; TOPICS_PER_FENCE] {
             [Kind::Left, Kind::Slow].map(|kind| topic(kind, fence))

@@ -14,8 +14,10 @@
 
 mod channels;
 mod deliver;
+mod lanes;
 mod publisher;
 mod status;
+mod webhook;
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -92,7 +94,7 @@ struct Events {
     /// Time of the last read of the fences and of the erased drivers; `None` before the first.
     read_at: Option<Instant>,
     /// Names of the invalid fences, which cause no events and are logged already.
-    bad_fences: BTreeSet<String>,
+    invalid_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
     drivers_log: Throttle,
@@ -150,7 +152,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         erased,
         retained_lost: lost,
         read_at: None,
-        bad_fences: BTreeSet::new(),
+        invalid_fences: BTreeSet::new(),
         began: Instant::now(),
         clock_log: Throttle::every(CLOCK_LOG_EVERY),
         drivers_log: Throttle::once(),
@@ -190,7 +192,7 @@ fn start_channels(
     }
     if let Some(webhook) = config.webhook.clone() {
         let (ends, status) = open_queue(Channel::Webhook, "");
-        tasks.spawn(deliver::webhook(webhook, ends, status));
+        tasks.spawn(webhook::webhook(webhook, ends, status));
     }
     queues
 }
@@ -258,9 +260,10 @@ impl Events {
             );
         }
         let mut watch = Watch::new(self.rules().await?);
-        let patience = u64::try_from(watch.rules.longest_patience()).unwrap_or_default();
-        let patience = Duration::from_millis(patience);
-        let fixes = EventStore(&self.clickhouse).last_fixes_before(fixes_until, patience).await?;
+        let silence_limit = u64::try_from(watch.rules.longest_silence_limit()).unwrap_or_default();
+        let silence_limit = Duration::from_millis(silence_limit);
+        let fixes =
+            EventStore(&self.clickhouse).last_fixes_before(fixes_until, silence_limit).await?;
         fixes.into_iter().for_each(|fix| watch.restore_fix(fix));
         let (mut before, ahead): (Vec<_>, Vec<_>) =
             states.into_iter().partition(|delivered| delivered.event.known_at <= since);
@@ -485,13 +488,13 @@ impl Events {
                     (_, Err(why)) => format!("hours: {why}"),
                 }
             };
-            if !self.bad_fences.contains(&name) {
+            if !self.invalid_fences.contains(&name) {
                 let shortened: String = name.chars().take(100).collect();
                 warn!(fence = shortened, why, "a fence causes no events");
             }
             bad.insert(name);
         }
-        self.bad_fences = bad;
+        self.invalid_fences = bad;
         let events = &self.config.events;
         Ok(Rules {
             areas,

@@ -35,7 +35,7 @@ pub(super) struct Surroundings<'a> {
 
 impl<'a> Surroundings<'a> {
     /// Locates a fix. `fences`: the driver's state at each fence.
-    pub(super) fn of(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
+    pub(super) fn locate(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
         let areas = rules.areas.iter();

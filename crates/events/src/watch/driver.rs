@@ -96,7 +96,7 @@ impl Driver {
         limited: &Limited,
     ) -> Option<i64> {
         let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
-        let patience = |(fence, _): (&String, &Stay)| {
+        let silence_limit = |(fence, _): (&String, &Stay)| {
             let areas = limited.areas(fence);
             let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
             let counts = |ms: &i64| {
@@ -106,7 +106,7 @@ impl Driver {
             let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
             valid.filter_map(|area| area.limits.silent_for).filter(counts).max()
         };
-        let fence_limit = inside.filter_map(patience).max();
+        let fence_limit = inside.filter_map(silence_limit).max();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
         let rhythm_limit = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
         let fleet_limit = rules.silent_for.map(|silent_for| silent_for.max(rhythm_limit));
@@ -124,7 +124,7 @@ impl Driver {
             }
             stay.judge_stay_at_fix(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
         }
-        let Surroundings { around, crossed } = Surroundings::of(&fix, &self.fences, rules);
+        let Surroundings { around, crossed } = Surroundings::locate(&fix, &self.fences, rules);
         let last = self.last_good.as_ref().map(|good| (good, &was_inside));
         self.speeding.judge(last, &fix, (&around, &crossed), rules.faster_than, out);
         self.may_have_crossed = !crossed.is_empty();
@@ -144,7 +144,7 @@ impl Driver {
         let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
             return false;
         };
-        let crossed = Surroundings::of(good, &self.fences, rules).crossed;
+        let crossed = Surroundings::locate(good, &self.fences, rules).crossed;
         self.may_have_crossed = !crossed.is_empty();
         if crossed.is_empty() || self.is_at_rest || self.suspect.is_some() {
             return false;
@@ -171,8 +171,8 @@ impl Driver {
             return BTreeSet::new();
         };
         self.may_have_crossed = false;
-        let crossed = Surroundings::of(good, &self.fences, rules).crossed;
-        let crossed_by_next = Surroundings::of(next, &self.fences, rules).crossed;
+        let crossed = Surroundings::locate(good, &self.fences, rules).crossed;
+        let crossed_by_next = Surroundings::locate(next, &self.fences, rules).crossed;
         // Measure by the device's clock, too, how long the fix was alone. A device that was offline
         // sends all its fixes at once, so the times of their inserts do not show it.
         let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;

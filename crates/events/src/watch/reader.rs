@@ -3,7 +3,7 @@
 //! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
 //!
 //! Guarantee: no insert is skipped because the server's clock was set back, if no replica lags by 30 s
-//! then. The poll that notices it first reads the inserts with times of the former clock, which
+//! then. The poll that notices it first reads the inserts with times of the earlier clock, which
 //! precede the others, and then goes back to the last poll in times of the new clock.
 
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub struct Inserted {
 
 /// How far the inserts before a step back of the server's clock are read, and read again.
 #[derive(Debug)]
-struct Former {
+struct EarlierClock {
     /// The time that the clock would have shown when the step was noticed, and this process's clock
     /// then.
     shown: (i64, i64),
@@ -67,8 +67,8 @@ struct Former {
     cursors: [i64; 3],
 }
 
-impl Former {
-    /// Returns the spans to read, for each cursor, as if the former clock still ran. `at`: this
+impl EarlierClock {
+    /// Returns the spans to read, for each cursor, as if the earlier clock still ran. `at`: this
     /// process's clock.
     fn spans(&self, at: i64) -> [Span; 3] {
         let [second, third] = AGES_MS.map(|age| (self.shown_at(at) - age).min(self.end));
@@ -76,7 +76,7 @@ impl Former {
         [(cursor, self.end), (reread, second), (reread_late, third)]
     }
 
-    /// Returns the time that the former clock would show.
+    /// Returns the time that the earlier clock would show.
     fn shown_at(&self, at: i64) -> i64 {
         let (shown, noticed_at) = self.shown;
         shown + at - noticed_at
@@ -116,7 +116,7 @@ pub struct Reader {
     /// `None` before the first poll.
     compared: Option<(i64, i64)>,
     /// The inserts before recent steps back of the server's clock.
-    former: Vec<Former>,
+    earlier_clocks: Vec<EarlierClock>,
     /// ClickHouse did not answer the last poll.
     had_outage: bool,
     /// Server time until which no driver falls silent.
@@ -129,8 +129,8 @@ pub struct Reader {
     new_after: i64,
     /// The current poll has compared the clocks.
     is_compared: bool,
-    /// The current poll reads the spans of `former`, before all others.
-    is_in_former: bool,
+    /// The current poll reads the spans of `earlier_clocks`, before all others.
+    reads_earlier_clocks: bool,
     /// Insert time up to which the current poll has read.
     from: i64,
     /// Insert time up to which the replicas that answered the current poll have all inserts.
@@ -158,8 +158,8 @@ impl Reader {
     fn begin_at(&mut self, now: i64) {
         self.reread_ends = AGES_MS.map(|age| now.saturating_sub(age));
         (self.new_after, self.from) = (self.cursor - BACK_MS, i64::MIN);
-        let mut former = self.former.iter().flat_map(|former| former.spans(self.began_at));
-        self.is_in_former = former.any(|(after, until)| after < until);
+        let mut spans = self.earlier_clocks.iter().flat_map(|clock| clock.spans(self.began_at));
+        self.reads_earlier_clocks = spans.any(|(after, until)| after < until);
     }
 
     /// Records that ClickHouse did not answer.
@@ -169,12 +169,12 @@ impl Reader {
 
     /// Returns the spans of insert times that are still to be read. They may overlap.
     pub fn wanted(&self) -> impl Iterator<Item = Span> {
-        let former = self.former.iter().flat_map(|former| former.spans(self.began_at));
+        let of_earlier = self.earlier_clocks.iter().flat_map(|clock| clock.spans(self.began_at));
         let reread = self.reread_cursors.into_iter().zip(self.reread_ends);
         let others = reread.chain([(self.new_after, i64::MAX)]);
-        former
-            .filter(|_| self.is_in_former)
-            .chain(others.filter(|_| !self.is_in_former))
+        of_earlier
+            .filter(|_| self.reads_earlier_clocks)
+            .chain(others.filter(|_| !self.reads_earlier_clocks))
             .map(|(after, until)| (after.max(self.from), until))
             .filter(|(after, until)| after < until)
     }
@@ -195,16 +195,16 @@ impl Reader {
         let last = fixes.last().map(|fix| fix.inserted_at);
         // Rows of the last millisecond may be missing from a full answer, so read it again.
         let is_more = last.is_some_and(|last| is_cut && last - 1 > self.from);
-        if self.is_in_former {
+        if self.reads_earlier_clocks {
             fixes.into_iter().for_each(|fix| watch.handle_fix(fix, out));
             self.from = last.map_or(self.from, |last| last - 1);
             if !is_more {
-                for former in &mut self.former {
-                    former.cursors =
-                        former.spans(self.began_at).map(|(after, until)| after.max(until));
+                for clock in &mut self.earlier_clocks {
+                    clock.cursors =
+                        clock.spans(self.began_at).map(|(after, until)| after.max(until));
                 }
-                self.former.retain(|former| !former.is_read());
-                (self.is_in_former, self.from) = (false, i64::MIN);
+                self.earlier_clocks.retain(|clock| !clock.is_read());
+                (self.reads_earlier_clocks, self.from) = (false, i64::MIN);
             }
             return true;
         }
@@ -243,9 +243,9 @@ impl Reader {
             // Inserts with earlier times may follow the step: they are read as all others.
             let cursors = [cursor - BACK_MS, reread, reread_late].map(|cursor| cursor.max(now));
             let shown = (expected, self.began_at);
-            let former = Former { shown, end: expected + STEP_MS, cursors };
-            if !self.former.last_mut().is_some_and(|last| last.merge(&former)) {
-                self.former.push(former);
+            let earlier = EarlierClock { shown, end: expected + STEP_MS, cursors };
+            if !self.earlier_clocks.last_mut().is_some_and(|last| last.merge(&earlier)) {
+                self.earlier_clocks.push(earlier);
             }
             self.cursor = cursor + step - STEP_ERROR_MS;
             self.reread_cursors =

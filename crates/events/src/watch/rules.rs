@@ -2,7 +2,7 @@
 
 use super::area::Area;
 
-/// The fences and limits that decide which events there are.
+/// The fences and limits by which fixes become events.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     pub areas: Vec<Area>,
@@ -23,7 +23,7 @@ impl Rules {
     /// Returns the longest silence, in milliseconds, that a rule of the fleet or of a fence allows;
     /// "never" does not count. A driver's own rhythm may allow a longer one.
     #[must_use]
-    pub fn longest_patience(&self) -> i64 {
+    pub fn longest_silence_limit(&self) -> i64 {
         let fence_limits = self.areas.iter().filter_map(|area| area.limits.silent_for);
         fence_limits.chain(self.silent_for).filter(|ms| *ms < i64::MAX).max().unwrap_or_default()
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::fences::rules::put_nullable;
 use crate::watch::reader::{ENDLESS_MS, Inserted, STEP_MS, Span};
 use crate::watch::{ACCURACY_M_MAX, Event, Fix, Kind};
-use milepost_clickhouse::{ClickHouse, Error, QUERY_TIMEOUT, within};
+use milepost_clickhouse::{ClickHouse, Error, FetchWhole as _, QUERY_TIMEOUT, within};
 use milepost_core::encode::Insert;
 use milepost_decode::row_binary::{EVENTS, put_text};
 
@@ -65,7 +65,7 @@ const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat,
 const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
 /// server's clock were inserted before it was set back. No span without an end includes them, which
-/// are all spans of the first poll; the spans of former inserts (`watch::reader`) may.
+/// are all spans of the first poll; the spans before a step of the clock (`watch::reader`) may.
 const AHEAD_S_MAX: i64 = STEP_MS / 1_000;
 /// Timeout of the queries at the start, and of the query that reads all states again. One of them
 /// sorts the positions of two hours. Sorting 8 million positions took 1.7 s; at 10,000 positions a
@@ -115,14 +115,14 @@ impl EventStore<'_> {
     }
 
     /// Reads fixes that were inserted up to this time, in the order of their own times. For each
-    /// driver heard within the last day plus `patience`, reads the newest fix. Also reads the last
-    /// three accurate fixes that were inserted within two hours, which decide where the driver is.
-    /// For drivers heard rarely, also reads one fix from each of the last three minutes that have
-    /// fixes, within six hours: the gaps between these fixes are the driver's rhythm.
+    /// driver heard within the last day plus `silence_limit`, reads the newest fix. Also reads the
+    /// last three accurate fixes that were inserted within two hours, which decide where the driver
+    /// is. For drivers heard rarely, also reads one fix from each of the last three minutes that
+    /// have fixes, within six hours: the gaps between these fixes are the driver's rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
-        patience: Duration,
+        silence_limit: Duration,
     ) -> Result<Vec<Fix>, Error> {
         let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
         let sql = format!(
@@ -138,7 +138,7 @@ impl EventStore<'_> {
              AND inserted_at > now64(3) - INTERVAL 2 HOUR AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
              GROUP BY driver_id HAVING uniqExact(toStartOfMinute(inserted_at)) >= 12) \
              ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) ORDER BY i DESC LIMIT 3 BY driver_id",
-            patience.as_secs(),
+            silence_limit.as_secs(),
             positions = self.table_on_all_shards("positions"),
             db = self.database,
         );
@@ -182,7 +182,7 @@ impl EventStore<'_> {
     }
 
     async fn fixes(&self, sql: &str, timeout: Duration) -> Result<Vec<Fix>, Error> {
-        let rows = self.unbounded().query_raw(sql).fetch_all::<FixRow>();
+        let rows = self.unbounded().query_raw(sql).fetch_whole::<FixRow>();
         let rows =
             within(timeout, rows).await.map_err(|error| self.failed("reading fixes", error))?;
         let fix = |(driver_id, ts, seq, lat, lng, speed, acc, inserted_at): FixRow| Fix {
@@ -208,7 +208,7 @@ impl EventStore<'_> {
              ORDER BY known_at, ts, seq, kind SETTINGS prefer_column_name_to_alias = 1",
             self.database
         );
-        let rows = self.unbounded().query_raw(&sql).fetch_all::<EventRow>();
+        let rows = self.unbounded().query_raw(&sql).fetch_whole::<EventRow>();
         let rows = within(BEGIN_TIMEOUT, rows)
             .await
             .map_err(|error| self.failed("reading events", error))?;
@@ -226,7 +226,7 @@ impl EventStore<'_> {
                 mqtt_at,
                 webhook_at,
             } = row;
-            let kind = Kind::named(&kind)?; // skip kinds of a later version
+            let kind = Kind::from_name(&kind)?; // skip kinds of a later version
             let event = Event {
                 driver_id,
                 kind,

@@ -16,9 +16,9 @@ use crate::delivery::File;
 use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
 
-/// First deferral of a file that is at fault; doubles up to [`DEFERRED_MAX`].
+/// First delay of a file that is at fault; doubles up to [`DEFERRED_MAX`].
 const DEFERRED_MIN: Duration = Duration::from_secs(1);
-/// Longest deferral. So a file is replayed at most this long after its fault was fixed.
+/// Longest delay: a file is replayed at most this long after its fault was fixed.
 const DEFERRED_MAX: Duration = Duration::from_secs(30);
 
 /// A failed attempt to insert a file.
@@ -39,10 +39,10 @@ struct Entry {
     /// The file is not replayed before this time. The queue is sorted by it. `None`: the file is
     /// from an earlier process and comes first.
     not_before: Option<Instant>,
-    /// Why the file is not inserted, if the file itself is at fault.
+    /// Why the file is not inserted, if the file itself is at fault or has a newer format.
     why: Option<String>,
     /// The file has a newer format: this process never replays it.
-    newer: bool,
+    has_newer_format: bool,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl Files {
 
     /// Returns whether any file can be replayed by this version.
     pub(super) fn has_replayable(&self) -> bool {
-        self.entries.values().any(|entry| !entry.newer)
+        self.entries.values().any(|entry| !entry.has_newer_format)
     }
 
     /// Returns the positions in all files, from their names.
@@ -95,7 +95,11 @@ impl Files {
     /// Returns when the next file is due. `None` if one is due at once, or if no file can be
     /// replayed.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let due = self.entries.values().filter(|entry| !entry.newer).map(|entry| entry.not_before);
+        let due = self
+            .entries
+            .values()
+            .filter(|entry| !entry.has_newer_format)
+            .map(|entry| entry.not_before);
         due.min().map(|at| at.max(self.paused_until)).unwrap_or_default()
     }
 
@@ -125,10 +129,10 @@ impl Files {
     }
 
     /// Leaves the file for a newer milepost.
-    pub(super) fn leave(&mut self, file: &File, why: &str) {
+    pub(super) fn leave_for_newer_version(&mut self, file: &File, why: &str) {
         if let Some(entry) = self.entries.get_mut(file) {
             entry.why = Some(why.to_owned());
-            entry.newer = true;
+            entry.has_newer_format = true;
         }
     }
 
@@ -172,7 +176,8 @@ impl Files {
         self.paused_until = Some(now + retry::delay(self.deferrals, jitter));
     }
 
-    /// Returns the oldest deferred file and its reason, as a line of `/readyz`.
+    /// Returns the line of `/readyz` for the oldest file that is deferred or has a newer format, with
+    /// the reason.
     pub(super) fn unready_reason(&self) -> Option<String> {
         let mut at_fault =
             self.entries.iter().filter_map(|(file, entry)| Some((file, entry.why.as_ref()?)));
@@ -194,7 +199,7 @@ impl Files {
 
 impl Entry {
     fn is_due(&self, now: Instant) -> bool {
-        !self.newer && self.not_before.is_none_or(|not_before| not_before <= now)
+        !self.has_newer_format && self.not_before.is_none_or(|not_before| not_before <= now)
     }
 }
 
@@ -235,7 +240,7 @@ mod tests {
         }
         files.wake(now);
         assert_eq!((files.next(now), files.bytes()), (Some(file), 100));
-        files.leave(&file, "newer");
+        files.leave_for_newer_version(&file, "newer");
         assert_eq!(files.deadline(), None);
     }
 

@@ -25,8 +25,8 @@ use self::files::Files;
 use self::server::Server;
 use self::stage::{BatchState, Fresh, Origin, Progress, Stage, pieces};
 use super::events::{
-    Attention, BatchId, DeliveryCommand, DeliveryNotice, DeliveryTotals, Durable, FIRST_LOADED,
-    Outcome, Report, ServerStatus, StoreReason,
+    BatchId, DeliveryCommand, DeliveryNotice, DeliveryTotals, Durable, FIRST_LOADED, Outcome,
+    Report, ServerStatus, StoreReason, WatcherRequest,
 };
 use super::retry::{Attempts, Identity};
 use crate::batch::Batch;
@@ -176,8 +176,8 @@ impl Delivery {
             bytes: batch.bytes,
             at_least_once: batch.at_least_once,
             refused_at: None,
-            stored_for: None,
-            reported: false,
+            store_reason: None,
+            is_reported: false,
         };
         let positions = batch.positions.len() as u64;
         let progress =
@@ -196,8 +196,8 @@ impl Delivery {
     /// Processes a report of the executor.
     ///
     /// # Panics
-    /// The report does not fit the batch's stage: a bug in this process. To continue would be worse
-    /// than to stop: the batch could be acknowledged without being stored, or wait for ever.
+    /// The report does not fit the batch's stage: a bug in this process. Continuing would be worse
+    /// than stopping: the batch could be acknowledged without being stored, or wait forever.
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         let stage = self.batches.get(&batch).map(|state| state.stage);
         assert!(
@@ -244,8 +244,8 @@ impl Delivery {
 
     /// Returns which queries the watcher should send, and how soon.
     #[must_use]
-    pub fn attention(&self, now: Instant) -> Attention {
-        self.server.attention(now)
+    pub fn watcher_request(&self, now: Instant) -> WatcherRequest {
+        self.server.watcher_request(now)
     }
 
     /// Sets whether half of a session's window, or of the buffer, is used.
@@ -347,11 +347,11 @@ impl Delivery {
     /// attempt if a slot is free.
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get(&id) else { return };
-        if let Some(because) = self.store_reason(state, now) {
-            if self.store_log[because as usize].allow(now) {
-                self.notices.push_back(DeliveryNotice::Spooling(because));
+        if let Some(reason) = self.store_reason(state, now) {
+            if self.store_log[reason as usize].allow(now) {
+                self.notices.push_back(DeliveryNotice::Spooling(reason));
             }
-            self.store(id, because, now);
+            self.store(id, reason, now);
         } else if state.stage.is_attempt_due(now) && self.may_attempt(id) {
             self.attempt(id, now);
         }
@@ -400,10 +400,10 @@ impl Delivery {
     }
 
     /// Starts to write the batch to the spool. An attempt that is in flight continues.
-    fn store(&mut self, id: BatchId, because: StoreReason, now: Instant) {
+    fn store(&mut self, id: BatchId, reason: StoreReason, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         if let Some(fresh) = state.fresh_mut() {
-            fresh.stored_for = Some(because);
+            fresh.store_reason = Some(reason);
         }
         state.stage = match state.stage {
             Stage::Waiting { at } => Stage::Storing { since: now, attempt_at: at },
@@ -453,7 +453,7 @@ impl Delivery {
     /// Reports, once, that a fresh batch is durable.
     fn report_durable(&mut self, id: BatchId) {
         if let Some(fresh) = self.batches.get_mut(&id).and_then(BatchState::fresh_mut)
-            && !std::mem::replace(&mut fresh.reported, true)
+            && !std::mem::replace(&mut fresh.is_reported, true)
         {
             self.durable.push_back(Durable {
                 batch: id,

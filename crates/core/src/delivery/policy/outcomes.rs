@@ -39,8 +39,8 @@ impl Delivery {
         self.continue_batch(id, now);
     }
 
-    /// Clears the spool's refusal once the spool has refused no other batch in delivery. The next
-    /// store shows whether the spool takes batches again.
+    /// Clears the spool's refusal, unless the spool has also refused another batch in delivery. The
+    /// next store shows whether the spool accepts batches again.
     fn clear_spool_refusal(&mut self, id: BatchId) {
         let refused =
             |state: &BatchState| state.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
@@ -116,8 +116,9 @@ impl Delivery {
         let rows = state.progress.pieces.front().map_or(0, |piece| piece.rows.len());
         // Files are attempted in turn, so an outage causes one failure per file. Count the failures
         // of all files together.
-        let in_a_row = if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
-        self.server.failed(kind, &why, in_a_row, now);
+        let consecutive_failures =
+            if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
+        self.server.failed(kind, &why, consecutive_failures, now);
         let delay = retry::delay(failures, &mut self.jitter);
         let retry_in = match state.stage.spooled() {
             Spooled::Yes(file) => {
@@ -189,7 +190,7 @@ impl Delivery {
         self.commands.push_back(DeliveryCommand::QuarantineRow(id, row));
     }
 
-    /// Handles a row for quarantine whose file is fsynced.
+    /// Handles a row in quarantine: its file is fsynced.
     pub(super) fn row_quarantined(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_accepted();
         self.totals.spool_quarantined += 1;
@@ -267,8 +268,8 @@ impl Delivery {
     pub(super) fn stored(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_accepted();
         let Some(state) = self.batches.get_mut(&id) else { return };
-        if let Some(because) = state.fresh().and_then(|fresh| fresh.stored_for) {
-            self.totals.stored[because as usize] += 1;
+        if let Some(reason) = state.fresh().and_then(|fresh| fresh.store_reason) {
+            self.totals.stored[reason as usize] += 1;
         }
         match state.stage {
             Stage::InsertingAndStoring { since, .. } => {
@@ -351,7 +352,7 @@ impl Delivery {
                 }
             }
             Loaded::Newer(why) => {
-                self.files.leave(&file, &why);
+                self.files.leave_for_newer_version(&file, &why);
                 self.notices.push_back(DeliveryNotice::Deferred { file, why });
                 self.forget(id);
             }

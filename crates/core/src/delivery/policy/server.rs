@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::delivery::events::{Attention, Schema, ServerStatus};
+use crate::delivery::events::{Schema, ServerStatus, WatcherRequest};
 use crate::delivery::sink::FailureKind;
 use crate::throttle::Throttle;
 
@@ -158,10 +158,10 @@ impl Server {
 
     /// Returns which queries the watcher should send, and how soon. An insert in flight is no sign
     /// of trouble before it is slow: under traffic, some insert is always in flight.
-    pub(super) fn attention(&self, now: Instant) -> Attention {
+    pub(super) fn watcher_request(&self, now: Instant) -> WatcherRequest {
         let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
         let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + SLOW_AFTER);
-        Attention { in_doubt, insert_is_slow, refusals: self.refusals, clock_jumps: 0 }
+        WatcherRequest { in_doubt, insert_is_slow, refusals: self.refusals, clock_jumps: 0 }
     }
 
     /// Returns how long an insert has had no answer, if that is due to be logged.
@@ -256,17 +256,17 @@ mod tests {
     }
 
     #[test]
-    fn slow_insert_has_only_the_clock_queried_a_failed_one_everything() {
+    fn slow_insert_requests_the_clock_and_a_failed_one_all_queries() {
         let (mut server, began) = server();
-        let asked = |server: &Server, millis| {
-            let attention = server.attention(began + Duration::from_millis(millis));
-            (attention.insert_is_slow, attention.in_doubt)
+        let requested = |server: &Server, millis| {
+            let request = server.watcher_request(began + Duration::from_millis(millis));
+            (request.insert_is_slow, request.in_doubt)
         };
         server.attempted(began);
-        assert_eq!(asked(&server, 999), (false, false));
-        assert_eq!(asked(&server, 1_000), (true, false));
+        assert_eq!(requested(&server, 999), (false, false));
+        assert_eq!(requested(&server, 1_000), (true, false));
         server.failed(FailureKind::Transient, "away", 1, began);
-        assert!(asked(&server, 1_000).1);
+        assert!(requested(&server, 1_000).1);
     }
 
     #[test]

@@ -82,9 +82,9 @@ pub(super) struct Fresh {
     /// When the spool last refused the batch; `None` if it never did.
     pub(super) refused_at: Option<Instant>,
     /// Why the batch was last sent to the spool; `None` if it never was.
-    pub(super) stored_for: Option<StoreReason>,
+    pub(super) store_reason: Option<StoreReason>,
     /// The intake was notified that the batch is durable.
-    pub(super) reported: bool,
+    pub(super) is_reported: bool,
 }
 
 /// The progress of inserting a batch. It is kept with the batch's file, so a replay continues with

@@ -45,7 +45,7 @@ pub struct Broker {
     pub round_robin: bool,
     /// Node of each ghost.
     ghosts: Vec<usize>,
-    /// Session Expiry Interval; `None`: sessions stay for ever.
+    /// Session Expiry Interval; `None`: sessions never expire.
     pub expiry: Option<Duration>,
     /// Nodes that accept no connection.
     pub unreachable: BTreeSet<usize>,
@@ -53,7 +53,8 @@ pub struct Broker {
     pub hung: BTreeSet<usize>,
     /// Number of times that a session was resumed on another node.
     pub takeovers: usize,
-    next: usize,
+    /// Number of messages published; selects the next session in turn.
+    published: usize,
     /// Sessions that expired, by client id.
     pub expired: Vec<usize>,
     /// Messages that were lost with a session.
@@ -74,9 +75,9 @@ impl Broker {
         let members = self.sessions.iter().filter(|(_, session)| session.subscribed);
         let members = members.map(|(id, session)| (Some(*id), session.node));
         let members: Vec<_> = members.chain(self.ghosts.iter().map(|node| (None, *node))).collect();
-        self.next += 1;
+        self.published += 1;
         let mut turns =
-            (0..members.len()).map(|ahead| members[(self.next + ahead) % members.len()]);
+            (0..members.len()).map(|ahead| members[(self.published + ahead) % members.len()]);
         let is_preferred = |member: &(Option<usize>, usize)| self.round_robin || member.1 == node;
         match turns.clone().find(is_preferred).or_else(|| turns.next()) {
             Some((Some(id), _)) => self.sessions.get_mut(&id).unwrap().queue.push_back(message),
@@ -101,24 +102,24 @@ impl Broker {
         self.ghosts.retain(|ghost| *ghost != node);
     }
 
-    fn id(&self, id: usize) -> usize {
+    fn client_id(&self, id: usize) -> usize {
         self.client.first_id + id
     }
 
     /// Returns the session, if the calling process has its connection.
     pub fn session(&mut self, id: usize) -> Option<&mut Session> {
-        let (id, process) = (self.id(id), self.client.process);
+        let (id, process) = (self.client_id(id), self.client.process);
         self.sessions.get_mut(&id).filter(|session| session.connected && session.process == process)
     }
 
     /// Returns whether any process has an open connection to the session.
     pub fn is_connected(&self, id: usize) -> bool {
-        self.sessions.get(&self.id(id)).is_some_and(|session| session.connected)
+        self.sessions.get(&self.client_id(id)).is_some_and(|session| session.connected)
     }
 
     /// Handles CONNECT; returns whether the session is present.
     pub fn connect(&mut self, id: usize, node: usize, clean_start: bool) -> bool {
-        let was_present = self.sessions.contains_key(&self.id(id));
+        let was_present = self.sessions.contains_key(&self.client_id(id));
         if clean_start {
             self.redispatch(id);
         }
@@ -160,7 +161,7 @@ impl Broker {
 
     /// Ends a session; the other sessions of the group get its messages.
     pub fn redispatch(&mut self, id: usize) {
-        let Some(session) = self.sessions.remove(&self.id(id)) else { return };
+        let Some(session) = self.sessions.remove(&self.client_id(id)) else { return };
         for message in
             session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue)
         {
@@ -174,7 +175,7 @@ impl Broker {
     /// Loses a session with its messages. `remembered`: the broker still reports the session as
     /// present.
     pub fn lose(&mut self, id: usize, remembered: bool) {
-        self.lose_id(self.id(id), remembered);
+        self.lose_id(self.client_id(id), remembered);
     }
 
     fn lose_id(&mut self, id: usize, remembered: bool) {

@@ -443,14 +443,14 @@ impl<B: Backend> World<B> {
     }
 
     fn report_server_status(&mut self) {
-        self.status.refusals = self.consumer.attention(self.instant()).refusals;
+        self.status.refusals = self.consumer.watcher_request(self.instant()).refusals;
         self.consumer.handle_server_status(self.status.clone(), self.instant());
     }
 
-    /// Reports a comparison of this host's clock with ClickHouse's. `off`: why the clock is not
+    /// Reports a comparison of this host's clock with ClickHouse's. `fault`: why the clock is not
     /// trusted. `jumps`: number of jumps of the clock at the time of the comparison.
-    pub fn clock(&mut self, off: Option<String>, jumps: u64) {
-        (self.status.clock_off, self.status.clock_jumps) = (off, jumps);
+    pub fn clock(&mut self, fault: Option<String>, jumps: u64) {
+        (self.status.clock_fault, self.status.clock_jumps) = (fault, jumps);
         self.report_server_status();
     }
 

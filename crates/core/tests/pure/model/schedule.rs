@@ -124,7 +124,7 @@ pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
         }
         Step::Server(mood) => world.server.mood(mood),
         Step::Disk(disk) => world.server.disk(disk, world.instant()),
-        Step::Clock(off) => world.clock(off.then(|| "off".to_owned()), 0),
+        Step::Clock(is_wrong) => world.clock(is_wrong.then(|| "wrong".to_owned()), 0),
         Step::Kill => world.kill(),
         Step::Erase => world.erase(),
     }

@@ -12,9 +12,9 @@ use crate::session::events::ConnectionState;
 /// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many consecutive indices without a session. If the broker is a
-/// cluster, one index more is searched for each node after the first: the former process could not
-/// create the session of a node that was down, which leaves a gap. If many sessions were found, the
-/// search goes on for longer, see [`VISITS_PER_FOUND`].
+/// cluster, one index more is searched for each node after the first: the previous process could
+/// not create the session of a node that was down, which leaves a gap. If many sessions were found,
+/// the search goes on for longer, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
 /// Number of further indices that are visited at the same time for each former session found. A
 /// broker without former sessions gets [`ABSENT_MAX`] visits. If there are many, each CONNACK that
@@ -23,7 +23,7 @@ const ABSENT_MAX: usize = 3;
 const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FormerTotals {
+pub struct FormerSessionTotals {
     /// Sessions that the broker still held.
     pub found: u64,
     /// Visits that did not reach their session, or could not empty it.
@@ -36,20 +36,20 @@ pub struct FormerTotals {
 }
 
 #[derive(Debug)]
-pub(super) struct Former {
-    /// Visit every index: for `milepost drain`, whose former process may have had any number of
+pub(super) struct FormerSessions {
+    /// Visit every index: for `milepost drain`, whose previous process may have had any number of
     /// sessions.
     visits_all: bool,
     /// Every index at which a session may exist has been visited.
     search_complete: bool,
     /// Totals that the current visits no longer show: the expired sessions, and the visits whose
     /// sessions consume now.
-    counted: FormerTotals,
+    counted: FormerSessionTotals,
 }
 
-impl Former {
+impl FormerSessions {
     pub(super) fn new(visits_all: bool) -> Self {
-        Self { visits_all, search_complete: false, counted: FormerTotals::default() }
+        Self { visits_all, search_complete: false, counted: FormerSessionTotals::default() }
     }
 
     pub(super) fn is_search_complete(&self) -> bool {
@@ -100,11 +100,11 @@ impl Former {
         self.counted = self.totals(std::slice::from_ref(visit));
     }
 
-    pub(super) fn totals(&self, visits: &[Session]) -> FormerTotals {
+    pub(super) fn totals(&self, visits: &[Session]) -> FormerSessionTotals {
         let count = |matches: fn(&Session) -> bool| {
             visits.iter().filter(|visit| matches(visit)).count() as u64
         };
-        FormerTotals {
+        FormerSessionTotals {
             found: self.counted.found + count(Session::was_found),
             unfinished: self.counted.unfinished + count(Session::was_abandoned),
             expired: self.counted.expired,

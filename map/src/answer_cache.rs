@@ -14,18 +14,18 @@ const AGE_MAX: Duration = Duration::from_secs(5);
 /// Answers by query. Bounded, because few queries run at the same time and an answer is kept for
 /// [`AGE_MAX`].
 #[derive(Debug)]
-pub struct Shared<T>(Mutex<HashMap<String, CachedAnswer<T>>>);
+pub struct AnswerCache<T>(Mutex<HashMap<String, CachedAnswer<T>>>);
 
 /// An answer and the time of its arrival.
 type CachedAnswer<T> = Arc<OnceCell<(Instant, T)>>;
 
-impl<T> Default for Shared<T> {
+impl<T> Default for AnswerCache<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Clone> Shared<T> {
+impl<T: Clone> AnswerCache<T> {
     /// Returns a cached answer, waits for a query in flight with the same key, or runs `query`. If
     /// the caller that runs the query is dropped, the next waiting caller runs its own query.
     pub async fn answer(&self, key: String, query: impl Future<Output = T>) -> T {
@@ -58,13 +58,13 @@ mod tests {
     #[tokio::test]
     async fn concurrent_callers_share_a_query_even_if_its_runner_leaves() {
         tokio::time::pause();
-        let (shared, query_count) = (Shared::default(), Cell::new(0));
+        let (cache, query_count) = (AnswerCache::default(), Cell::new(0));
         let query = async || {
             query_count.set(query_count.get() + 1);
             sleep(Duration::from_secs(9)).await;
             query_count.get()
         };
-        let ask = |key: &str| shared.answer(key.to_owned(), query());
+        let ask = |key: &str| cache.answer(key.to_owned(), query());
         // The first caller leaves; another one runs the query again.
         let second = Duration::from_secs(1);
         let (left, one, two, other) =
@@ -77,6 +77,6 @@ mod tests {
         // A query that no caller waits for is removed.
         assert!(timeout(second, ask("c")).await.is_err());
         ask("a").await;
-        assert_eq!(shared.0.lock().unwrap().len(), 1);
+        assert_eq!(cache.0.lock().unwrap().len(), 1);
     }
 }

@@ -1,7 +1,6 @@
-//! Lists names of the fields in other languages than English. They are not read, because some have
-//! other meanings, too; an error or a list of unread columns suggests the field.
-
-use super::names::{normalised, words};
+//! Lists names of the fields in languages other than English. Columns and members with these names
+//! are not read, because some names have other meanings too. An error or a list of unread columns
+//! suggests the field, and the unit of `velocidad_unidad` is that of the speed.
 
 /// Each field with its names in lower case.
 const TRANSLATIONS: [(&str, &[&str]); 7] = [
@@ -182,19 +181,18 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// Names of the date of a time of day.
+/// Names of columns with a date, in lower case.
 const DATES: [&str; 8] = ["datum", "fecha", "data", "dato", "päivä", "tarih", "дата", "日期"];
 
-/// Returns the field that a name, or one of its words, means in another language.
-pub(super) fn field_of(name: &str) -> Option<&'static str> {
-    let (whole, words) = (normalised(name), words(name));
-    let is_in = |names: &[&str]| {
-        names.contains(&&*whole) || words.iter().any(|word| names.contains(&&**word))
-    };
-    TRANSLATIONS.iter().find(|(_, names)| is_in(names)).map(|(field, _)| *field)
+/// Returns the field that a word means in another language than English. `word`: in lower case,
+/// without spaces and marks between its parts.
+#[must_use]
+pub fn field_in_other_language(word: &str) -> Option<&'static str> {
+    TRANSLATIONS.iter().find(|(_, names)| names.contains(&word)).map(|(field, _)| *field)
 }
 
-/// Returns whether a column is that of a date, in another language.
-pub(super) fn is_date(name: &str) -> bool {
-    DATES.contains(&&*normalised(name))
+/// Returns whether a word means a date in another language. `word`: in lower case.
+#[must_use]
+pub fn is_date_in_other_language(word: &str) -> bool {
+    DATES.contains(&word)
 }

@@ -1,0 +1,145 @@
+//! Recognises names of units, such as `speed_unit`, `unitSpeed` or `Einheit`.
+
+use super::hemisphere::normalised;
+use super::names::is_name_of;
+use super::translations::field_in_other_language;
+
+/// Words for a unit in other languages than English, as [`normalised`] returns them. A word comes
+/// before those that it begins or ends with.
+const WORDS: [&str; 31] = [
+    "unidades",
+    "unidade",
+    "unidad",
+    "unités",
+    "unité",
+    "unites",
+    "unite",
+    "unità",
+    "unita",
+    "einheiten",
+    "einheit",
+    "eenheden",
+    "eenheid",
+    "enheter",
+    "enhet",
+    "enheder",
+    "enhed",
+    "jednostka",
+    "jednotka",
+    "yksikkö",
+    "birimi",
+    "birim",
+    "satuan",
+    "единицаизмерения",
+    "единицыизмерения",
+    "единица",
+    "единицы",
+    "单位",
+    "單位",
+    "単位",
+    "단위",
+];
+/// Words between the word for a unit and the name of a field, as in `unidad_de_velocidad`.
+const BETWEEN: [&str; 8] = ["of", "dela", "della", "delle", "del", "der", "de", "di"];
+/// Words for what is measured, which name no field.
+const MEASURE: [&str; 7] =
+    ["measurement", "measure", "medida", "medição", "mesure", "misura", "измерения"];
+/// Maximum length of the name of a unit in bytes.
+const NAME_BYTES_MAX: usize = 60;
+
+/// Returns whether the key names a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.
+#[inline]
+pub(super) fn is_unit(key: &[u8]) -> bool {
+    let ([rest @ .., b's' | b'S'] | rest) = key;
+    match rest {
+        [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T']
+        | [.., b'u' | b'U', b'o' | b'O', b'm' | b'M'] => true,
+        _ => may_be_unit(key) && is_cold_unit(key),
+    }
+}
+
+/// Returns whether the name is that of a unit, such as `speed_unit` or `Einheit`.
+#[must_use]
+pub fn names_unit(name: &str) -> bool {
+    is_unit(name.as_bytes())
+}
+
+/// Returns whether a key that does not end in `unit` may name a unit: reads only a few bytes.
+#[inline]
+fn may_be_unit(key: &[u8]) -> bool {
+    let lower = |bytes: [u8; 3]| bytes.map(|byte| byte | 0x20);
+    let begins = key.first_chunk::<3>().is_some_and(|first| {
+        matches!(&lower(*first), b"uni" | b"ein" | b"een" | b"enh" | b"jed" | b"sat" | b"bir")
+    });
+    let ends = || {
+        key.last_chunk::<3>().is_some_and(|last| {
+            last[2] >= 0x80
+                || matches!(
+                    &lower(*last),
+                    b"dad"
+                        | b"ade"
+                        | b"des"
+                        | b"ite"
+                        | b"tes"
+                        | b"ita"
+                        | b"eit"
+                        | b"ten"
+                        | b"eid"
+                        | b"den"
+                        | b"het"
+                        | b"ter"
+                        | b"hed"
+                        | b"der"
+                        | b"tka"
+                        | b"rim"
+                        | b"imi"
+                        | b"uan"
+                        | b"ent"
+                        | b"ure"
+                        | b"tem"
+                )
+        })
+    };
+    begins || ends() || key.first().is_some_and(|first| *first >= 0x80)
+}
+
+#[cold]
+fn is_cold_unit(key: &[u8]) -> bool {
+    if key.len() > NAME_BYTES_MAX {
+        return false;
+    }
+    let name = normalised(&String::from_utf8_lossy(key));
+    let is_at_end = || WORDS.iter().any(|word| name.ends_with(word));
+    // In `unit_id`, that is the id of a vehicle.
+    is_at_end() || without_unit(&name).is_some_and(|stem| stem.is_empty() || is_measure(stem))
+}
+
+/// Returns whether the part of a name after `unit` names a measured field, as in `unit_speed`.
+fn is_measure(stem: &str) -> bool {
+    const FIELDS: [&str; 6] = ["lat", "lng", "speed", "heading", "alt", "acc"];
+    let names_field = |stem: &str| FIELDS.iter().any(|field| is_name_of(field, stem));
+    stem.starts_with("sys") || names_field(stem) || field_in_other_language(stem).is_some()
+}
+
+/// Returns a normalised name without the word for a unit at its end or beginning; `None` if the
+/// name has no such word. A `unit_of_measurement` is a `unit`.
+pub(super) fn without_unit(name: &str) -> Option<&str> {
+    const ENGLISH: [&str; 4] = ["units", "unit", "uoms", "uom"];
+    if ["measurementsystem", "systemofmeasurement", "systemofunits"].contains(&name) {
+        return Some("");
+    }
+    let bare = MEASURE.iter().find_map(|word| name.strip_suffix(word));
+    let name = bare.map_or(name, |bare| {
+        BETWEEN.iter().find_map(|word| bare.strip_suffix(word)).unwrap_or(bare)
+    });
+    let words = || ENGLISH.iter().chain(&WORDS);
+    let end = words().find_map(|word| name.strip_suffix(word));
+    let rests = || words().filter_map(|word| name.strip_prefix(word));
+    // `unitspeed` must not lose the `s` of `speed`.
+    let stems = || {
+        let shorter = rests()
+            .flat_map(|rest| BETWEEN.iter().filter_map(move |between| rest.strip_prefix(between)));
+        rests().chain(shorter)
+    };
+    end.or_else(|| stems().find(|stem| is_measure(stem))).or_else(|| rests().next_back())
+}

@@ -1,0 +1,299 @@
+//! Deliveries that wait for a channel, in one lane for each driver: a failed delivery delays only
+//! its own driver's later ones.
+//!
+//! Guarantee: a driver's deliveries leave in the order in which they came. The time of each call is
+//! logarithmic in the number of drivers.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::watch::Kind;
+
+/// First pause before a failed delivery is retried. The pause doubles up to [`RETRY_PAUSE_MAX`].
+pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
+pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Kind and fence of an event. A receiver may refuse all events of one rule.
+pub(super) type Rule = (Kind, String);
+
+/// Whether a delivery is expected to succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prospect {
+    Sound,
+    /// It failed before, or the last delivery of its rule failed.
+    Suspect,
+}
+
+/// A delivery that waits, or is in flight.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) item: T,
+    pub(super) driver_id: String,
+    rule: Rule,
+    /// Time at which it began to wait.
+    pub(super) since: Instant,
+    /// Pause after the next failure.
+    pause: Duration,
+    pub(super) has_failed: bool,
+    /// The receiver has asked before to wait until a retry.
+    pub(super) was_deferred: bool,
+}
+
+/// When a lane is due, and a number that tells lanes with the same time apart.
+type DueAt = (Instant, u64);
+
+/// A driver's deliveries.
+#[derive(Debug)]
+struct Lane<T> {
+    waiting: VecDeque<Waiting<T>>,
+    /// Where the lane is scheduled; `None` while its first delivery is in flight.
+    due: Option<(Prospect, DueAt)>,
+}
+
+/// All waiting deliveries; see the module.
+#[derive(Debug)]
+pub(super) struct Lanes<T> {
+    lanes: HashMap<String, Lane<T>>,
+    sound: BTreeMap<DueAt, String>,
+    suspect: BTreeMap<DueAt, String>,
+    /// The rules whose last delivery failed.
+    failing: HashSet<Rule>,
+    /// Number of waiting deliveries, without those in flight.
+    count: usize,
+    /// Number of waiting deliveries that have failed before.
+    failed: usize,
+    scheduled: u64,
+}
+
+impl<T> Default for Lanes<T> {
+    fn default() -> Self {
+        Self {
+            lanes: HashMap::new(),
+            sound: BTreeMap::new(),
+            suspect: BTreeMap::new(),
+            failing: HashSet::new(),
+            count: 0,
+            failed: 0,
+            scheduled: 0,
+        }
+    }
+}
+
+impl<T> Lanes<T> {
+    /// Maximum number of rules that are remembered as failing.
+    const FAILING_MAX: usize = 10_000;
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether a waiting delivery has failed before.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed > 0
+    }
+
+    /// Returns whether deliveries of this driver wait behind one that is not expected to succeed.
+    pub(super) fn is_blocked(&self, driver_id: &str) -> bool {
+        let due = self.lanes.get(driver_id).and_then(|lane| lane.due);
+        due.is_some_and(|(prospect, _)| prospect == Prospect::Suspect)
+    }
+
+    pub(super) fn push(&mut self, driver_id: String, rule: Rule, item: T, now: Instant) {
+        let waiting = Waiting {
+            item,
+            driver_id: driver_id.clone(),
+            rule,
+            since: now,
+            pause: RETRY_PAUSE_MIN,
+            has_failed: false,
+            was_deferred: false,
+        };
+        self.count += 1;
+        match self.lanes.get_mut(&driver_id) {
+            Some(lane) => lane.waiting.push_back(waiting),
+            None => {
+                let lane = Lane { waiting: VecDeque::from([waiting]), due: None };
+                self.lanes.insert(driver_id.clone(), lane);
+                self.schedule(&driver_id, now);
+            }
+        }
+    }
+
+    /// Returns when the next delivery of this prospect is due.
+    pub(super) fn next_at(&self, prospect: Prospect) -> Option<Instant> {
+        self.due(prospect).first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Removes and returns the delivery that has been due for longest. Until [`Self::succeed`],
+    /// [`Self::give_up`] or [`Self::retry`], no other delivery of its driver is returned.
+    pub(super) fn take(&mut self, prospect: Prospect, now: Instant) -> Option<Waiting<T>> {
+        while self.next_at(prospect).is_some_and(|at| at <= now) {
+            let ((at, _), driver_id) = self.due_mut(prospect).pop_first()?;
+            let lane = self.lanes.get_mut(&driver_id)?;
+            lane.due = None;
+            let rule = lane.waiting.front().map(|first| &first.rule);
+            if prospect == Prospect::Sound && rule.is_some_and(|rule| self.failing.contains(rule)) {
+                self.schedule(&driver_id, at); // its rule began to fail while it waited
+                continue;
+            }
+            let first = lane.waiting.pop_front()?;
+            self.forget(&first);
+            return Some(first);
+        }
+        None
+    }
+
+    /// Ends a delivery that succeeded.
+    pub(super) fn succeed(&mut self, done: &Waiting<T>, now: Instant) {
+        self.failing.remove(&done.rule);
+        self.give_up(done, now);
+    }
+
+    /// Ends a delivery that will not be tried again.
+    pub(super) fn give_up(&mut self, done: &Waiting<T>, now: Instant) {
+        self.schedule(&done.driver_id, now);
+    }
+
+    /// Puts a failed delivery back in front of its driver's later ones. It is due after its pause,
+    /// and not before `not_before`.
+    pub(super) fn retry(&mut self, mut failed: Waiting<T>, now: Instant, not_before: Instant) {
+        let at = not_before.max(now + failed.pause);
+        failed.pause = RETRY_PAUSE_MAX.min(failed.pause * 2);
+        failed.has_failed = true;
+        if self.failing.len() < Self::FAILING_MAX {
+            self.failing.insert(failed.rule.clone());
+        }
+        let driver_id = failed.driver_id.clone();
+        if let Some(lane) = self.lanes.get_mut(&driver_id) {
+            lane.waiting.push_front(failed);
+            self.count += 1;
+            self.failed += 1;
+        }
+        self.schedule(&driver_id, at);
+    }
+
+    /// Removes and returns the newest delivery that waits behind a failure, of the driver whose
+    /// next attempt is the last; `None` if no driver waits after a failure.
+    pub(super) fn evict(&mut self) -> Option<Waiting<T>> {
+        let driver_id = self.suspect.last_key_value()?.1.clone();
+        let lane = self.lanes.get_mut(&driver_id)?;
+        let evicted = lane.waiting.pop_back()?;
+        if lane.waiting.is_empty() {
+            self.lanes.remove(&driver_id);
+            self.suspect.pop_last();
+        }
+        self.forget(&evicted);
+        Some(evicted)
+    }
+
+    /// Counts a delivery that does not wait any more.
+    fn forget(&mut self, left: &Waiting<T>) {
+        self.count -= 1;
+        self.failed -= usize::from(left.has_failed);
+    }
+
+    /// Schedules the first delivery of a lane, or removes the lane if none waits.
+    fn schedule(&mut self, driver_id: &str, at: Instant) {
+        let Some(lane) = self.lanes.get_mut(driver_id) else { return };
+        let Some(first) = lane.waiting.front() else {
+            self.lanes.remove(driver_id);
+            return;
+        };
+        let is_suspect = first.has_failed || self.failing.contains(&first.rule);
+        let prospect = if is_suspect { Prospect::Suspect } else { Prospect::Sound };
+        self.scheduled += 1;
+        let due_at = (at, self.scheduled);
+        lane.due = Some((prospect, due_at));
+        self.due_mut(prospect).insert(due_at, driver_id.to_owned());
+    }
+
+    fn due(&self, prospect: Prospect) -> &BTreeMap<DueAt, String> {
+        match prospect {
+            Prospect::Sound => &self.sound,
+            Prospect::Suspect => &self.suspect,
+        }
+    }
+
+    fn due_mut(&mut self, prospect: Prospect) -> &mut BTreeMap<DueAt, String> {
+        match prospect {
+            Prospect::Sound => &mut self.sound,
+            Prospect::Suspect => &mut self.suspect,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(fence: &str) -> Rule {
+        (Kind::Entered, fence.to_owned())
+    }
+
+    fn names(taken: &[Waiting<u32>]) -> Vec<(&str, u32)> {
+        taken.iter().map(|waiting| (&*waiting.driver_id, waiting.item)).collect()
+    }
+
+    /// Takes and ends every delivery of this prospect that is due.
+    fn deliver(lanes: &mut Lanes<u32>, prospect: Prospect, now: Instant) -> Vec<Waiting<u32>> {
+        let take = || {
+            let taken = lanes.take(prospect, now)?;
+            lanes.give_up(&taken, now);
+            Some(taken)
+        };
+        std::iter::from_fn(take).collect()
+    }
+
+    #[test]
+    fn failed_delivery_delays_only_later_ones_of_its_driver() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for (driver_id, n) in [("p", 1), ("p", 2), ("a", 1), ("a", 2), ("b", 1)] {
+            lanes.push(driver_id.to_owned(), rule(driver_id), n, now);
+        }
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now);
+        assert_eq!((lanes.len(), lanes.has_failed(), lanes.is_blocked("p")), (5, true, true));
+        let sound = deliver(&mut lanes, Prospect::Sound, now);
+        assert_eq!(names(&sound), [("a", 1), ("b", 1), ("a", 2)]);
+        assert_eq!(lanes.next_at(Prospect::Suspect), Some(now + RETRY_PAUSE_MIN));
+        let later = now + RETRY_PAUSE_MIN;
+        let again = lanes.take(Prospect::Suspect, later).unwrap();
+        assert_eq!((again.item, again.pause), (1, 2 * RETRY_PAUSE_MIN));
+        assert!(lanes.take(Prospect::Suspect, later).is_none());
+        lanes.succeed(&again, later);
+        assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, later)), [("p", 2)]);
+        assert!(lanes.lanes.is_empty());
+    }
+
+    #[test]
+    fn deliveries_of_a_failing_rule_are_suspect_until_one_succeeds() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for (driver_id, fence) in [("a", "bad"), ("b", "bad"), ("c", "good")] {
+            lanes.push(driver_id.to_owned(), rule(fence), 1, now);
+        }
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now + RETRY_PAUSE_MAX);
+        assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("c", 1)]);
+        let other = lanes.take(Prospect::Suspect, now).unwrap();
+        assert_eq!(other.driver_id, "b");
+        lanes.succeed(&other, now);
+        lanes.push("d".to_owned(), rule("bad"), 1, now);
+        assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("d", 1)]);
+        assert_eq!(lanes.next_at(Prospect::Suspect), Some(now + RETRY_PAUSE_MAX));
+    }
+
+    #[test]
+    fn newest_delivery_behind_a_failure_is_evicted_first() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for (driver_id, n) in [("p", 1), ("p", 2), ("a", 1)] {
+            lanes.push(driver_id.to_owned(), rule(driver_id), n, now);
+        }
+        assert!(lanes.evict().is_none());
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now);
+        assert_eq!(lanes.evict().map(|evicted| evicted.item), Some(2));
+        assert_eq!(lanes.evict().map(|evicted| evicted.item), Some(1));
+        assert!(lanes.evict().is_none() && !lanes.has_failed());
+        assert_eq!((lanes.len(), lanes.lanes.len()), (1, 1));
+    }
+}

@@ -1,0 +1,551 @@
+//! The webhook: posts events of different drivers concurrently, and those of one driver in order.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+use tracing::warn;
+
+use super::deliver::{Channel, Ends, Order, Outage, QUEUE_MAX, payload};
+use super::lanes::{Lanes, Prospect, Waiting};
+use super::status::Status;
+use crate::watch::Event;
+use milepost_clickhouse::Connector;
+use milepost_config::Webhook;
+use milepost_core::error_chain;
+use milepost_core::throttle::Throttle;
+use milepost_tls::Tls;
+
+/// Time after which an event that the webhook has not accepted is dropped.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// Maximum number of concurrent posts.
+const POSTS_MAX: usize = 8;
+/// Maximum number of these that may be posts of [`Prospect::Suspect`] events.
+const SUSPECT_POSTS_MAX: usize = 4;
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Maximum pause that `Retry-After` causes. Shorter than [`PATIENCE`], so that every event is tried
+/// again before it is dropped.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
+
+type Client = legacy::Client<Connector, Full<Bytes>>;
+type Post = Waiting<Event>;
+
+/// The waiting events, and how fast they may be posted.
+struct Posts {
+    lanes: Lanes<Event>,
+    /// Number of posts in flight, by prospect.
+    sound: usize,
+    suspect: usize,
+    /// The last post failed. Until the webhook accepts one, at most one suspect post is in flight.
+    is_failing: bool,
+    /// The webhook has asked for no posts before this time.
+    resumes_at: Instant,
+}
+
+impl Posts {
+    fn new(now: Instant) -> Self {
+        Self { lanes: Lanes::default(), sound: 0, suspect: 0, is_failing: false, resumes_at: now }
+    }
+
+    /// Enqueues an event. Returns the event that is dropped, if too many wait: one that waits
+    /// behind a failure, or this one.
+    fn push(&mut self, event: Event, now: Instant) -> Option<Event> {
+        let mut dropped = None;
+        if self.lanes.len() >= QUEUE_MAX {
+            if self.lanes.is_blocked(&event.driver_id) {
+                return Some(event);
+            }
+            match self.lanes.evict() {
+                Some(evicted) => dropped = Some(evicted.item),
+                None => return Some(event),
+            }
+        }
+        let (driver_id, rule) = (event.driver_id.clone(), (event.kind, event.fence.clone()));
+        self.lanes.push(driver_id, rule, event, now);
+        dropped
+    }
+
+    fn has_place(&self, prospect: Prospect) -> bool {
+        let is_free = self.sound + self.suspect < POSTS_MAX;
+        match prospect {
+            Prospect::Sound => is_free,
+            Prospect::Suspect => {
+                let max = if self.is_failing { 1 } else { SUSPECT_POSTS_MAX };
+                is_free && self.suspect < max
+            }
+        }
+    }
+
+    fn in_flight(&mut self, prospect: Prospect) -> &mut usize {
+        match prospect {
+            Prospect::Sound => &mut self.sound,
+            Prospect::Suspect => &mut self.suspect,
+        }
+    }
+
+    /// Removes and returns the event to post next; sound ones first.
+    fn take(&mut self, now: Instant) -> Option<(Prospect, Post)> {
+        if now < self.resumes_at {
+            return None;
+        }
+        for prospect in [Prospect::Sound, Prospect::Suspect] {
+            if self.has_place(prospect)
+                && let Some(post) = self.lanes.take(prospect, now)
+            {
+                *self.in_flight(prospect) += 1;
+                return Some((prospect, post));
+            }
+        }
+        None
+    }
+
+    /// Returns when the next post may begin; `None`: not before a post ends or an event arrives.
+    fn next_at(&self) -> Option<Instant> {
+        let prospects = [Prospect::Sound, Prospect::Suspect].into_iter();
+        let places = prospects.filter(|prospect| self.has_place(*prospect));
+        places
+            .filter_map(|prospect| self.lanes.next_at(prospect))
+            .min()
+            .map(|at| at.max(self.resumes_at))
+    }
+
+    /// Schedules a failed post again. `retry_after`: the pause that the webhook asked for. The
+    /// first one of an event delays all posts, because most webhooks limit the rate of all of them;
+    /// a further one of the same event delays only its driver.
+    fn retry(&mut self, mut post: Post, retry_after: Option<Duration>, now: Instant) {
+        self.is_failing = true;
+        let not_before = now + retry_after.unwrap_or_default();
+        if retry_after.is_some() && !std::mem::replace(&mut post.was_deferred, true) {
+            self.resumes_at = self.resumes_at.max(not_before);
+        }
+        self.lanes.retry(post, now, not_before);
+    }
+}
+
+/// Posts events until the sender of the orders is dropped.
+pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
+    let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
+    let client: Client = legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
+    let target = Arc::new((client, webhook));
+    let mut outage = Outage::new(Channel::Webhook, status);
+    let (mut posts, mut running) = (Posts::new(Instant::now()), JoinSet::new());
+    let mut dropped_log = Throttle::every(DROPPED_LOG_EVERY);
+    loop {
+        while let Some((prospect, post)) = posts.take(Instant::now()) {
+            if ends.is_erased(&post.item) {
+                *posts.in_flight(prospect) -= 1;
+                posts.lanes.give_up(&post, Instant::now());
+                continue;
+            }
+            let target = Arc::clone(&target);
+            running.spawn(async move {
+                let (client, webhook) = &*target;
+                let answer = self::post(client, webhook, &post.item).await;
+                (prospect, post, answer)
+            });
+        }
+        let next_at = posts.next_at();
+        let wake_at = next_at.unwrap_or_else(Instant::now);
+        let (prospect, post, answer) = tokio::select! {
+            Some(ended) = running.join_next() => ended.expect("a post neither panics nor is cancelled"),
+            order = ends.orders.recv() => {
+                match order {
+                    None => return,
+                    Some(Order::Publish(event)) => {
+                        if let Some(dropped) = posts.push(event, Instant::now()) {
+                            if dropped_log.allow(Instant::now()) {
+                                warn!(
+                                    id = dropped.id(),
+                                    "{QUEUE_MAX} events wait for the webhook: further events take the place of those that wait behind a failed one, or are only in the table"
+                                );
+                            }
+                            ends.answer(Channel::Webhook, dropped.id(), false).await;
+                        }
+                    }
+                    Some(Order::Republish(_) | Order::Clear { .. }) => {}
+                }
+                continue;
+            }
+            () = sleep_until(wake_at.into()), if next_at.is_some() => continue,
+        };
+        *posts.in_flight(prospect) -= 1;
+        let (id, now) = (post.item.id(), Instant::now());
+        match answer {
+            Ok(()) => {
+                posts.is_failing = false;
+                posts.lanes.succeed(&post, now);
+                // While another event is refused, the log must not alternate at each retry.
+                if posts.lanes.has_failed() {
+                    outage.set_ready();
+                } else {
+                    outage.end();
+                }
+                ends.answer(Channel::Webhook, id, true).await;
+            }
+            Err(Failure::Refused(why)) => {
+                warn!(id, why, "the webhook refused an event: it will not be posted again");
+                posts.lanes.give_up(&post, now);
+                ends.answer(Channel::Webhook, id, false).await;
+            }
+            Err(Failure::Transient { why, .. }) if post.since.elapsed() >= PATIENCE => {
+                warn!(
+                    id,
+                    why,
+                    "the webhook did not accept an event for a quarter of an hour: it will not be posted again"
+                );
+                posts.lanes.give_up(&post, now);
+                ends.answer(Channel::Webhook, id, false).await;
+            }
+            Err(Failure::Transient { why, retry_after }) => {
+                outage.report(&why);
+                posts.retry(post, retry_after, now);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Failure {
+    /// The webhook would refuse the same event again.
+    Refused(String),
+    Transient {
+        why: String,
+        /// The pause that the webhook asked for, at most [`RETRY_AFTER_MAX`].
+        retry_after: Option<Duration>,
+    },
+}
+
+async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), Failure> {
+    let transient = |why: String| Failure::Transient { why, retry_after: None };
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(&webhook.url)
+        .header(CONTENT_TYPE, "application/json");
+    if let Some(token) = &webhook.token {
+        let token = token
+            .read()
+            .map_err(|error| transient(format!("webhook.token_file cannot be read: {error}")))?;
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request
+        .body(Full::from(payload(event)))
+        .map_err(|error| transient(format!("webhook.url or its token is invalid: {error}")))?;
+    let answer = timeout(RESPONSE_TIMEOUT, client.request(request))
+        .await
+        .map_err(|_| transient(format!("no answer within {RESPONSE_TIMEOUT:?}")))?
+        .map_err(|error| transient(error_chain(&error)))?;
+    let (status, retry_after) = (answer.status(), retry_after(answer.status(), answer.headers()));
+    // The status code alone decides the result. If the body never ends, the only loss is that the
+    // connection cannot be reused.
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
+    let _ = timeout(BODY_TIMEOUT, body).await;
+    let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    // The operator can correct the token or the URL, here or at the webhook. Until then, events
+    // wait.
+    let may_be_corrected =
+        [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND].contains(&status);
+    if status.is_success() {
+        Ok(())
+    } else if status.is_client_error() && !is_busy && !may_be_corrected {
+        Err(Failure::Refused(format!("it answers {status}")))
+    } else {
+        let advice = if status.is_redirection() {
+            ": set webhook.url to the address to which it redirects"
+        } else {
+            ""
+        };
+        Err(Failure::Transient { why: format!("it answers {status}{advice}"), retry_after })
+    }
+}
+
+/// Returns the pause that an answer 429 or 503 asks for in `Retry-After`, in seconds or until a
+/// date (RFC 9110, 10.2.3), at most [`RETRY_AFTER_MAX`]. A date is compared with the answer's own
+/// `Date`, because this machine's clock may be wrong. A value that is neither is ignored.
+fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    if ![StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
+        return None;
+    }
+    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
+    let value = text(RETRY_AFTER)?;
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let pause = if is_number {
+        value.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs)
+    } else {
+        let now = text(DATE).and_then(http_date);
+        let now = now.unwrap_or_else(|| TimeZone::UTC.to_datetime(Timestamp::now()));
+        Duration::try_from(http_date(value)?.duration_since(now)).unwrap_or_default()
+    };
+    Some(pause.min(RETRY_AFTER_MAX))
+}
+
+/// Parses a date in one of the three formats of RFC 9110, 5.6.7, which are all in UTC.
+fn http_date(text: &str) -> Option<DateTime> {
+    const FORMATS: [&str; 3] =
+        ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+    FORMATS.iter().find_map(|format| DateTime::strptime(format, text).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::sync::{mpsc, watch};
+
+    use super::super::deliver::Answer;
+    use super::*;
+    use crate::watch::Kind;
+
+    fn event(driver_id: &str, fence: &str, ts: i64) -> Event {
+        Event {
+            driver_id: driver_id.to_owned(),
+            kind: Kind::Entered,
+            fence: fence.to_owned(),
+            ts,
+            seq: 0,
+            lat: 1.0,
+            lng: 2.0,
+            speed: None,
+            known_at: 0,
+        }
+    }
+
+    /// Ids of events in the order of their posts, each with its time.
+    type Received = Arc<Mutex<Vec<(String, Instant)>>>;
+
+    /// A webhook, and the task that posts to it.
+    struct Hook {
+        orders: mpsc::Sender<Order>,
+        answers: mpsc::Receiver<Answer>,
+        received: Received,
+        /// Keeps the list of erased drivers.
+        _erased: watch::Sender<Arc<milepost_core::erased::Erased>>,
+    }
+
+    impl Hook {
+        /// Starts a webhook that answers each post as `respond` says: with a status and headers,
+        /// or never.
+        async fn start(respond: fn(&str, usize) -> Option<&'static str>) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let received = Received::default();
+            let posts = Arc::clone(&received);
+            tokio::spawn(async move {
+                loop {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    let posts = Arc::clone(&posts);
+                    tokio::spawn(async move {
+                        let (mut request, mut chunk) = (String::new(), [0; 4096]);
+                        while !request.ends_with('}') {
+                            let read = stream.read(&mut chunk).await.unwrap();
+                            request.push_str(std::str::from_utf8(&chunk[..read]).unwrap());
+                        }
+                        let body = request.split_once("\r\n\r\n").unwrap().1;
+                        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+                        let id = body["id"].as_str().unwrap().to_owned();
+                        let attempt = {
+                            let mut posts = posts.lock().unwrap();
+                            posts.push((id.clone(), Instant::now()));
+                            posts.iter().filter(|(known, _)| *known == id).count()
+                        };
+                        match respond(&id, attempt) {
+                            Some(head) => {
+                                let rest = "Content-Length: 0\r\nConnection: close\r\n\r\n";
+                                let answer = format!("HTTP/1.1 {head}\r\n{rest}");
+                                stream.write_all(answer.as_bytes()).await.unwrap();
+                            }
+                            None => tokio::time::sleep(Duration::from_secs(60)).await,
+                        }
+                    });
+                }
+            });
+            let toml =
+                format!("[webhook]\nurl = '{url}'\ntoken = 't'\n[clickhouse]\nurl = 'http://c'");
+            let config = milepost_config::Config::parse(&toml).unwrap();
+            let (orders, queue) = mpsc::channel(QUEUE_MAX);
+            let (answer, answers) = mpsc::channel(QUEUE_MAX);
+            let erased = watch::Sender::new(Arc::default());
+            let ends = Ends {
+                orders: queue,
+                answers: answer,
+                erased: erased.subscribe(),
+                retained_lost: watch::channel(0).0,
+            };
+            tokio::spawn(webhook(config.webhook.unwrap(), ends, Arc::new(Status::new())));
+            Self { orders, answers, received, _erased: erased }
+        }
+
+        async fn send(&self, event: Event) {
+            self.orders.send(Order::Publish(event)).await.unwrap();
+        }
+
+        /// Waits until the webhook has accepted this event.
+        async fn accepts(&mut self, id: &str, within: Duration) -> bool {
+            let accepted = async {
+                while let Some(answer) = self.answers.recv().await {
+                    if answer.is_accepted && answer.id == id {
+                        return;
+                    }
+                }
+            };
+            timeout(within, accepted).await.is_ok()
+        }
+
+        fn times_of(&self, id: &str) -> Vec<Instant> {
+            let received = self.received.lock().unwrap();
+            received.iter().filter(|(known, _)| known == id).map(|(_, at)| *at).collect()
+        }
+    }
+
+    /// A driver, or a rule, whose posts fail or are never answered must not delay others.
+    #[tokio::test]
+    async fn hundreds_of_failing_events_delay_no_other_driver() {
+        let mut hook = Hook::start(|id, _| match id.split('/').next() {
+            Some("refused") => Some("500 x"),
+            Some("hung") => None,
+            _ if id.ends_with("/bad") => Some("503 x"),
+            _ => Some("200 x"),
+        })
+        .await;
+        for ts in 0..300 {
+            hook.send(event("refused", "yard", ts)).await;
+            hook.send(event("hung", "gate", ts)).await;
+            hook.send(event(&format!("d{ts}"), "bad", ts)).await;
+        }
+        assert!(!hook.accepts("none", Duration::from_secs(1)).await);
+        for n in 0..50 {
+            hook.send(event(&format!("e{n}"), "depot", 1)).await;
+        }
+        for n in [0, 25, 49] {
+            let id = format!("e{n}/entered/1/0/depot");
+            assert!(hook.accepts(&id, Duration::from_secs(2)).await, "{id}");
+        }
+        let refused = hook
+            .received
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|(id, _)| id.starts_with("refused/entered/1/"));
+        assert!(!refused, "a later event of the driver was posted before the first was accepted");
+    }
+
+    #[tokio::test]
+    async fn retry_after_delays_all_posts() {
+        for head in [
+            "429 x\r\nRetry-After: 2",
+            "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT",
+        ] {
+            let mut hook = if head.starts_with("429") {
+                Hook::start(|_, attempt| {
+                    Some(if attempt == 1 { "429 x\r\nRetry-After: 2" } else { "200 x" })
+                })
+                .await
+            } else {
+                Hook::start(|_, attempt| Some(if attempt == 1 { "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT" } else { "200 x" })).await
+            };
+            hook.send(event("a", "yard", 1)).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            hook.send(event("b", "depot", 1)).await;
+            assert!(hook.accepts("a/entered/1/0/yard", Duration::from_secs(6)).await);
+            let (a, b) =
+                (hook.times_of("a/entered/1/0/yard"), hook.times_of("b/entered/1/0/depot"));
+            assert!(a[1] - a[0] >= Duration::from_secs(2), "{head}");
+            assert!(b[0] - a[0] >= Duration::from_secs(2), "{head}");
+        }
+    }
+
+    /// A limit of one driver must not become one of all.
+    #[test]
+    fn repeated_retry_after_of_an_event_delays_only_its_driver() {
+        let now = Instant::now();
+        let mut posts = Posts::new(now);
+        let pause = Some(Duration::from_secs(60));
+        assert!(posts.push(event("p", "yard", 1), now).is_none());
+        let (_, post) = posts.take(now).unwrap();
+        posts.sound -= 1;
+        posts.retry(post, pause, now);
+        assert!(posts.push(event("a", "depot", 1), now).is_none());
+        assert!(posts.take(now).is_none());
+        let later = now + Duration::from_secs(60);
+        assert_eq!(posts.next_at(), Some(later));
+        let taken = [posts.take(later).unwrap(), posts.take(later).unwrap()];
+        let [(_, a), (prospect, p)] = taken;
+        assert_eq!((&*a.driver_id, &*p.driver_id, prospect), ("a", "p", Prospect::Suspect));
+        *posts.in_flight(prospect) -= 1;
+        posts.sound -= 1;
+        posts.lanes.succeed(&a, later);
+        posts.retry(p, pause, later);
+        assert!(posts.push(event("b", "depot", 1), later).is_none());
+        assert_eq!(posts.take(later).unwrap().1.driver_id, "b");
+        assert!(posts.take(later).is_none());
+    }
+
+    #[test]
+    fn retry_after_is_read_in_all_its_forms_within_bounds() {
+        let seconds = |status: u16, value: &str, date: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, value.parse().unwrap());
+            if let Some(date) = date {
+                headers.insert(DATE, date.parse().unwrap());
+            }
+            let pause = retry_after(StatusCode::from_u16(status).unwrap(), &headers);
+            pause.map(|pause| pause.as_secs())
+        };
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        for (value, expected) in [
+            ("120", Some(120)),
+            (" 7 ", Some(7)),
+            ("0", Some(0)),
+            ("86400", Some(300)),
+            ("99999999999999999999999", Some(300)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sunday, 06-Nov-94 08:50:37 GMT", Some(60)),
+            ("Sun Nov  6 08:50:37 1994", Some(60)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(300)),
+            ("soon", None),
+            ("-5", None),
+            ("1.5", None),
+            ("", None),
+        ] {
+            assert_eq!(seconds(429, value, date), expected, "{value}");
+            assert_eq!(seconds(503, value, date), expected, "{value}");
+        }
+        assert_eq!(seconds(500, "120", date), None);
+        assert_eq!(seconds(429, "Sun, 06 Nov 1994 08:50:37 GMT", None), Some(0));
+    }
+
+    /// 10,000 events wait behind failures: a new event of another driver takes a place.
+    #[test]
+    fn full_queue_drops_events_behind_a_failure_first() {
+        let now = Instant::now();
+        let mut posts = Posts::new(now);
+        for ts in 0..i64::try_from(QUEUE_MAX).unwrap() {
+            assert!(posts.push(event("p", "yard", ts), now).is_none());
+        }
+        let (_, post) = posts.take(now).unwrap();
+        posts.sound -= 1;
+        posts.retry(post, None, now);
+        let last = i64::try_from(QUEUE_MAX).unwrap();
+        assert_eq!(posts.push(event("p", "yard", last), now).unwrap().ts, last);
+        let dropped = posts.push(event("a", "depot", 1), now).unwrap();
+        assert_eq!((&*dropped.driver_id, dropped.ts), ("p", last - 1));
+        assert_eq!(posts.take(now).unwrap().1.driver_id, "a");
+        assert_eq!(posts.lanes.len(), QUEUE_MAX - 1);
+    }
+}

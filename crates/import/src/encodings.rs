@@ -1,0 +1,73 @@
+//! Recognises the encoding of the names of the columns of a CSV file that is not UTF-8. Such a file
+//! is read as windows-1252, which shows other letters if it is in another encoding.
+
+use encoding_rs::{
+    BIG5, EUC_KR, Encoding, GBK, IBM866, KOI8_R, SHIFT_JIS, WINDOWS_1250, WINDOWS_1251,
+    WINDOWS_1252, WINDOWS_1253, WINDOWS_1254, WINDOWS_1256,
+};
+
+use super::columns::translated;
+
+/// Encodings, each with its name for `iconv`.
+const ENCODINGS: [(&Encoding, &str); 11] = [
+    (WINDOWS_1251, "CP1251"),
+    (GBK, "GBK"),
+    (SHIFT_JIS, "SHIFT_JIS"),
+    (WINDOWS_1250, "CP1250"),
+    (EUC_KR, "CP949"),
+    (BIG5, "BIG5"),
+    (KOI8_R, "KOI8-R"),
+    (IBM866, "CP866"),
+    (WINDOWS_1253, "CP1253"),
+    (WINDOWS_1254, "CP1254"),
+    (WINDOWS_1256, "CP1256"),
+];
+
+/// Returns advice on how to convert a file if the names of its columns, which were read as
+/// windows-1252, name fields in another encoding.
+pub(super) fn advice(columns: &[String]) -> Option<String> {
+    if columns.iter().all(|name| name.is_ascii() || translated(name).is_some()) {
+        return None;
+    }
+    let names_fields = |encoding: &'static Encoding| {
+        let decoded = |name: &String| {
+            let (bytes, _, has_other_letters) = WINDOWS_1252.encode(name);
+            let text = encoding.decode_without_bom_handling_and_without_replacement(&bytes);
+            text.filter(|_| !has_other_letters && !name.is_ascii()).map(String::from)
+        };
+        columns.iter().filter_map(decoded).any(|name| translated(&name).is_some())
+    };
+    let (_, name) = ENCODINGS.into_iter().find(|(encoding, _)| names_fields(encoding))?;
+    Some(format!(
+        "the file is not UTF-8, but seems to be {name}: convert it with iconv -f {name} -t UTF-8 FILE \
+         | milepost import --format csv OPTIONS -"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoding_is_found_by_the_names_of_the_columns() {
+        for (names, encoding, expected) in [
+            ("Дата,Время,Широта,Долгота", WINDOWS_1251, "CP1251"),
+            ("Дата,Время,Широта,Долгота", KOI8_R, "KOI8-R"),
+            ("Дата,Время,Широта,Долгота", IBM866, "CP866"),
+            ("时间,纬度,经度", GBK, "GBK"),
+            ("日時,緯度,経度", SHIFT_JIS, "SHIFT_JIS"),
+            ("Data,Czas,Szerokość,Długość", WINDOWS_1250, "CP1250"),
+            ("Zeit,Breite,Länge", WINDOWS_1252, ""),
+            ("Höhe,Prüfung", WINDOWS_1252, ""),
+            ("time,été,naïve", WINDOWS_1252, ""),
+            ("time,lat,lon", WINDOWS_1252, ""),
+        ] {
+            let (bytes, ..) = encoding.encode(names);
+            let (shown, _) = WINDOWS_1252.decode_without_bom_handling(&bytes);
+            let columns: Vec<String> = shown.split(',').map(str::to_owned).collect();
+            let advice = advice(&columns).unwrap_or_default();
+            let is_right = advice.contains(&format!("iconv -f {expected} "));
+            assert_eq!(is_right, !expected.is_empty(), "{names}: {advice}");
+        }
+    }
+}
