@@ -4,39 +4,42 @@
 -- highest mean speed between the first fixes of two 15-second spans that are at least 5 s apart and have no speed.
 CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
 SELECT
-    driver_id, span.1 AS day,
-    sumIf(part_fixes, span.4) AS fixes,
-    sumIf(part_metres, kind = 'trip') AS metres,
-    sumIf(if(part_at = first_at AND is_after_gap, gap_m, part_metres), kind = 'gap' AND NOT parked AND span.4) AS untracked_m,
-    sumIf(span.2, kind = 'trip') / 1000 AS moving_s,
-    sumIf(span.2, kind = 'stop' OR parked) / 1000 AS standing_s,
-    sumIf(span.2, parked) / 1000 AS silent_s,
-    countIf(new AND kind = 'trip') AS trips,
-    countIf(new AND kind != 'trip' AND span.3) AS stops,
+    driver_id, local_day AS day,
+    sumIf(part_fixes, days_ago = 0) AS fixes,
+    sumIf(part_metres, final_kind = 'trip') AS metres,
+    sumIf(if(is_first AND is_after_gap, gap_m, part_metres), final_kind = 'gap' AND days_ago = 0) AS untracked_m,
+    sumIf(ms, final_kind = 'trip') / 1000 AS moving_s,
+    sumIf(ms, final_kind = 'stop') / 1000 AS standing_s,
+    sumIf(ms, parked) / 1000 AS silent_s,
+    countIf(is_new AND final_kind = 'trip') AS trips,
+    countIf(is_new AND final_kind = 'stop' AND days_ago = days_before) AS stops,
     if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS speed_max,
-    toFloat32(nullIf(max(quarter_derived), 0) / 100) AS speed_derived_max
+    toFloat32(nullIf(maxIf(derived.2[indexOf(derived.1, quarter)], days_ago = 0), 0) / 100) AS speed_derived_max
 FROM
 (
     SELECT
-        driver_id, kind, part_metres, part_fixes, speed_count, speed, if(span.4, derived.2[indexOf(derived.1, toUInt32(quarter))], 0) AS quarter_derived, part_at, first_at, is_after_gap, gap_m, parked, new,
-        if(part_at = first_at AND is_after_gap, before_ms, began_ms) AS since_ms, toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS quarter_day,
-        -- Local day, milliseconds of the part on it, whether the part begins on it, whether its fixes belong to it. Parking has an element for each
-        -- day that it touches; any other part counts in one quarter of an hour, so on one day.
-        arrayJoin(if(parked,
-            arrayMap(
-                local_day -> (local_day,
-                    least(ended_ms, 1000 * toInt64(toUnixTimestamp(toDateTime(local_day + 1, {tz:String})))) - greatest(since_ms, 1000 * toInt64(toUnixTimestamp(toDateTime(local_day, {tz:String})))),
-                    local_day = toDate(fromUnixTimestamp64Milli(since_ms, {tz:String})), local_day = quarter_day),
-                arrayMap(n -> toDate(fromUnixTimestamp64Milli(since_ms, {tz:String})) + n,
-                    range(toUInt32(quarter_day - toDate(fromUnixTimestamp64Milli(since_ms, {tz:String})) + 1)))),
-            [(quarter_day, ended_ms - began_ms, true, true)])) AS span
-    FROM {database}_ask.driver_days(
-        driver = {driver:String},
-        since = toString(toDate(toTimeZone(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})), 'UTC')) - 4),
-        until = toString(toDate(toTimeZone(toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String})) + INTERVAL 1 DAY, 'UTC')) + 3))
-    ARRAY JOIN
-        quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
-        speeds AS speed, arrayEnumerate(kinds) AS part_at, is_parked AS parked, is_new AS new
+        -- Parking has a row for each day that it touches, and its fixes belong to the last one. Any other part is on one day.
+        *, arrayJoin(range(days_before + 1)) AS days_ago, quarter_day - days_ago AS local_day,
+        if(parked, least(ended_ms, 1000 * toInt64(toUnixTimestamp(toDateTime(local_day + 1, {tz:String}))))
+            - greatest(since_ms, 1000 * toInt64(toUnixTimestamp(toDateTime(local_day, {tz:String})))), ended_ms - began_ms) AS ms
+    FROM
+    (
+        SELECT
+            driver_id, quarter, final_kind, began_ms, ended_ms, part_metres, part_fixes, speed_count, speed, derived, is_after_gap, gap_m, part_at = first_at AS is_first,
+            final_kind IN ('trip', 'stop') AND (final_kind != kind_before OR part_at = 1) AND NOT (is_first AND is_joined) AS is_new,
+            kind = 'gap' AND final_kind = 'stop' AS parked, if(is_first AND is_after_gap, before_ms, began_ms) AS since_ms,
+            toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS quarter_day,
+            if(parked, toUInt32(quarter_day - toDate(fromUnixTimestamp64Milli(since_ms, {tz:String}))), 0) AS days_before
+        FROM {database}_ask.driver_days(
+            driver = {driver:String},
+            since = toString(toDate(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})), 'UTC') - 4),
+            until = toString(toDate(
+                toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND) + INTERVAL 1 DAY - INTERVAL 1 SECOND, 'UTC') + 3))
+        ARRAY JOIN
+            quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
+            speeds AS speed, arrayEnumerate(kinds) AS part_at, final_kinds AS final_kind,
+            arrayRotateRight(arrayFill(kind -> kind != 'dropped', final_kinds), 1) AS kind_before
+    )
 )
 GROUP BY driver_id, day
 HAVING day >= toDate(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})))

@@ -6,7 +6,7 @@ WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,
     parseDateTime64BestEffort({to:String}, 3, {tz:String}) AS until
 SELECT
-    driver_id, any(piece_kind) AS kind,
+    driver_id, CAST(any(piece_kind), 'String') AS kind,
     fromUnixTimestamp64Milli(min(piece_began), {tz:String}) AS began,
     fromUnixTimestamp64Milli(max(piece_ended), {tz:String}) AS ended,
     (max(piece_ended) - min(piece_began)) / 1000 AS seconds,
@@ -28,7 +28,7 @@ FROM
         FROM
         (
         SELECT
-            driver_id, day, piece, if(any(parked), 'stop', CAST(any(part_kind), 'String')) AS piece_kind,
+            driver_id, day, piece, any(final_kind) AS piece_kind,
             -- The silence began on an earlier day, so its start is the last fix of that day.
             any(is_after_gap) AND piece = first_piece AS after_gap,
             if(after_gap, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
@@ -42,9 +42,9 @@ FROM
             since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
             until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
         ARRAY JOIN
-            pieces AS piece, kinds AS part_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
-            speeds AS speed, is_parked AS parked, lats AS lat_e7, lngs AS lng_e7, to_lats AS to_lat_e7, to_lngs AS to_lng_e7
-        WHERE part_kind != 'dropped'
+            pieces AS piece, final_kinds AS final_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
+            speeds AS speed, lats AS lat_e7, lngs AS lng_e7, to_lats AS to_lat_e7, to_lngs AS to_lng_e7
+        WHERE final_kind != 'dropped'
         GROUP BY driver_id, day, piece, pieces[first_at] AS first_piece
         )
     )

@@ -85,6 +85,9 @@ FROM
     )
 )
 GROUP BY driver_id, number
+SETTINGS -- settings of the last SELECT do not apply to this one
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
+    do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 UNION ALL
 SELECT
     driver_id,
