@@ -45,7 +45,7 @@ GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.alerts_seen TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.trip_rules TO milepost_eraser;
 -- Names the fences for individual drivers that name the driver.
-GRANT SELECT(name, drivers) ON fleet.fences TO milepost_eraser;
+GRANT SELECT(name, valid_from, drivers) ON fleet.fences TO milepost_eraser;
 GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
 GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
 GRANT SELECT ON system.parts TO milepost_eraser;

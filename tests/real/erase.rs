@@ -205,13 +205,24 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     };
     fence("depot", "['7', '8']")?;
     fence("yard", "['8']")?;
+    let earlier = |drivers: &str| {
+        world.query(&format!(
+            "INSERT INTO {{db}}.fences (name, valid_from, drivers) VALUES ('yard', '2026-01-02 03:04:05', {drivers})"
+        ))
+    };
+    earlier("['7']")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, 75, "{printed}");
     assert!(printed.contains("my_log (Log, column Driver_Id): 1 rows"), "{printed}");
     assert!(printed.contains("the fence depot names the driver"), "{printed}");
-    assert!(!printed.contains("the fence yard"), "{printed}");
+    assert!(
+        printed.contains("the fence yard (valid_from 2026-01-02 03:04:05.000) names"),
+        "{printed}"
+    );
+    assert!(!printed.contains("the fence yard names"), "{printed}");
     fence("depot", "['8']")?;
+    earlier("['8']")?;
     world.query("DROP TABLE {db}.my_log SYNC")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;

@@ -25,7 +25,7 @@ use milepost_decode::position::DriverId;
 
 /// Maximum number of old parts per table that [`Traces`] names.
 const OLD_PARTS_NAMED_MAX: u8 = 3;
-/// Maximum number of fences that [`ClickHouse::fences_naming`] returns.
+/// Maximum number of versions of fences that [`ClickHouse::fences_naming`] returns.
 const FENCES_NAMED_MAX: u8 = 100;
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
@@ -240,12 +240,14 @@ impl ClickHouse {
         Ok(out_of_reach)
     }
 
-    /// Returns the fences whose column `drivers` names this driver; none if the login may not read
-    /// that column. `erase` does not change them: a fence without ids is for all drivers.
+    /// Returns the versions of fences whose column `drivers` names this driver, such as `depot` or
+    /// `depot (valid_from 2026-11-28 10:00:00.000)`; none if the login may not read the columns.
+    /// `erase` does not change them: a fence without ids is for all drivers.
     pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
         let sql = format!(
-            "SELECT DISTINCT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') FROM {}.fences FINAL \
-             WHERE has(drivers, '{}') ORDER BY 1 LIMIT {FENCES_NAMED_MAX}",
+            "SELECT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') \
+             || if(toUnixTimestamp64Milli(valid_from) = 0, '', format(' (valid_from {{}})', toString(valid_from))) \
+             FROM {}.fences FINAL WHERE has(drivers, '{}') ORDER BY 1 LIMIT {FENCES_NAMED_MAX}",
             self.database,
             driver_id.as_str()
         );
