@@ -33,6 +33,7 @@ mod json;
 mod keep;
 mod message;
 mod names;
+mod notations;
 mod number;
 mod patterns;
 mod point;

@@ -4,14 +4,13 @@
 //! day, month and year (`03/04/2026`), a time that a clock change skips or repeats, or a missing
 //! zone.
 
-use std::borrow::Cow;
-
 use jiff::ZonedDateTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 use super::date_words::{in_english, is_abbreviation, month, numeric_date, weekday, zone_example};
+use super::notations::{check_weekday, explain_spreadsheet, with_meridiem_at_end, without_remark};
 use super::patterns::{has_open_fraction, patterns, with_leading_zero};
 use crate::position::Timestamp;
 
@@ -291,35 +290,6 @@ fn explain_unparsed(text: &str) -> String {
     })
 }
 
-/// Explains a text that a spreadsheet writes instead of a time.
-fn explain_spreadsheet(text: &str) -> Option<&'static str> {
-    const FORMAT: &str = "is a spreadsheet's number of days: format the column as yyyy-mm-dd \
-                          hh:mm:ss, and save the file again";
-    if text.starts_with('#') && text.chars().all(|c| c == '#') {
-        return Some(
-            "is what a spreadsheet shows if the column is too narrow: widen it, and save again",
-        );
-    }
-    let days: Option<f64> = text.replacen(',', ".", 1).parse().ok();
-    if days.is_some_and(|days| (20_000.0..60_000.0).contains(&days)) {
-        return Some(FORMAT);
-    }
-    let digits = text.bytes().filter(u8::is_ascii_digit).count();
-    let is_grouped = text.chars().all(|c| c.is_ascii_digit() || " .,'\u{a0}\u{202f}".contains(c));
-    if digits >= 9 && is_grouped {
-        return Some("is a number with separators: write a decimal point, and no other separator");
-    }
-    // Excel shows `15:07.0` for 10:15:07.
-    let (minutes, seconds) = text.split_once(':')?;
-    let is_short = [minutes, seconds.split(['.', ',']).next()?]
-        .iter()
-        .all(|part| part.len() <= 2 && part.parse::<u8>().is_ok_and(|number| number < 60));
-    (is_short && seconds.contains(['.', ',']) && seconds.len() <= 6).then_some(
-        "has lost its date and hour: Excel shows such times as mm:ss.0; format the column as \
-         yyyy-mm-dd hh:mm:ss, and save the file again",
-    )
-}
-
 fn date_alone(text: &str) -> String {
     format!("\"{text}\" is a date without a time of day: name the time's field, as in ts=DATE+TIME")
 }
@@ -411,28 +381,6 @@ fn split_date_and_clock(text: &str) -> Option<(&str, &str)> {
         c.is_whitespace() || *c == '_' || is_t
     })?;
     Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
-}
-
-/// Checks the weekday that a time states: 1 for Monday. A neighbouring day is accepted, since a
-/// device may take the weekday from its local time and the date from UTC. So is a Sunday, which
-/// firmware states for every date if it never sets `tm_wday`.
-///
-/// # Errors
-/// The date is on another weekday, so one of the two is wrong.
-fn check_weekday(date: Date, stated: Option<i8>) -> Result<(), String> {
-    const SUNDAY: i8 = 7;
-    let weekday = date.weekday();
-    let is_accepted = |stated: i8| {
-        let days = (stated - weekday.to_monday_one_offset()).rem_euclid(7);
-        stated == SUNDAY || matches!(days, 0 | 1 | 6)
-    };
-    if stated.is_none_or(is_accepted) {
-        return Ok(());
-    }
-    Err(format!(
-        "{date} is a {weekday:?}, and the time states another weekday: which is right? Leave out the \
-         weekday if the date is right"
-    ))
 }
 
 fn parse_date(text: &str) -> Result<Date, String> {
@@ -550,22 +498,6 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
     Some(Clock { time, next_second, zone })
 }
 
-/// Moves AM and PM in Chinese, Japanese and Korean from before the time of day to its end.
-fn with_meridiem_at_end(text: &str) -> Cow<'_, str> {
-    const MERIDIEMS: [(&str, &str); 6] = [
-        ("上午", "AM"),
-        ("下午", "PM"),
-        ("午前", "AM"),
-        ("午後", "PM"),
-        ("오전", "AM"),
-        ("오후", "PM"),
-    ];
-    let found = MERIDIEMS.iter().find(|(word, _)| !text.is_ascii() && text.contains(word));
-    found.map_or(Cow::Borrowed(text), |(word, meridiem)| {
-        Cow::Owned(format!("{} {meridiem}", text.replacen(word, "", 1).trim_end()))
-    })
-}
-
 /// Returns the zone that a pattern states as text after the time of day, such as `EST` in
 /// `%H:%M:%S EST`.
 fn zone_in_pattern(pattern: &str) -> Option<StatedZone<'_>> {
@@ -590,11 +522,6 @@ fn zone_in_pattern(pattern: &str) -> Option<StatedZone<'_>> {
         }
     }
     None
-}
-
-/// Removes a remark after an offset: `GMT+0100 (Central European Standard Time)`.
-fn without_remark(zone: &str) -> &str {
-    zone.split_once(" (").filter(|_| zone.ends_with(')')).map_or(zone, |(zone, _)| zone)
 }
 
 /// Parses `Z`, `UTC`, `GMT`, `+h`, `+hh`, `+hhmm`, `+hh:mm` or `UTC+h` into seconds east of UTC.

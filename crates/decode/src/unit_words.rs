@@ -141,5 +141,5 @@ pub(super) fn without_unit(name: &str) -> Option<&str> {
             .flat_map(|rest| BETWEEN.iter().filter_map(move |between| rest.strip_prefix(between)));
         rests().chain(shorter)
     };
-    end.or_else(|| stems().find(|stem| is_measure(stem))).or_else(|| rests().next_back())
+    end.or_else(|| stems().find(|stem| is_measure(stem))).or_else(|| rests().next())
 }

@@ -36,6 +36,7 @@ mod progress;
 mod read;
 mod record;
 mod row_checks;
+mod seasons;
 mod stated_unit;
 mod stated_zone;
 mod summary;

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use jiff::tz::TimeZone;
 
 use super::names::{Column, normalised, words};
+use super::seasons::{CLOCK_WORDS, FLAGS_OF_SUMMER_TIME, has_only_seasons, names_both_seasons};
 use super::values::{has_offset, is_instant};
 use milepost_decode::{Local, PatternZone, Zone, is_unset, is_zone_in_other_language};
 
@@ -299,92 +300,6 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     // zones.
     let are_zones = values().next().is_some_and(is_zone) && values().all(is_zone);
     are_zones.then_some(Evidence::Value)
-}
-
-/// Names of flags of summer time, or of winter time: the times are local.
-const FLAGS_OF_SUMMER_TIME: [&str; 22] = [
-    "dst",
-    "isdst",
-    "summertime",
-    "daylightsaving",
-    "daylightsavings",
-    "daylightsavingtime",
-    "daylightsavingstime",
-    "sommerzeit",
-    "winterzeit",
-    "heuredété",
-    "heuredete",
-    "heuredhiver",
-    "horadeverano",
-    "horariodeverano",
-    "horáriodeverão",
-    "horariodeverao",
-    "oralegale",
-    "zomertijd",
-    "sommartid",
-    "czasletni",
-    "летнеевремя",
-    "夏令时",
-];
-/// Words for summer and for winter.
-const SUMMER: [&str; 12] = [
-    "summer",
-    "sommer",
-    "sommerzeit",
-    "été",
-    "ete",
-    "verano",
-    "verão",
-    "estate",
-    "zomer",
-    "zomertijd",
-    "лето",
-    "летнее",
-];
-const WINTER: [&str; 11] = [
-    "winter",
-    "winterzeit",
-    "hiver",
-    "invierno",
-    "inverno",
-    "wintertijd",
-    "standard",
-    "normalzeit",
-    "normal",
-    "зима",
-    "зимнее",
-];
-/// Words for a clock in the name of a column of seasons.
-const CLOCK_WORDS: [&str; 13] = [
-    "time",
-    "clock",
-    "heure",
-    "hora",
-    "ora",
-    "zeit",
-    "tijd",
-    "время",
-    "sommerzeit",
-    "winterzeit",
-    "normalzeit",
-    "zomertijd",
-    "wintertijd",
-];
-
-/// Returns whether a name has words for both seasons: `Heure d'hiver/été`.
-fn names_both_seasons(words: &[String]) -> bool {
-    let has = |known: &[&str]| words.iter().any(|word| known.contains(&&**word));
-    has(&SUMMER) && has(&WINTER)
-}
-
-/// Returns whether all values are words for a season.
-fn has_only_seasons<'v>(mut values: impl Iterator<Item = &'v str>) -> bool {
-    let is_season = |value: &str| {
-        let words = words(value);
-        let is_in = |word: &String| SUMMER.contains(&&**word) || WINTER.contains(&&**word);
-        words.iter().any(is_in)
-    };
-    values.next().is_some_and(is_season) && values.all(is_season)
 }
 
 /// Returns whether a value is an offset such as `+01:00`.
