@@ -129,7 +129,7 @@ test('Undo undoes the last change of an outline, and a new corner is set on the 
   await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'edited yard' SETTINGS mutations_sync = 1");
 });
 
-test('on a phone the fences and the driver do not cover each other', async ({ page, stack }) => {
+test('on a phone fences, list and driver do not cover each other', async ({ page, stack }) => {
   await page.setViewportSize({ width: 390, height: 844 });
   await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('phone yard', [[[(13.3, 45.3), (13.31, 45.3), (13.31, 45.31), (13.3, 45.31)]]])");
   await publish(stack.mqttPort, 'drivers/phone-1/gps', { lat: 45.305, lng: 13.305, speed: 0, ts: Date.now() });
@@ -144,5 +144,12 @@ test('on a phone the fences and the driver do not cover each other', async ({ pa
   await fences.getByRole('list', { name: 'Visits' }).getByRole('button', { name: /^phone-1/ }).click();
   await expect(panel.getByRole('heading', { name: 'phone-1' })).toBeVisible();
   await expect(fences).toBeHidden();
+  const list = page.getByRole('region', { name: 'List of drivers' });
+  await page.getByRole('button', { name: 'List of drivers', exact: true }).click();
+  await expect(list).toBeVisible();
+  await expect(panel).toBeHidden();
+  await page.getByRole('button', { name: 'Fences', exact: true }).click();
+  await expect(fences).toBeVisible();
+  await expect(list).toBeHidden();
   await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'phone yard' SETTINGS mutations_sync = 1");
 });

@@ -24,6 +24,14 @@ test('the panel says since when a driver stands', async ({ page, stack }) => {
   // As soon as the driver moves, the panel says so.
   await publish(stack.mqttPort, 'drivers/stands-once/gps', { lat: 46.351, lng: 15.6, speed: 9, heading: 0, ts: Date.now() });
   await expect(moves).toHaveText('Moving at 32 km/h, heading north.');
+  // The cross stays in view when the panel is scrolled.
+  await page.setViewportSize({ width: 1280, height: 400 });
+  await page.getByRole('button', { name: 'Days with fixes' }).click();
+  const cross = page.getByRole('button', { name: 'Close the driver' });
+  await expect.poll(() => page.locator('#panel-body').evaluate((body) => { body.scrollTop = 10_000; return body.scrollTop; })).toBeGreaterThan(50);
+  await expect(cross).toBeInViewport({ ratio: 1 });
+  await cross.click();
+  await expect(moves).toBeHidden();
 });
 
 test('a group hides the others, and the counts follow', async ({ page, stack }) => {
@@ -131,4 +139,28 @@ test('a copied link has the group, and marks of other groups are hidden', async 
   await expect.poll(() => marks(page)).toEqual(['Linda fell silent', 'Otto fell silent']);
   expect(new URL(page.url()).hash).not.toContain('group=');
   await stack.query("ALTER TABLE fleet.events DELETE WHERE driver_id LIKE 'linked-%' SETTINGS mutations_sync = 1");
+});
+
+test('shortcuts work as soon as the panel opens, and a late answer does not move the focus', async ({ page, stack }) => {
+  await publish(stack.mqttPort, 'drivers/slow-answer/gps', { lat: -24, lng: 33, speed: 0, ts: Date.now() });
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/slow-answer`)).status).toBe(200);
+  await open(page, stack, '#at=13/-24/33');
+  const held: (() => Promise<void>)[] = [];
+  await page.route(/api\/drivers\/slow-answer$/, (route) => void held.push(() => route.continue()));
+  const search = page.getByRole('combobox', { name: 'Find a driver' });
+  await page.keyboard.press('/');
+  await page.keyboard.type('slow-an');
+  await expect(page.getByRole('option', { name: 'slow-answer' })).toBeVisible();
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('heading', { name: 'slow-answer' })).toBeVisible();
+  await page.keyboard.press('r');
+  await expect(page.getByRole('region', { name: 'Replay', exact: true })).toBeVisible();
+  await page.keyboard.press('Escape');
+  await search.click();
+  await page.keyboard.type('ab');
+  await expect.poll(() => held.length).toBeGreaterThan(0);
+  for (const answer of held) await answer();
+  await expect(page.locator('#fix-when')).not.toHaveText('–');
+  await page.keyboard.type('c');
+  await expect(search).toHaveValue('abc');
 });

@@ -26,10 +26,10 @@ export interface List {
 }
 
 /**
- * `onFound` is called with the drivers to ring, `onGroup` with the group that the map shows; empty:
- * every group.
+ * `onOpening` is called before the list opens, `onFound` with the drivers to ring, `onGroup` with
+ * the group that the map shows; empty: every group.
  */
-export function list(choose: (id: string) => void, onFound: (drivers: Found[]) => void, onGroup: (group: string) => void): List {
+export function list(choose: (id: string) => void, onOpening: () => void, onFound: (drivers: Found[]) => void, onGroup: (group: string) => void): List {
   const box = byId('list', HTMLElement);
   const button = byId('list-open', HTMLButtonElement);
   const form = byId('filter', HTMLFormElement);
@@ -69,6 +69,7 @@ export function list(choose: (id: string) => void, onFound: (drivers: Found[]) =
   }
 
   function toggle(): void {
+    if (box.hidden) onOpening();
     box.hidden = !box.hidden;
     setPressed(button, !box.hidden);
     clearTimeout(timer);

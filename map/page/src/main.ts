@@ -50,6 +50,7 @@ const openDriver = (id: string) => void stageReady.then((ready) => ready.find(id
 const searchField = search(openDriver);
 const driverList = list(
   openDriver,
+  () => stage?.openingList(),
   (found) => stage?.mark(found),
   (next) => {
     group = next;
@@ -134,6 +135,9 @@ async function open(): Promise<Stage> {
     },
     grouped(next) {
       if (next !== group) driverList.setGroup(next);
+    },
+    closeList() {
+      if (driverList.isOpen) driverList.toggle();
     },
   });
   stage = made;

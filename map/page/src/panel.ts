@@ -99,10 +99,12 @@ export class Panel {
       this.dayField.value = '';
     }
     this.box.hidden = false;
+    // At once: after a late answer the viewer may be writing somewhere else, and until then the
+    // search field would take shortcuts as text.
+    byId('driver-name', HTMLElement).focus({ preventScroll: true });
     this.options.shared();
     await this.refresh();
     if (this.id !== id) return false;
-    byId('driver-name', HTMLElement).focus({ preventScroll: true });
     if (day === 'hour') this.lastHour();
     else if (day) this.showDay(day);
     return this.fix !== null;

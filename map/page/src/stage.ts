@@ -63,6 +63,8 @@ export interface Stage {
   colour(by: ColourBy): void;
   setTheme(theme: Theme): void;
   pan(x: number, y: number): void;
+  /** Called before the list of drivers opens. */
+  openingList(): void;
   /** Closes the topmost open card. */
   escape(): void;
 }
@@ -72,6 +74,8 @@ interface Options {
   replayed(moment: Moment | null): void;
   /** Called with the group of another link that the viewer opens; empty: every group. */
   grouped(group: string): void;
+  /** Closes the list of drivers, if it is open. */
+  closeList(): void;
 }
 
 export async function makeStage(config: Config, theme: Theme, shared: Shared, options: Options): Promise<Stage> {
@@ -184,6 +188,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     if (heat.on) heat.toggle();
     if (replay.isOpen) replay.toggle();
     if (fences.isOpen && !fences.isEditing) fences.toggle();
+    if (isNarrow()) options.closeList();
   }
 
   /** Makes room for a box with a list: on a phone it would be below the driver's panel. */
@@ -389,6 +394,9 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       scene.restyle();
     },
     pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
+    openingList() {
+      if (isNarrow()) makeRoom();
+    },
     escape() {
       if (fences.isOpen) fences.toggle();
       else if (alerts.isOpen) alerts.toggle();

@@ -560,7 +560,7 @@ fn answer_without_its_view_names_the_remedy() -> Result<()> {
         "CREATE VIEW {db}_ask.fence_visits AS SELECT {fence:String} AS fence, {driver:String} AS driver_id, now64(3) AS entered, \
          now64(3) AS left_at, {from:String} AS began, {to:String} AS ended, {tz:String} AS zone",
     )?;
-    let why = get(&map, "/api/visits?fence=yard&from=1", &[])?.json()?.to_string();
+    let why = get(&map, "/api/visits?fence=depot", &[])?.json()?.to_string();
     ensure!(why.contains("a column is missing: run milepost migrate"), "{why}");
     Ok(())
 }
