@@ -119,7 +119,15 @@ test('Undo undoes the last change of an outline, and a new corner is set on the 
   await page.mouse.dblclick(corner.x, corner.y);
   const four = await draft();
   expect([four.length, four.includes(square[2])]).toEqual([5, false]);
+  // A double click on the map would zoom it for 300 ms.
+  await page.waitForTimeout(500);
   expect(await page.evaluate(() => window.milepost!.map.getZoom())).toBe(14.5);
+  await undo.click();
+  expect(await draft()).toEqual(five);
+  // With the keyboard, from one corner to the next.
+  await page.getByRole('button', { name: 'Corner 4 of 5' }).press('Delete');
+  expect(await draft()).toEqual(four);
+  await expect(page.getByRole('button', { name: 'Corner 4 of 4' })).toBeFocused();
   await undo.click();
   expect(await draft()).toEqual(five);
   await undo.click();
@@ -151,5 +159,11 @@ test('on a phone fences, list and driver do not cover each other', async ({ page
   await page.getByRole('button', { name: 'Fences', exact: true }).click();
   await expect(fences).toBeVisible();
   await expect(list).toBeHidden();
+  // A driver that is found in another way than in the card.
+  const search = page.getByRole('combobox', { name: 'Find a driver' });
+  await search.fill('phone-1');
+  await search.press('Enter');
+  await expect(panel.getByRole('heading', { name: 'phone-1' })).toBeVisible();
+  await expect(fences).toBeHidden();
   await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'phone yard' SETTINGS mutations_sync = 1");
 });

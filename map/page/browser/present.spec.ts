@@ -126,6 +126,7 @@ test('a copied link has the group, and marks of other groups are hidden', async 
   await expect(group.getByRole('option', { name: 'linked' })).toBeAttached();
   await group.selectOption('linked');
   await expect.poll(() => marks(page)).toEqual(['Linda fell silent']);
+  await expect(page.getByRole('button', { name: 'Alerts, 1 not seen' })).toBeVisible();
   const { hash } = new URL(page.url());
   expect(hash).toContain('group=linked');
   await page.goto('about:blank');

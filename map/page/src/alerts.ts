@@ -43,8 +43,10 @@ interface Options {
   opening(): void;
   writes: boolean;
   name(id: string): string;
-  /** Whether the map shows the driver's group. */
-  isShown(id: string): boolean;
+  /** Group that is shown; empty: every group. */
+  group(): string;
+  /** Returns the driver's group; empty: none, or not known yet. */
+  groupOf(id: string): string;
   /** Moves the map to the place of an alert, and opens its driver. */
   go(alert: Alert): void;
 }
@@ -121,15 +123,17 @@ export class Alerts {
   }
 
   private draw(): void {
-    const unseen = this.all.filter(({ seen_at }) => seen_at === 0);
+    const group = this.options.group();
+    const shown = group ? this.all.filter(({ driver_id }) => this.options.groupOf(driver_id) === group) : this.all;
+    const unseen = shown.filter(({ seen_at }) => seen_at === 0);
     setText(this.badge, unseen.length === 0 ? '' : unseen.length > 99 ? '99+' : String(unseen.length));
     this.button.setAttribute('aria-label', unseen.length === 0 ? 'Alerts' : `Alerts, ${unseen.length} not seen`);
-    this.drawMarks(this.isHidden ? [] : unseen.filter(({ driver_id }) => this.options.isShown(driver_id)).slice(0, MARKS_MAX));
+    this.drawMarks(this.isHidden ? [] : unseen.slice(0, MARKS_MAX));
     if (!this.isOpen) return;
     const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
-    setText(this.message, this.hint || none);
+    setText(this.message, this.hint || none || (group && `Only alerts of ${group}.`));
     const focused = document.activeElement?.closest<HTMLElement>('#alerts-list [data-key]')?.dataset.key;
-    this.rows.replaceChildren(...this.all.map((alert) => this.row(alert)));
+    this.rows.replaceChildren(...shown.map((alert) => this.row(alert)));
     if (focused) this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
 

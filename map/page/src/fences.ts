@@ -225,7 +225,7 @@ export class Fences {
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
-    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it, double-click it to remove it.' : 'This outline has several rings: milepost fences import changes it.');
+    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
 
@@ -242,14 +242,27 @@ export class Fences {
   /** Adds a corner, on the copy of the world that is nearest to the longitude `near`. */
   private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0], index = this.draft.length): void {
     const element = make('div', '', 'corner');
+    element.tabIndex = 0;
+    element.role = 'button';
     // A click on a corner does not set another one, and a double click does not zoom the map.
     element.addEventListener('click', (event) => event.stopPropagation());
+    const remove = () => {
+      this.change();
+      const index = this.draft.indexOf(added);
+      marker.remove();
+      this.draft.splice(index, 1);
+      this.drawDraft();
+      return index;
+    };
     element.addEventListener('dblclick', (event) => {
       event.stopPropagation();
-      this.change();
-      marker.remove();
-      this.draft.splice(this.draft.indexOf(added), 1);
-      this.drawDraft();
+      remove();
+    });
+    element.addEventListener('keydown', (event) => {
+      if (event.key !== 'Delete' && event.key !== 'Backspace') return;
+      event.preventDefault();
+      const index = remove();
+      (this.draft[index] ?? this.draft.at(-1))?.marker.getElement().focus();
     });
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
@@ -286,6 +299,7 @@ export class Fences {
   }
 
   private drawDraft(): void {
+    this.draft.forEach(({ marker }, i) => marker.getElement().setAttribute('aria-label', `Corner ${i + 1} of ${this.draft.length}: Delete removes it`));
     const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
     this.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }

@@ -136,6 +136,7 @@ async function open(): Promise<Stage> {
     grouped(next) {
       if (next !== group) driverList.setGroup(next);
     },
+    group: () => group,
     closeList() {
       if (driverList.isOpen) driverList.toggle();
     },

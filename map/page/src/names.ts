@@ -1,4 +1,5 @@
-// Names and groups of drivers, requested as they come into view, and kept until they change.
+// Names and groups of drivers, requested as they come into view, and again when they may have
+// changed. Until then the old ones stay.
 import { namesOf, type Named } from './api';
 
 /** Maximum number of names in one request; the server allows 400. */
@@ -6,6 +7,8 @@ const AT_ONCE = 300;
 
 export class Names {
   private readonly known = new Map<string, Named>();
+  /** Ids whose names and groups may have changed since they were requested. */
+  private stale = new Set<string>();
   private isRequesting = false;
   private version = -1;
   /** Ids whose names `getOrRequest` has not found, for the next request. */
@@ -18,9 +21,9 @@ export class Names {
     return this.known.get(id)?.name || id;
   }
 
-  /** Like `get`, but requests an unknown name, and calls `changed` when it has arrived. */
+  /** Like `get`, but requests an unknown or stale name, and calls `changed` when it has arrived. */
   getOrRequest(id: string): string {
-    if (!this.known.has(id)) {
+    if (this.isMissing(id)) {
       this.waiting.add(id);
       queueMicrotask(() => void this.load([]));
     }
@@ -41,29 +44,37 @@ export class Names {
     for (const one of named) this.known.set(one.driver_id, one);
   }
 
-  /** Called once a second; drops all names if the server has new ones. */
+  /** Called once a second. If the server has new names, all are requested again as they are needed. */
   tick(version: number): void {
     if (version === this.version) return;
     this.version = version;
-    this.known.clear();
+    this.stale = new Set(this.known.keys());
     this.changed();
   }
 
-  /** Requests the names that are not known yet, at most `AT_ONCE` at a time. */
+  private isMissing(id: string): boolean {
+    return !this.known.has(id) || this.stale.has(id);
+  }
+
+  /** Requests the names that are unknown or stale, at most `AT_ONCE` at a time. */
   async load(ids: readonly string[]): Promise<void> {
     if (this.isRequesting) return;
-    const unknown = [...this.waiting, ...ids].filter((id) => !this.known.has(id)).slice(0, AT_ONCE);
-    if (unknown.length === 0) return;
+    const missing = [...new Set([...this.waiting, ...ids])].filter((id) => this.isMissing(id)).slice(0, AT_ONCE);
+    if (missing.length === 0) return;
     this.isRequesting = true;
-    for (const id of unknown) this.waiting.delete(id);
+    for (const id of missing) this.waiting.delete(id);
+    const { version } = this;
     try {
-      this.add(await namesOf(unknown));
+      const named = await namesOf(missing);
       // A driver that this viewer may not see gets an empty name, so that it is not requested
       // again.
-      for (const id of unknown) if (!this.known.has(id)) this.known.set(id, { driver_id: id, name: '', group: '' });
+      for (const id of missing) this.known.set(id, { driver_id: id, name: '', group: '' });
+      this.add(named);
+      // If there are newer names meanwhile, the answer may have the old ones.
+      for (const id of missing) if (version === this.version) this.stale.delete(id); else this.stale.add(id);
       this.changed();
     } catch {
-      // The server does not answer: the ids stand in for names until the next request.
+      // The server does not answer: the ids, or the old names, stay until the next request.
     } finally {
       this.isRequesting = false;
     }

@@ -22,6 +22,8 @@ const LINK_HOURS = 24;
 const UNCOUNTED_MS = 60_000;
 
 interface Options {
+  /** Called before the panel opens. */
+  opening(): void;
   player: Pick<Player, 'open' | 'close' | 'seek'>;
   /** Called with the driver's newest fix; null: no driver is chosen. */
   chosen(fix: Fix | null): void;
@@ -98,6 +100,7 @@ export class Panel {
       setText(byId('driver-moves', HTMLElement), '');
       this.dayField.value = '';
     }
+    this.options.opening();
     this.box.hidden = false;
     // At once: after a late answer the viewer may be writing somewhere else, and until then the
     // search field would take shortcuts as text.

@@ -75,7 +75,8 @@ export function player(onClose: () => void): Player {
   slider.addEventListener('input', () => seek(Number(slider.value)));
   slider.addEventListener('keydown', (event) => {
     const by = ARROWS[event.key];
-    if (!by || !film) return;
+    // The browser's own shortcuts, such as Alt+Left.
+    if (!by || !film || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     // By what half a second of playback shows, so that a slower pace also makes finer steps.
     seek(ms + by * Math.max(1000, rate * 500));

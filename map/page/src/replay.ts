@@ -67,7 +67,10 @@ export class Replay {
   private played: { past: Past; scope: Scope; group: string } | null = null;
   /** The moment that was shown last. Unix ms. */
   private at = 0;
-  /** The span in the form was played; it stays when the box opens again. */
+  /**
+   * Fixes were played since the page was opened. From then on the form keeps its span when the box
+   * opens again, unless a moment of a track is shown.
+   */
   private hasPlayed = false;
 
   constructor(private readonly options: Options) {

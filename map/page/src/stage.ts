@@ -23,7 +23,7 @@ import type { ColourBy, Theme } from './colours';
 import { tip, pickAt } from './tip';
 import { area } from './track';
 import { bounds, createMap, project } from './view';
-import { whereabouts } from './whereabouts';
+import { areaFor } from './whereabouts';
 
 /** Zoom at which a found driver is shown: every driver is a separate dot. */
 const CLOSE_ZOOM = 14.5;
@@ -74,6 +74,8 @@ interface Options {
   replayed(moment: Moment | null): void;
   /** Called with the group of another link that the viewer opens; empty: every group. */
   grouped(group: string): void;
+  /** Group that is chosen in the list; empty: every group. It may change while the map loads. */
+  group(): string;
   /** Closes the list of drivers, if it is open. */
   closeList(): void;
 }
@@ -101,10 +103,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     opening: makeRoom,
     seesAll: config.sees_all,
     name: (id) => names.getOrRequest(id),
-    choose(id) {
-      if (isNarrow()) closeBoxes();
-      void find(id);
-    },
+    choose: (id) => void find(id),
     changed() {
       panel?.redrawNames();
       scene.invalidate();
@@ -116,9 +115,9 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     opening: makeRoom,
     writes: config.writes,
     name: (id) => names.getOrRequest(id),
-    isShown: (id) => chosen.group === '' || names.groupOf(id) === chosen.group,
+    group: () => chosen.group,
+    groupOf: (id) => names.groupOf(id),
     go(alert) {
-      if (isNarrow()) closeBoxes();
       map.easeTo({ center: [alert.lng, alert.lat], zoom: Math.max(map.getZoom(), 13), duration: 700 });
       void panel.open(alert.driver_id);
     },
@@ -151,10 +150,14 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     stop: () => slider.close(),
   });
   let lastCentred = '';
+  /** `fit` waits for the server. Following goes on only if there is no answer. */
+  let isFitting = false;
   const panel: Panel = new Panel({
     name: (id) => names.get(id),
     place: (lng, lat) => placeName(fences.all, lng, lat),
     makesLinks: config.makes_links,
+    // A replay or a heatmap has room above the panel.
+    opening: () => isNarrow() && closeLists(),
     player: {
       open(film) {
         if (replay.isPlaying) replay.toggle();
@@ -167,7 +170,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     },
     chosen(fix: Fix | null) {
       scene.choose(fix && { id: fix.driver_id, lng: fix.lng, lat: fix.lat });
-      const centred = fix && panel.isFollowed ? `${fix.driver_id} ${fix.ts}` : '';
+      const centred = fix && panel.isFollowed && !isFitting ? `${fix.driver_id} ${fix.ts}` : '';
       if (fix && centred && centred !== lastCentred) centre(fix, map.getZoom(), 1000);
       lastCentred = centred;
     },
@@ -184,9 +187,14 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
 
   /** Closes the boxes at the left, which are at the same place, except a fence that is edited. */
   function closeBoxes(): void {
-    if (alerts.isOpen) alerts.toggle();
+    closeLists();
     if (heat.on) heat.toggle();
     if (replay.isOpen) replay.toggle();
+  }
+
+  /** Closes the boxes with a list, except a fence that is edited. */
+  function closeLists(): void {
+    if (alerts.isOpen) alerts.toggle();
     if (fences.isOpen && !fences.isEditing) fences.toggle();
     if (isNarrow()) options.closeList();
   }
@@ -258,13 +266,15 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
    * has answered.
    */
   async function fit(): Promise<void> {
-    panel.follow(false);
     map.stop();
-    const { group } = chosen;
-    const view = () => [...map.getCenter().toArray(), map.getZoom()].join();
-    const before = view();
-    const box = await whereabouts(AbortSignal.timeout(10_000), group).catch(() => null);
-    if (box && group === chosen.group && view() === before) fitTo(box);
+    const { isFollowed } = panel;
+    isFitting = true;
+    const box = await areaFor(map, options.group);
+    isFitting = false;
+    // The viewer may have wanted to follow a driver meanwhile.
+    if (box === 'none' || box === 'moved' || (panel.isFollowed && !isFollowed)) return;
+    panel.follow(false);
+    fitTo(box);
   }
 
   async function find(id: string): Promise<void> {
@@ -297,7 +307,10 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     const found = pickAt(map, scene, event, TOUCH_PX);
     if (!found) {
       const fence = fenceAt(event.point);
-      if (fence) fences.show(fence);
+      if (!fence) return;
+      // The box may have been open beside the panel before the page became narrow.
+      if (isNarrow()) panel.close();
+      fences.show(fence);
     } else if ('driver' in found) void panel.open(scene.fleet.ids[found.driver]);
     else map.easeTo({ center: [found.disc.lng, found.disc.lat], zoom: map.getZoom() + 2, duration: 500 });
   });
@@ -324,9 +337,9 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
    */
   let isWaitingForDrivers = false;
   if (!shared.place) {
-    const box = await whereabouts(AbortSignal.timeout(10_000), shared.group).catch(() => null);
-    if (box) map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 15, duration: 0 });
-    isWaitingForDrivers = !box;
+    const box = await areaFor(map, options.group);
+    if (box === 'none') isWaitingForDrivers = true;
+    else if (box !== 'moved') map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 15, duration: 0 });
     map.once('dragstart', () => (isWaitingForDrivers = false));
   }
   updateTiles();

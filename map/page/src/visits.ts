@@ -15,8 +15,12 @@ const REFRESH_MS = 30_000;
 /** Maximum number of visits in one response of the server. */
 const VISITS_MAX = 500;
 
-/** Describes the visits: "Depot: 2 inside, 3 drivers left today, 7 times". */
+/**
+ * Describes the visits: "Depot: 2 inside, 3 drivers left today, 7 times". `isCut`: the server has
+ * left out visits, first of those who left.
+ */
 export function visitsTitle(name: string, inside: readonly Visit[], left: readonly Visit[], isCut: boolean): string {
+  if (isCut && left.length === 0) return `${name}: at least ${inside.length} inside`;
   const drivers = new Set(left.map(({ driver_id }) => driver_id)).size;
   const leaving = drivers === left.length && !isCut ? `${drivers} left today` : `${drivers} driver${drivers === 1 ? '' : 's'} left today, ${isCut ? 'more than ' : ''}${left.length} times`;
   return `${name}: ${inside.length} inside, ${leaving}`;
@@ -86,7 +90,7 @@ export class Visits {
     const now = serverNow();
     const { valid_from } = properties;
     const isRecent = valid_from > now - DAYS_BEFORE * DAY_MS && valid_from <= now;
-    const since = isRecent ? `Name or outline changed at ${minuteOf(valid_from, isoDay(now))}: earlier visits are those of the fence before.` : '';
+    const since = isRecent ? `Name and outline are valid since ${minuteOf(valid_from, isoDay(now))}; any earlier visits are those of a former version.` : '';
     return [rulesInWords(properties), since].filter((text) => text !== '').join(' · ');
   }
 
@@ -119,8 +123,8 @@ export class Visits {
       if (controller.signal.aborted) return;
       const inside = found.filter(({ is_inside }) => is_inside).sort((a, b) => a.entered - b.entered);
       const left = found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today);
-      // The server leaves out the oldest visits. If it sends visits of earlier days, it has sent
-      // all of today.
+      // The server sends first those inside and leaves out the oldest visits. If it sends visits of
+      // earlier days, it has sent all of today.
       const isCut = found.length >= VISITS_MAX && inside.length + left.length === found.length;
       this.say(visitsTitle(name, inside, left, isCut));
       this.found = { now, inside, left };

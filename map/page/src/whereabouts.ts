@@ -1,5 +1,6 @@
 // Finds the area of the fleet, which the map shows first, and whenever the viewer wants to see all
 // drivers.
+import type { Map as MapLibre } from 'maplibre-gl';
 import { liveTiles } from './api';
 import type { Cells, Points } from './decode';
 import { around, inView, ZOOM_MAX, type Bounds } from './tiles';
@@ -9,8 +10,22 @@ import { around, inView, ZOOM_MAX, type Bounds } from './tiles';
  * does not zoom the map out.
  */
 const OUTSIDE = 0.005;
+/** Maximum time to find the area. */
+const TIMEOUT_MS = 10_000;
 /** Maximum number of requests. */
 const ROUNDS = 4;
+
+/**
+ * Finds the area of a group for a map that is to show all of it. 'none': there are no drivers, or
+ * the server does not answer. 'moved': before the answer the viewer has moved the map or chosen
+ * another group.
+ */
+export async function areaFor(map: Pick<MapLibre, 'getCenter' | 'getZoom'>, group: () => string): Promise<Bounds | 'none' | 'moved'> {
+  const view = () => [...map.getCenter().toArray(), map.getZoom(), group()].join();
+  const before = view();
+  const found = await whereabouts(AbortSignal.timeout(TIMEOUT_MS), group()).catch(() => null);
+  return view() === before ? (found ?? 'none') : 'moved';
+}
 
 /**
  * Returns the area of the fleet, or of a group of it; null: there are no drivers. All drivers of a

@@ -34,3 +34,48 @@ test('a name that is needed during a request is requested next', async () => {
   await vi.waitFor(() => expect(names.get('b')).toBe('Ben'));
   expect(requests).toEqual(['api/names?of=a', 'api/names?of=b']);
 });
+
+test('old names and groups stay until the new ones arrive', async () => {
+  const known = { a: 'Anna', b: 'Ben' };
+  const { requests } = server(known);
+  const names = new Names(() => {});
+  names.tick(1);
+  await names.load(['a', 'b']);
+  names.tick(2);
+  expect([names.get('a'), names.getOrRequest('b')]).toEqual(['Anna', 'Ben']);
+  Object.assign(known, { b: 'Berta' });
+  await vi.waitFor(() => expect(names.get('b')).toBe('Berta'));
+  expect(requests).toEqual(['api/names?of=a,b', 'api/names?of=b']);
+  // Nobody sees b any more.
+  Reflect.deleteProperty(known, 'b');
+  names.tick(3);
+  await names.load(['b']);
+  expect(names.get('b')).toBe('b');
+});
+
+test('old names and groups stay if the request for new ones fails', async () => {
+  server({ a: 'Anna' });
+  const names = new Names(() => {});
+  await names.load(['a']);
+  names.tick(1);
+  vi.stubGlobal('fetch', () => Promise.reject(new TypeError('fetch failed')));
+  await names.load(['a']);
+  expect(names.get('a')).toBe('Anna');
+  const { requests } = server({ a: 'Ada' });
+  await names.load(['a']);
+  expect([names.get('a'), requests.length]).toEqual(['Ada', 1]);
+});
+
+test('an answer during which names have changed is requested again', async () => {
+  const known = { a: 'Anna' };
+  const { requests } = server(known);
+  const names = new Names(() => names.getOrRequest('a'));
+  names.tick(1);
+  await vi.waitFor(() => expect(names.get('a')).toBe('Anna'));
+  names.tick(2);
+  void names.load(['a']);
+  names.tick(3);
+  Object.assign(known, { a: 'Ada' });
+  await vi.waitFor(() => expect(requests.length).toBe(3));
+  await vi.waitFor(() => expect(names.get('a')).toBe('Ada'));
+});

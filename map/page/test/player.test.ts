@@ -65,6 +65,14 @@ test('an arrow key moves by less at a slower pace', () => {
   expect(press('ArrowRight')).toEqual([151_000]);
 });
 
+test('an arrow key with a modifier is left to the browser', () => {
+  slider.open(film());
+  moments = [];
+  let isPrevented = false;
+  for (const modifier of ['altKey', 'ctrlKey', 'metaKey']) shown.element('slider').dispatch('keydown', { key: 'ArrowRight', [modifier]: true, preventDefault: () => (isPrevented = true) });
+  expect([moments, isPrevented]).toEqual([[], false]);
+});
+
 test('the moment is unknown at the end and without a film', () => {
   expect(slider.moment).toBe(null);
   slider.open(film());

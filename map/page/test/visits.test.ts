@@ -51,7 +51,7 @@ test('the card lists first those inside, who came first at the top, then who lef
     'Left today', 'gone: left at 10:40 · came at 09:00, 1 h 40 min', 'gone: left at 12:25 · came at 12:20, 5 min',
   ]);
   expect(shown.element('visits-title').textContent).toBe('Depot: 3 inside, 1 driver left today, 2 times');
-  expect(shown.element('fence-shown-rules').textContent).toBe('Name or outline changed at 13:00: earlier visits are those of the fence before.');
+  expect(shown.element('fence-shown-rules').textContent).toBe('Name and outline are valid since 13:00; any earlier visits are those of a former version.');
   visits.close();
   vi.useRealTimers();
 });
@@ -61,4 +61,6 @@ test('the title counts drivers who left, and how often', () => {
   expect(visitsTitle('Depot', [], left, false)).toBe('Depot: 0 inside, 2 left today');
   expect(visitsTitle('Depot', [], [...left, left[0]], false)).toBe('Depot: 0 inside, 2 drivers left today, 3 times');
   expect(visitsTitle('Depot', [], left, true)).toBe('Depot: 0 inside, 2 drivers left today, more than 2 times');
+  // Those inside are more than the server sends.
+  expect(visitsTitle('Depot', left, [], true)).toBe('Depot: at least 2 inside');
 });
