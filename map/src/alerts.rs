@@ -1,6 +1,7 @@
 //! Alerts: the events that `milepost events` detected, each with its acknowledgement.
 
 use clickhouse::Row;
+use milepost_clickhouse::FetchWhole as _;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::look::Scope;
@@ -83,5 +84,5 @@ pub async fn acknowledge(
     let query = writer.client().query(&sql).param("driver", &alert.driver_id).param("ts", alert.ts);
     let query =
         query.param("seq", alert.seq).param("kind", &alert.kind).param("fence", &alert.fence);
-    query.param("by", by).execute().await
+    query.param("by", by).insert_whole(1).await
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use clickhouse::Row;
-use milepost_clickhouse::Reader;
+use milepost_clickhouse::{FetchWhole as _, Reader};
 use serde::{Deserialize, Serialize};
 
 use crate::store::Store;
@@ -196,7 +196,7 @@ pub async fn write(
         "INSERT INTO {database}.drivers (driver_id, name, `group`, vehicle, phone, note) FORMAT JSONEachRow\n{}",
         rows.join("\n")
     );
-    writer.client().query_raw(&sql).execute().await
+    writer.client().query_raw(&sql).insert_whole(cards.len()).await
 }
 
 #[cfg(test)]

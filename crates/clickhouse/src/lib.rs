@@ -51,5 +51,5 @@ pub use self::rejects::StoredReject;
 pub use self::retries::Retries;
 pub use self::rows_body::now_with_suspends;
 pub use self::trace::{LastFix, RejectedFor, StoredFix};
-pub use self::whole::{FetchWhole, check_rows};
+pub use self::whole::{FetchWhole, check_list, check_rows};
 pub use self::writer::{Retry, Writer, Written, fresh_identity};

@@ -15,6 +15,7 @@ use super::fields;
 use super::files::{LEDGER, MIGRATIONS, Migration};
 use super::render::Layout;
 use super::shards;
+use super::whole::FetchWhole as _;
 use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::encode::TABLES;
@@ -149,7 +150,7 @@ impl ClickHouse {
     /// reading those rows can take long.
     async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(&self.layout.statement(sql));
-        query.execute().await.map_err(|error| {
+        query.execute_whole().await.map_err(|error| {
             self.failed(format!("filling {view} from the rows stored before it"), error)
         })
     }
@@ -365,7 +366,7 @@ impl ClickHouse {
                     .with_setting("wait_end_of_query", "1")
                     .with_setting("max_execution_time", total)
             };
-            match within(timeout, query.execute()).await {
+            match within(timeout, query.execute_whole()).await {
                 Err(error) if tries.retry_elsewhere(&error) => {}
                 executed => break executed,
             }

@@ -1,15 +1,17 @@
-//! Refuses answers that lack their end.
+//! Refuses answers that lack their end, and successes that do not come from ClickHouse.
 //!
 //! A proxy that speaks HTTP/1.0 with ClickHouse cannot see that an answer was cut off, and passes
-//! it on as a whole one: a list would be shorter, and nobody would notice. So an answer counts only
-//! if it came as an LZ4 frame, whose end the client library checks, or if it has the rows that
-//! `X-ClickHouse-Summary` counts.
+//! it on as a whole one: a list would be shorter, and nobody would notice. An LZ4 frame, which
+//! ClickHouse sends by default, has an end, which the client library checks. A plain answer must
+//! have the rows that `X-ClickHouse-Summary` counts. A plain answer without this header, which a
+//! proxy may remove, cannot be checked.
 
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::{BytesCursor, Query, RowCursor};
 use clickhouse::{QuerySummary, RowOwned, RowRead};
 
-/// Reads the rows of a query, and fails if the answer lacks its end.
+/// Reads the rows of a query, and fails if the answer lacks its end. Executes a statement, and fails
+/// if the success is not ClickHouse's: a proxy may answer with an empty 200 while ClickHouse is down.
 pub trait FetchWhole: Sized {
     /// Returns all rows.
     fn fetch_whole<T: RowOwned + RowRead + Send>(
@@ -20,6 +22,12 @@ pub trait FetchWhole: Sized {
     fn fetch_whole_optional<T: RowOwned + RowRead + Send>(
         self,
     ) -> impl Future<Output = Result<Option<T>, ClientError>> + Send;
+
+    /// Executes a statement.
+    fn execute_whole(self) -> impl Future<Output = Result<(), ClientError>> + Send;
+
+    /// Inserts this number of rows. Fails if ClickHouse counts fewer.
+    fn insert_whole(self, rows: usize) -> impl Future<Output = Result<(), ClientError>> + Send;
 }
 
 impl FetchWhole for Query {
@@ -37,6 +45,34 @@ impl FetchWhole for Query {
     ) -> Result<Option<T>, ClientError> {
         Ok(self.fetch_whole().await?.into_iter().next())
     }
+
+    async fn execute_whole(self) -> Result<(), ClientError> {
+        written_rows(self).await.map(drop)
+    }
+
+    async fn insert_whole(self, rows: usize) -> Result<(), ClientError> {
+        let written = written_rows(summed(self)).await?;
+        if written < rows as u64 {
+            return Err(ClientError::BadResponse(format!(
+                "ClickHouse counted {written} of {rows} rows: does a proxy cut the request?"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Executes a statement, and returns the number of written rows in ClickHouse's summary.
+async fn written_rows(query: Query) -> Result<u64, ClientError> {
+    let mut cursor = query.fetch_bytes("TSVRaw")?;
+    while cursor.next().await?.is_some() {}
+    let summary = cursor.summary().ok_or_else(without_summary)?;
+    Ok(summary.written_rows().unwrap_or(0))
+}
+
+fn without_summary() -> ClientError {
+    ClientError::BadResponse(
+        "the answer has no X-ClickHouse-Summary: is this ClickHouse?".to_owned(),
+    )
 }
 
 /// Asks ClickHouse for a summary that counts all rows, for which it buffers the answer. Without
@@ -54,6 +90,18 @@ pub fn check_rows<T>(cursor: &RowCursor<T>) -> Result<(), ClientError> {
     check(received != decoded, cursor.summary(), cursor.returned_rows())
 }
 
+/// Like [`check_rows`], for a list that replaces another one: an answer without a byte must have
+/// ClickHouse's summary.
+///
+/// # Errors
+/// The answer lacks its end, or is not ClickHouse's.
+pub fn check_list<T>(cursor: &RowCursor<T>) -> Result<(), ClientError> {
+    if cursor.received_bytes() == 0 && cursor.summary().is_none() {
+        return Err(without_summary());
+    }
+    check_rows(cursor)
+}
+
 /// Checks an answer in TSVRaw that was read to its end. `text`: the answer.
 pub(super) fn check_lines(cursor: &BytesCursor, text: &str) -> Result<(), ClientError> {
     let (received, decoded) = (cursor.received_bytes(), cursor.decoded_bytes());
@@ -61,7 +109,7 @@ pub(super) fn check_lines(cursor: &BytesCursor, text: &str) -> Result<(), Client
     check(received != decoded, cursor.summary(), lines)
 }
 
-/// `is_compressed`: the client library has decoded an LZ4 frame up to its end.
+/// `is_compressed`: the answer was an LZ4 frame, which was decoded up to its end.
 fn check(
     is_compressed: bool,
     summary: Option<&QuerySummary>,
@@ -77,9 +125,7 @@ fn check(
         Some(counted) => Err(ClientError::BadResponse(format!(
             "the answer was cut off: it has {rows} rows, X-ClickHouse-Summary counts {counted}"
         ))),
-        None => Err(ClientError::BadResponse(
-            "the answer has no X-ClickHouse-Summary: is this ClickHouse?".to_owned(),
-        )),
+        None => Ok(()),
     }
 }
 
@@ -111,7 +157,7 @@ mod tests {
     }
 
     const THREE: &str = "X-ClickHouse-Summary: {\"result_rows\":\"3\"}\r\n";
-    const LZ4: &str = "Content-Encoding: lz4\r\n";
+    const LZ4: &str = "Content-Encoding: lz4\r\nX-ClickHouse-Summary: {\"result_rows\":\"3\"}\r\n";
     /// An LZ4 frame of the text `a\nb\nc\n`, in one uncompressed block.
     const FRAME: &[u8] =
         &[4, 34, 77, 24, 0x60, 0x40, 0x82, 6, 0, 0, 0x80, b'a', 10, b'b', 10, b'c', 10, 0, 0, 0, 0];
@@ -126,8 +172,26 @@ mod tests {
                 assert_eq!(rows.is_ok(), end == body.len(), "{headers}{end}: {rows:?}");
             }
         }
-        let proxy = client_of("", b"a\nb\nc\n").await;
-        assert!(proxy.ask::<1>("asking", "SELECT x").await.is_err());
+        let proxy = client_of("", b"a\nb\n").await;
+        assert_eq!(proxy.ask::<1>("asking", "SELECT x").await.unwrap().len(), 2);
+    }
+
+    /// A proxy may answer for ClickHouse, or cut the request.
+    #[tokio::test]
+    async fn success_counts_only_with_clickhouses_own_summary() {
+        const TWO: &str = "X-ClickHouse-Summary: {\"written_rows\":\"2\"}\r\n";
+        for (headers, body, rows, is_done) in [
+            (TWO, &b""[..], 2, true),
+            (TWO, b"", 3, false),
+            ("", b"", 0, false),
+            ("", b"<html>Sorry</html>", 0, false),
+        ] {
+            let client = client_of(headers, body).await.client();
+            let inserted = client.query_raw("INSERT").insert_whole(rows).await;
+            assert_eq!(inserted.is_ok(), is_done, "{headers}{rows}: {inserted:?}");
+            let executed = client.query_raw("ALTER").execute_whole().await;
+            assert_eq!(executed.is_ok(), headers == TWO, "{headers}{rows}: {executed:?}");
+        }
     }
 
     #[tokio::test]
@@ -141,6 +205,10 @@ mod tests {
         }
         let proxy = client_of("", body).await;
         let rows = proxy.unbounded().query_raw("SELECT n").fetch_whole::<u8>().await;
-        assert!(rows.unwrap_err().to_string().contains("is this ClickHouse?"));
+        assert_eq!(rows.unwrap(), [1, 2, 3]);
+        let rows = client_of("", b"").await.client().with_validation(false);
+        let mut rows = rows.query_raw("SELECT n").fetch::<u8>().unwrap();
+        assert!(rows.next().await.unwrap().is_none());
+        assert!(check_rows(&rows).is_ok() && check_list(&rows).is_err());
     }
 }

@@ -299,7 +299,7 @@ async fn write(
     let query = query.param("rules", rules);
     let query =
         query.param("from", column(|row| row.from_ms)).param("until", column(|row| row.until_ms));
-    query.execute().await
+    query.insert_whole(rows.len()).await
 }
 
 /// Logs a failure of ClickHouse, and converts it to a message for the viewer.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use milepost_clickhouse::check_rows;
+use milepost_clickhouse::{check_list, check_rows};
 use milepost_observe::now;
 use tokio::sync::{Notify, watch};
 use tracing::instrument::WithSubscriber as _;
@@ -396,10 +396,12 @@ impl Live {
                 break;
             }
         }
-        check_rows(&rows)?;
         if is_full {
+            check_list(&rows)?; // drivers that it lacks are removed
             self.write(Fleet::end_pass);
             reading.last_full_read = Some(Instant::now());
+        } else {
+            check_rows(&rows)?;
         }
         reading.parts = parts;
         if let Some(age_ms) = age_ms {

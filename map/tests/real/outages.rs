@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
 use crate::live::Viewer;
@@ -106,6 +106,69 @@ fn read_request(stream: &mut TcpStream) -> Result<String> {
             return Ok(text.into_owned());
         }
     }
+}
+
+/// Starts a proxy that removes the header Accept-Encoding. While the flag is set, it passes on half
+/// of each answer about the last positions, as a whole one.
+fn cutting_proxy(clickhouse: &str, is_cutting: Arc<AtomicBool>) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let target = clickhouse.trim_start_matches("http://").to_owned();
+    let pass = move |mut client: TcpStream| -> Result<()> {
+        let request = read_request(&mut client)?;
+        let (head, body) = request.split_once("\r\n\r\n").context("a request has a head")?;
+        let lines = head.lines().filter(|line| !line.starts_with("accept-encoding:"));
+        let head = lines.collect::<Vec<_>>().join("\r\n");
+        let mut server = TcpStream::connect(&target)?;
+        write!(server, "{head}\r\nConnection: close\r\n\r\n{body}")?;
+        let mut answer = Vec::new();
+        server.read_to_end(&mut answer)?;
+        let end = answer.windows(4).position(|part| part == b"\r\n\r\n");
+        let (head, body) = answer.split_at(end.context("an answer has a head")? + 4);
+        let is_cut = is_cutting.load(Ordering::SeqCst) && request.contains("last_positions_state");
+        let body = &body[..if is_cut { body.len() / 2 } else { body.len() }];
+        let head = String::from_utf8_lossy(head).into_owned();
+        let lines = head.lines().filter(|line| {
+            let line = line.to_ascii_lowercase();
+            !line.is_empty()
+                && !line.starts_with("content-length")
+                && !line.starts_with("connection")
+        });
+        let head = lines.collect::<Vec<_>>().join("\r\n");
+        let length = format!("Content-Length: {}\r\nConnection: close", body.len());
+        client.write_all(format!("{head}\r\n{length}\r\n\r\n").as_bytes())?;
+        Ok(client.write_all(body)?)
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let pass = pass.clone();
+            std::thread::spawn(move || drop(pass(client)));
+        }
+    });
+    Ok(url)
+}
+
+#[test]
+fn full_read_that_a_proxy_cut_off_removes_no_driver() -> Result<()> {
+    let engine = start_engine()?.server_and_folder();
+    engine.0.create_tables("fleet")?;
+    for driver in ["d1", "d2"] {
+        engine.0.query(&insert(driver, unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
+    }
+    let is_cutting = Arc::new(AtomicBool::new(false));
+    let url = cutting_proxy(&engine.0.url(), Arc::clone(&is_cutting))?;
+    let folder = lab_stack::folder()?;
+    let map = settings(folder.path(), &url).with("MAP__REREAD", "5s").listen()?;
+    let mut viewer = Viewer::open(&map)?;
+    viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 2)?;
+    is_cutting.store(true, Ordering::SeqCst);
+    let away = viewer.wait_for_tick(|tick| tick["state"] == "away" || tick["drivers"] != 2)?;
+    ensure!(away["state"] == "away" && away["drivers"] == 2, "{away}");
+    let log = map.process.log()?;
+    ensure!(log.contains("the answer was cut off"), "{log}");
+    is_cutting.store(false, Ordering::SeqCst);
+    viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 2)?;
+    Ok(())
 }
 
 #[test]

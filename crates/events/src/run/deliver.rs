@@ -362,6 +362,69 @@ mod tests {
         publishing.abort();
     }
 
+    /// The access rules of a broker may forbid the topics of one driver, or end the connection.
+    #[tokio::test]
+    async fn event_that_the_broker_refuses_delays_no_other_driver() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("mqtt://{}", listener.local_addr().unwrap());
+        let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
+        let (orders, queue) = mpsc::channel(QUEUE_MAX);
+        let (answer, mut answers) = mpsc::channel(QUEUE_MAX);
+        let erased = watch::Sender::new(Arc::default());
+        let (retained_lost, _lost) = watch::channel(0);
+        let ends =
+            Ends { orders: queue, answers: answer, erased: erased.subscribe(), retained_lost };
+        tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::new(Status::new())));
+        let broker = async {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut packet = [0; 4096];
+                assert!(stream.read(&mut packet).await.unwrap() > 0);
+                stream.write_all(&[0x20, 3, 1, 0, 0]).await.unwrap();
+                loop {
+                    let read = stream.read(&mut packet).await.unwrap();
+                    if read == 0 {
+                        break;
+                    }
+                    let text = String::from_utf8_lossy(&packet[..read]).into_owned();
+                    if text.contains("fleet/hangs-up/") {
+                        break;
+                    }
+                    // The packet id follows the topic, whose length precedes it.
+                    let topic = packet.windows(6).position(|part| part == b"fleet/").unwrap();
+                    let length = usize::from(packet[topic - 1]);
+                    let id = &packet[topic + length..topic + length + 2];
+                    let reason = if text.contains("fleet/refused/") { 0x87 } else { 0 };
+                    stream.write_all(&[0x40, 3, id[0], id[1], reason]).await.unwrap();
+                }
+            }
+        };
+        let delivered = async {
+            for driver_id in ["refused", "hangs-up", "a", "refused", "b"] {
+                let event = Event {
+                    driver_id: driver_id.to_owned(),
+                    kind: Kind::Silent,
+                    fence: String::new(),
+                    ts: 1,
+                    seq: 0,
+                    lat: 1.0,
+                    lng: 2.0,
+                    speed: None,
+                    known_at: 0,
+                };
+                orders.send(Order::Publish(event)).await.unwrap();
+            }
+            for driver_id in ["a", "b"] {
+                let answer = answers.recv().await.unwrap();
+                assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
+            }
+        };
+        tokio::select! {
+            () = broker => {}
+            ended = timeout(Duration::from_secs(10), delivered) => ended.unwrap(),
+        }
+    }
+
     #[test]
     fn fence_name_is_one_topic_level() {
         let names = ["Köln Süd", "a/b", "+", "#", "100 %", "nul\0", "line\n\u{85}"];
