@@ -13,7 +13,7 @@ SELECT
     sumIf(ms, parked) / 1000 AS silent_s,
     countIf(is_new AND final_kind = 'trip') AS trips,
     countIf(is_new AND final_kind = 'stop' AND days_ago = days_before) AS stops,
-    if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS speed_max,
+    if(sumIf(speed_count, days_ago = 0) = 0, NULL, toFloat32(maxIf(speed, days_ago = 0) / 100)) AS speed_max,
     toFloat32(nullIf(maxIf(derived.2[indexOf(derived.1, quarter)], days_ago = 0), 0) / 100) AS speed_derived_max
 FROM
 (

@@ -55,6 +55,7 @@ def test_silent_weekend_is_standing_time_on_each_day(db):
     db.refresh()
     days = {row["day"]: row for row in ask(db, "days", driver="", **{**JUNE, "tz": "Europe/Berlin"})}
     assert [days[f"2026-06-0{day}"]["standing_s"] for day in (6, 7)] == [86_400, 86_400] and days["2026-06-06"]["fixes"] == 0
+    assert [days[f"2026-06-0{day}"]["speed_max"] for day in (6, 7)] == [None, None]
     assert sum(row["stops"] for row in days.values()) == 1
 
 

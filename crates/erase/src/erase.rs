@@ -199,7 +199,7 @@ impl fmt::Display for EraseReport {
         for fence in &self.fences {
             writeln!(
                 f,
-                "the fence {fence} names the driver in `drivers`: import it without the id"
+                "the fence {fence} names the driver in `drivers`: import it without the id; if this is its only driver, also end it with `valid_to`, or it is for all drivers"
             )?;
         }
         let id = self.driver_id.as_str();

@@ -64,7 +64,8 @@ pub(super) async fn skip_known(
     );
     let context = "looking for the fixes that devices sent";
     // The rows are read one by one, and only those of fixes in the batch are kept: memory stays
-    // bounded, however long the answer is.
+    // bounded, however long the answer is. `wait_end_of_query`, which would let `check_rows` find
+    // every cut answer, would have ClickHouse buffer it, and the first row wait for the last.
     let mut cursor = clickhouse
         .unbounded()
         .query_raw(&sql)

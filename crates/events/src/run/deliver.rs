@@ -189,6 +189,14 @@ impl Outage {
         self.set_ready();
     }
 
+    /// Ends an outage without a success, because no event that failed waits any more.
+    pub(super) fn lapse(&mut self) {
+        if std::mem::take(&mut self.has_failed) {
+            self.log.reset();
+            self.set_ready();
+        }
+    }
+
     pub(super) fn set_ready(&self) {
         self.status.health.set(self.channel.name(), Vec::new());
     }
@@ -234,7 +242,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
         {
             lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
         }
-        let next = lanes.take(Prospect::Sound, now).or_else(|| lanes.take(Prospect::Suspect, now));
+        let next = lanes.preferred().into_iter().find_map(|prospect| lanes.take(prospect, now));
         let Some(next) = next else {
             let next_at = lanes.next_at(Prospect::Suspect);
             let wake_at = next_at.unwrap_or(now);
@@ -261,13 +269,18 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                     outage.end();
                 }
             }
-            Published::Dropped => lanes.give_up(&next, now),
+            Published::Dropped => {
+                lanes.give_up(&next, now);
+                if !lanes.has_failed() {
+                    outage.lapse();
+                }
+            }
             Published::Refused(why) => {
                 outage.report(&format!("{address}: {why}"));
                 lanes.retry(next, now, now);
             }
             Published::Disconnected(why) => {
-                lanes.retry(next, now, now);
+                lanes.requeue(next, now, now); // the message is rarely the cause
                 (connected, node) = (None, nodes.next());
                 was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
                 outage.report_and_wait(&format!("{address}: {why}")).await;
@@ -362,67 +375,110 @@ mod tests {
         publishing.abort();
     }
 
+    /// An MQTT channel, and the broker to which it publishes.
+    struct Broker {
+        listener: tokio::net::TcpListener,
+        orders: mpsc::Sender<Order>,
+        answers: mpsc::Receiver<Answer>,
+        status: Arc<Status>,
+        /// Keeps the list of erased drivers.
+        _erased: watch::Sender<Arc<Erased>>,
+    }
+
+    impl Broker {
+        async fn start() -> Self {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("mqtt://{}", listener.local_addr().unwrap());
+            let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
+            let (orders, queue) = mpsc::channel(QUEUE_MAX);
+            let (answer, answers) = mpsc::channel(QUEUE_MAX);
+            let erased = watch::Sender::new(Arc::default());
+            let ends = Ends {
+                orders: queue,
+                answers: answer,
+                erased: erased.subscribe(),
+                retained_lost: watch::channel(0).0,
+            };
+            let status = Arc::new(Status::new());
+            tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::clone(&status)));
+            Self { listener, orders, answers, status, _erased: erased }
+        }
+
+        async fn send(&self, driver_id: &str) {
+            let event = Event {
+                driver_id: driver_id.to_owned(),
+                kind: Kind::Silent,
+                fence: String::new(),
+                ts: 1,
+                seq: 0,
+                lat: 1.0,
+                lng: 2.0,
+                speed: None,
+                known_at: 0,
+            };
+            self.orders.send(Order::Publish(event)).await.unwrap();
+        }
+    }
+
+    /// Serves one connection after the other. `respond` returns the reason code for a packet, by
+    /// its text and the number of earlier ones; `None` ends the connection.
+    async fn serve(
+        listener: tokio::net::TcpListener,
+        respond: fn(&str, usize) -> Option<u8>,
+    ) -> Result<(), std::io::Error> {
+        let (mut packet, mut earlier) = ([0; 4096], 0);
+        loop {
+            let (mut stream, _) = listener.accept().await?;
+            assert!(stream.read(&mut packet).await? > 0);
+            stream.write_all(&[0x20, 3, 1, 0, 0]).await?;
+            loop {
+                let read = stream.read(&mut packet).await?;
+                if read == 0 {
+                    break;
+                }
+                let text = String::from_utf8_lossy(&packet[..read]).into_owned();
+                let Some(reason) = respond(&text, earlier) else { break };
+                earlier += 1;
+                // The packet id follows the topic, whose length precedes it.
+                let topic = packet.windows(6).position(|part| part == b"fleet/").unwrap();
+                let length = usize::from(packet[topic - 1]);
+                let id = &packet[topic + length..topic + length + 2];
+                stream.write_all(&[0x40, 3, id[0], id[1], reason]).await?;
+            }
+        }
+    }
+
     /// The access rules of a broker may forbid the topics of one driver, or end the connection.
     #[tokio::test]
     async fn event_that_the_broker_refuses_delays_no_other_driver() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("mqtt://{}", listener.local_addr().unwrap());
-        let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
-        let (orders, queue) = mpsc::channel(QUEUE_MAX);
-        let (answer, mut answers) = mpsc::channel(QUEUE_MAX);
-        let erased = watch::Sender::new(Arc::default());
-        let (retained_lost, _lost) = watch::channel(0);
-        let ends =
-            Ends { orders: queue, answers: answer, erased: erased.subscribe(), retained_lost };
-        tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::new(Status::new())));
-        let broker = async {
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut packet = [0; 4096];
-                assert!(stream.read(&mut packet).await.unwrap() > 0);
-                stream.write_all(&[0x20, 3, 1, 0, 0]).await.unwrap();
-                loop {
-                    let read = stream.read(&mut packet).await.unwrap();
-                    if read == 0 {
-                        break;
-                    }
-                    let text = String::from_utf8_lossy(&packet[..read]).into_owned();
-                    if text.contains("fleet/hangs-up/") {
-                        break;
-                    }
-                    // The packet id follows the topic, whose length precedes it.
-                    let topic = packet.windows(6).position(|part| part == b"fleet/").unwrap();
-                    let length = usize::from(packet[topic - 1]);
-                    let id = &packet[topic + length..topic + length + 2];
-                    let reason = if text.contains("fleet/refused/") { 0x87 } else { 0 };
-                    stream.write_all(&[0x40, 3, id[0], id[1], reason]).await.unwrap();
-                }
-            }
-        };
-        let delivered = async {
-            for driver_id in ["refused", "hangs-up", "a", "refused", "b"] {
-                let event = Event {
-                    driver_id: driver_id.to_owned(),
-                    kind: Kind::Silent,
-                    fence: String::new(),
-                    ts: 1,
-                    seq: 0,
-                    lat: 1.0,
-                    lng: 2.0,
-                    speed: None,
-                    known_at: 0,
-                };
-                orders.send(Order::Publish(event)).await.unwrap();
-            }
-            for driver_id in ["a", "b"] {
-                let answer = answers.recv().await.unwrap();
-                assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
-            }
-        };
-        tokio::select! {
-            () = broker => {}
-            ended = timeout(Duration::from_secs(10), delivered) => ended.unwrap(),
+        let mut broker = Broker::start().await;
+        for driver_id in ["refused", "hangs-up", "a", "refused", "b"] {
+            broker.send(driver_id).await;
         }
+        tokio::spawn(serve(broker.listener, |text, _| {
+            let is_refused = text.contains("fleet/refused/");
+            (!text.contains("fleet/hangs-up/")).then_some(if is_refused { 0x87 } else { 0 })
+        }));
+        for driver_id in ["a", "b"] {
+            let answer = timeout(Duration::from_secs(10), broker.answers.recv()).await;
+            let answer = answer.unwrap().unwrap();
+            assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn outage_ends_when_its_last_failed_event_is_dropped() {
+        let mut broker = Broker::start().await;
+        broker.send("a").await;
+        tokio::spawn(serve(broker.listener, |_, earlier| {
+            Some(if earlier == 0 { 0x87 } else { REFUSED_FOR_EVER[0] })
+        }));
+        sleep(Duration::from_millis(500)).await;
+        assert!(!broker.status.health.unready().is_empty());
+        let answer = timeout(Duration::from_secs(5), broker.answers.recv()).await;
+        assert!(!answer.unwrap().unwrap().is_accepted);
+        sleep(Duration::from_millis(300)).await;
+        assert_eq!(broker.status.health.unready(), Vec::<String>::new());
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::watch::Kind;
 /// First pause before a failed delivery is retried. The pause doubles up to [`RETRY_PAUSE_MAX`].
 pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// One of this many deliveries may be a suspect one while sound ones are due.
+const TURNS: u8 = 8;
 
 /// Kind and fence of an event. A receiver may refuse all events of one rule.
 pub(super) type Rule = (Kind, String);
@@ -30,13 +32,11 @@ pub(super) struct Waiting<T> {
     pub(super) item: T,
     pub(super) driver_id: String,
     rule: Rule,
-    /// Time at which it began to wait.
-    pub(super) since: Instant,
+    /// Time of its first attempt; `None` before it.
+    pub(super) tried_since: Option<Instant>,
     /// Pause after the next failure.
     pause: Duration,
-    pub(super) has_failed: bool,
-    /// The receiver has asked before to wait until a retry.
-    pub(super) was_deferred: bool,
+    has_failed: bool,
 }
 
 /// When a lane is due, and a number that tells lanes with the same time apart.
@@ -63,6 +63,8 @@ pub(super) struct Lanes<T> {
     /// Number of waiting deliveries that have failed before.
     failed: usize,
     scheduled: u64,
+    /// Number of deliveries that were taken, modulo [`TURNS`].
+    turn: u8,
 }
 
 impl<T> Default for Lanes<T> {
@@ -75,6 +77,7 @@ impl<T> Default for Lanes<T> {
             count: 0,
             failed: 0,
             scheduled: 0,
+            turn: 0,
         }
     }
 }
@@ -103,10 +106,9 @@ impl<T> Lanes<T> {
             item,
             driver_id: driver_id.clone(),
             rule,
-            since: now,
+            tried_since: None,
             pause: RETRY_PAUSE_MIN,
             has_failed: false,
-            was_deferred: false,
         };
         self.count += 1;
         match self.lanes.get_mut(&driver_id) {
@@ -124,8 +126,19 @@ impl<T> Lanes<T> {
         self.due(prospect).first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Removes and returns the delivery that has been due for longest. Until [`Self::succeed`],
-    /// [`Self::give_up`] or [`Self::retry`], no other delivery of its driver is returned.
+    /// Returns which prospect to take next, if one of it is due: sound deliveries first, except at
+    /// every eighth turn. Otherwise suspect ones would never leave while sound ones are always due.
+    pub(super) fn preferred(&self) -> [Prospect; 2] {
+        if self.turn + 1 == TURNS {
+            [Prospect::Suspect, Prospect::Sound]
+        } else {
+            [Prospect::Sound, Prospect::Suspect]
+        }
+    }
+
+    /// Removes and returns the delivery of this prospect that has been due for longest. Until
+    /// [`Self::succeed`], [`Self::give_up`], [`Self::abandon`], [`Self::retry`] or
+    /// [`Self::requeue`], no other delivery of its driver is returned.
     pub(super) fn take(&mut self, prospect: Prospect, now: Instant) -> Option<Waiting<T>> {
         while self.next_at(prospect).is_some_and(|at| at <= now) {
             let ((at, _), driver_id) = self.due_mut(prospect).pop_first()?;
@@ -136,7 +149,9 @@ impl<T> Lanes<T> {
                 self.schedule(&driver_id, at); // its rule began to fail while it waited
                 continue;
             }
-            let first = lane.waiting.pop_front()?;
+            let mut first = lane.waiting.pop_front()?;
+            first.tried_since.get_or_insert(now);
+            self.turn = (self.turn + 1) % TURNS;
             self.forget(&first);
             return Some(first);
         }
@@ -154,15 +169,25 @@ impl<T> Lanes<T> {
         self.schedule(&done.driver_id, now);
     }
 
+    /// Ends a delivery that failed and will not be tried again. The next one of its rule is
+    /// suspect; the next one of its driver is due at `not_before`.
+    pub(super) fn abandon(&mut self, failed: &Waiting<T>, not_before: Instant) {
+        self.mark_failing(&failed.rule);
+        self.give_up(failed, not_before);
+    }
+
+    fn mark_failing(&mut self, rule: &Rule) {
+        if self.failing.len() < Self::FAILING_MAX {
+            self.failing.insert(rule.clone());
+        }
+    }
+
     /// Puts a failed delivery back in front of its driver's later ones. It is due after its pause,
-    /// and not before `not_before`.
-    pub(super) fn retry(&mut self, mut failed: Waiting<T>, now: Instant, not_before: Instant) {
+    /// and not before `not_before`. Does not mark its rule as failing.
+    pub(super) fn requeue(&mut self, mut failed: Waiting<T>, now: Instant, not_before: Instant) {
         let at = not_before.max(now + failed.pause);
         failed.pause = RETRY_PAUSE_MAX.min(failed.pause * 2);
         failed.has_failed = true;
-        if self.failing.len() < Self::FAILING_MAX {
-            self.failing.insert(failed.rule.clone());
-        }
         let driver_id = failed.driver_id.clone();
         if let Some(lane) = self.lanes.get_mut(&driver_id) {
             lane.waiting.push_front(failed);
@@ -170,6 +195,12 @@ impl<T> Lanes<T> {
             self.failed += 1;
         }
         self.schedule(&driver_id, at);
+    }
+
+    /// Like [`Self::requeue`], and marks the rule of the delivery as failing.
+    pub(super) fn retry(&mut self, failed: Waiting<T>, now: Instant, not_before: Instant) {
+        self.mark_failing(&failed.rule);
+        self.requeue(failed, now, not_before);
     }
 
     /// Removes and returns the newest delivery that waits behind a failure, of the driver whose
@@ -280,6 +311,37 @@ mod tests {
         lanes.push("d".to_owned(), rule("bad"), 1, now);
         assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("d", 1)]);
         assert_eq!(lanes.next_at(Prospect::Suspect), Some(now + RETRY_PAUSE_MAX));
+    }
+
+    #[test]
+    fn requeued_delivery_does_not_make_its_rule_suspect() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for driver_id in ["a", "b"] {
+            lanes.push(driver_id.to_owned(), rule("yard"), 1, now);
+        }
+        let cut = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.requeue(cut, now, now);
+        assert_eq!((lanes.has_failed(), lanes.is_blocked("a")), (true, true));
+        assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("b", 1)]);
+    }
+
+    #[test]
+    fn one_of_eight_deliveries_is_suspect_while_sound_ones_are_due() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for n in 0..40 {
+            lanes.push(format!("d{n}"), rule(if n < 2 { "bad" } else { "good" }), n, now);
+        }
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now);
+        let later = now + RETRY_PAUSE_MIN;
+        let take = || {
+            let taken = lanes.preferred().into_iter().find_map(|p| lanes.take(p, later))?;
+            lanes.give_up(&taken, later);
+            Some(taken.item)
+        };
+        let taken: Vec<u32> = std::iter::from_fn(take).collect();
+        let expected: Vec<u32> = (2..8).chain([1]).chain(8..15).chain([0]).chain(15..40).collect();
+        assert_eq!(taken, expected);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 use milepost_tls::Tls;
 
-/// Time after which an event that the webhook has not accepted is dropped.
+/// Time from an event's first post after which it is dropped, if the webhook does not accept it.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Maximum number of concurrent posts.
 const POSTS_MAX: usize = 8;
@@ -36,8 +36,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Maximum pause that `Retry-After` causes. Shorter than [`PATIENCE`], so that every event is tried
-/// again before it is dropped.
+/// Maximum pause that `Retry-After` causes. Shorter than [`PATIENCE`], which begins with an event's
+/// first post, so that every event is posted again before it is dropped.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -52,7 +52,7 @@ struct Posts {
     suspect: usize,
     /// The last post failed. Until the webhook accepts one, at most one suspect post is in flight.
     is_failing: bool,
-    /// The webhook has asked for no posts before this time.
+    /// The webhook limits the rate of posts, and has asked for none before this time.
     resumes_at: Instant,
 }
 
@@ -97,12 +97,17 @@ impl Posts {
         }
     }
 
-    /// Removes and returns the event to post next; sound ones first.
+    /// Returns whether an event that failed before waits or may be in flight.
+    fn has_failed(&self) -> bool {
+        self.lanes.has_failed() || self.suspect > 0
+    }
+
+    /// Removes and returns the event to post next.
     fn take(&mut self, now: Instant) -> Option<(Prospect, Post)> {
         if now < self.resumes_at {
             return None;
         }
-        for prospect in [Prospect::Sound, Prospect::Suspect] {
+        for prospect in self.lanes.preferred() {
             if self.has_place(prospect)
                 && let Some(post) = self.lanes.take(prospect, now)
             {
@@ -123,16 +128,31 @@ impl Posts {
             .map(|at| at.max(self.resumes_at))
     }
 
-    /// Schedules a failed post again. `retry_after`: the pause that the webhook asked for. The
-    /// first one of an event delays all posts, because most webhooks limit the rate of all of them;
-    /// a further one of the same event delays only its driver.
-    fn retry(&mut self, mut post: Post, retry_after: Option<Duration>, now: Instant) {
+    /// Schedules a failed post again. Returns the event if it is dropped instead, because its first
+    /// post was [`PATIENCE`] ago.
+    ///
+    /// A pause that the webhook asked for delays the driver. If the webhook limits the rate, it
+    /// delays all posts, but only if this one was sound: otherwise one part of the webhook that
+    /// answers so to every event would delay all others for ever.
+    fn fail(
+        &mut self,
+        prospect: Prospect,
+        post: Post,
+        pause: Option<Pause>,
+        now: Instant,
+    ) -> Option<Event> {
         self.is_failing = true;
-        let not_before = now + retry_after.unwrap_or_default();
-        if retry_after.is_some() && !std::mem::replace(&mut post.was_deferred, true) {
+        let not_before = now + pause.map(|pause| pause.time).unwrap_or_default();
+        if prospect == Prospect::Sound && pause.is_some_and(|pause| pause.is_rate_limit) {
             self.resumes_at = self.resumes_at.max(not_before);
         }
+        let is_over = |since| now.saturating_duration_since(since) >= PATIENCE;
+        if post.tried_since.is_some_and(is_over) {
+            self.lanes.abandon(&post, not_before);
+            return Some(post.item);
+        }
         self.lanes.retry(post, now, not_before);
+        None
     }
 }
 
@@ -157,6 +177,9 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 let answer = self::post(client, webhook, &post.item).await;
                 (prospect, post, answer)
             });
+        }
+        if !posts.has_failed() {
+            outage.lapse();
         }
         let next_at = posts.next_at();
         let wake_at = next_at.unwrap_or_else(Instant::now);
@@ -189,7 +212,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 posts.is_failing = false;
                 posts.lanes.succeed(&post, now);
                 // While another event is refused, the log must not alternate at each retry.
-                if posts.lanes.has_failed() {
+                if posts.has_failed() {
                     outage.set_ready();
                 } else {
                     outage.end();
@@ -201,18 +224,16 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 posts.lanes.give_up(&post, now);
                 ends.answer(Channel::Webhook, id, false).await;
             }
-            Err(Failure::Transient { why, .. }) if post.since.elapsed() >= PATIENCE => {
-                warn!(
-                    id,
-                    why,
-                    "the webhook did not accept an event for a quarter of an hour: it will not be posted again"
-                );
-                posts.lanes.give_up(&post, now);
-                ends.answer(Channel::Webhook, id, false).await;
-            }
-            Err(Failure::Transient { why, retry_after }) => {
+            Err(Failure::Transient { why, pause }) => {
                 outage.report(&why);
-                posts.retry(post, retry_after, now);
+                if posts.fail(prospect, post, pause, now).is_some() {
+                    warn!(
+                        id,
+                        why,
+                        "the webhook did not accept an event for a quarter of an hour: it will not be posted again"
+                    );
+                    ends.answer(Channel::Webhook, id, false).await;
+                }
             }
         }
     }
@@ -224,13 +245,21 @@ enum Failure {
     Refused(String),
     Transient {
         why: String,
-        /// The pause that the webhook asked for, at most [`RETRY_AFTER_MAX`].
-        retry_after: Option<Duration>,
+        pause: Option<Pause>,
     },
 }
 
+/// A pause that the webhook asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pause {
+    /// At most [`RETRY_AFTER_MAX`].
+    time: Duration,
+    /// The answer was 429.
+    is_rate_limit: bool,
+}
+
 async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), Failure> {
-    let transient = |why: String| Failure::Transient { why, retry_after: None };
+    let transient = |why: String| Failure::Transient { why, pause: None };
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(&webhook.url)
@@ -248,7 +277,7 @@ async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), F
         .await
         .map_err(|_| transient(format!("no answer within {RESPONSE_TIMEOUT:?}")))?
         .map_err(|error| transient(error_chain(&error)))?;
-    let (status, retry_after) = (answer.status(), retry_after(answer.status(), answer.headers()));
+    let (status, pause) = (answer.status(), pause(answer.status(), answer.headers()));
     // The status code alone decides the result. If the body never ends, the only loss is that the
     // connection cannot be reused.
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
@@ -268,28 +297,29 @@ async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), F
         } else {
             ""
         };
-        Err(Failure::Transient { why: format!("it answers {status}{advice}"), retry_after })
+        Err(Failure::Transient { why: format!("it answers {status}{advice}"), pause })
     }
 }
 
 /// Returns the pause that an answer 429 or 503 asks for in `Retry-After`, in seconds or until a
 /// date (RFC 9110, 10.2.3), at most [`RETRY_AFTER_MAX`]. A date is compared with the answer's own
 /// `Date`, because this machine's clock may be wrong. A value that is neither is ignored.
-fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
-    if ![StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
+fn pause(status: StatusCode, headers: &HeaderMap) -> Option<Pause> {
+    let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
+    if !is_rate_limit && status != StatusCode::SERVICE_UNAVAILABLE {
         return None;
     }
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
     let value = text(RETRY_AFTER)?;
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    let pause = if is_number {
+    let time = if is_number {
         value.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs)
     } else {
         let now = text(DATE).and_then(http_date);
         let now = now.unwrap_or_else(|| TimeZone::UTC.to_datetime(Timestamp::now()));
         Duration::try_from(http_date(value)?.duration_since(now)).unwrap_or_default()
     };
-    Some(pause.min(RETRY_AFTER_MAX))
+    Some(Pause { time: time.min(RETRY_AFTER_MAX), is_rate_limit })
 }
 
 /// Parses a date in one of the three formats of RFC 9110, 5.6.7, which are all in UTC.
@@ -333,6 +363,7 @@ mod tests {
         orders: mpsc::Sender<Order>,
         answers: mpsc::Receiver<Answer>,
         received: Received,
+        status: Arc<Status>,
         /// Keeps the list of erased drivers.
         _erased: watch::Sender<Arc<milepost_core::erased::Erased>>,
     }
@@ -386,8 +417,9 @@ mod tests {
                 erased: erased.subscribe(),
                 retained_lost: watch::channel(0).0,
             };
-            tokio::spawn(webhook(config.webhook.unwrap(), ends, Arc::new(Status::new())));
-            Self { orders, answers, received, _erased: erased }
+            let status = Arc::new(Status::new());
+            tokio::spawn(webhook(config.webhook.unwrap(), ends, Arc::clone(&status)));
+            Self { orders, answers, received, status, _erased: erased }
         }
 
         async fn send(&self, event: Event) {
@@ -445,54 +477,123 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn retry_after_delays_all_posts() {
-        for head in [
-            "429 x\r\nRetry-After: 2",
-            "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT",
-        ] {
-            let mut hook = if head.starts_with("429") {
-                Hook::start(|_, attempt| {
-                    Some(if attempt == 1 { "429 x\r\nRetry-After: 2" } else { "200 x" })
-                })
-                .await
-            } else {
-                Hook::start(|_, attempt| Some(if attempt == 1 { "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT" } else { "200 x" })).await
-            };
-            hook.send(event("a", "yard", 1)).await;
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            hook.send(event("b", "depot", 1)).await;
-            assert!(hook.accepts("a/entered/1/0/yard", Duration::from_secs(6)).await);
-            let (a, b) =
-                (hook.times_of("a/entered/1/0/yard"), hook.times_of("b/entered/1/0/depot"));
-            assert!(a[1] - a[0] >= Duration::from_secs(2), "{head}");
-            assert!(b[0] - a[0] >= Duration::from_secs(2), "{head}");
-        }
+    async fn retry_after_of_a_rate_limit_delays_all_posts() {
+        let mut hook = Hook::start(|_, attempt| {
+            Some(if attempt == 1 { "429 x\r\nRetry-After: 2" } else { "200 x" })
+        })
+        .await;
+        hook.send(event("a", "yard", 1)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        hook.send(event("b", "depot", 1)).await;
+        assert!(hook.accepts("a/entered/1/0/yard", Duration::from_secs(6)).await);
+        let (a, b) = (hook.times_of("a/entered/1/0/yard"), hook.times_of("b/entered/1/0/depot"));
+        assert!(a[1] - a[0] >= Duration::from_secs(2));
+        assert!(b[0] - a[0] >= Duration::from_secs(2));
     }
 
-    /// A limit of one driver must not become one of all.
+    /// One part of the webhook may be out of service.
+    #[tokio::test]
+    async fn retry_after_of_503_delays_only_its_driver() {
+        let mut hook = Hook::start(|id, attempt| {
+            let is_first = id.starts_with('a') && attempt == 1;
+            Some(if is_first { "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT" } else { "200 x" })
+        })
+        .await;
+        hook.send(event("a", "yard", 1)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        hook.send(event("b", "depot", 1)).await;
+        assert!(hook.accepts("b/entered/1/0/depot", Duration::from_secs(1)).await);
+        assert!(hook.accepts("a/entered/1/0/yard", Duration::from_secs(6)).await);
+        let a = hook.times_of("a/entered/1/0/yard");
+        assert!(a[1] - a[0] >= Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn outage_ends_when_its_last_failed_event_is_dropped() {
+        let mut hook =
+            Hook::start(|_, attempt| Some(if attempt == 1 { "500 x" } else { "400 x" })).await;
+        hook.send(event("a", "yard", 1)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!hook.status.health.unready().is_empty());
+        let answer = timeout(Duration::from_secs(5), hook.answers.recv()).await.unwrap().unwrap();
+        assert!(!answer.is_accepted);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(hook.status.health.unready(), Vec::<String>::new());
+    }
+
+    const RATE_LIMIT: Option<Pause> =
+        Some(Pause { time: Duration::from_secs(60), is_rate_limit: true });
+
+    /// A limit of one driver, or of one rule, must not become one of all.
     #[test]
-    fn repeated_retry_after_of_an_event_delays_only_its_driver() {
+    fn rate_limit_of_a_failing_rule_delays_only_its_driver() {
         let now = Instant::now();
         let mut posts = Posts::new(now);
-        let pause = Some(Duration::from_secs(60));
         assert!(posts.push(event("p", "yard", 1), now).is_none());
-        let (_, post) = posts.take(now).unwrap();
-        posts.sound -= 1;
-        posts.retry(post, pause, now);
+        let (prospect, post) = posts.take(now).unwrap();
+        *posts.in_flight(prospect) -= 1;
+        assert!(posts.fail(prospect, post, RATE_LIMIT, now).is_none());
         assert!(posts.push(event("a", "depot", 1), now).is_none());
         assert!(posts.take(now).is_none());
         let later = now + Duration::from_secs(60);
         assert_eq!(posts.next_at(), Some(later));
-        let taken = [posts.take(later).unwrap(), posts.take(later).unwrap()];
-        let [(_, a), (prospect, p)] = taken;
-        assert_eq!((&*a.driver_id, &*p.driver_id, prospect), ("a", "p", Prospect::Suspect));
-        *posts.in_flight(prospect) -= 1;
+        assert!(posts.push(event("q", "yard", 1), later).is_none());
+        let (_, a) = posts.take(later).unwrap();
         posts.sound -= 1;
         posts.lanes.succeed(&a, later);
-        posts.retry(p, pause, later);
-        assert!(posts.push(event("b", "depot", 1), later).is_none());
-        assert_eq!(posts.take(later).unwrap().1.driver_id, "b");
-        assert!(posts.take(later).is_none());
+        for driver_id in ["p", "q"] {
+            let (prospect, failed) = posts.take(later).unwrap();
+            assert_eq!((prospect, &*failed.driver_id), (Prospect::Suspect, driver_id));
+            *posts.in_flight(prospect) -= 1;
+            assert!(posts.fail(prospect, failed, RATE_LIMIT, later).is_none());
+            assert!(posts.push(event("b", "depot", 1), later).is_none());
+            let (_, b) = posts.take(later).unwrap();
+            assert_eq!(b.driver_id, "b");
+            posts.sound -= 1;
+            posts.lanes.succeed(&b, later);
+            assert_eq!(posts.next_at().is_some_and(|at| at > later), driver_id == "q");
+        }
+    }
+
+    /// A day's backlog meets a rate limit.
+    #[test]
+    fn old_event_is_not_dropped_at_its_first_post() {
+        let arrived = Instant::now();
+        let mut posts = Posts::new(arrived);
+        for n in 0..1_000 {
+            assert!(posts.push(event(&format!("d{n}"), "yard", 1), arrived).is_none());
+        }
+        let mut now = arrived + Duration::from_secs(86_400);
+        for pause in [RATE_LIMIT, None] {
+            while let Some((prospect, post)) = posts.take(now) {
+                *posts.in_flight(prospect) -= 1;
+                assert!(posts.fail(prospect, post, pause, now).is_none());
+            }
+            assert_eq!(posts.lanes.len(), 1_000);
+            now += Duration::from_secs(60);
+        }
+    }
+
+    /// The pause that the webhook asks for counts even if the event that got it is dropped.
+    #[test]
+    fn dropped_event_slows_later_posts_like_a_retried_one() {
+        let now = Instant::now();
+        let mut posts = Posts::new(now);
+        for (driver_id, ts) in [("p", 1), ("p", 2), ("q", 1)] {
+            assert!(posts.push(event(driver_id, "yard", ts), now).is_none());
+        }
+        let (prospect, post) = posts.take(now).unwrap();
+        *posts.in_flight(prospect) -= 1;
+        let later = now + PATIENCE;
+        assert_eq!(posts.fail(prospect, post, RATE_LIMIT, later).unwrap().ts, 1);
+        assert!(posts.is_failing && posts.take(later).is_none());
+        let resumed = later + Duration::from_secs(60);
+        assert_eq!(posts.resumes_at, resumed);
+        for driver_id in ["q", "p"] {
+            let (prospect, post) = posts.take(resumed).unwrap();
+            assert_eq!((prospect, &*post.driver_id), (Prospect::Suspect, driver_id));
+            *posts.in_flight(prospect) -= 1;
+        }
     }
 
     #[test]
@@ -503,8 +604,8 @@ mod tests {
             if let Some(date) = date {
                 headers.insert(DATE, date.parse().unwrap());
             }
-            let pause = retry_after(StatusCode::from_u16(status).unwrap(), &headers);
-            pause.map(|pause| pause.as_secs())
+            let pause = pause(StatusCode::from_u16(status).unwrap(), &headers);
+            pause.map(|pause| pause.time.as_secs())
         };
         let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
         for (value, expected) in [
@@ -538,9 +639,9 @@ mod tests {
         for ts in 0..i64::try_from(QUEUE_MAX).unwrap() {
             assert!(posts.push(event("p", "yard", ts), now).is_none());
         }
-        let (_, post) = posts.take(now).unwrap();
+        let (prospect, post) = posts.take(now).unwrap();
         posts.sound -= 1;
-        posts.retry(post, None, now);
+        assert!(posts.fail(prospect, post, None, now).is_none());
         let last = i64::try_from(QUEUE_MAX).unwrap();
         assert_eq!(posts.push(event("p", "yard", last), now).unwrap().ts, last);
         let dropped = posts.push(event("a", "depot", 1), now).unwrap();
