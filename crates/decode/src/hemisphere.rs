@@ -1,14 +1,10 @@
 //! Recognises the names and values of hemispheres next to coordinates, such as `lat_dir` and `S`.
 
+use super::field_names::normalised;
 use super::json::Scalar;
 use super::reader::{Reader, elements, members};
 use super::sides::SIDE_WORDS;
 use super::unit_words::is_unit;
-
-/// Normalises a name: lower case, without spaces, `_`, `-` and `.`.
-pub(super) fn normalised(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
-}
 
 /// Returns whether the key may name a hemisphere or a unit; reads only its first or last bytes.
 #[inline]

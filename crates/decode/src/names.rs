@@ -9,74 +9,14 @@ use std::collections::BTreeSet;
 use memchr::memmem;
 
 use super::driver::Driver;
-use super::hemisphere::{
-    Side, coordinate, is_coordinate_with, is_parent, normalised, sides, sides_in_list,
-};
+use super::field_names::{TIME_NAMES, normalised, suggested_field};
+use super::hemisphere::{Side, coordinate, is_coordinate_with, is_parent, sides, sides_in_list};
 use super::json::{Scalar, number};
 use super::keep::{Keep, Origin, Value, visit_values};
 use super::reader::members;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use crate::reject::Reason;
-
-/// Names of the time that milepost's own format reads, the preferred one first.
-pub(super) const TIME_NAMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
-/// Words in names of times.
-pub(super) const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
-/// Each field with its names in other formats.
-const ALIASES: [(&str, &[&str]); 8] = [
-    ("lat", &["latitude", "gpslat", "gpslatitude", "y"]),
-    ("lng", &["lon", "long", "longitude", "gpslon", "gpslng", "gpslongitude", "x"]),
-    ("ts", &TIME_NAMES),
-    ("speed", &["velocity", "vel", "spd", "sog", "groundspeed"]),
-    ("heading", &["course", "bearing", "cog", "hdg", "direction", "track"]),
-    ("alt", &["altitude", "ele", "elevation", "height"]),
-    ("acc", &["accuracy", "hacc", "horizontalaccuracy", "horizontal_accuracy"]),
-    ("seq", &["sequence", "seqno", "counter"]),
-];
-
-/// Returns the milepost field that `name` may be meant for.
-pub fn suggested_field(name: &str) -> Option<&'static str> {
-    let name = normalised(name.rsplit('/').next().unwrap_or(name));
-    let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
-    let is_time = TIME_WORDS.iter().any(|word| name.contains(word));
-    let near = || {
-        let all = ALIASES.iter().flat_map(|(field, aliases)| {
-            std::iter::once(*field).chain(aliases.iter().copied()).map(move |known| (*field, known))
-        });
-        let may_be = |field: &str, known: &str| known.len() >= 5 && (field == "ts" || !is_time);
-        all.filter(|(field, known)| may_be(field, known))
-            .find(|(_, known)| distance_is_small(known, &name))
-    };
-    alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
-}
-
-/// Returns whether a normalised name is the field's name in milepost's own or in another format.
-pub(super) fn is_name_of(field: &str, name: &str) -> bool {
-    let mut all = ALIASES.iter();
-    all.any(|(known, aliases)| *known == field && (*known == name || aliases.contains(&name)))
-}
-
-/// Returns whether the Levenshtein distance of two names is small: at most 2, or at most 1 if the
-/// shorter name has up to seven letters. Names of fewer than four letters never match.
-fn distance_is_small(a: &str, b: &str) -> bool {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let max = if a.len().min(b.len()) <= 7 { 1 } else { 2 };
-    if a.len().abs_diff(b.len()) > max || b.len() < 4 {
-        return false;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, left) in a.iter().enumerate() {
-        let mut above = row[0];
-        row[0] = i + 1;
-        for (j, right) in b.iter().enumerate() {
-            let change = above + usize::from(left != right);
-            above = row[j + 1];
-            row[j + 1] = change.min(above + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()] <= max
-}
 
 /// Checks a message without a position for one that the format does not read.
 ///
@@ -397,32 +337,4 @@ pub(super) fn collect_unread(origin: &Origin<'_>, schema: &Schema, unread: &mut 
             unread.insert(name.to_owned());
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn misspelt_name_suggests_the_intended_field() {
-        for (name, field) in [
-            ("hedding", Some("heading")),
-            ("accuracy", Some("acc")),
-            ("Latitude", Some("lat")),
-            ("gps_lat", Some("lat")),
-            ("coords/altitude", Some("alt")),
-            ("time_stamp", Some("ts")),
-            ("longitud", Some("lng")),
-            ("battery", None),
-            ("hdop", None),
-            ("sat", None),
-            ("temp", None),
-            ("latency", None),
-            ("plate", None),
-            ("gps_date", None),
-            ("gps_alt", None),
-        ] {
-            assert_eq!(suggested_field(name), field, "{name}");
-        }
-    }
 }

@@ -35,7 +35,7 @@ pub(super) fn explain_spreadsheet(text: &str) -> Option<&'static str> {
     }
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     let is_grouped = text.chars().all(|c| c.is_ascii_digit() || " .,'\u{a0}\u{202f}".contains(c));
-    if digits >= 9 && is_grouped {
+    if digits >= 9 && is_grouped && digits < text.chars().count() {
         return Some("is a number with separators: write a decimal point, and no other separator");
     }
     // Excel shows `15:07.0` for 10:15:07.

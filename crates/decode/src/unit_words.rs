@@ -1,7 +1,6 @@
 //! Recognises names of units, such as `speed_unit`, `unitSpeed` or `Einheit`.
 
-use super::hemisphere::normalised;
-use super::names::is_name_of;
+use super::field_names::{is_name_of, normalised};
 use super::translations::field_in_other_language;
 
 /// Words for a unit in other languages than English, as [`normalised`] returns them. A word comes

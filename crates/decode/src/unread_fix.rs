@@ -1,7 +1,8 @@
 //! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
 //! format does not read. The place of such a point is an old one, or a wrong one.
 
-use super::hemisphere::{hemisphere, normalised};
+use super::field_names::normalised;
+use super::hemisphere::hemisphere;
 use super::json::{Scalar, is_unset};
 use super::keep::{Keep, Value, visit_values};
 use super::refusal::{Refusal, refuse};

@@ -8,10 +8,10 @@
 
 use super::age::EPOCHS;
 use super::exponent;
-use super::hemisphere::normalised;
+use super::field_names::{TIME_NAMES, TIME_WORDS, normalised};
 use super::json::{Scalar, number};
 use super::keep::{Value, visit_values};
-use super::names::{TIME_NAMES, TIME_WORDS};
+
 use super::reader::{as_text, elements, members};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;

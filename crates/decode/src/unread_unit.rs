@@ -3,10 +3,10 @@
 
 use memchr::memmem;
 
-use super::hemisphere::{is_parent, normalised};
+use super::field_names::{is_name_of, normalised};
+use super::hemisphere::is_parent;
 use super::json::number;
 use super::keep::{Value, visit_values};
-use super::names::is_name_of;
 use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
 use super::translations::field_in_other_language;

@@ -5,7 +5,8 @@
 use jiff::tz::TimeZone;
 
 use super::date_words::{in_english, is_abbreviation, zone_example};
-use super::hemisphere::{is_parent, normalised};
+use super::field_names::normalised;
+use super::hemisphere::is_parent;
 use super::json::{Scalar, is_unset, number};
 use super::keep::{Value, visit_values};
 use super::refusal::{Refusal, refuse};

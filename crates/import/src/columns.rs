@@ -4,11 +4,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::encodings;
 use super::hemispheres::{add_hemispheres, split_hemisphere};
-use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, words};
+use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, translated, words};
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
-use milepost_decode::{
-    Quantity, field_in_other_language, is_date_in_other_language, suggested_field,
-};
+use milepost_decode::{Quantity, is_date_in_other_language, suggested_field};
 
 /// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
@@ -456,12 +454,6 @@ fn suggested_column_field(name: &str) -> Option<&'static str> {
     };
     let suggested = suggested.filter(|field| !is_time || *field == "ts");
     suggested.or_else(by_word).or_else(|| translated(bare))
-}
-
-/// Returns the field that a column's name, or one of its words, means in another language.
-pub(super) fn translated(name: &str) -> Option<&'static str> {
-    let of_word = || words(name).iter().find_map(|word| field_in_other_language(word));
-    field_in_other_language(&normalised(name)).or_else(of_word)
 }
 
 /// Returns the columns of the date and the time of day, for an error message, if the names are of

@@ -6,7 +6,7 @@ use encoding_rs::{
     WINDOWS_1252, WINDOWS_1253, WINDOWS_1254, WINDOWS_1256,
 };
 
-use super::columns::translated;
+use super::names::translated;
 
 /// Encodings, each with its name for `iconv`.
 const ENCODINGS: [(&Encoding, &str); 11] = [

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use milepost_decode::Quantity;
+use milepost_decode::{Quantity, field_in_other_language};
 
 /// A field, its quantity, and its usual names, as [`normalised`] returns them. The first name is the
 /// preferred one.
@@ -179,4 +179,10 @@ pub(super) fn is_name_of(field: &str, name: &str) -> bool {
     FIELD_NAMES
         .iter()
         .any(|(known, _, names)| *known == field && names.contains(&&*normalised(name)))
+}
+
+/// Returns the field that a column's name, or one of its words, means in another language.
+pub(super) fn translated(name: &str) -> Option<&'static str> {
+    let of_word = || words(name).iter().find_map(|word| field_in_other_language(word));
+    field_in_other_language(&normalised(name)).or_else(of_word)
 }
