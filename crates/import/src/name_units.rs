@@ -77,7 +77,10 @@ pub(super) fn check_name(
     let is_rate = || {
         let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner.trim_start());
         let lower = inner.to_lowercase();
-        let is_known = RATES.iter().any(|rate| lower.starts_with(rate));
+        // `Speed (km/h x10)`
+        let factor = lower.split(['x', '×', '*']).nth(1).unwrap_or_default();
+        let has_factor = factor.starts_with(|c: char| c.is_ascii_digit());
+        let is_known = RATES.iter().any(|rate| lower.starts_with(rate)) || has_factor;
         quantity == Quantity::Speed
             && stated.is_none()
             && (is_known || !has_option && inner.contains('/'))

@@ -98,14 +98,16 @@ pub(super) fn refuse_json(head: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that JSON is GeoJSON. A Feature, or the type of a collection, is always near the beginning.
+/// Checks that JSON is GeoJSON. `head`: the beginning of the file. A long key or a long description
+/// may be before the first feature, so only a whole object shows that the file has none.
 ///
 /// # Errors
 /// The file begins with other JSON.
 pub(super) fn refuse_other_json(head: &[u8], name: &str) -> Result<()> {
     let text = head_text(head);
     let has_feature = memchr::memmem::find(head, b"\"Feature").is_some();
-    if encoding(head).is_some() || has_feature || !text.starts_with(['{', '[']) {
+    let has_object = head.contains(&b'}');
+    if encoding(head).is_some() || has_feature || !has_object || !text.starts_with(['{', '[']) {
         return Ok(());
     }
     let each = if text.starts_with('[') { "'.[]'" } else { "." };
