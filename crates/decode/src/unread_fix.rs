@@ -287,7 +287,8 @@ pub(super) fn check_fix(
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         // A remark in brackets may have a `/`: `Valid (Y/N)`.
-        let end = path.find(['(', '[']).unwrap_or(path.len());
+        let has_remark = path.ends_with([')', ']']);
+        let end = path.find(['(', '[']).filter(|_| has_remark).unwrap_or(path.len());
         let parent = path[..end].rsplit_once('/').map_or("", |(parent, _)| parent);
         let name = path[parent.len()..].trim_start_matches('/');
         let mut parents = parent.split('/');

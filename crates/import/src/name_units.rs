@@ -37,8 +37,12 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
-/// Beginnings of units of speed, and of paces, that are not read from a column's name.
-const RATES: [&str; 9] = ["min/", "mins/", "sec/", "s/", "ft/", "feet/", "yd/", "cm/", "mm/"];
+/// Beginnings of paces that are not read from a column's name.
+const PACES: [&str; 4] = ["min/", "mins/", "sec/", "s/"];
+/// Words for a length and for a time, of which other units of speed consist.
+const LENGTHS_OF_SPEED: [&str; 12] =
+    ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "nm", "nmi"];
+const TIMES_OF_SPEED: [&str; 9] = ["s", "sec", "min", "h", "hr", "hour", "second", "minute", "day"];
 
 /// Checks that the name of a column does not state a different unit from the one in which the
 /// column is read. `value`: the first value of the column; `has_option`: the command line gives the
@@ -80,7 +84,12 @@ pub(super) fn check_name(
         // `Speed (km/h x10)`
         let factor = lower.split(['x', '×', '*']).nth(1).unwrap_or_default();
         let has_factor = factor.starts_with(|c: char| c.is_ascii_digit());
-        let is_known = RATES.iter().any(|rate| lower.starts_with(rate)) || has_factor;
+        let unit = lower.trim_end_matches([')', ']']).split_once('/');
+        let is_speed = unit.is_some_and(|(length, time)| {
+            LENGTHS_OF_SPEED.contains(&length.trim()) && TIMES_OF_SPEED.contains(&time.trim())
+        });
+        let is_pace = PACES.iter().any(|pace| lower.starts_with(pace));
+        let is_known = is_pace || is_speed || has_factor;
         quantity == Quantity::Speed
             && stated.is_none()
             && (is_known || !has_option && inner.contains('/'))
@@ -148,6 +157,8 @@ mod tests {
             ("speed", "Speed (km/h x10)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (min/km)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed [ft/s]", Speed, true, Some(1.0)),
+            ("speed", "Speed (m/min)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (km/min)", Speed, true, Some(1.0)),
             ("speed", "speed_fpm", Speed, false, None),
             ("alt", "alt (FL)", Length, false, None),
             ("alt", "altitude_yards", Length, true, Some(0.3048)),

@@ -182,6 +182,11 @@ impl<R: BufRead> Table<R> {
                 (false, false) => "a quote in this row is never closed",
                 (false, true) => UNCLOSED_AT_END,
             }));
+            if let [lat, lng, ..] = numbers.fields[..]
+                && is_word(row.value(lat))
+            {
+                self.check_names_again(&row, [lat, lng], begin)?;
+            }
             let mut is_valid = is_whole && !has_more;
             if is_valid && !checks.is_empty() {
                 let value = |at| String::from_utf8_lossy(row.value(at));
@@ -193,11 +198,6 @@ impl<R: BufRead> Table<R> {
             if !is_valid {
                 emit(&line, length, begin)?;
                 continue;
-            }
-            if let [lat, lng, ..] = numbers.fields[..]
-                && is_word(row.value(lat))
-            {
-                self.check_names_again(&row, [lat, lng], begin)?;
             }
             let is_utf8 = str::from_utf8(&row.text).is_ok();
             self.windows_1252 += u64::from(!is_utf8);
@@ -235,8 +235,15 @@ impl<R: BufRead> Table<R> {
     /// of the first row's columns.
     #[cold]
     fn check_names_again(&self, row: &Row, places: [usize; 2], line: u64) -> Result<()> {
-        let name = |value: &[u8]| visible_name(&String::from_utf8_lossy(value));
-        let names: Vec<String> = row.values().map(name).collect();
+        // As `open` reads the first row. A byte order mark before a quote keeps the quotes.
+        let name = |value: &[u8]| {
+            let text = str::from_utf8(value).map_or_else(|_| windows_1252(value), str::to_owned);
+            visible_name(text.replace('\n', " ").trim_start_matches('\u{feff}').trim_matches('"'))
+        };
+        let mut names: Vec<String> = row.values().map(name).collect();
+        if let Some(first) = names.first_mut() {
+            *first = first.trim_start_matches(['#', ' ', '"']).to_owned();
+        }
         let has = |field: &str, at: usize| {
             let known = &self.columns[at];
             names.iter().any(|name| is_name_of(field, name) || name.eq_ignore_ascii_case(known))
@@ -299,7 +306,8 @@ impl<R: BufRead> Table<R> {
 
 /// Returns whether a value begins like a word, not like a number.
 fn is_word(value: &[u8]) -> bool {
-    value.first().is_some_and(|first| first.is_ascii_alphabetic() || *first >= 0x80)
+    let first = value.trim_ascii_start().first();
+    first.is_some_and(|first| first.is_ascii_alphabetic() || *first >= 0x80)
 }
 
 const TOO_MANY_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";

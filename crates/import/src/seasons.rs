@@ -56,7 +56,7 @@ const WINTER: [&str; 11] = [
     "зимнее",
 ];
 /// Words for a clock in the name of a column of seasons.
-pub(super) const CLOCK_WORDS: [&str; 13] = [
+pub(super) const CLOCK_WORDS: [&str; 16] = [
     "time",
     "clock",
     "heure",
@@ -70,6 +70,9 @@ pub(super) const CLOCK_WORDS: [&str; 13] = [
     "normalzeit",
     "zomertijd",
     "wintertijd",
+    "horario",
+    "horário",
+    "orario",
 ];
 
 /// Returns whether a name has words for both seasons: `Heure d'hiver/été`.

@@ -98,14 +98,16 @@ pub(super) fn refuse_json(head: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that JSON is GeoJSON. `head`: the beginning of the file. A long key or a long description
-/// may be before the first feature, so only a whole object shows that the file has none.
+/// Checks that JSON is GeoJSON. `head`: the beginning of the file. A long key may be before the first
+/// feature, and a long geometry before its type, so the names of other members count, too.
 ///
 /// # Errors
 /// The file begins with other JSON.
 pub(super) fn refuse_other_json(head: &[u8], name: &str) -> Result<()> {
     let text = head_text(head);
-    let has_feature = memchr::memmem::find(head, b"\"Feature").is_some();
+    let has = |member: &&[u8]| memchr::memmem::find(head, member).is_some();
+    let members: [&[u8]; 3] = [b"\"Feature", b"\"features\"", b"\"coordinates\""];
+    let has_feature = members.iter().any(has);
     let has_object = head.contains(&b'}');
     if encoding(head).is_some() || has_feature || !has_object || !text.starts_with(['{', '[']) {
         return Ok(());
@@ -264,9 +266,14 @@ mod tests {
             let why = refuse_other_json(json, "x.json").unwrap_err().to_string();
             assert!(why.contains(message), "{why}");
         }
-        for json in
-            [&b"{\"type\":\"FeatureCollection\""[..], b"[{\"type\":\"Feature\"}]", b"", b"x"]
-        {
+        for json in [
+            &b"{\"type\":\"FeatureCollection\""[..],
+            b"[{\"type\":\"Feature\"}]",
+            b"{\"crs\":{},\"features\":[{\"geometry\":",
+            b"{\"a long description\":\"",
+            b"",
+            b"x",
+        ] {
             assert!(refuse_other_json(json, "x.json").is_ok());
         }
         for csv in [&b"lat,lon\n"[..], b"[lat],[lon]\n", b""] {
