@@ -51,7 +51,9 @@ impl FetchWhole for Query {
     }
 
     async fn insert_whole(self, rows: usize) -> Result<(), ClientError> {
-        let written = written_rows(summed(self)).await?;
+        // The summary of an asynchronous insert, a server's or a login's default, counts no rows.
+        let insert = summed(self).with_setting("async_insert", "0");
+        let written = written_rows(insert).await?;
         if written < rows as u64 {
             return Err(ClientError::BadResponse(format!(
                 "ClickHouse counted {written} of {rows} rows: does a proxy cut the request?"
@@ -195,6 +197,24 @@ mod tests {
             let executed = client.query_raw("ALTER").execute_whole().await;
             assert_eq!(executed.is_ok(), headers == TWO, "{headers}{rows}: {executed:?}");
         }
+    }
+
+    /// The summary of an asynchronous insert counts no rows.
+    #[tokio::test]
+    async fn insert_whose_rows_are_counted_is_never_asynchronous() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let request = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).await.unwrap();
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        });
+        let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'")).unwrap();
+        let client = ClickHouse::new(&config.clickhouse).unwrap().client();
+        assert!(client.query_raw("INSERT").insert_whole(1).await.is_err());
+        let request = request.await.unwrap();
+        assert!(request.contains("async_insert=0"), "{request}");
     }
 
     #[tokio::test]

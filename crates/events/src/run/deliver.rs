@@ -280,7 +280,12 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 lanes.retry(next, now, now);
             }
             Published::Disconnected(why) => {
-                lanes.requeue(next, now, now); // the message is rarely the cause
+                // The message is rarely the cause. If it fails again, it may be.
+                if next.has_failed {
+                    lanes.retry(next, now, now);
+                } else {
+                    lanes.requeue(next, now, now);
+                }
                 (connected, node) = (None, nodes.next());
                 was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
                 outage.report_and_wait(&format!("{address}: {why}")).await;
@@ -405,9 +410,13 @@ mod tests {
         }
 
         async fn send(&self, driver_id: &str) {
+            self.send_kind(driver_id, Kind::Silent).await;
+        }
+
+        async fn send_kind(&self, driver_id: &str, kind: Kind) {
             let event = Event {
                 driver_id: driver_id.to_owned(),
-                kind: Kind::Silent,
+                kind,
                 fence: String::new(),
                 ts: 1,
                 seq: 0,
@@ -464,6 +473,26 @@ mod tests {
             let answer = answer.unwrap().unwrap();
             assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
         }
+    }
+
+    /// Each new driver's event of a rule costs a connection, until the rule counts as failing.
+    #[tokio::test]
+    async fn rule_whose_events_end_the_connection_delays_no_other() {
+        let mut broker = Broker::start().await;
+        broker.send_kind("x0", Kind::Jump).await;
+        let listener = std::mem::replace(
+            &mut broker.listener,
+            tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        tokio::spawn(serve(listener, |text, _| (!text.contains("/jump")).then_some(0)));
+        sleep(Duration::from_millis(3_500)).await; // it has failed twice
+        for n in 1..20 {
+            broker.send_kind(&format!("x{n}"), Kind::Jump).await;
+        }
+        broker.send("a").await;
+        let answer = timeout(Duration::from_secs(8), broker.answers.recv()).await;
+        let answer = answer.unwrap().unwrap();
+        assert!(answer.is_accepted && answer.id.starts_with('a'), "{answer:?}");
     }
 
     #[tokio::test]

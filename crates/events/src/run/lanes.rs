@@ -4,7 +4,7 @@
 //! Guarantee: a driver's deliveries leave in the order in which they came. The time of each call is
 //! logarithmic in the number of drivers.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::watch::Kind;
@@ -36,7 +36,7 @@ pub(super) struct Waiting<T> {
     pub(super) tried_since: Option<Instant>,
     /// Pause after the next failure.
     pause: Duration,
-    has_failed: bool,
+    pub(super) has_failed: bool,
 }
 
 /// When a lane is due, and a number that tells lanes with the same time apart.
@@ -50,6 +50,45 @@ struct Lane<T> {
     due: Option<(Prospect, DueAt)>,
 }
 
+/// A rule whose last delivery failed.
+#[derive(Debug, Default)]
+struct Failing {
+    /// The receiver limits the rate of the rule's deliveries, and takes none before.
+    limit: Option<Limit>,
+}
+
+#[derive(Debug)]
+struct Limit {
+    resumes_at: Instant,
+    /// Pause after the next limit, if the receiver does not ask for a longer one.
+    pause: Duration,
+    /// No delivery of the rule has been accepted since the previous limit.
+    is_repeated: bool,
+}
+
+impl Limit {
+    /// Returns the limit that follows this one. Deliveries that were in flight when a limit began
+    /// fail during it and belong to it: one second more than the receiver asks for covers their
+    /// pauses, which end a little later, so that all of them are tried again in their order.
+    fn next(before: Option<Self>, now: Instant, time: Duration) -> Self {
+        match before {
+            None => Self {
+                resumes_at: now + time + RETRY_PAUSE_MIN,
+                pause: RETRY_PAUSE_MIN * 2,
+                is_repeated: false,
+            },
+            Some(limit) if now < limit.resumes_at => {
+                Self { resumes_at: limit.resumes_at.max(now + time), ..limit }
+            }
+            Some(limit) => Self {
+                resumes_at: now + limit.pause.max(time + RETRY_PAUSE_MIN),
+                pause: RETRY_PAUSE_MAX.min(limit.pause * 2),
+                is_repeated: true,
+            },
+        }
+    }
+}
+
 /// All waiting deliveries; see the module.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
@@ -57,7 +96,7 @@ pub(super) struct Lanes<T> {
     sound: BTreeMap<DueAt, String>,
     suspect: BTreeMap<DueAt, String>,
     /// The rules whose last delivery failed.
-    failing: HashSet<Rule>,
+    failing: HashMap<Rule, Failing>,
     /// Number of waiting deliveries, without those in flight.
     count: usize,
     /// Number of waiting deliveries that have failed before.
@@ -73,7 +112,7 @@ impl<T> Default for Lanes<T> {
             lanes: HashMap::new(),
             sound: BTreeMap::new(),
             suspect: BTreeMap::new(),
-            failing: HashSet::new(),
+            failing: HashMap::new(),
             count: 0,
             failed: 0,
             scheduled: 0,
@@ -145,9 +184,14 @@ impl<T> Lanes<T> {
             let lane = self.lanes.get_mut(&driver_id)?;
             lane.due = None;
             let rule = lane.waiting.front().map(|first| &first.rule);
-            if prospect == Prospect::Sound && rule.is_some_and(|rule| self.failing.contains(rule)) {
-                self.schedule(&driver_id, at); // its rule began to fail while it waited
-                continue;
+            if let Some(failing) = rule.and_then(|rule| self.failing.get(rule)) {
+                let resumes_at = failing.limit.as_ref().map(|limit| limit.resumes_at);
+                let later = resumes_at.filter(|resumes_at| *resumes_at > now);
+                if later.is_some() || prospect == Prospect::Sound {
+                    // Its rule began to fail, or to be limited, while it waited.
+                    self.schedule(&driver_id, later.unwrap_or(at));
+                    continue;
+                }
             }
             let mut first = lane.waiting.pop_front()?;
             first.tried_since.get_or_insert(now);
@@ -176,10 +220,23 @@ impl<T> Lanes<T> {
         self.give_up(failed, not_before);
     }
 
-    fn mark_failing(&mut self, rule: &Rule) {
-        if self.failing.len() < Self::FAILING_MAX {
-            self.failing.insert(rule.clone());
+    fn mark_failing(&mut self, rule: &Rule) -> Option<&mut Failing> {
+        if self.failing.len() >= Self::FAILING_MAX && !self.failing.contains_key(rule) {
+            return None;
         }
+        Some(self.failing.entry(rule.clone()).or_default())
+    }
+
+    /// Delays the deliveries of a rule whose rate the receiver limits: for this time, or for a
+    /// pause that doubles until one of them is accepted, if that is longer. Returns when the failed
+    /// delivery may be tried again: before the others of its rule, or after them if none was
+    /// accepted since the previous limit. The limit may then be one of its driver alone.
+    pub(super) fn limit(&mut self, failed: &Waiting<T>, now: Instant, time: Duration) -> Instant {
+        let Some(failing) = self.mark_failing(&failed.rule) else { return now + time };
+        let limit = Limit::next(failing.limit.take(), now, time);
+        let limit = failing.limit.insert(limit);
+        let behind = if limit.is_repeated { RETRY_PAUSE_MIN } else { Duration::ZERO };
+        limit.resumes_at + behind
     }
 
     /// Puts a failed delivery back in front of its driver's later ones. It is due after its pause,
@@ -230,7 +287,7 @@ impl<T> Lanes<T> {
             self.lanes.remove(driver_id);
             return;
         };
-        let is_suspect = first.has_failed || self.failing.contains(&first.rule);
+        let is_suspect = first.has_failed || self.failing.contains_key(&first.rule);
         let prospect = if is_suspect { Prospect::Suspect } else { Prospect::Sound };
         self.scheduled += 1;
         let due_at = (at, self.scheduled);
@@ -323,6 +380,31 @@ mod tests {
         lanes.requeue(cut, now, now);
         assert_eq!((lanes.has_failed(), lanes.is_blocked("a")), (true, true));
         assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("b", 1)]);
+    }
+
+    /// A limit of one driver must not delay the others of its rule for ever.
+    #[test]
+    fn delivery_that_is_limited_again_goes_behind_the_others_of_its_rule() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for driver_id in ["p", "q"] {
+            lanes.push(driver_id.to_owned(), rule("yard"), 1, now);
+        }
+        let (mut at, mut prospect) = (now, Prospect::Sound);
+        for pause in [1, 2] {
+            let p = lanes.take(prospect, at).unwrap();
+            assert_eq!(p.driver_id, "p");
+            let not_before = lanes.limit(&p, at, Duration::ZERO);
+            lanes.retry(p, at, not_before);
+            prospect = Prospect::Suspect;
+            assert!(lanes.take(Prospect::Sound, at).is_none());
+            assert!(lanes.take(prospect, at).is_none());
+            at += Duration::from_secs(pause);
+            assert_eq!(lanes.next_at(prospect), Some(at));
+        }
+        let q = lanes.take(prospect, at).unwrap();
+        assert_eq!(q.driver_id, "q");
+        lanes.succeed(&q, at);
+        assert_eq!(lanes.next_at(prospect), Some(at + RETRY_PAUSE_MIN));
     }
 
     #[test]
