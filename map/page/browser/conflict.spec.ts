@@ -44,7 +44,7 @@ test('a page is warned before it overwrites the outline of another page', async 
   await other.keyboard.press('g');
   await other.keyboard.press('g');
   await other.getByRole('button', { name: 'Edit shared yard' }).click();
-  await other.getByRole('button', { name: 'Remove' }).click();
+  await other.getByRole('button', { name: 'Remove', exact: true }).click();
   await expect(other.getByRole('button', { name: 'Edit shared yard' })).toHaveCount(0);
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box).toContainText('Another user removed or renamed this fence after you opened it. Save again to store yours as a new fence');
