@@ -554,7 +554,8 @@ mod tests {
             let why = format!("Code: {code}. DB::Exception: refused");
             let server = std::thread::spawn(move || {
                 const OK: &str = "200 OK\r\nX-ClickHouse-Summary: {\"result_rows\":\"1\"}";
-                serve(listener, [(OK, "\t20\t2\t0\n"), ("200 OK", ""), (&refused, &why)])
+                const STORED: &str = "200 OK\r\nX-ClickHouse-Summary: {\"written_rows\":\"1\"}";
+                serve(listener, [(OK, "\t20\t2\t0\n"), (STORED, ""), (&refused, &why)])
             });
             let config =
                 Config::parse(&format!("mqtt.client_id = 'm-0'\nclickhouse.url = '{url}'"));
