@@ -104,6 +104,16 @@ impl Ends {
     pub(super) async fn answer(&self, channel: Channel, id: String, is_accepted: bool) {
         let _ = self.answers.send(Answer { channel, id, is_accepted }).await; // fails only once the main task has ended
     }
+
+    /// Returns the ends of a channel with no erased drivers, the sender of its orders, and its
+    /// answers.
+    #[cfg(test)]
+    pub(super) fn for_test() -> (Self, mpsc::Sender<Order>, mpsc::Receiver<Answer>) {
+        let (sender, orders) = mpsc::channel(QUEUE_MAX);
+        let (answers, receiver) = mpsc::channel(QUEUE_MAX);
+        let erased = watch::channel(Arc::default()).1;
+        (Self { orders, answers, erased, retained_lost: watch::channel(0).0 }, sender, receiver)
+    }
 }
 
 /// Returns the topic of an event, below the configured one. Each topic holds one state of a
@@ -355,11 +365,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("mqtt://{}", listener.local_addr().unwrap());
         let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
-        let (_orders, queue) = mpsc::channel(1);
-        let (answers, _answered) = mpsc::channel(1);
-        let (retained_lost, mut lost) = watch::channel(0);
-        let erased = watch::Sender::new(Arc::default()).subscribe();
-        let ends = Ends { orders: queue, answers, erased, retained_lost };
+        let (ends, _orders, _answers) = Ends::for_test();
+        let mut lost = ends.retained_lost.subscribe();
         let status = Arc::new(Status::new());
         let publishing = tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, status));
         // The broker resumes the session each time: Session Present is 1.
@@ -386,8 +393,6 @@ mod tests {
         orders: mpsc::Sender<Order>,
         answers: mpsc::Receiver<Answer>,
         status: Arc<Status>,
-        /// Keeps the list of erased drivers.
-        _erased: watch::Sender<Arc<Erased>>,
     }
 
     impl Broker {
@@ -395,18 +400,10 @@ mod tests {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("mqtt://{}", listener.local_addr().unwrap());
             let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
-            let (orders, queue) = mpsc::channel(QUEUE_MAX);
-            let (answer, answers) = mpsc::channel(QUEUE_MAX);
-            let erased = watch::Sender::new(Arc::default());
-            let ends = Ends {
-                orders: queue,
-                answers: answer,
-                erased: erased.subscribe(),
-                retained_lost: watch::channel(0).0,
-            };
+            let (ends, orders, answers) = Ends::for_test();
             let status = Arc::new(Status::new());
             tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::clone(&status)));
-            Self { listener, orders, answers, status, _erased: erased }
+            Self { listener, orders, answers, status }
         }
 
         async fn send(&self, driver_id: &str) {

@@ -348,7 +348,7 @@ mod tests {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
-    use tokio::sync::{mpsc, watch};
+    use tokio::sync::mpsc;
 
     use super::super::deliver::Answer;
     use super::super::lanes::RETRY_PAUSE_MIN;
@@ -378,8 +378,6 @@ mod tests {
         answers: mpsc::Receiver<Answer>,
         received: Received,
         status: Arc<Status>,
-        /// Keeps the list of erased drivers.
-        _erased: watch::Sender<Arc<milepost_core::erased::Erased>>,
     }
 
     impl Hook {
@@ -422,18 +420,10 @@ mod tests {
             let toml =
                 format!("[webhook]\nurl = '{url}'\ntoken = 't'\n[clickhouse]\nurl = 'http://c'");
             let config = milepost_config::Config::parse(&toml).unwrap();
-            let (orders, queue) = mpsc::channel(QUEUE_MAX);
-            let (answer, answers) = mpsc::channel(QUEUE_MAX);
-            let erased = watch::Sender::new(Arc::default());
-            let ends = Ends {
-                orders: queue,
-                answers: answer,
-                erased: erased.subscribe(),
-                retained_lost: watch::channel(0).0,
-            };
+            let (ends, orders, answers) = Ends::for_test();
             let status = Arc::new(Status::new());
             tokio::spawn(webhook(config.webhook.unwrap(), ends, Arc::clone(&status)));
-            Self { orders, answers, received, status, _erased: erased }
+            Self { orders, answers, received, status }
         }
 
         async fn send(&self, event: Event) {
