@@ -141,9 +141,9 @@ export class Replay {
       [this.isPlaying, this.hasPlayed] = [true, true];
       // On a phone the box makes room for the map; the warning stays.
       if (!past.truncated) this.box.dataset.playing = '';
-      const focused = document.activeElement;
-      if (focused && this.box.contains(focused) && !focused.checkVisibility()) byId('play', HTMLButtonElement).focus();
       this.play(past, scope, group, isSame);
+      // The next Space pauses: a focused button of the form would load the span again.
+      if (!isSame && this.box.contains(document.activeElement)) byId('play', HTMLButtonElement).focus();
     } catch (error) {
       if (controller.signal.aborted) return;
       this.request = null;
