@@ -131,7 +131,9 @@ def cargo_variables() -> dict[str, str]:
 
 def build(job: Job, *targets: str) -> list[Test]:
     if not targets:
-        job.cargo("build")
+        # With the tests, as `compile` does: without them, the features of tokio and others differ, and cargo compiles half
+        # of the workspace again.
+        job.cargo("build", "--bins", "--tests")
     output = job.cargo("test", "--no-run", "--message-format=json-render-diagnostics", *targets)
     for line in output.splitlines():
         if line.startswith("{"):
