@@ -1,6 +1,6 @@
 // The card of the fences: a click into a fence shows who is inside, and nothing jumps.
 import { publish } from './mqtt';
-import { expect, open, test, violations } from './world';
+import { expect, jumpTo, open, test, violations } from './world';
 
 const MINUTE_MS = 60_000;
 
@@ -56,7 +56,7 @@ test('a click into a fence shows its name, who is inside since when, and Edit', 
   expect(await line('clicked yard')).toBe(false);
   await page.waitForFunction(() => !window.milepost!.map.isMoving());
   await page.keyboard.press('Escape');
-  await page.evaluate(() => window.milepost!.map.jumpTo({ center: [14.5, 46.65], zoom: 13 }));
+  await jumpTo(page, [14.5, 46.65], 13);
   const { x, y } = await page.evaluate(() => window.milepost!.map.project([14.5, 46.65]));
   await page.mouse.click(x, y);
   await expect(box).toBeHidden();
