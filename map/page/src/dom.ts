@@ -10,6 +10,9 @@ export function byId<T extends Element>(id: string, kind: abstract new () => T):
   return found;
 }
 
+/** Returns whether the page has room for only one card, as on a phone (style.css). */
+export const isNarrow = (): boolean => innerWidth <= 640;
+
 export function make<K extends keyof HTMLElementTagNameMap>(tag: K, text = '', className = ''): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   element.textContent = text;

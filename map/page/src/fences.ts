@@ -5,7 +5,7 @@ import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource,
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
-import { byId, make, setPressed, setText } from './dom';
+import { byId, isNarrow, make, setPressed, setText } from './dom';
 import { middle } from './places';
 import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
@@ -150,7 +150,7 @@ export class Fences {
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
       // On a phone the card covers the upper half and grows with its visits; on a larger screen it
       // is at the left.
-      const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
+      const padding = isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
       this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
       this.visits.show(fence);
     });

@@ -133,11 +133,7 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     if (in_group) details.unshift(in_group);
     if (name) details.unshift(driver_id);
     button.append(make('span', name || driver_id), make('small', details.join(' · ')));
-    button.addEventListener('click', () => {
-      choose(driver_id);
-      // A phone has room for only one card, so close the list.
-      if (innerWidth <= 640) toggle();
-    });
+    button.addEventListener('click', () => choose(driver_id));
     item.append(button);
     return item;
   }

@@ -4,7 +4,7 @@ import type { Map as MapLibre, PointLike } from 'maplibre-gl';
 import { EVERYBODY, type Config, type Fix, type Found, type Tick } from './api';
 import { Alerts } from './alerts';
 import { repaint } from './background';
-import { byId } from './dom';
+import { byId, isNarrow } from './dom';
 import { Dots, isSoftwareRendered } from './dots';
 import { Fences } from './fences';
 import { format, parse, type Shared } from './hash';
@@ -423,9 +423,6 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
 
 /** Returns the factor by which everything is larger than on a laptop (style.css). */
 const scale = (): number => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
-
-/** Returns whether the page has room for only one card, as on a phone. */
-const isNarrow = (): boolean => innerWidth <= 640;
 
 /** Returns the pixels at each edge that cards cover. */
 function padding(): { top: number; bottom: number; left: number; right: number } {
