@@ -5,7 +5,7 @@ import { calendar } from './calendar';
 import { serverNow } from './clock';
 import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
-import { format, parse } from './hash';
+import { format, guestLink, parse } from './hash';
 import { shownProperties, type Property } from './properties';
 import { silentAfter } from './states';
 import { Stay } from './stay';
@@ -74,11 +74,9 @@ export class Panel {
     const guest = byId('share-guest', HTMLButtonElement);
     guest.hidden = !options.makesLinks;
     copyOnClick(guest, async () => {
-      const url = new URL(location.href);
       // The guest sees this driver whatever group the viewer sees.
-      url.hash = format({ ...parse(url.hash), group: '' });
-      url.search = new URLSearchParams({ link: await makeLink({ drivers: [this.id ?? ''] }, LINK_HOURS) }).toString();
-      return url.href;
+      const hash = format({ ...parse(location.hash), group: '' });
+      return guestLink(location.href, await makeLink({ drivers: [this.id ?? ''] }, LINK_HOURS), hash);
     });
     copyOnClick(byId('sql-copy', HTMLButtonElement), () => this.track?.sql ?? '');
   }

@@ -252,6 +252,7 @@ test('the banner has the start of an outage, and changes once a minute', () => {
 describe('a guest link', () => {
   const filter = (fields: Record<string, string>) => new URLSearchParams({ find: '', group: '', stopped: '', ...fields });
   test('has no place and no driver of the viewer who made it', () => expect(guestLink('https://fleet.example/map/?link=old#at=3/1/2&driver=d1', 'a.b')).toBe('https://fleet.example/map/?link=a.b'));
+  test('has the place of one driver, if it is given', () => expect(guestLink('https://fleet.example/map/?link=old#at=3/1/2', 'a.b', '#at=9.0/1/2&driver=d1')).toBe('https://fleet.example/map/?link=a.b#at=9.0/1/2&driver=d1'));
   test('names only the group, so that later members are included', () => expect(linkTo(filter({ group: 'north' }), ['d1'], 50)).toEqual({ groups: ['north'] }));
   test('names the drivers of any other filter', () => expect(linkTo(filter({ group: 'north', find: 'a' }), ['d1', 'd2'], 50)).toEqual({ drivers: ['d1', 'd2'] }));
   test('is not made for no drivers, or for more than it may name', () => {
