@@ -225,6 +225,7 @@ export class Fences {
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
+    this.drawDraft();
     setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
@@ -234,12 +235,16 @@ export class Fences {
    * outline, between its neighbours.
    */
   private insert(corner: Position): void {
-    const { index, longer } = insertion(this.draft.map(({ place }) => project(this.map, [place[0], place[1]])), project(this.map, [corner[0], corner[1]]));
-    this.change();
-    this.add(corner, undefined, this.edited || longer <= ON_OUTLINE_PX ? index : this.draft.length);
+    const { index, added } = insertion(this.draft.map(({ place }) => project(this.map, [place[0], place[1]])), project(this.map, [corner[0], corner[1]]));
+    this.rememberForUndo();
+    this.add(corner, undefined, this.edited || added <= ON_OUTLINE_PX ? index : this.draft.length);
+    this.drawDraft();
   }
 
-  /** Adds a corner, on the copy of the world that is nearest to the longitude `near`. */
+  /**
+   * Adds a corner, on the copy of the world that is nearest to the longitude `near`. The caller
+   * draws the draft when it has added all corners.
+   */
   private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0], index = this.draft.length): void {
     const element = make('div', '', 'corner');
     element.tabIndex = 0;
@@ -247,7 +252,7 @@ export class Fences {
     // A click on a corner does not set another one, and a double click does not zoom the map.
     element.addEventListener('click', (event) => event.stopPropagation());
     const remove = () => {
-      this.change();
+      this.rememberForUndo();
       const index = this.draft.indexOf(added);
       marker.remove();
       this.draft.splice(index, 1);
@@ -266,18 +271,17 @@ export class Fences {
     });
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
-    marker.on('dragstart', () => this.change());
+    marker.on('dragstart', () => this.rememberForUndo());
     marker.on('drag', () => {
       const { lng, lat } = marker.getLngLat();
       added.place = [nearestCopy(lng, added.place[0]), lat];
-      this.drawDraft();
+      this.drawOutline();
     });
     this.draft.splice(index, 0, added);
-    this.drawDraft();
   }
 
   /** Called before the viewer changes the outline, to be able to undo it. */
-  private change(): void {
+  private rememberForUndo(): void {
     this.changes.push(this.draft.map(({ place }) => place));
     this.undoButton.disabled = false;
   }
@@ -298,8 +302,13 @@ export class Fences {
     return places.length > 0 ? [...places, places[0]] : [];
   }
 
+  /** Draws the outline, and numbers its corners. */
   private drawDraft(): void {
     this.draft.forEach(({ marker }, i) => marker.getElement().setAttribute('aria-label', `Corner ${i + 1} of ${this.draft.length}: Delete removes it`));
+    this.drawOutline();
+  }
+
+  private drawOutline(): void {
     const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
     this.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }

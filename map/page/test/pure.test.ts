@@ -270,7 +270,7 @@ describe('a new corner', () => {
     expect(insertion(square, { x: -5, y: 50 }).index).toBe(4);
   });
   test('is on the outline if that does not become longer', () => {
-    expect(insertion(square, { x: 100, y: 40 })).toEqual({ index: 2, longer: 0 });
+    expect(insertion(square, { x: 100, y: 40 })).toEqual({ index: 2, added: 0 });
     expect(insertion([], { x: 1, y: 1 }).index).toBe(0);
     expect(insertion([{ x: 0, y: 0 }], { x: 1, y: 1 }).index).toBe(1);
   });
