@@ -11,6 +11,7 @@ import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } f
 import { RulesForm, rulesInWords } from './rules';
 import { project } from './view';
 import { Visits } from './visits';
+import { upperFirst } from './words';
 
 export type { Fence };
 
@@ -361,7 +362,7 @@ export class Fences {
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
-    setText(this.message, `${why[0].toUpperCase()}${why.slice(1)}. ${advice}`);
+    setText(this.message, `${upperFirst(why)}. ${advice}`);
   }
 
   /** Draws fences in the colour of a theme. Called before a new style, which copies the layers. */

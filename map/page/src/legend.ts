@@ -6,7 +6,7 @@ import { serverNow } from './clock';
 import { byId, make, setPressed, setText, svg } from './dom';
 import { LABELS, SHOWN, STATE_COLOURS, STATES, type DriverState } from './states';
 import type { Moment } from './replay';
-import { isoDay, minuteOf, SPEEDS, speedUnit, formatCount } from './words';
+import { formatCount, isoDay, lowerFirst, minuteOf, SPEEDS, speedUnit } from './words';
 
 const ORDER: readonly ColourBy[] = ['state', 'speed', 'age'];
 
@@ -76,7 +76,7 @@ export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: rea
       setText(count, counts ? formatCount(n) : '–');
       // A rare state takes no space while no driver is in it, unless the viewer has clicked it.
       item.hidden = n === 0 && (state === 'unknown' || state === 'hidden') && shown.has(state) === SHOWN.includes(state);
-      button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${LABELS[state].toLowerCase()}`;
+      button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${lowerFirst(LABELS[state])}`;
     }
   }
 

@@ -10,7 +10,7 @@ import { shownProperties, type Property } from './properties';
 import { silentAfter } from './states';
 import { Stay } from './stay';
 import { episodeAt, summary } from './track';
-import { ago, daySpan, distance, duration, isoDay, minuteOf, formatSpeed, moment, motion, compassPoint } from './words';
+import { ago, compassPoint, daySpan, distance, duration, formatSpeed, isoDay, lowerFirst, minuteOf, moment, motion } from './words';
 import { zoneShort } from './zone';
 
 const HOUR_MS = 3_600_000;
@@ -330,8 +330,8 @@ export class Panel {
     const age = (now - fix.ts) / 1000;
     const stay = this.stay.text(fix, age < silentAfter() ? now : fix.ts, now);
     // Do not describe the movement of a silent driver: "moving" would be a guess.
-    const state = age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${stay.replace('S', 's')}`}.`;
-    setText(byId('driver-moves', HTMLElement), this.isReplay ? `Now, not in the replay: ${state[0].toLowerCase()}${state.slice(1)}` : state);
+    const state = age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${lowerFirst(stay)}`}.`;
+    setText(byId('driver-moves', HTMLElement), this.isReplay ? `Now, not in the replay: ${lowerFirst(state)}` : state);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);
