@@ -431,7 +431,8 @@ function padding(): { top: number; bottom: number; left: number; right: number }
   const narrow = isNarrow();
   const open = !panelBox.hidden;
   return {
-    top: (narrow ? 11.5 : 5.5) * unit,
+    // At the top: the header, and a guest's line.
+    top: (narrow ? 11.5 : 5.5) * unit + byId('guest', HTMLElement).offsetHeight,
     // At the bottom: the player and, on a phone, the panel above it.
     bottom: Math.max(6 * unit, ...['player', ...(narrow ? ['panel'] : [])].map((id) => byId(id, HTMLElement)).filter(({ hidden }) => !hidden).map((card) => innerHeight - card.offsetTop + 2 * unit)),
     // At the left: the legend in the corner.
