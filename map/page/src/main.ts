@@ -136,6 +136,7 @@ async function open(): Promise<Stage> {
       colours.replayed(moment);
       numbers.replayed(moment);
     },
+    tracked: (hasTrack) => colours.setTrack(hasTrack),
     grouped(next) {
       if (next !== group) driverList.setGroup(next);
     },

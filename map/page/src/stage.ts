@@ -72,6 +72,8 @@ export interface Stage {
 interface Options {
   /** Called with the moment of a replay; null: the map shows the present again. */
   replayed(moment: Moment | null): void;
+  /** Called when the map shows a track, and when it no longer does. */
+  tracked(hasTrack: boolean): void;
   /** Called with the group of another link that the viewer opens; empty: every group. */
   grouped(group: string): void;
   /** Group that is chosen in the list; empty: every group. It may change while the map loads. */
@@ -175,6 +177,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       lastCentred = centred;
     },
     tracked(track) {
+      options.tracked(track !== null);
       if (!track) return scene.showTrack(null);
       fitTo(area(track.points));
     },

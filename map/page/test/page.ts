@@ -62,7 +62,7 @@ export function page(): Page {
     return made;
   };
   for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
-  vi.stubGlobal('document', { getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), body: new Fake(), activeElement: null, hidden: false });
+  vi.stubGlobal('document', { querySelectorAll: () => [], getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), body: new Fake(), activeElement: null, hidden: false });
   vi.stubGlobal('getComputedStyle', () => ({ fontSize: '16px' }));
   vi.stubGlobal('ResizeObserver', class { observe(): void {} });
   const listeners = new Fake();
