@@ -59,6 +59,12 @@ export class Fences {
   private shownName = '';
   /** The fence that is edited; null: a new one. */
   private edited: Fence | null = null;
+  /** Counts how often the form was closed: a late answer to a save must not change a later form. */
+  private closings = 0;
+  /** A save has no answer yet. */
+  private isSaving = false;
+  /** Counts the requests for fences: only the answer to the last one counts. */
+  private loads = 0;
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
@@ -122,13 +128,16 @@ export class Fences {
   }
 
   async load(): Promise<void> {
+    const load = ++this.loads;
     let hint = '';
     try {
       const found = await fetchFences();
+      if (load !== this.loads) return;
       hint = found.hint ?? '';
       this.all = found.features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
-      return setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      if (load === this.loads) setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      return;
     }
     if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
@@ -317,6 +326,8 @@ export class Fences {
   private stopEditing(): void {
     for (const { marker } of this.draft) marker.remove();
     [this.draft, this.changes] = [[], []];
+    this.closings++;
+    this.isSaving = false;
     this.undoButton.disabled = true;
     this.isDrawing = false;
     this.edited = null;
@@ -328,6 +339,7 @@ export class Fences {
   }
 
   private async save(isRemoved: boolean): Promise<void> {
+    if (this.isSaving) return;
     const was = this.edited?.properties.name;
     const isUntouched = was !== undefined && this.name.value === this.shownName;
     const name = was !== undefined && (isRemoved || isUntouched) ? was : this.name.value.trim();
@@ -343,12 +355,18 @@ export class Fences {
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
     const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
+    this.isSaving = true;
+    const { closings } = this;
+    /** The viewer has closed the form before the answer, and may have opened another one. */
+    const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
-      this.stopEditing();
+      if (!isLate()) this.stopEditing();
       await this.load();
     } catch (error) {
-      if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
+      if (!isLate()) this.isSaving = false;
+      else if (this.isEditing) return;
+      if (!isLate() && error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
@@ -358,7 +376,9 @@ export class Fences {
    * replaces the other user's.
    */
   private async showConflict(why: string, name: string): Promise<void> {
+    const { closings } = this;
     await this.load();
+    if (closings !== this.closings) return;
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';

@@ -18,6 +18,10 @@ class Fake {
   dataset: Record<string, string> = {};
   children: unknown[] = [];
   attributes: Record<string, string> = {};
+  /** The options of a select or a datalist. */
+  get options(): unknown[] {
+    return this.children;
+  }
   private listeners: Record<string, Listener[]> = {};
   addEventListener(name: string, listener: Listener): void {
     (this.listeners[name] ??= []).push(listener);
