@@ -34,6 +34,20 @@ export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/**
+ * Replaces the rows of a list, which `data-key` identifies. The focus stays on the same button of
+ * the same row, or moves to the first one of that row.
+ */
+export function replaceRows(list: HTMLElement, rows: readonly HTMLElement[]): void {
+  const focused = list.contains(document.activeElement) ? document.activeElement : null;
+  const row = focused?.closest<HTMLElement>('[data-key]');
+  const index = row ? [...row.querySelectorAll('button')].indexOf(focused as HTMLButtonElement) : -1;
+  list.replaceChildren(...rows);
+  if (!row) return;
+  const buttons = rows.find(({ dataset }) => dataset.key === row.dataset.key)?.querySelectorAll('button');
+  (buttons?.[index] ?? buttons?.[0])?.focus({ preventScroll: true });
+}
+
 export function setPressed(button: Element, pressed: boolean): void {
   button.setAttribute('aria-pressed', String(pressed));
 }

@@ -5,7 +5,7 @@ import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource,
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
-import { byId, isNarrow, make, setPressed, setText } from './dom';
+import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
 import { middle } from './places';
 import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
@@ -89,7 +89,7 @@ export class Fences {
       name: options.name,
       choose: options.choose,
       edit: edits ? (fence) => this.edit(fence) : null,
-      back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-name="${CSS.escape(properties.name)}"]`)?.focus(),
+      back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(properties.name)}"] button`)?.focus(),
       changed: (fence) => {
         this.box.toggleAttribute('data-chosen', fence !== null);
         if (this.map.getLayer('fences-line')) this.map.setPaintProperty('fences-line', 'line-width', ['case', ['==', ['get', 'name'], fence?.properties.name ?? null], CHOSEN_PX, LINE_PX]);
@@ -140,7 +140,7 @@ export class Fences {
       return;
     }
     if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
-    this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
+    replaceRows(this.rows, this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
     this.visits.update(this.all);
@@ -149,9 +149,9 @@ export class Fences {
 
   private row(fence: Fence): HTMLLIElement {
     const item = make('li');
+    item.dataset.key = fence.properties.name;
     const button = make('button');
     button.type = 'button';
-    button.dataset.name = fence.properties.name;
     button.append(make('span', fence.properties.name));
     const rules = rulesInWords(fence.properties);
     if (rules) button.append(make('small', rules));

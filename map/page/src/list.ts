@@ -2,7 +2,7 @@
 // around them; without WebGL there is only the list.
 import { ApiError, list as fetchList, makeLink, type Found } from './api';
 import { serverNow } from './clock';
-import { byId, copyOnClick, make, setPressed, setText } from './dom';
+import { byId, copyOnClick, make, replaceRows, setPressed, setText } from './dom';
 import { guestLink, linkTo } from './hash';
 import { ago, mps, formatSpeed, speedUnit } from './words';
 
@@ -119,16 +119,14 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     const count = truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`;
     setText(message, group ? `${count}. The map shows only ${group}.` : count);
     const now = serverNow();
-    const focused = document.activeElement?.closest<HTMLElement>('#listed button')?.dataset.id;
-    rows.replaceChildren(...drivers.map((driver) => row(driver, now)));
-    if (focused) rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+    replaceRows(rows, drivers.map((driver) => row(driver, now)));
   }
 
   function row({ driver_id, ts, lat, lng, speed, name, in_group }: Found, now: number): HTMLLIElement {
     const item = make('li');
+    item.dataset.key = driver_id;
     const button = make('button');
     button.type = 'button';
-    button.dataset.id = driver_id;
     const details = [ago((now - ts) / 1000), ...(speed === null ? [] : [formatSpeed(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
     if (in_group) details.unshift(in_group);
     if (name) details.unshift(driver_id);

@@ -280,8 +280,9 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     fitTo(box);
   }
 
-  async function find(id: string): Promise<void> {
-    await panel.open(id);
+  /** Opens a driver, optionally with its track of a day, and moves the map there. */
+  async function find(id: string, day: string | null = null): Promise<void> {
+    await panel.open(id, day);
     const { fix } = panel;
     if (!fix || panel.id !== id) return;
     centre(fix, Math.max(map.getZoom(), CLOSE_ZOOM), 700);
@@ -349,7 +350,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
   if (shared.driver) {
     const { driver, day } = shared;
     // A link without a place opens at the driver.
-    void (shared.place ? panel.open(driver, day) : find(driver).then(() => panel.open(driver, day)));
+    void (shared.place ? panel.open(driver, day) : find(driver, day));
   }
 
   return {

@@ -1,7 +1,7 @@
 // One fence in the card of the fences: who is inside and since when, and who left it today.
 import { ApiError, visits as fetchVisits, type Visit } from './api';
 import { serverNow } from './clock';
-import { byId, make, setText } from './dom';
+import { byId, make, replaceRows, setText } from './dom';
 import type { Fence } from './rings';
 import { rulesInWords } from './rules';
 import { silentAfter } from './states';
@@ -151,19 +151,17 @@ export class Visits {
 
   /** Called when names of drivers have changed. */
   redraw(): void {
-    const focused = document.activeElement?.closest<HTMLElement>('#visits button')?.dataset.id;
     const { inside, left } = this.found;
     const part = (title: string, all: readonly Visit[]) => (all.length === 0 ? [] : [make('li', title, 'part'), ...all.map((visit) => this.row(visit))]);
-    this.rows.replaceChildren(...part('Inside', inside), ...part('Left today', left));
-    if (focused) this.rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+    replaceRows(this.rows, [...part('Inside', inside), ...part('Left today', left)]);
   }
 
   private row({ driver_id, entered, left_at, is_inside }: Visit): HTMLLIElement {
     const { now } = this.found;
     const item = make('li');
+    item.dataset.key = `${driver_id} ${entered}`;
     const button = make('button');
     button.type = 'button';
-    button.dataset.id = driver_id;
     const day = isoDay(now);
     const silent = now - left_at > silentAfter() * 1000 ? ` · last fix at ${minuteOf(left_at, day)}` : '';
     const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}${silent}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;
