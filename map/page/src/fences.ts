@@ -140,7 +140,7 @@ export class Fences {
       return;
     }
     if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
-    replaceRows(this.rows, this.all.map((fence) => this.row(fence)));
+    this.drawRows();
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
     this.visits.update(this.all);
@@ -217,6 +217,17 @@ export class Fences {
   redrawNames(): void {
     this.visits.redraw();
     this.rules.redrawNames();
+  }
+
+  /** Called when units or zone have changed. */
+  redraw(): void {
+    this.drawRows();
+    this.visits.update(this.all);
+    this.visits.redraw();
+  }
+
+  private drawRows(): void {
+    replaceRows(this.rows, this.all.map((fence) => this.row(fence)));
   }
 
   private edit(fence: Fence | null): void {

@@ -42,7 +42,7 @@ settings(() => {
   guestLine.redraw();
   colours.draw();
   driverList.redraw();
-  stage?.panel.redraw();
+  stage?.redraw();
 });
 colours.setTheme(current());
 const themeSwitch = themes((theme) => {

@@ -237,6 +237,23 @@ export class Panel {
 
   private show(track: Track): void {
     this.track = track;
+    this.describe(track);
+    setText(byId('sql', HTMLElement), track.sql);
+    byId('sql-box', HTMLDetailsElement).hidden = false;
+    this.files.hidden = track.points.ts.length === 0;
+    for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
+    if (track.points.ts.length > 0) {
+      this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
+      // Call this after the player is open, because the player covers a part of the map.
+      this.options.tracked(track);
+    } else {
+      this.options.player.close();
+      this.options.tracked(null);
+    }
+  }
+
+  /** Writes what the driver did, and the list of trips, stops and gaps. */
+  private describe(track: Track): void {
     const { metres, movingMs, stops, gaps } = summary(track.episodes);
     // ClickHouse computes trips and stops some minutes late, so the server sums the newest minutes
     // from the points.
@@ -251,18 +268,6 @@ export class Panel {
       setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${truncation}` : `${driven}${parts}.${until}${truncation}`);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
-    setText(byId('sql', HTMLElement), track.sql);
-    byId('sql-box', HTMLDetailsElement).hidden = false;
-    this.files.hidden = track.points.ts.length === 0;
-    for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
-    if (track.points.ts.length > 0) {
-      this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
-      // Call this after the player is open, because the player covers a part of the map.
-      this.options.tracked(track);
-    } else {
-      this.options.player.close();
-      this.options.tracked(null);
-    }
   }
 
   private row(episode: Episode): HTMLLIElement {
@@ -300,11 +305,17 @@ export class Panel {
     if (this.track) this.list.replaceChildren(...this.track.episodes.map((episode) => this.row(episode)));
   }
 
-  /** Called when units or zone have changed. */
+  /**
+   * Called when units or zone have changed. The track stays at its moment, unless its day begins at
+   * another time in the new zone.
+   */
   redraw(): void {
     this.drawFix();
-    if (this.day && this.day !== 'hour') this.showDay(this.day);
-    else if (this.track) this.show(this.track);
+    // The next refresh requests the attributes, among which may be times.
+    this.shownAttributes.ts = 0;
+    const { day, track } = this;
+    if (day && day !== 'hour' && daySpan(day)?.from !== track?.from) this.showDay(day);
+    else if (track) this.describe(track);
   }
 
   /** Marks the episode that is played in the list. */

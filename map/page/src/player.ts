@@ -47,7 +47,7 @@ export interface Player {
   close(): void;
   /** Shows another moment. If the track is played, it is played on from there. */
   seek(ms: number): void;
-  /** Shows the same moment again, after its picture has changed. */
+  /** Shows the same moment again, after its picture, the units or the zone have changed. */
   redraw(): void;
   /** Does nothing without a track. */
   toggle(): void;
@@ -178,6 +178,7 @@ export function player(onClose: () => void): Player {
     },
     seek,
     redraw() {
+      drawMarks();
       film?.redraw?.();
       seek(ms);
     },

@@ -62,6 +62,8 @@ export interface Stage {
   fit(): Promise<void>;
   colour(by: ColourBy): void;
   setTheme(theme: Theme): void;
+  /** Writes speeds and times again. Called when units or zone have changed. */
+  redraw(): void;
   pan(x: number, y: number): void;
   /** Called before the list of drivers opens. */
   openingList(): void;
@@ -409,6 +411,12 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       if (streets) map.setStyle(streets.streets(next), { transformStyle: (before, after) => fences.keepOwnLayers(before, after) });
       else if (!styleUrl) repaint(map, next);
       scene.restyle();
+    },
+    redraw() {
+      panel.redraw();
+      fences.redraw();
+      alerts.redraw();
+      slider.redraw();
     },
     pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
     openingList() {

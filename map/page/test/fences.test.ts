@@ -1,6 +1,7 @@
 // The fences of the map, in a simulated page.
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Fences, type Fence } from '../src/fences';
+import { setUnit } from '../src/words';
 import { page, type Page } from './page';
 
 const SQUARE = [[0, 0], [0, 1], [1, 1], [0, 0]];
@@ -16,7 +17,10 @@ beforeEach(async () => {
   fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, seesAll: true });
   await vi.waitUntil(() => fences.all.length > 0);
 });
-afterEach(() => vi.unstubAllGlobals());
+afterEach(() => {
+  setUnit('');
+  vi.unstubAllGlobals();
+});
 
 test('while a fence is edited, a click on the map does not find another one', async () => {
   expect([fences.isEditing, fences.at([0, 0], 100)?.properties.name]).toEqual([false, 'Islands']);
@@ -101,4 +105,15 @@ describe('a save without an answer yet', () => {
     expect(saves.at(-1)!.body.properties).toMatchObject({ name: 'Lakes', rewrite_past: false });
     expect(saves.at(-1)!.body.properties).not.toHaveProperty('was');
   });
+});
+
+test('the list of fences has the unit that the viewer chooses', async () => {
+  const slow = fence('School', 1);
+  vi.stubGlobal('fetch', () => Promise.resolve(Response.json({ features: [{ ...slow, properties: { ...slow.properties, speed_limit_kmh: 50 } }] })));
+  await fences.load();
+  const rules = () => (shown.element('fences-list').children as { children: { children: { textContent: string }[] }[] }[]).map((row) => row.children[0].children[1].textContent);
+  expect(rules()).toEqual(['50 km/h']);
+  setUnit('mph');
+  fences.redraw();
+  expect(rules()).toEqual(['31 mph']);
 });
