@@ -50,7 +50,11 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
   });
   byId('list-close', HTMLButtonElement).addEventListener('click', toggle);
   form.addEventListener('submit', (event) => event.preventDefault());
-  form.addEventListener('input', () => refreshIn(PAUSE_MS));
+  form.addEventListener('input', () => {
+    // Until the answer, a link would show the drivers of the filter before.
+    setShared(null);
+    refreshIn(PAUSE_MS);
+  });
   field('group').addEventListener('change', () => setGroup(field('group').value));
 
   /** Limits list and map to a group. It stays chosen when the list closes. */
@@ -60,7 +64,13 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     if (![...select.options].some(({ value }) => value === next)) select.append(Object.assign(make('option', next), { value: next }));
     select.value = next;
     onGroup(next);
+    setShared(null);
     if (!box.hidden) refreshIn(0);
+  }
+
+  function setShared(next: typeof shared): void {
+    shared = next;
+    share.hidden = !mayShare || shared === null;
   }
 
   function refreshIn(ms: number): void {
@@ -105,8 +115,7 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
       // list has every driver on the map, so draw no rings.
       const isFiltered = [...filter.values()].some((value) => value !== '');
       onFound([...filter].some(([name, value]) => name !== 'group' && value !== '') ? drivers : []);
-      shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
-      share.hidden = !mayShare || shared === null;
+      setShared(isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null);
     } catch (error) {
       if (controller.signal.aborted) return;
       setText(message, error instanceof ApiError ? error.message : 'The server does not answer.');
