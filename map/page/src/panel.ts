@@ -53,7 +53,7 @@ export class Panel {
   isFollowed = false;
   private readonly followButton = byId('follow', HTMLButtonElement);
   private readonly attributes = byId('attributes', HTMLDListElement);
-  /** Time of the fix whose attributes are shown, and time of the request for them. */
+  /** Time of the fix whose attributes are shown, and time of the request: a new object for each. */
   private shownAttributes = { ts: 0, at: -Infinity };
   private readonly stay = new Stay();
   private readonly month: ReturnType<typeof calendar>;
@@ -165,7 +165,7 @@ export class Panel {
       this.fix = fix;
       this.options.chosen(fix);
       void this.stay.follow(fix, controller.signal).then(() => this.drawFix());
-      if (fix.ts !== this.shownAttributes.ts && performance.now() - this.shownAttributes.at >= ATTRIBUTES_MS) void this.showAttributes(fix, controller.signal).catch(() => (this.shownAttributes = { ts: 0, at: performance.now() }));
+      if (fix.ts !== this.shownAttributes.ts && performance.now() - this.shownAttributes.at >= ATTRIBUTES_MS) void this.showAttributes(fix, controller.signal);
     } catch (error) {
       if (controller.signal.aborted) return;
       if (error instanceof ApiError && error.status === 404) this.showUnknown();
@@ -180,10 +180,10 @@ export class Panel {
 
   /** Removes everything that is shown of a driver that never existed or was erased. */
   private showUnknown(): void {
-    if (this.fix && this.track) this.closeTrack();
+    if (this.fix) this.closeTrack();
     this.fix = null;
     this.attributes.replaceChildren();
-    this.shownAttributes.ts = 0;
+    this.shownAttributes = { ts: 0, at: performance.now() };
     this.options.chosen(null);
     setText(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
   }
@@ -193,9 +193,11 @@ export class Panel {
    * requested rarely, and only after a new fix.
    */
   private async showAttributes(fix: Fix, signal: AbortSignal): Promise<void> {
-    this.shownAttributes = { ts: fix.ts, at: performance.now() };
-    const found = await properties(fix.driver_id, signal);
-    if (this.id !== fix.driver_id) return;
+    const request = (this.shownAttributes = { ts: fix.ts, at: performance.now() });
+    const found = await properties(fix.driver_id, signal).catch(() => null);
+    // A late answer is of another driver, or older than what is shown.
+    if (this.shownAttributes !== request) return;
+    if (!found) return void (this.shownAttributes = { ts: 0, at: performance.now() });
     const row = ({ name, value, comment }: Property) => {
       const entry = make('div');
       entry.append(make('dt', name), make('dd', value));

@@ -65,7 +65,7 @@ export function page(): Page {
     elements.set(id, made);
     return made;
   };
-  for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
+  for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'HTMLDListElement', 'HTMLAnchorElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
   vi.stubGlobal('document', { querySelectorAll: () => [], getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), body: new Fake(), activeElement: null, hidden: false });
   vi.stubGlobal('getComputedStyle', () => ({ fontSize: '16px' }));
   vi.stubGlobal('ResizeObserver', class { observe(): void {} });
