@@ -56,8 +56,11 @@ export function setPressed(button: Element, pressed: boolean): void {
 export function copyOnClick(button: HTMLButtonElement, text: () => string | Promise<string>): void {
   const name = button.textContent ?? '';
   button.addEventListener('click', async () => {
+    const copied = await Promise.resolve(text()).catch(() => null);
+    // The server has not made the link.
+    if (copied === null) return showOutcome('Failed');
     try {
-      await navigator.clipboard.writeText(await text());
+      await navigator.clipboard.writeText(copied);
       showOutcome('Copied');
     } catch {
       // The viewer has denied permission, or the page has no TLS and therefore no clipboard.
