@@ -2,7 +2,7 @@
 import { publish } from './mqtt';
 import { expect, open, test } from './world';
 
-test('Seen keeps the focus while alerts are read again, and gives it to its alert', async ({ page, stack }) => {
+test('Seen keeps the focus, and gives it to its alert when pressed', async ({ page, stack }) => {
   for (const id of ['focus-1', 'focus-2']) await stack.query(`INSERT INTO fleet.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES ('${id}', now64(3), 0, 'silent', '', -25, 34, NULL, now64(3))`);
   await open(page, stack, '#at=13/-25/34');
   await page.keyboard.press('e');

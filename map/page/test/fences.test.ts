@@ -34,7 +34,7 @@ test('while a fence is edited, a click on the map does not find another one', as
   expect([fences.isEditing, fences.at([0, 0], 100)?.properties.name]).toEqual([false, 'Islands']);
 });
 
-test('a late answer does not bring back fences that a later one no longer has', async () => {
+test('a late list of fences does not replace a newer one', async () => {
   const waiting: ((...names: string[]) => void)[] = [];
   vi.stubGlobal('fetch', () => new Promise((resolve) => waiting.push((...names) => resolve(Response.json({ features: names.map((name) => fence(name, 1)) })))));
   const [old, next] = [fences.load(), fences.load()];

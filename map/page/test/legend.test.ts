@@ -23,7 +23,7 @@ const ramps = () => [...(shown.element('ramp-labels').hidden ? [] : [labels('ram
 const SPEEDS = ['0', '20', '50', '90', '130+'];
 const AGES = ['now', '30 s', '5 min', '1 h', '1 day'];
 
-test('the speeds of a track are explained, whatever the colours of the drivers mean', () => {
+test('a track’s speeds are explained, however the drivers are coloured', () => {
   expect(ramps()).toEqual([]);
   colours.setTrack(true);
   expect(ramps()).toEqual([SPEEDS]);

@@ -32,6 +32,9 @@ class Fake {
   setAttribute(name: string, value: string): void {
     this.attributes[name] = value;
   }
+  removeAttribute(name: string): void {
+    delete this.attributes[name];
+  }
   toggleAttribute(): void {}
   append(...children: unknown[]): void {
     this.children.push(...children);

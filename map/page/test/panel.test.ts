@@ -51,7 +51,7 @@ test('late attributes of an older fix do not replace those of a newer one', asyn
   expect(attributes()).toEqual(['ignition off']);
 });
 
-test('late attributes and tracks of a driver who is erased meanwhile are not shown', async () => {
+test('late answers about a driver erased meanwhile are not shown', async () => {
   await panel.open('a', 'hour');
   const { fetch: other } = globalThis;
   vi.stubGlobal('fetch', () => Promise.resolve(Response.json({ error: 'no fix' }, { status: 404 })));
