@@ -247,10 +247,7 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
         check_that_south_is_absent(&path, &get(&map, &path, &[by_link])?)?;
     }
     let config = get(&map, "/api/config", &[by_link])?.json()?;
-    ensure!(
-        config["writes"] == false && config["makes_links"] == false,
-        "{config}"
-    );
+    ensure!(config["writes"] == false && config["makes_links"] == false, "{config}");
     ensure!(made["until"].is_i64() && config["link_until"] == made["until"], "{config}");
     ensure!(get(&map, "/api/config", &[eve])?.json()?["link_until"].is_null());
     ensure!(first_tick(&map, by_link)?["drivers"] == 1);
