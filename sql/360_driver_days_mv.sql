@@ -5,7 +5,8 @@
 --   run    Consecutive looks within radius_m of the first look of the run. After stop_s or more without a fix, the limit for the next look is
 --          trip_m, or trip_m plus radius_m if that look is within trip_m of the fix before it. A look within 1,000 m of the first one also
 --          belongs to the run if the device reports that it stands: it sends a speed of 0 at this look and at the look before, at most 30 s
---          earlier. If the device reports that it stands, but is too far from the run before, a new run begins, which ignores a speed of 0. The place of a run is the mean of its looks in the first stop_s.
+--          earlier. If the device reports that it stands, but is too far from the run before, a new run begins, which ignores a speed of 0.
+--          The place of a run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. Whether the next run belongs to the stop depends on the absence before it, and on the
 --          distance from its place to the place of the first run. If neither the stop so far nor the next run lasts for stop_s, the limits
 --          are spike_s and half of radius_m; if one of them does, trip_s and radius_m; if both do, trip_s and trip_m. An absence in which

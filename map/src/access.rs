@@ -132,7 +132,9 @@ fn key(secret: &str) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes())
 }
 
-fn encode_hex(bytes: &[u8]) -> String {
+/// Encodes bytes as lower-case hexadecimal digits.
+#[must_use]
+pub fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

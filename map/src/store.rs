@@ -106,8 +106,9 @@ impl Store {
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
     }
 
-    /// Fetches the rows of the query that `query` builds, and fails if the answer lacks its end. If the query fails because optional
-    /// tables are missing, repeats it with these tables read as empty.
+    /// Fetches the rows of the query that `query` builds, and fails if the answer lacks its end. If
+    /// the query fails because optional tables are missing, repeats it with these tables read as
+    /// empty.
     ///
     /// # Errors
     /// The query failed for another reason.

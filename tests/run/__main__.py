@@ -10,8 +10,9 @@ its servers' logs and their data, and the summary prints where.
 
 If a test of real processes fails, it runs once more, alone, after all the others: on few cores, the load of the other
 tests may have caused the failure. If the test passes then, the summary lists it with the output of its failure, and the
-run does not fail. With STRICT=1, no test is repeated, and the run fails. Other tests are never repeated, and no test is
-repeated if more than ALONE_MAX tests failed.
+run does not fail. Of a failed browser test the whole file runs again, once even if several of its tests failed: its tests
+may build on each other. With STRICT=1, no test is repeated, and the run fails. Other tests are never repeated, and no
+test is repeated if more than ALONE_MAX tests failed.
 """
 from __future__ import annotations
 
@@ -55,6 +56,8 @@ class Step:
     commands: tuple[str, ...] = ("test", "check")
     # Repeats one failed test. Only for steps with real processes: a pure test would give the same result.
     repeat: Callable[["Job", Test], list[Test]] | None = None
+    # Names what a repetition of a test runs. What has the same name is run once.
+    repeated: Callable[[Test], str] = lambda test: test.name
 
 
 @dataclass
@@ -168,6 +171,11 @@ def browser(job: Job, *options: str) -> list[Test]:
     return verdicts.junit(report)
 
 
+def file_of(test: Test) -> str:
+    """Returns the file of a browser test."""
+    return test.name.split("::", 1)[0]
+
+
 def page_unit(job: Job) -> list[Test]:
     report = job.folder / "junit.xml"
     npm = (REPOSITORY / "lab/local/npm", "--prefix", "map/page", "run")
@@ -221,7 +229,7 @@ STEPS = [
     Step("real", lambda job: job.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Job.libtest_again),
     Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again),
     # The tests of a file may build on each other: the whole file is repeated.
-    Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job, test.name.split("::", 1)[0])),
+    Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job, file_of(test)), repeated=file_of),
     Step("faults", faults, needs=("build",), repeat=lambda job, test: faults(job, "--only", test.name)),
     Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",)),
     Step("unit", lambda job: job.libtest(is_unit_test), needs=("build",), repeat=Job.libtest_again),
@@ -280,17 +288,22 @@ class Run:
         print(f"  {'ok      ' if job.passed else 'FAILED  '} {step.name}: {result}, {job.seconds:.0f} s", flush=True)
 
     def repeat_failures_alone(self) -> None:
-        """Repeats the failed tests of real processes, one at a time."""
-        repeats = {step.name: step.repeat for step in self.steps if step.repeat}
+        """Repeats the failed tests of real processes, one at a time; of browser tests, each file once."""
+        steps = {step.name: step for step in self.steps if step.repeat}
+        repetitions: dict[tuple[str, str], tuple[bool, list[Test]]] = {}
         failed = [(job, test) for job in self.jobs.values() for test in job.tests if not test.passed]
         if IS_STRICT or len(failed) > ALONE_MAX:
             return
-        for index, (job, test) in enumerate(pair for pair in failed if pair[0].name in repeats):
-            folder = self.folder / f"{job.name}-alone-{index}"
-            folder.mkdir()
-            alone = Job(f"{job.name} alone", folder, self.executables)
-            repeated = repeats[job.name](alone, test)
-            passed = alone.passed and bool(repeated) and all(it.passed for it in repeated)
+        for job, test in (pair for pair in failed if pair[0].name in steps):
+            step = steps[job.name]
+            key = (job.name, step.repeated(test))
+            if key not in repetitions:
+                folder = self.folder / f"{job.name}-alone-{len(repetitions)}"
+                folder.mkdir()
+                alone = Job(f"{job.name} alone", folder, self.executables)
+                repeated = step.repeat(alone, test)
+                repetitions[key] = alone.passed and bool(repeated) and all(it.passed for it in repeated), repeated
+            passed, repeated = repetitions[key]
             print(f"  {'passed ' if passed else 'FAILED '}  {job.name}, alone: {test.name}", flush=True)
             if passed:
                 self.passed_alone.append((job, test))

@@ -47,6 +47,25 @@ def test_only_a_few_failures_are_repeated_and_excused_if_they_pass_alone(tmp_pat
     assert ("PASSED ALONE, failed among the others: real  t1" in output) == bool(run.passed_alone), output
 
 
+def test_file_with_two_failed_tests_is_repeated_once(tmp_path):
+    tests = [runner.Test(name, 0.1, False, "words") for name in ("a.spec.ts::one", "a.spec.ts::two", "b.spec.ts::one")]
+    repeated = []
+
+    def repeat(job, test):
+        file = runner.file_of(test)
+        repeated.append(file)
+        return [runner.Test(it.name, 0.1, it.name != "b.spec.ts::one", "again") for it in tests if runner.file_of(it) == file]
+
+    run = Run([Step("browser", lambda job: list(tests), repeat=repeat, repeated=runner.file_of)], tmp_path)
+    run.execute()
+    run.repeat_failures_alone()
+    assert repeated == ["a.spec.ts", "b.spec.ts"]
+    assert [test.name for _, test in run.passed_alone] == ["a.spec.ts::one", "a.spec.ts::two"]
+    assert [(test.name, test.passed, test.output) for test in run.jobs["browser"].tests] == [
+        ("a.spec.ts::one", True, "again"), ("a.spec.ts::two", True, "again"), ("b.spec.ts::one", False, "words"),
+    ]
+
+
 def test_strict_run_excuses_no_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "IS_STRICT", True)
     assert run_once(tmp_path, first=[False], alone=True)[1:] == (0, 1)

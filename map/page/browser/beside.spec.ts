@@ -64,6 +64,19 @@ test('a guest link shows only its driver', async ({ page, stack, faults }) => {
   await page.waitForFunction(() => window.milepost !== undefined);
   await expect.poll(async () => (await shown(page)).dots).toBe(1);
   await expect(page.locator('#seen')).toHaveText('1');
+  // It says that it is a guest's page, on a phone too, and no card covers that.
+  const line = page.getByRole('status').filter({ hasText: 'Read-only link' });
+  await expect(line).toHaveText(/^Read-only link, until (\d+ \w+ \d{4}, )?\d\d:\d\d$/);
+  for (const [width, height] of [[390, 844], [1280, 800]]) {
+    await page.setViewportSize({ width, height });
+    const { x, y, width: wide, height: high } = (await line.boundingBox())!;
+    for (const name of ['List of drivers', 'Heatmap', 'Fences']) {
+      await page.getByRole('button', { name, exact: true }).click();
+      const isOnTop = await page.evaluate(([left, top]) => document.elementFromPoint(left, top)?.id === 'guest', [x + wide / 2, y + high / 2]);
+      expect(isOnTop, `${name}, ${width} px`).toBe(true);
+      await page.getByRole('button', { name, exact: true }).click();
+    }
+  }
   await page.keyboard.press('/');
   await page.keyboard.type('guest');
   await expect(page.getByRole('option')).toHaveCount(1);

@@ -86,6 +86,11 @@ test('a driver is found, and its track played, with only the keyboard', async ({
   await page.goto('about:blank');
   await open(page, stack, link);
   await expect(slider).toBeVisible();
+  // The legend explains the colours of the track.
+  await expect(page.locator('#ramp-labels')).toBeHidden();
+  await expect(page.getByRole('list', { name: 'Speed on the track' })).toHaveAttribute('data-unit', 'km/h');
+  await slider.press('ArrowLeft');
+  const shownMoment = await value();
   await page.keyboard.press('?');
   await page.getByRole('button', { name: 'mph' }).click();
 
@@ -95,7 +100,9 @@ test('a driver is found, and its track played, with only the keyboard', async ({
   await expect(panel).toContainText('GMT+9');
   await page.getByRole('button', { name: 'Speed', exact: true }).click();
   await expect(page.locator('#ramp-labels')).toHaveAttribute('data-unit', 'mph');
-  await expect(slider).toBeVisible();
+  await expect(page.getByRole('list', { name: 'Speed on the track' })).toBeHidden();
+  // The track stays at its moment.
+  expect(await value()).toBe(shownMoment);
 
   await page.keyboard.press('Escape');
   await expect(slider).toBeHidden();

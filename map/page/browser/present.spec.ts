@@ -165,3 +165,25 @@ test('shortcuts work as soon as the panel opens, and a late answer does not move
   await page.keyboard.type('c');
   await expect(search).toHaveValue('abc');
 });
+
+test('the driver of a link, closed before the answer, does not open again', async ({ page, stack }) => {
+  await publish(stack.mqttPort, 'drivers/slow-link/gps', { lat: -24, lng: 33, speed: 0, ts: Date.now() });
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/slow-link`)).status).toBe(200);
+  const held: (() => Promise<void>)[] = [];
+  await page.route(/api\/drivers\/slow-link$/, (route) => void held.push(() => route.continue().catch(() => {})));
+  await open(page, stack, '#driver=slow-link&day=hour');
+  const panel = page.getByRole('complementary', { name: 'Driver' });
+  await expect(panel).toBeVisible();
+  await expect.poll(() => held.length).toBeGreaterThan(0);
+  await page.keyboard.press('Escape');
+  await expect(panel).toBeHidden();
+  for (const answer of held) await answer();
+  await page.waitForTimeout(1_500);
+  await expect(panel).toBeHidden();
+  // Without that, the link opens the driver with the track.
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
+  await page.goto('about:blank');
+  await open(page, stack, '#driver=slow-link&day=hour');
+  await expect(page.locator('#player')).toBeVisible();
+  await expect.poll(() => page.evaluate(() => Math.round(window.milepost!.map.getCenter().lng))).toBe(33);
+});

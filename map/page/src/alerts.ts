@@ -3,7 +3,7 @@
 import { Marker, type Map as MapLibre } from 'maplibre-gl';
 import { alerts as fetchAlerts, ApiError, acknowledgeAlert, type Alert } from './api';
 import { serverNow } from './clock';
-import { byId, make, setPressed, setText } from './dom';
+import { byId, make, replaceRows, setPressed, setText } from './dom';
 import type { Covered } from './labels';
 import { CLUSTER_ZOOM } from './scene';
 import { project } from './view';
@@ -132,17 +132,15 @@ export class Alerts {
     if (!this.isOpen) return;
     const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
     setText(this.message, this.hint || none || (group && `Only alerts of ${group}.`));
-    const focused = document.activeElement?.closest<HTMLElement>('#alerts-list [data-key]')?.dataset.key;
-    this.rows.replaceChildren(...shown.map((alert) => this.row(alert)));
-    if (focused) this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+    replaceRows(this.rows, shown.map((alert) => this.row(alert)));
   }
 
   private row(alert: Alert): HTMLLIElement {
     const item = make('li');
+    item.dataset.key = key(alert);
     item.dataset.seen = String(alert.seen_at > 0);
     const go = make('button');
     go.type = 'button';
-    go.dataset.key = key(alert);
     const seen = alert.seen_at > 0 ? ` · seen${alert.seen_by ? ` by ${alert.seen_by}` : ''}` : '';
     go.append(make('span', alertText(alert, this.options.name(alert.driver_id))), make('small', `${moment(alert.ts, serverNow())}${seen}`));
     go.addEventListener('click', () => this.options.go(alert));

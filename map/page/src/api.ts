@@ -14,8 +14,8 @@ export interface Config {
   groups: string[];
   /** The viewer's name; null: viewers have no names. */
   name: string | null;
-  /** This page was opened with a read-only link. */
-  is_link: boolean;
+  /** When the read-only link of this page expires, in Unix ms; null: the viewer has a login. */
+  link_until: number | null;
   makes_links: boolean;
   /** The viewer sees all drivers, and so the ids of the drivers to which a fence applies. */
   sees_all: boolean;

@@ -43,7 +43,7 @@ export function calendar(choose: (day: string) => void) {
   function toggle(): void {
     box.hidden = !box.hidden;
     open.ariaExpanded = String(!box.hidden);
-    if (box.hidden) return;
+    if (box.hidden) return open.focus();
     void show(isoDay(serverNow()).slice(0, 7));
     box.scrollIntoView({ block: 'nearest' });
   }

@@ -10,6 +10,9 @@ export function byId<T extends Element>(id: string, kind: abstract new () => T):
   return found;
 }
 
+/** Returns whether the page has room for only one card, as on a phone (style.css). */
+export const isNarrow = (): boolean => innerWidth <= 640;
+
 export function make<K extends keyof HTMLElementTagNameMap>(tag: K, text = '', className = ''): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   element.textContent = text;
@@ -31,6 +34,20 @@ export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/**
+ * Replaces the rows of a list, which `data-key` identifies. The focus stays on the same button of
+ * the same row, or moves to the first one of that row.
+ */
+export function replaceRows(list: HTMLElement, rows: readonly HTMLElement[]): void {
+  const focused = list.contains(document.activeElement) ? document.activeElement : null;
+  const row = focused?.closest<HTMLElement>('[data-key]');
+  const index = row ? [...row.querySelectorAll('button')].indexOf(focused as HTMLButtonElement) : -1;
+  list.replaceChildren(...rows);
+  if (!row) return;
+  const buttons = rows.find(({ dataset }) => dataset.key === row.dataset.key)?.querySelectorAll('button');
+  (buttons?.[index] ?? buttons?.[0])?.focus({ preventScroll: true });
+}
+
 export function setPressed(button: Element, pressed: boolean): void {
   button.setAttribute('aria-pressed', String(pressed));
 }
@@ -39,8 +56,11 @@ export function setPressed(button: Element, pressed: boolean): void {
 export function copyOnClick(button: HTMLButtonElement, text: () => string | Promise<string>): void {
   const name = button.textContent ?? '';
   button.addEventListener('click', async () => {
+    const copied = await Promise.resolve(text()).catch(() => null);
+    // The server has not made the link.
+    if (copied === null) return showOutcome('Failed');
     try {
-      await navigator.clipboard.writeText(await text());
+      await navigator.clipboard.writeText(copied);
       showOutcome('Copied');
     } catch {
       // The viewer has denied permission, or the page has no TLS and therefore no clipboard.

@@ -5,12 +5,13 @@ import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource,
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
-import { byId, make, setPressed, setText } from './dom';
+import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
 import { middle } from './places';
 import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
 import { project } from './view';
 import { Visits } from './visits';
+import { upperFirst } from './words';
 
 export type { Fence };
 
@@ -58,6 +59,12 @@ export class Fences {
   private shownName = '';
   /** The fence that is edited; null: a new one. */
   private edited: Fence | null = null;
+  /** Counts how often the form was closed: a late answer to a save must not change a later form. */
+  private closings = 0;
+  /** A save has no answer yet. */
+  private isSaving = false;
+  /** Counts the requests for fences: only the answer to the last one counts. */
+  private loads = 0;
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
@@ -82,7 +89,7 @@ export class Fences {
       name: options.name,
       choose: options.choose,
       edit: edits ? (fence) => this.edit(fence) : null,
-      back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-name="${CSS.escape(properties.name)}"]`)?.focus(),
+      back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(properties.name)}"] button`)?.focus(),
       changed: (fence) => {
         this.box.toggleAttribute('data-chosen', fence !== null);
         if (this.map.getLayer('fences-line')) this.map.setPaintProperty('fences-line', 'line-width', ['case', ['==', ['get', 'name'], fence?.properties.name ?? null], CHOSEN_PX, LINE_PX]);
@@ -121,16 +128,19 @@ export class Fences {
   }
 
   async load(): Promise<void> {
+    const load = ++this.loads;
     let hint = '';
     try {
       const found = await fetchFences();
+      if (load !== this.loads) return;
       hint = found.hint ?? '';
       this.all = found.features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
-      return setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      if (load === this.loads) setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      return;
     }
     if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
-    this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
+    this.drawRows();
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
     this.visits.update(this.all);
@@ -139,9 +149,9 @@ export class Fences {
 
   private row(fence: Fence): HTMLLIElement {
     const item = make('li');
+    item.dataset.key = fence.properties.name;
     const button = make('button');
     button.type = 'button';
-    button.dataset.name = fence.properties.name;
     button.append(make('span', fence.properties.name));
     const rules = rulesInWords(fence.properties);
     if (rules) button.append(make('small', rules));
@@ -150,7 +160,7 @@ export class Fences {
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
       // On a phone the card covers the upper half and grows with its visits; on a larger screen it
       // is at the left.
-      const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
+      const padding = isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
       this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
       this.visits.show(fence);
     });
@@ -209,6 +219,17 @@ export class Fences {
     this.rules.redrawNames();
   }
 
+  /** Called when units or zone have changed. */
+  redraw(): void {
+    this.drawRows();
+    this.visits.update(this.all);
+    this.visits.redraw();
+  }
+
+  private drawRows(): void {
+    replaceRows(this.rows, this.all.map((fence) => this.row(fence)));
+  }
+
   private edit(fence: Fence | null): void {
     this.stopEditing();
     this.edited = fence;
@@ -225,6 +246,7 @@ export class Fences {
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
+    this.drawDraft();
     setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
@@ -234,12 +256,16 @@ export class Fences {
    * outline, between its neighbours.
    */
   private insert(corner: Position): void {
-    const { index, longer } = insertion(this.draft.map(({ place }) => project(this.map, [place[0], place[1]])), project(this.map, [corner[0], corner[1]]));
-    this.change();
-    this.add(corner, undefined, this.edited || longer <= ON_OUTLINE_PX ? index : this.draft.length);
+    const { index, added } = insertion(this.draft.map(({ place }) => project(this.map, [place[0], place[1]])), project(this.map, [corner[0], corner[1]]));
+    this.rememberForUndo();
+    this.add(corner, undefined, this.edited || added <= ON_OUTLINE_PX ? index : this.draft.length);
+    this.drawDraft();
   }
 
-  /** Adds a corner, on the copy of the world that is nearest to the longitude `near`. */
+  /**
+   * Adds a corner, on the copy of the world that is nearest to the longitude `near`. The caller
+   * draws the draft when it has added all corners.
+   */
   private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0], index = this.draft.length): void {
     const element = make('div', '', 'corner');
     element.tabIndex = 0;
@@ -247,7 +273,7 @@ export class Fences {
     // A click on a corner does not set another one, and a double click does not zoom the map.
     element.addEventListener('click', (event) => event.stopPropagation());
     const remove = () => {
-      this.change();
+      this.rememberForUndo();
       const index = this.draft.indexOf(added);
       marker.remove();
       this.draft.splice(index, 1);
@@ -266,18 +292,17 @@ export class Fences {
     });
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
-    marker.on('dragstart', () => this.change());
+    marker.on('dragstart', () => this.rememberForUndo());
     marker.on('drag', () => {
       const { lng, lat } = marker.getLngLat();
       added.place = [nearestCopy(lng, added.place[0]), lat];
-      this.drawDraft();
+      this.drawOutline();
     });
     this.draft.splice(index, 0, added);
-    this.drawDraft();
   }
 
   /** Called before the viewer changes the outline, to be able to undo it. */
-  private change(): void {
+  private rememberForUndo(): void {
     this.changes.push(this.draft.map(({ place }) => place));
     this.undoButton.disabled = false;
   }
@@ -298,8 +323,13 @@ export class Fences {
     return places.length > 0 ? [...places, places[0]] : [];
   }
 
+  /** Draws the outline, and numbers its corners. */
   private drawDraft(): void {
     this.draft.forEach(({ marker }, i) => marker.getElement().setAttribute('aria-label', `Corner ${i + 1} of ${this.draft.length}: Delete removes it`));
+    this.drawOutline();
+  }
+
+  private drawOutline(): void {
     const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
     this.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }
@@ -307,6 +337,8 @@ export class Fences {
   private stopEditing(): void {
     for (const { marker } of this.draft) marker.remove();
     [this.draft, this.changes] = [[], []];
+    this.closings++;
+    this.isSaving = false;
     this.undoButton.disabled = true;
     this.isDrawing = false;
     this.edited = null;
@@ -318,6 +350,7 @@ export class Fences {
   }
 
   private async save(isRemoved: boolean): Promise<void> {
+    if (this.isSaving) return;
     const was = this.edited?.properties.name;
     const isUntouched = was !== undefined && this.name.value === this.shownName;
     const name = was !== undefined && (isRemoved || isUntouched) ? was : this.name.value.trim();
@@ -333,12 +366,18 @@ export class Fences {
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
     const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
+    this.isSaving = true;
+    const { closings } = this;
+    /** The viewer has closed the form before the answer, and may have opened another one. */
+    const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
-      this.stopEditing();
+      if (!isLate()) this.stopEditing();
       await this.load();
     } catch (error) {
-      if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
+      if (!isLate()) this.isSaving = false;
+      else if (this.isEditing) return;
+      if (!isLate() && error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
@@ -348,11 +387,13 @@ export class Fences {
    * replaces the other user's.
    */
   private async showConflict(why: string, name: string): Promise<void> {
+    const { closings } = this;
     await this.load();
+    if (closings !== this.closings) return;
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
-    setText(this.message, `${why[0].toUpperCase()}${why.slice(1)}. ${advice}`);
+    setText(this.message, `${upperFirst(why)}. ${advice}`);
   }
 
   /** Draws fences in the colour of a theme. Called before a new style, which copies the layers. */

@@ -1,5 +1,5 @@
-// The part of the URL after '#': place, driver, day and group, so that a link shows another viewer the
-// same view.
+// The part of the URL after '#': place, driver, day and group, so that a link shows another viewer
+// the same view.
 
 export interface Place {
   zoom: number;
@@ -49,13 +49,13 @@ function parsePlace(text: string | null): Place | null {
 }
 
 /**
- * Returns the URL with which a guest opens the page. It has no place, so that the map opens where
- * the guest's drivers are.
+ * Returns the URL with which a guest opens the page. Without a `hash` it has no place, so that the
+ * map opens where the guest's drivers are.
  */
-export function guestLink(href: string, link: string): string {
+export function guestLink(href: string, link: string, hash = ''): string {
   const url = new URL(href);
   url.search = new URLSearchParams({ link }).toString();
-  url.hash = '';
+  url.hash = hash;
   return url.href;
 }
 

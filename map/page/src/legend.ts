@@ -6,7 +6,7 @@ import { serverNow } from './clock';
 import { byId, make, setPressed, setText, svg } from './dom';
 import { LABELS, SHOWN, STATE_COLOURS, STATES, type DriverState } from './states';
 import type { Moment } from './replay';
-import { isoDay, minuteOf, SPEEDS, speedUnit, formatCount } from './words';
+import { formatCount, isoDay, lowerFirst, minuteOf, SPEEDS, speedUnit } from './words';
 
 const ORDER: readonly ColourBy[] = ['state', 'speed', 'age'];
 
@@ -23,6 +23,11 @@ const SHAPE: Record<DriverState, string> = {
 export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: readonly DriverState[]) => void, onUngroup: () => void) {
   const ramp = byId('ramp', SVGElement);
   const labels = byId('ramp-labels', HTMLUListElement);
+  const trackBox = byId('track-legend', HTMLElement);
+  const trackRamp = byId('track-ramp', SVGElement);
+  const trackLabels = byId('track-labels', HTMLUListElement);
+  /** The map shows a track, whose colours are always speeds. */
+  let hasTrack = false;
   const list = byId('states', HTMLUListElement);
   const buttons = document.querySelectorAll<HTMLButtonElement>('#legend [data-by]');
   const shown = new Set<DriverState>(SHOWN);
@@ -57,16 +62,22 @@ export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: rea
 
   function draw(): void {
     for (const [state, { path }] of rows) path.setAttribute('fill', by === 'state' ? css(STATE_COLOURS[state][theme]) : 'currentColor');
-    const all = stops(by);
-    ramp.toggleAttribute('hidden', all.length === 0);
-    labels.hidden = all.length === 0;
-    const gradient = svg('linearGradient', { id: 'ramp-colours' });
-    all.forEach((stop, i) => gradient.append(svg('stop', { offset: i / (all.length - 1), 'stop-color': css(stop[theme]) })));
-    ramp.replaceChildren(gradient, svg('rect', { width: 100, height: 6, rx: 0, fill: 'url(#ramp-colours)' }));
-    const speed = (kmh: number) => String(Math.round((kmh / SPEEDS['km/h']) * SPEEDS[speedUnit()]));
-    labels.replaceChildren(...all.map(({ at, label }) => make('li', by === 'speed' ? label.replace(String(at), speed(at)) : label)));
-    labels.dataset.unit = by === 'speed' ? speedUnit() : '';
+    drawRamp(ramp, labels, by);
+    trackBox.hidden = !hasTrack || by === 'speed';
+    if (!trackBox.hidden) drawRamp(trackRamp, trackLabels, 'speed');
     for (const button of buttons) setPressed(button, button.dataset.by === by);
+  }
+
+  function drawRamp(picture: SVGElement, texts: HTMLUListElement, of: ColourBy): void {
+    const all = stops(of);
+    picture.toggleAttribute('hidden', all.length === 0);
+    texts.hidden = all.length === 0;
+    const gradient = svg('linearGradient', { id: `${picture.id}-colours` });
+    all.forEach((stop, i) => gradient.append(svg('stop', { offset: i / (all.length - 1), 'stop-color': css(stop[theme]) })));
+    picture.replaceChildren(gradient, svg('rect', { width: 100, height: 6, rx: 0, fill: `url(#${picture.id}-colours)` }));
+    const speed = (kmh: number) => String(Math.round((kmh / SPEEDS['km/h']) * SPEEDS[speedUnit()]));
+    texts.replaceChildren(...all.map(({ at, label }) => make('li', of === 'speed' ? label.replace(String(at), speed(at)) : label)));
+    texts.dataset.unit = of === 'speed' ? speedUnit() : '';
   }
 
   function count(): void {
@@ -76,7 +87,7 @@ export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: rea
       setText(count, counts ? formatCount(n) : '–');
       // A rare state takes no space while no driver is in it, unless the viewer has clicked it.
       item.hidden = n === 0 && (state === 'unknown' || state === 'hidden') && shown.has(state) === SHOWN.includes(state);
-      button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${LABELS[state].toLowerCase()}`;
+      button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${lowerFirst(LABELS[state])}`;
     }
   }
 
@@ -96,6 +107,12 @@ export function legend(onColourBy: (by: ColourBy) => void, onFilter: (shown: rea
     toggle: () => set(ORDER[(ORDER.indexOf(by) + 1) % ORDER.length]),
     setTheme(next: Theme): void {
       theme = next;
+      draw();
+    },
+    /** Explains the colours of a track, or no longer. */
+    setTrack(next: boolean): void {
+      if (next === hasTrack) return;
+      hasTrack = next;
       draw();
     },
     /** Shows the counts; they are unknown while ClickHouse does not answer. */

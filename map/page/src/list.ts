@@ -2,7 +2,7 @@
 // around them; without WebGL there is only the list.
 import { ApiError, list as fetchList, makeLink, type Found } from './api';
 import { serverNow } from './clock';
-import { byId, copyOnClick, make, setPressed, setText } from './dom';
+import { byId, copyOnClick, make, replaceRows, setPressed, setText } from './dom';
 import { guestLink, linkTo } from './hash';
 import { ago, mps, formatSpeed, speedUnit } from './words';
 
@@ -50,7 +50,11 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
   });
   byId('list-close', HTMLButtonElement).addEventListener('click', toggle);
   form.addEventListener('submit', (event) => event.preventDefault());
-  form.addEventListener('input', () => refreshIn(PAUSE_MS));
+  form.addEventListener('input', () => {
+    // Until the answer, a link would show the drivers of the filter before.
+    setShared(null);
+    refreshIn(PAUSE_MS);
+  });
   field('group').addEventListener('change', () => setGroup(field('group').value));
 
   /** Limits list and map to a group. It stays chosen when the list closes. */
@@ -60,7 +64,13 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     if (![...select.options].some(({ value }) => value === next)) select.append(Object.assign(make('option', next), { value: next }));
     select.value = next;
     onGroup(next);
+    setShared(null);
     if (!box.hidden) refreshIn(0);
+  }
+
+  function setShared(next: typeof shared): void {
+    shared = next;
+    share.hidden = !mayShare || shared === null;
   }
 
   function refreshIn(ms: number): void {
@@ -105,8 +115,7 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
       // list has every driver on the map, so draw no rings.
       const isFiltered = [...filter.values()].some((value) => value !== '');
       onFound([...filter].some(([name, value]) => name !== 'group' && value !== '') ? drivers : []);
-      shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
-      share.hidden = !mayShare || shared === null;
+      setShared(isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null);
     } catch (error) {
       if (controller.signal.aborted) return;
       setText(message, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -119,25 +128,19 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     const count = truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`;
     setText(message, group ? `${count}. The map shows only ${group}.` : count);
     const now = serverNow();
-    const focused = document.activeElement?.closest<HTMLElement>('#listed button')?.dataset.id;
-    rows.replaceChildren(...drivers.map((driver) => row(driver, now)));
-    if (focused) rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+    replaceRows(rows, drivers.map((driver) => row(driver, now)));
   }
 
   function row({ driver_id, ts, lat, lng, speed, name, in_group }: Found, now: number): HTMLLIElement {
     const item = make('li');
+    item.dataset.key = driver_id;
     const button = make('button');
     button.type = 'button';
-    button.dataset.id = driver_id;
     const details = [ago((now - ts) / 1000), ...(speed === null ? [] : [formatSpeed(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
     if (in_group) details.unshift(in_group);
     if (name) details.unshift(driver_id);
     button.append(make('span', name || driver_id), make('small', details.join(' · ')));
-    button.addEventListener('click', () => {
-      choose(driver_id);
-      // A phone has room for only one card, so close the list.
-      if (innerWidth <= 640) toggle();
-    });
+    button.addEventListener('click', () => choose(driver_id));
     item.append(button);
     return item;
   }

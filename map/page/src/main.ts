@@ -3,6 +3,7 @@ import { ApiError, config } from './api';
 import { banner } from './banner';
 import { syncClock } from './clock';
 import { byId, setText } from './dom';
+import { guest } from './guest';
 import { parse } from './hash';
 import { legend } from './legend';
 import { keys } from './keys';
@@ -36,10 +37,12 @@ const colours = legend(
   },
   () => driverList.setGroup(''),
 );
+const guestLine = guest();
 settings(() => {
+  guestLine.redraw();
   colours.draw();
   driverList.redraw();
-  stage?.panel.redraw();
+  stage?.redraw();
 });
 colours.setTheme(current());
 const themeSwitch = themes((theme) => {
@@ -127,12 +130,13 @@ async function open(): Promise<Stage> {
   setText(byId('version', HTMLElement), configuration.version ? `milepost ${configuration.version}` : '');
   driverList.groups(configuration.groups ?? []);
   if (configuration.makes_links) driverList.allowSharing();
-  document.body.dataset.link = String(configuration.is_link);
+  guestLine.open(configuration.link_until ?? null);
   const made = await makeStage(configuration, current(), shared, {
     replayed(moment) {
       colours.replayed(moment);
       numbers.replayed(moment);
     },
+    tracked: (hasTrack) => colours.setTrack(hasTrack),
     grouped(next) {
       if (next !== group) driverList.setGroup(next);
     },

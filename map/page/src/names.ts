@@ -5,11 +5,15 @@ import { namesOf, type Named } from './api';
 /** Maximum number of names in one request; the server allows 400. */
 const AT_ONCE = 300;
 
+/** A driver's name and group, and the server's version of all names when they were requested. */
+interface Entry extends Named {
+  version: number;
+}
+
 export class Names {
-  private readonly known = new Map<string, Named>();
-  /** Ids whose names and groups may have changed since they were requested. */
-  private stale = new Set<string>();
+  private readonly known = new Map<string, Entry>();
   private isRequesting = false;
+  /** Entries of another version may have changed since. */
   private version = -1;
   /** Ids whose names `getOrRequest` has not found, for the next request. */
   private readonly waiting = new Set<string>();
@@ -21,7 +25,7 @@ export class Names {
     return this.known.get(id)?.name || id;
   }
 
-  /** Like `get`, but requests an unknown or stale name, and calls `changed` when it has arrived. */
+  /** Like `get`, but requests an unknown or old name, and calls `changed` when it has arrived. */
   getOrRequest(id: string): string {
     if (this.isMissing(id)) {
       this.waiting.add(id);
@@ -36,42 +40,32 @@ export class Names {
     return this.known.get(id)?.group ?? '';
   }
 
-  card(id: string): Named | undefined {
-    return this.known.get(id);
-  }
-
-  add(named: readonly Named[]): void {
-    for (const one of named) this.known.set(one.driver_id, one);
-  }
-
   /** Called once a second. If the server has new names, all are requested again as they are needed. */
   tick(version: number): void {
     if (version === this.version) return;
     this.version = version;
-    this.stale = new Set(this.known.keys());
     this.changed();
   }
 
   private isMissing(id: string): boolean {
-    return !this.known.has(id) || this.stale.has(id);
+    return this.known.get(id)?.version !== this.version;
   }
 
-  /** Requests the names that are unknown or stale, at most `AT_ONCE` at a time. */
+  /** Requests the names that are unknown or old, at most `AT_ONCE` at a time. */
   async load(ids: readonly string[]): Promise<void> {
     if (this.isRequesting) return;
     const missing = [...new Set([...this.waiting, ...ids])].filter((id) => this.isMissing(id)).slice(0, AT_ONCE);
     if (missing.length === 0) return;
     this.isRequesting = true;
     for (const id of missing) this.waiting.delete(id);
+    // If there are newer names before the answer, it may have the old ones.
     const { version } = this;
     try {
       const named = await namesOf(missing);
       // A driver that this viewer may not see gets an empty name, so that it is not requested
       // again.
-      for (const id of missing) this.known.set(id, { driver_id: id, name: '', group: '' });
-      this.add(named);
-      // If there are newer names meanwhile, the answer may have the old ones.
-      for (const id of missing) if (version === this.version) this.stale.delete(id); else this.stale.add(id);
+      for (const id of missing) this.known.set(id, { driver_id: id, name: '', group: '', version });
+      for (const one of named) this.known.set(one.driver_id, { ...one, version });
       this.changed();
     } catch {
       // The server does not answer: the ids, or the old names, stay until the next request.

@@ -5,12 +5,12 @@ import { calendar } from './calendar';
 import { serverNow } from './clock';
 import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
-import { format, parse } from './hash';
+import { format, guestLink, parse } from './hash';
 import { shownProperties, type Property } from './properties';
 import { silentAfter } from './states';
 import { Stay } from './stay';
 import { episodeAt, summary } from './track';
-import { ago, daySpan, distance, duration, isoDay, minuteOf, formatSpeed, moment, motion, compassPoint } from './words';
+import { ago, compassPoint, daySpan, distance, duration, formatSpeed, isoDay, lowerFirst, minuteOf, moment, motion } from './words';
 import { zoneShort } from './zone';
 
 const HOUR_MS = 3_600_000;
@@ -53,7 +53,7 @@ export class Panel {
   isFollowed = false;
   private readonly followButton = byId('follow', HTMLButtonElement);
   private readonly attributes = byId('attributes', HTMLDListElement);
-  /** Time of the fix whose attributes are shown, and time of the request for them. */
+  /** Time of the fix whose attributes are shown, and time of the request: a new object for each. */
   private shownAttributes = { ts: 0, at: -Infinity };
   private readonly stay = new Stay();
   private readonly month: ReturnType<typeof calendar>;
@@ -74,11 +74,9 @@ export class Panel {
     const guest = byId('share-guest', HTMLButtonElement);
     guest.hidden = !options.makesLinks;
     copyOnClick(guest, async () => {
-      const url = new URL(location.href);
       // The guest sees this driver whatever group the viewer sees.
-      url.hash = format({ ...parse(url.hash), group: '' });
-      url.search = new URLSearchParams({ link: await makeLink({ drivers: [this.id ?? ''] }, LINK_HOURS) }).toString();
-      return url.href;
+      const hash = format({ ...parse(location.hash), group: '' });
+      return guestLink(location.href, await makeLink({ drivers: [this.id ?? ''] }, LINK_HOURS), hash);
     });
     copyOnClick(byId('sql-copy', HTMLButtonElement), () => this.track?.sql ?? '');
   }
@@ -167,7 +165,7 @@ export class Panel {
       this.fix = fix;
       this.options.chosen(fix);
       void this.stay.follow(fix, controller.signal).then(() => this.drawFix());
-      if (fix.ts !== this.shownAttributes.ts && performance.now() - this.shownAttributes.at >= ATTRIBUTES_MS) void this.showAttributes(fix, controller.signal).catch(() => (this.shownAttributes = { ts: 0, at: performance.now() }));
+      if (fix.ts !== this.shownAttributes.ts && performance.now() - this.shownAttributes.at >= ATTRIBUTES_MS) void this.showAttributes(fix, controller.signal);
     } catch (error) {
       if (controller.signal.aborted) return;
       if (error instanceof ApiError && error.status === 404) this.showUnknown();
@@ -182,10 +180,10 @@ export class Panel {
 
   /** Removes everything that is shown of a driver that never existed or was erased. */
   private showUnknown(): void {
-    if (this.fix && this.track) this.closeTrack();
+    if (this.fix) this.closeTrack();
     this.fix = null;
     this.attributes.replaceChildren();
-    this.shownAttributes.ts = 0;
+    this.shownAttributes = { ts: 0, at: performance.now() };
     this.options.chosen(null);
     setText(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
   }
@@ -195,9 +193,11 @@ export class Panel {
    * requested rarely, and only after a new fix.
    */
   private async showAttributes(fix: Fix, signal: AbortSignal): Promise<void> {
-    this.shownAttributes = { ts: fix.ts, at: performance.now() };
-    const found = await properties(fix.driver_id, signal);
-    if (this.id !== fix.driver_id) return;
+    const request = (this.shownAttributes = { ts: fix.ts, at: performance.now() });
+    const found = await properties(fix.driver_id, signal).catch(() => null);
+    // A late answer is of another driver, or older than what is shown.
+    if (this.shownAttributes !== request) return;
+    if (!found) return void (this.shownAttributes = { ts: 0, at: performance.now() });
     const row = ({ name, value, comment }: Property) => {
       const entry = make('div');
       entry.append(make('dt', name), make('dd', value));
@@ -239,6 +239,23 @@ export class Panel {
 
   private show(track: Track): void {
     this.track = track;
+    this.describe(track);
+    setText(byId('sql', HTMLElement), track.sql);
+    byId('sql-box', HTMLDetailsElement).hidden = false;
+    this.files.hidden = track.points.ts.length === 0;
+    for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
+    if (track.points.ts.length > 0) {
+      this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
+      // Call this after the player is open, because the player covers a part of the map.
+      this.options.tracked(track);
+    } else {
+      this.options.player.close();
+      this.options.tracked(null);
+    }
+  }
+
+  /** Writes what the driver did, and the list of trips, stops and gaps. */
+  private describe(track: Track): void {
     const { metres, movingMs, stops, gaps } = summary(track.episodes);
     // ClickHouse computes trips and stops some minutes late, so the server sums the newest minutes
     // from the points.
@@ -253,18 +270,6 @@ export class Panel {
       setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${truncation}` : `${driven}${parts}.${until}${truncation}`);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
-    setText(byId('sql', HTMLElement), track.sql);
-    byId('sql-box', HTMLDetailsElement).hidden = false;
-    this.files.hidden = track.points.ts.length === 0;
-    for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
-    if (track.points.ts.length > 0) {
-      this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
-      // Call this after the player is open, because the player covers a part of the map.
-      this.options.tracked(track);
-    } else {
-      this.options.player.close();
-      this.options.tracked(null);
-    }
   }
 
   private row(episode: Episode): HTMLLIElement {
@@ -302,11 +307,17 @@ export class Panel {
     if (this.track) this.list.replaceChildren(...this.track.episodes.map((episode) => this.row(episode)));
   }
 
-  /** Called when units or zone have changed. */
+  /**
+   * Called when units or zone have changed. The track stays at its moment, unless its day begins at
+   * another time in the new zone.
+   */
   redraw(): void {
     this.drawFix();
-    if (this.day && this.day !== 'hour') this.showDay(this.day);
-    else if (this.track) this.show(this.track);
+    // The next refresh requests the attributes, among which may be times.
+    this.shownAttributes.ts = 0;
+    const { day, track } = this;
+    if (day && day !== 'hour' && daySpan(day)?.from !== track?.from) this.showDay(day);
+    else if (track) this.describe(track);
   }
 
   /** Marks the episode that is played in the list. */
@@ -332,8 +343,8 @@ export class Panel {
     const age = (now - fix.ts) / 1000;
     const stay = this.stay.text(fix, age < silentAfter() ? now : fix.ts, now);
     // Do not describe the movement of a silent driver: "moving" would be a guess.
-    const state = age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${stay.replace('S', 's')}`}.`;
-    setText(byId('driver-moves', HTMLElement), this.isReplay ? `Now, not in the replay: ${state[0].toLowerCase()}${state.slice(1)}` : state);
+    const state = age < silentAfter() ? `${stay || motion(fix.speed, fix.heading)}.` : `No fix for a while; last seen ${ago(age)}${stay && `, ${lowerFirst(stay)}`}.`;
+    setText(byId('driver-moves', HTMLElement), this.isReplay ? `Now, not in the replay: ${lowerFirst(state)}` : state);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : formatSpeed(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${compassPoint(fix.heading)}, ${Math.round(fix.heading)}°`);

@@ -8,8 +8,11 @@ import { clock, formatSpeed } from './words';
 
 /** Playback rates; 10 plays ten seconds per second. */
 const PACES = [1, 10, 60, 300, 1000];
-const PACE_MIN = 10;
-/** The initial rate is the fastest from `PACE_MIN` on at which playback takes at least this long. */
+const FIRST_PACE_MIN = 10;
+/**
+ * The initial rate is the fastest from `FIRST_PACE_MIN` on at which playback takes at least this
+ * long.
+ */
 const PLAY_S = 60;
 /** Size of the picture behind the slider, in units of its viewBox. */
 const WIDTH = 1000;
@@ -44,7 +47,7 @@ export interface Player {
   close(): void;
   /** Shows another moment. If the track is played, it is played on from there. */
   seek(ms: number): void;
-  /** Shows the same moment again, after its picture has changed. */
+  /** Shows the same moment again, after its picture, the units or the zone have changed. */
   redraw(): void;
   /** Does nothing without a track. */
   toggle(): void;
@@ -162,7 +165,7 @@ export function player(onClose: () => void): Player {
       slider.max = String(next.to);
       slider.step = '1000';
       const wanted = (next.to - next.from) / 1000 / PLAY_S;
-      if (!keepsPace) setPace(Math.max(PACE_MIN, PACES.findLast((other) => other <= wanted * 1.01) ?? PACE_MIN));
+      if (!keepsPace) setPace(Math.max(FIRST_PACE_MIN, PACES.findLast((other) => other <= wanted * 1.01) ?? FIRST_PACE_MIN));
       curve.replaceChildren(...next.draw(WIDTH, HEIGHT));
       box.hidden = false;
       drawMarks();
@@ -175,6 +178,7 @@ export function player(onClose: () => void): Player {
     },
     seek,
     redraw() {
+      drawMarks();
       film?.redraw?.();
       seek(ms);
     },

@@ -1,7 +1,7 @@
 // Lists what the panel shows of a driver besides its fix: the card, then the fields, then the
 // attributes that no field shows. Pure.
 import type { Card, Field, Properties } from './api';
-import { moment } from './words';
+import { moment, upperFirst } from './words';
 
 export interface Property {
   name: string;
@@ -26,7 +26,7 @@ export function shownProperties({ attributes, fields, card }: Pick<Properties, '
   const known = (fields ?? []).filter(({ value }) => value !== null);
   const read = new Set(known.flatMap(({ from }) => from));
   return [
-    ...CARD.filter((name) => card?.[name]).map((name) => ({ name: name[0].toUpperCase() + name.slice(1), value: card[name], comment: '' })),
+    ...CARD.filter((name) => card?.[name]).map((name) => ({ name: upperFirst(name), value: card[name], comment: '' })),
     ...known.map((field) => ({ name: field.name, value: inWords(field, now), comment: field.comment })),
     ...Object.entries(attributes).filter(([name]) => !read.has(name)).map(([name, value]) => ({ name, value, comment: '' })),
   ];

@@ -45,13 +45,13 @@ export function corners({ coordinates }: MultiPolygon): Position[] {
  * Returns the index in a ring of corners at which a new corner makes the outline longer by the
  * least, and by how much, in the unit of the corners.
  */
-export function insertion(ring: readonly { x: number; y: number }[], corner: { x: number; y: number }): { index: number; longer: number } {
+export function insertion(ring: readonly { x: number; y: number }[], corner: { x: number; y: number }): { index: number; added: number } {
   const length = (a: { x: number; y: number }, b: { x: number; y: number }) => Math.hypot(a.x - b.x, a.y - b.y);
-  let best = { index: ring.length, longer: Infinity };
+  let best = { index: ring.length, added: Infinity };
   ring.forEach((from, i) => {
     const to = ring[(i + 1) % ring.length];
-    const longer = length(from, corner) + length(corner, to) - length(from, to);
-    if (longer < best.longer) best = { index: i + 1, longer };
+    const added = length(from, corner) + length(corner, to) - length(from, to);
+    if (added < best.added) best = { index: i + 1, added };
   });
   return best;
 }

@@ -65,6 +65,8 @@ export class RulesForm {
   private unit: Unit = 'km/h';
   private drivers: string[] = [];
   private request: AbortController | null = null;
+  /** The text whose suggestions are listed. */
+  private listed = '';
 
   constructor(private readonly name: (id: string) => string) {
     this.driver.addEventListener('input', () => void this.suggest());
@@ -91,6 +93,8 @@ export class RulesForm {
     setText(byId('fence-speed-unit', HTMLElement), this.unit);
     this.drivers = [...(rules.drivers ?? [])];
     byId('fence-drivers-box', HTMLElement).hidden = rules.drivers === undefined;
+    this.request?.abort();
+    this.names.replaceChildren();
     this.driver.value = '';
     this.draw();
     this.box.open = rulesInWords(rules) !== '';
@@ -125,18 +129,19 @@ export class RulesForm {
     const controller = (this.request = new AbortController());
     const found = await findDrivers(text, controller.signal).catch(() => []);
     if (controller.signal.aborted) return;
+    this.listed = text;
     this.names.replaceChildren(...found.map(({ driver_id, name }) => Object.assign(make('option', name), { value: driver_id })));
     if (addsDriver) this.addDriver(true);
   }
 
   /**
-   * Adds the driver whose id is in the field or, with `acceptsOnly`, that is the only suggestion.
-   * Returns whether it added one.
+   * Adds the driver whose id is in the field or, with `acceptsOnly`, that is the only suggestion for
+   * its text. Returns whether it added one.
    */
   private addDriver(acceptsOnly: boolean): boolean {
     const text = this.driver.value.trim();
     const ids = [...this.names.options].map(({ value }) => value);
-    const id = ids.includes(text) ? text : acceptsOnly && text && ids.length === 1 ? ids[0] : '';
+    const id = ids.includes(text) ? text : acceptsOnly && text && text === this.listed && ids.length === 1 ? ids[0] : '';
     if (!id) return false;
     if (!this.drivers.includes(id)) this.drivers.push(id);
     this.driver.value = '';

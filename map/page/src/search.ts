@@ -84,6 +84,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
   }
 
   function close(): void {
+    clearTimeout(timer);
     request?.abort();
     list.hidden = true;
     active = -1;

@@ -4,7 +4,7 @@ import type { Map as MapLibre, PointLike } from 'maplibre-gl';
 import { EVERYBODY, type Config, type Fix, type Found, type Tick } from './api';
 import { Alerts } from './alerts';
 import { repaint } from './background';
-import { byId } from './dom';
+import { byId, isNarrow } from './dom';
 import { Dots, isSoftwareRendered } from './dots';
 import { Fences } from './fences';
 import { format, parse, type Shared } from './hash';
@@ -62,6 +62,8 @@ export interface Stage {
   fit(): Promise<void>;
   colour(by: ColourBy): void;
   setTheme(theme: Theme): void;
+  /** Writes speeds and times again. Called when units or zone have changed. */
+  redraw(): void;
   pan(x: number, y: number): void;
   /** Called before the list of drivers opens. */
   openingList(): void;
@@ -72,6 +74,8 @@ export interface Stage {
 interface Options {
   /** Called with the moment of a replay; null: the map shows the present again. */
   replayed(moment: Moment | null): void;
+  /** Called when the map shows a track, and when it no longer does. */
+  tracked(hasTrack: boolean): void;
   /** Called with the group of another link that the viewer opens; empty: every group. */
   grouped(group: string): void;
   /** Group that is chosen in the list; empty: every group. It may change while the map loads. */
@@ -175,6 +179,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       lastCentred = centred;
     },
     tracked(track) {
+      options.tracked(track !== null);
       if (!track) return scene.showTrack(null);
       fitTo(area(track.points));
     },
@@ -277,8 +282,9 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     fitTo(box);
   }
 
-  async function find(id: string): Promise<void> {
-    await panel.open(id);
+  /** Opens a driver, optionally with its track of a day, and moves the map there. */
+  async function find(id: string, day: string | null = null): Promise<void> {
+    await panel.open(id, day);
     const { fix } = panel;
     if (!fix || panel.id !== id) return;
     centre(fix, Math.max(map.getZoom(), CLOSE_ZOOM), 700);
@@ -346,7 +352,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
   if (shared.driver) {
     const { driver, day } = shared;
     // A link without a place opens at the driver.
-    void (shared.place ? panel.open(driver, day) : find(driver).then(() => panel.open(driver, day)));
+    void (shared.place ? panel.open(driver, day) : find(driver, day));
   }
 
   return {
@@ -406,6 +412,12 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       else if (!styleUrl) repaint(map, next);
       scene.restyle();
     },
+    redraw() {
+      panel.redraw();
+      fences.redraw();
+      alerts.redraw();
+      slider.redraw();
+    },
     pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
     openingList() {
       if (isNarrow()) makeRoom();
@@ -424,9 +436,6 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
 /** Returns the factor by which everything is larger than on a laptop (style.css). */
 const scale = (): number => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
-/** Returns whether the page has room for only one card, as on a phone. */
-const isNarrow = (): boolean => innerWidth <= 640;
-
 /** Returns the pixels at each edge that cards cover. */
 function padding(): { top: number; bottom: number; left: number; right: number } {
   const unit = 16 * scale();
@@ -434,7 +443,8 @@ function padding(): { top: number; bottom: number; left: number; right: number }
   const narrow = isNarrow();
   const open = !panelBox.hidden;
   return {
-    top: (narrow ? 11.5 : 5.5) * unit,
+    // At the top: the header, and a guest's line.
+    top: (narrow ? 11.5 : 5.5) * unit + byId('guest', HTMLElement).offsetHeight,
     // At the bottom: the player and, on a phone, the panel above it.
     bottom: Math.max(6 * unit, ...['player', ...(narrow ? ['panel'] : [])].map((id) => byId(id, HTMLElement)).filter(({ hidden }) => !hidden).map((card) => innerHeight - card.offsetTop + 2 * unit)),
     // At the left: the legend in the corner.

@@ -67,12 +67,16 @@ export function listen({ tick, lost }: Listener): (group: string) => void {
     clearTimeout(retryTimer);
   }
 
-  document.addEventListener('visibilitychange', () => {
+  function checkVisibility(): void {
     clearTimeout(hiddenTimer);
     if (document.hidden) hiddenTimer = window.setTimeout(close, HIDDEN_MS);
     else if (!source) open();
-  });
+  }
+
+  document.addEventListener('visibilitychange', checkVisibility);
   open();
+  // The page may have been opened in the background.
+  checkVisibility();
   return (next) => {
     group = next;
     // A hidden page is not connected.

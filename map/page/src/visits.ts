@@ -1,19 +1,27 @@
 // One fence in the card of the fences: who is inside and since when, and who left it today.
 import { ApiError, visits as fetchVisits, type Visit } from './api';
 import { serverNow } from './clock';
-import { byId, make, setText } from './dom';
+import { byId, make, replaceRows, setText } from './dom';
 import type { Fence } from './rings';
 import { rulesInWords } from './rules';
 import { silentAfter } from './states';
 import { daySpan, duration, isoDay, minuteOf } from './words';
 
+/** Visits of a fence, as of `now`. */
+interface Found {
+  now: number;
+  inside: readonly Visit[];
+  left: readonly Visit[];
+}
+
 const DAY_MS = 86_400_000;
 const DAYS_BEFORE = 6;
 /** Interval of requests while a fence is shown. */
 const REFRESH_MS = 30_000;
-
-/** Maximum number of visits in one response of the server. */
-const VISITS_MAX = 500;
+/** Maximum number of visits in one answer of the server. */
+const ANSWER_VISITS_MAX = 500;
+/** What the card shows before the first answer. */
+const NONE: Found = { now: 0, inside: [], left: [] };
 
 /**
  * Describes the visits: "Depot: 2 inside, 3 drivers left today, 7 times". `isCut`: the server has
@@ -40,7 +48,7 @@ interface Options {
 
 export class Visits {
   fence: Fence | null = null;
-  private found: { now: number; inside: Visit[]; left: Visit[] } = { now: 0, inside: [], left: [] };
+  private found = NONE;
   private request: AbortController | null = null;
   private timer = 0;
   private readonly box = byId('fence-shown', HTMLElement);
@@ -68,7 +76,7 @@ export class Visits {
     const { name } = fence.properties;
     this.editButton.setAttribute('aria-label', `Edit ${name}`);
     setText(this.rules, this.notes(fence));
-    [this.found.inside, this.found.left] = [[], []];
+    this.found = NONE;
     this.redraw();
     setText(this.title, `${name}, today …`);
     this.title.focus({ preventScroll: true });
@@ -101,7 +109,7 @@ export class Visits {
     this.request?.abort();
     this.fence = null;
     this.box.hidden = true;
-    [this.found.inside, this.found.left] = [[], []];
+    this.found = NONE;
     setText(this.title, '');
     this.rows.replaceChildren();
     this.options.changed(null);
@@ -125,7 +133,7 @@ export class Visits {
       const left = found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today);
       // The server sends first those inside and leaves out the oldest visits. If it sends visits of
       // earlier days, it has sent all of today.
-      const isCut = found.length >= VISITS_MAX && inside.length + left.length === found.length;
+      const isCut = found.length >= ANSWER_VISITS_MAX && inside.length + left.length === found.length;
       this.say(visitsTitle(name, inside, left, isCut));
       this.found = { now, inside, left };
       this.redraw();
@@ -143,19 +151,17 @@ export class Visits {
 
   /** Called when names of drivers have changed. */
   redraw(): void {
-    const focused = document.activeElement?.closest<HTMLElement>('#visits button')?.dataset.id;
     const { inside, left } = this.found;
-    const part = (title: string, all: Visit[]) => (all.length === 0 ? [] : [make('li', title, 'part'), ...all.map((visit) => this.row(visit))]);
-    this.rows.replaceChildren(...part('Inside', inside), ...part('Left today', left));
-    if (focused) this.rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+    const part = (title: string, all: readonly Visit[]) => (all.length === 0 ? [] : [make('li', title, 'part'), ...all.map((visit) => this.row(visit))]);
+    replaceRows(this.rows, [...part('Inside', inside), ...part('Left today', left)]);
   }
 
   private row({ driver_id, entered, left_at, is_inside }: Visit): HTMLLIElement {
     const { now } = this.found;
     const item = make('li');
+    item.dataset.key = `${driver_id} ${entered}`;
     const button = make('button');
     button.type = 'button';
-    button.dataset.id = driver_id;
     const day = isoDay(now);
     const silent = now - left_at > silentAfter() * 1000 ? ` · last fix at ${minuteOf(left_at, day)}` : '';
     const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}${silent}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;

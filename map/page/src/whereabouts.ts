@@ -32,7 +32,7 @@ export async function areaFor(map: Pick<MapLibre, 'getCenter' | 'getZoom'>, grou
  * cell count as at one place, so finer cells are requested until a cell is small compared with the
  * area.
  */
-export async function whereabouts(signal: AbortSignal, group = ''): Promise<Bounds | null> {
+async function whereabouts(signal: AbortSignal, group: string): Promise<Bounds | null> {
   let found: Bounds | null = null;
   let zoom = 0;
   for (let round = 0; round < ROUNDS; round++) {

@@ -37,6 +37,12 @@ export function duration(seconds: number): string {
   return rest === 0 ? whole : `${whole} ${rest}`;
 }
 
+/** Makes the first letter small, to continue a sentence: "standing since 14:05". */
+export const lowerFirst = (text: string): string => text.slice(0, 1).toLowerCase() + text.slice(1);
+
+/** Makes the first letter a capital, to begin a sentence. */
+export const upperFirst = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1);
+
 /** Returns the nearest of eight compass points to a heading in degrees. */
 export function compassPoint(heading: number): string {
   return COMPASS_POINTS[Math.round((((heading % 360) + 360) % 360) / 45) % 8];

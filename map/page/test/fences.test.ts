@@ -1,6 +1,7 @@
 // The fences of the map, in a simulated page.
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Fences, type Fence } from '../src/fences';
+import { setUnit } from '../src/words';
 import { page, type Page } from './page';
 
 const SQUARE = [[0, 0], [0, 1], [1, 1], [0, 0]];
@@ -16,7 +17,10 @@ beforeEach(async () => {
   fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, seesAll: true });
   await vi.waitUntil(() => fences.all.length > 0);
 });
-afterEach(() => vi.unstubAllGlobals());
+afterEach(() => {
+  setUnit('');
+  vi.unstubAllGlobals();
+});
 
 test('while a fence is edited, a click on the map does not find another one', async () => {
   expect([fences.isEditing, fences.at([0, 0], 100)?.properties.name]).toEqual([false, 'Islands']);
@@ -28,4 +32,88 @@ test('while a fence is edited, a click on the map does not find another one', as
   expect([fences.isDrawing, fences.isEditing, fences.at([0, 0], 100)]).toEqual([false, true, null]);
   shown.element('fence-cancel').dispatch('click');
   expect([fences.isEditing, fences.at([0, 0], 100)?.properties.name]).toEqual([false, 'Islands']);
+});
+
+test('a late list of fences does not replace a newer one', async () => {
+  const waiting: ((...names: string[]) => void)[] = [];
+  vi.stubGlobal('fetch', () => new Promise((resolve) => waiting.push((...names) => resolve(Response.json({ features: names.map((name) => fence(name, 1)) })))));
+  const [old, next] = [fences.load(), fences.load()];
+  waiting[1]('Depot');
+  await next;
+  waiting[0]('Depot', 'Removed');
+  await old;
+  expect(fences.all.map(({ properties }) => properties.name)).toEqual(['Depot']);
+});
+
+describe('a save without an answer yet', () => {
+  let saves: { body: { properties: { name: string } }; answer(status?: number): void }[];
+  const edit = async (name: string) => {
+    fences.show(fences.all.find(({ properties }) => properties.name === name)!);
+    await fences.load();
+    shown.element('fence-shown-edit').dispatch('click');
+  };
+  const save = () => shown.element('fence-form').dispatch('submit');
+  const settled = () => new Promise((later) => setTimeout(later, 10));
+
+  beforeEach(async () => {
+    saves = [];
+    vi.stubGlobal('fetch', (url: string, init?: RequestInit) =>
+      init?.method === 'POST'
+        ? new Promise((resolve) => saves.push({ body: JSON.parse(init.body as string), answer: (status = 200) => resolve(status === 200 ? Response.json({}) : Response.json({ error: 'another user' }, { status })) }))
+        : url === 'api/fences'
+          ? Promise.resolve(Response.json({ features: [fence('Islands', 2), fence('Lakes', 2)] }))
+          : new Promise(() => {}),
+    );
+    await fences.load();
+    await edit('Islands');
+    save();
+  });
+
+  test('is not sent again', async () => {
+    save();
+    expect(saves.map(({ body }) => body.properties.name)).toEqual(['Islands']);
+    // After a refusal it may be.
+    saves[0].answer(503);
+    await settled();
+    save();
+    expect(saves.length).toBe(2);
+  });
+
+  test.each([200, 409, 503])('leaves the form of another fence open (%i)', async (status) => {
+    shown.element('fence-cancel').dispatch('click');
+    await edit('Lakes');
+    const message = shown.element('fences-said').textContent;
+    saves[0].answer(status);
+    await settled();
+    expect([fences.isEditing, shown.element('fence-name').value, shown.element('fences-said').textContent]).toEqual([true, 'Lakes', message]);
+    save();
+    expect(saves.at(-1)!.body.properties.name).toBe('Lakes');
+  });
+
+  test('and its conflict leave the form of another fence open', async () => {
+    let answer = () => {};
+    const { fetch: other } = globalThis;
+    vi.stubGlobal('fetch', (url: string, init?: RequestInit) => (url === 'api/fences' && !init?.method ? new Promise((resolve) => (answer = () => resolve(Response.json({ features: [fence('Islands', 2)] })))) : other(url, init)));
+    saves[0].answer(409);
+    await settled();
+    shown.element('fence-cancel').dispatch('click');
+    fences.show(fences.all.find(({ properties }) => properties.name === 'Lakes')!);
+    shown.element('fence-shown-edit').dispatch('click');
+    answer();
+    await settled();
+    save();
+    expect(saves.at(-1)!.body.properties).toMatchObject({ name: 'Lakes', rewrite_past: false });
+    expect(saves.at(-1)!.body.properties).not.toHaveProperty('was');
+  });
+});
+
+test('the list of fences has the unit that the viewer chooses', async () => {
+  const slow = fence('School', 1);
+  vi.stubGlobal('fetch', () => Promise.resolve(Response.json({ features: [{ ...slow, properties: { ...slow.properties, speed_limit_kmh: 50 } }] })));
+  await fences.load();
+  const rules = () => (shown.element('fences-list').children as { children: { children: { textContent: string }[] }[] }[]).map((row) => row.children[0].children[1].textContent);
+  expect(rules()).toEqual(['50 km/h']);
+  setUnit('mph');
+  fences.redraw();
+  expect(rules()).toEqual(['31 mph']);
 });

@@ -29,7 +29,10 @@ beforeEach(() => {
     }),
   );
 });
-afterEach(() => vi.unstubAllGlobals());
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
 
 /** Long, because a machine may be busy. */
 const SOON = { timeout: 60_000 };
@@ -119,19 +122,15 @@ test('a failed request is repeated once at the next tick', async () => {
 
 test('a request without an answer for 20 s is sent again at the next tick', async () => {
   vi.useFakeTimers();
-  try {
-    tiles.setView(MIAMI, 10);
-    const hung = waiting.shift()!;
-    await vi.advanceTimersByTimeAsync(19_000);
-    tiles.tick(1, false);
-    expect([hung.signal.aborted, waiting]).toEqual([false, []]);
-    await vi.advanceTimersByTimeAsync(1_000);
-    expect(hung.signal.aborted).toBe(true);
-    tiles.tick(1, false);
-    expect(waiting.map(({ of }) => of)).toEqual([OF_MIAMI]);
-  } finally {
-    vi.useRealTimers();
-  }
+  tiles.setView(MIAMI, 10);
+  const hung = waiting.shift()!;
+  await vi.advanceTimersByTimeAsync(19_000);
+  tiles.tick(1, false);
+  expect([hung.signal.aborted, waiting]).toEqual([false, []]);
+  await vi.advanceTimersByTimeAsync(1_000);
+  expect(hung.signal.aborted).toBe(true);
+  tiles.tick(1, false);
+  expect(waiting.map(({ of }) => of)).toEqual([OF_MIAMI]);
 });
 
 test('the first tick of a stream requests tiles of any generation again', async () => {

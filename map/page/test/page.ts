@@ -18,6 +18,10 @@ class Fake {
   dataset: Record<string, string> = {};
   children: unknown[] = [];
   attributes: Record<string, string> = {};
+  /** The options of a select or a datalist. */
+  get options(): unknown[] {
+    return this.children;
+  }
   private listeners: Record<string, Listener[]> = {};
   addEventListener(name: string, listener: Listener): void {
     (this.listeners[name] ??= []).push(listener);
@@ -27,6 +31,9 @@ class Fake {
   }
   setAttribute(name: string, value: string): void {
     this.attributes[name] = value;
+  }
+  removeAttribute(name: string): void {
+    delete this.attributes[name];
   }
   toggleAttribute(): void {}
   append(...children: unknown[]): void {
@@ -61,8 +68,8 @@ export function page(): Page {
     elements.set(id, made);
     return made;
   };
-  for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
-  vi.stubGlobal('document', { getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), activeElement: null, hidden: false });
+  for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'HTMLDListElement', 'HTMLAnchorElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
+  vi.stubGlobal('document', { querySelectorAll: () => [], getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), body: new Fake(), activeElement: null, hidden: false });
   vi.stubGlobal('getComputedStyle', () => ({ fontSize: '16px' }));
   vi.stubGlobal('ResizeObserver', class { observe(): void {} });
   const listeners = new Fake();

@@ -1,6 +1,7 @@
 // The time slider, in a simulated page.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { player, type Film, type Player } from '../src/player';
+import { setZone } from '../src/zone';
 import { page, type Page } from './page';
 
 let shown: Page;
@@ -13,7 +14,10 @@ beforeEach(() => {
   moments = [];
   slider = player(() => {});
 });
-afterEach(() => vi.unstubAllGlobals());
+afterEach(() => {
+  setZone('');
+  vi.unstubAllGlobals();
+});
 
 test('a film that replaces the one that is played is moved once a frame', () => {
   for (let i = 0; i < 3; i++) {
@@ -80,4 +84,16 @@ test('the moment is unknown at the end and without a film', () => {
   expect(slider.moment).toBe(5_000);
   slider.seek(36_000_000);
   expect(slider.moment).toBe(null);
+});
+
+test('the marks are in the zone that the viewer chooses', () => {
+  shown.element('marks').clientWidth = 400;
+  slider.open(film());
+  const marks = () => (shown.element('marks').children as { textContent: string }[]).map(({ textContent }) => textContent);
+  setZone('UTC');
+  slider.redraw();
+  expect(marks()).toEqual(['1 Jan', '02:00', '04:00', '06:00', '08:00', '']);
+  setZone('Asia/Kolkata');
+  slider.redraw();
+  expect(marks()).toEqual(['06:00', '08:00', '10:00', '12:00', '14:00']);
 });

@@ -252,6 +252,7 @@ test('the banner has the start of an outage, and changes once a minute', () => {
 describe('a guest link', () => {
   const filter = (fields: Record<string, string>) => new URLSearchParams({ find: '', group: '', stopped: '', ...fields });
   test('has no place and no driver of the viewer who made it', () => expect(guestLink('https://fleet.example/map/?link=old#at=3/1/2&driver=d1', 'a.b')).toBe('https://fleet.example/map/?link=a.b'));
+  test('has the place of one driver, if it is given', () => expect(guestLink('https://fleet.example/map/?link=old#at=3/1/2', 'a.b', '#at=9.0/1/2&driver=d1')).toBe('https://fleet.example/map/?link=a.b#at=9.0/1/2&driver=d1'));
   test('names only the group, so that later members are included', () => expect(linkTo(filter({ group: 'north' }), ['d1'], 50)).toEqual({ groups: ['north'] }));
   test('names the drivers of any other filter', () => expect(linkTo(filter({ group: 'north', find: 'a' }), ['d1', 'd2'], 50)).toEqual({ drivers: ['d1', 'd2'] }));
   test('is not made for no drivers, or for more than it may name', () => {
@@ -269,7 +270,7 @@ describe('a new corner', () => {
     expect(insertion(square, { x: -5, y: 50 }).index).toBe(4);
   });
   test('is on the outline if that does not become longer', () => {
-    expect(insertion(square, { x: 100, y: 40 })).toEqual({ index: 2, longer: 0 });
+    expect(insertion(square, { x: 100, y: 40 })).toEqual({ index: 2, added: 0 });
     expect(insertion([], { x: 1, y: 1 }).index).toBe(0);
     expect(insertion([{ x: 0, y: 0 }], { x: 1, y: 1 }).index).toBe(1);
   });

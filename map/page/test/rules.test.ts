@@ -1,10 +1,11 @@
 // Rules of a fence, and alerts about them, in words.
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Alert } from '../src/api';
 import { alertText } from '../src/alerts';
 import { changedRules } from '../src/rings';
-import { kmhIn, rulesInWords, secondsIn } from '../src/rules';
+import { kmhIn, RulesForm, rulesInWords, secondsIn } from '../src/rules';
 import { kmhOf, setUnit, speedOfKmh } from '../src/words';
+import { page, type Page } from './page';
 
 afterEach(() => setUnit('km/h'));
 
@@ -52,4 +53,66 @@ test('alerts about rules name the fence', () => {
   expect(alert('fast', 20)).toBe('Anna is too fast in Depot, 72 km/h');
   expect(alert('fast', 20, '')).toBe('Anna is too fast, 72 km/h');
   expect(alert('slow', 5)).toBe('Anna is slower again in Depot');
+});
+
+describe('the drivers of a fence', () => {
+  /** Requests for drivers, oldest first. */
+  let waiting: { find: string; answer(...ids: string[]): void }[];
+  let shown: Page;
+  let form: RulesForm;
+  const settled = () => new Promise((later) => setTimeout(later, 5));
+  const write = async (text: string) => {
+    shown.element('fence-driver').value = text;
+    shown.element('fence-driver').dispatch('input');
+    await settled();
+  };
+  const enter = async () => {
+    shown.element('fence-driver').dispatch('keydown', { key: 'Enter' });
+    await settled();
+  };
+  const answer = async (...ids: string[]) => {
+    waiting.shift()!.answer(...ids);
+    await settled();
+  };
+  const chosen = () => form.read().drivers;
+
+  beforeEach(() => {
+    waiting = [];
+    shown = page();
+    vi.stubGlobal('fetch', (url: string, { signal }: { signal: AbortSignal }) =>
+      new Promise((resolve, reject) => {
+        signal.addEventListener('abort', () => reject(signal.reason as Error));
+        waiting.push({ find: new URL(url, 'http://localhost').searchParams.get('find')!, answer: (...ids) => resolve(Response.json({ found: ids.map((driver_id) => ({ driver_id, name: '', group: '' })) })) });
+      }),
+    );
+    form = new RulesForm(String);
+    form.open({ drivers: [] });
+  });
+  afterEach(() => vi.unstubAllGlobals());
+
+  test('Enter adds the only suggestion for what is written', async () => {
+    await write('van');
+    await answer('van-1');
+    await enter();
+    expect(chosen()).toEqual(['van-1']);
+  });
+
+  test('Enter does not add the suggestion for what was written before', async () => {
+    await write('van');
+    await answer('van-1');
+    await write('bike');
+    await enter();
+    expect(() => chosen()).toThrow('There is no driver “bike”');
+    // The first request was replaced by that of Enter.
+    waiting.at(-1)!.answer('bike-7');
+    await settled();
+    expect(chosen()).toEqual(['bike-7']);
+  });
+
+  test('suggestions for one fence are not those of the next', async () => {
+    await write('van');
+    form.open({ drivers: [] });
+    await answer('van-1');
+    expect(shown.element('fence-driver-names').children.length).toBe(0);
+  });
 });

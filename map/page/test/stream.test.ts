@@ -47,3 +47,19 @@ test('the first tick of each connection is marked', () => {
   sources[2].tick(6);
   expect(heard).toEqual([[5, true], [6, false], [6, true], [6, false], [6, true]]);
 });
+
+test('a page that opens in the background disconnects after 30 s', () => {
+  page.hidden = true;
+  const closed = vi.spyOn(Source.prototype, 'close');
+  listen({ tick: () => {}, lost: () => {} });
+  vi.advanceTimersByTime(4_000);
+  expect(closed).not.toHaveBeenCalled();
+  for (let second = 0; second < 26; second++) {
+    sources[0].tick(5);
+    vi.advanceTimersByTime(1_000);
+  }
+  expect(closed).toHaveBeenCalledOnce();
+  show(false);
+  expect(sources.length).toBe(2);
+  closed.mockRestore();
+});

@@ -16,7 +16,10 @@ beforeEach(() => {
   vi.stubGlobal('fetch', () => new Promise(() => {}));
   visits = new Visits({ name: String, choose() {}, edit: (fence) => edited.push(fence), back() {}, changed() {} });
 });
-afterEach(() => vi.unstubAllGlobals());
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
 
 test('the card has the fence as it was loaded last', () => {
   visits.show(fence('Depot'));
@@ -53,7 +56,6 @@ test('the card lists first those inside, who came first at the top, then who lef
   expect(shown.element('visits-title').textContent).toBe('Depot: 3 inside, 1 driver left today, 2 times');
   expect(shown.element('fence-shown-rules').textContent).toBe('Name and outline are valid since 13:00; any earlier visits are those of a former version.');
   visits.close();
-  vi.useRealTimers();
 });
 
 test('the title counts drivers who left, and how often', () => {

@@ -5,6 +5,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::rules;
+use crate::access::encode_hex;
 use milepost_events::fences::rules::FenceRules;
 
 /// Rings of `[lng, lat]`, each polygon's outline first; closed.
@@ -147,7 +148,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
 #[must_use]
 pub fn fingerprint(polygons: &Polygons) -> String {
     let hash = digest(&SHA256, json!(polygons).to_string().as_bytes());
-    hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    encode_hex(&hash.as_ref()[..8])
 }
 
 /// Returns the reason why a new outline conflicts with a change that its editor has not seen;

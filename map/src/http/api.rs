@@ -81,7 +81,7 @@ async fn config(
         "hidden_after_s": map.hidden_after.as_secs(),
         "groups": groups,
         "name": viewer.name,
-        "is_link": viewer.is_link(),
+        "link_until": viewer.link_until_ms,
         "sees_all": viewer.scope.is_all(),
         "makes_links": state.config.access.links_key.is_some() && !viewer.is_link(),
         "writes": may_write(&state, &viewer),

@@ -1,0 +1,42 @@
+// The keyboard's focus stays where the viewer left it.
+import { publish } from './mqtt';
+import { expect, open, test } from './world';
+
+test('Seen keeps the focus, and gives it to its alert when pressed', async ({ page, stack }) => {
+  for (const id of ['focus-1', 'focus-2']) await stack.query(`INSERT INTO fleet.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES ('${id}', now64(3), 0, 'silent', '', -25, 34, NULL, now64(3))`);
+  await open(page, stack, '#at=13/-25/34');
+  await page.keyboard.press('e');
+  const box = page.getByRole('region', { name: 'Alerts' });
+  const seen = box.getByRole('button', { name: 'Seen: focus-1 fell silent' });
+  await seen.focus();
+  for (let i = 0; i < 2; i++) await page.waitForResponse(/api\/alerts$/);
+  await page.waitForTimeout(100);
+  await expect(seen).toBeFocused();
+  await page.keyboard.press('Enter');
+  await expect(seen).toHaveCount(0);
+  await expect(box.getByRole('button', { name: /^focus-1 fell silent.*seen$/ })).toBeFocused();
+  await stack.query("ALTER TABLE fleet.events DELETE WHERE driver_id LIKE 'focus-%' SETTINGS mutations_sync = 1");
+});
+
+test('a day chosen in the calendar gives the focus to its button', async ({ page, stack }) => {
+  await publish(stack.mqttPort, 'drivers/focus-day/gps', { lat: -25, lng: 34, speed: 0, ts: Date.now() });
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/focus-day`)).status).toBe(200);
+  await open(page, stack, '#at=13/-25/34&driver=focus-day');
+  const button = page.getByRole('button', { name: 'Days with fixes' });
+  await button.press('Enter');
+  await page.locator('#calendar-days button:enabled').first().press('Enter');
+  await expect(page.locator('#calendar')).toBeHidden();
+  await expect(button).toBeFocused();
+});
+
+test('fences that are read again keep the focus in their list', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('focus yard', [[[(34.0, -25.0), (34.01, -25.0), (34.01, -25.01), (34.0, -25.01)]]])");
+  await open(page, stack, '#at=13/-25/34');
+  await page.keyboard.press('g');
+  for (const name of ['focus yard', 'Edit focus yard']) {
+    const button = page.getByRole('button', { name, exact: true });
+    await button.focus();
+    await page.evaluate(() => window.milepost!.fences.load());
+    await expect(button).toBeFocused();
+  }
+});

@@ -1,0 +1,37 @@
+// No text is cut off, on a phone and on a laptop.
+import { publish } from './mqtt';
+import { expect, open, test } from './world';
+
+const HOUR_MS = 3_600_000;
+/** A zone with a long name. */
+test.use({ timezoneId: 'Asia/Kolkata' });
+
+for (const [width, height] of [[390, 844], [1280, 800]]) {
+  test(`the panel and the numbers have room for their texts at ${width} px`, async ({ page, stack, faults }) => {
+    faults.mayFail = true;
+    await page.setViewportSize({ width, height });
+    await publish(stack.mqttPort, 'drivers/long-texts/gps', { lat: -26, lng: 35, speed: 30, heading: 315, acc: 12_345, ts: Date.now() - 23 * HOUR_MS });
+    await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/long-texts`)).status).toBe(200);
+    await open(page, stack, '#at=13/-26/35&driver=long-texts');
+    await expect(page.locator('#fix-when')).toContainText('GMT+5:30');
+    /** Texts that reach beyond their box. */
+    const cut = () => page.evaluate(() => [...document.querySelectorAll<HTMLElement>('#panel dl, #panel dd, #panel dt, #numbers dd, #numbers dt, #legend button')].filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth).map(({ textContent }) => textContent));
+    await expect(page.locator('#seen')).not.toHaveText('–');
+    expect(await cut()).toEqual([]);
+    // The texts while there is no connection, and while there are no fixes.
+    await page.route(/api\/(stream|config)/, (route) => route.abort());
+    await page.evaluate(() => {
+      Object.defineProperty(document, 'hidden', { value: true, configurable: true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    });
+    await page.waitForTimeout(31_000);
+    await page.evaluate(() => {
+      Object.defineProperty(document, 'hidden', { value: false, configurable: true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    });
+    await expect(page.locator('#newest')).toHaveText('not connected');
+    expect(await cut()).toEqual([]);
+    await page.locator('#newest').evaluate((one) => (one.textContent = 'no fixes yet'));
+    expect(await cut()).toEqual([]);
+  });
+}

@@ -1,0 +1,70 @@
+// The list of drivers, in a simulated page.
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { list } from '../src/list';
+import { page, type Page } from './page';
+
+let shown: Page;
+/** Requests for the list without an answer, oldest first. */
+let waiting: { find: string; answer(...ids: string[]): void; fail(): void }[];
+/** What the links show that were made. */
+let links: unknown[];
+
+beforeEach(() => {
+  [waiting, links] = [[], []];
+  shown = page();
+  vi.stubGlobal('window', globalThis);
+  vi.stubGlobal('location', { href: 'https://fleet.example/' });
+  vi.stubGlobal('navigator', { clipboard: { writeText: async () => {} } });
+  Object.assign(shown.element('filter'), { elements: { namedItem: (name: string) => shown.element(`filter.${name}`) } });
+  shown.element('list').hidden = true;
+  shown.element('list-share').hidden = true;
+  vi.stubGlobal('fetch', (url: string, { signal, body }: RequestInit) => {
+    if (url === 'api/links') {
+      links.push(JSON.parse(body as string));
+      return Promise.resolve(Response.json({ link: 'a.b', until: 1 }));
+    }
+    return new Promise((resolve, reject) => {
+      signal!.addEventListener('abort', () => reject(signal!.reason as Error));
+      const drivers = (ids: string[]) => ids.map((driver_id) => ({ driver_id, ts: 1, lat: 0, lng: 0, speed: null }));
+      waiting.push({
+        find: new URL(url, 'http://localhost').searchParams.get('find')!,
+        answer: (...ids) => resolve(Response.json({ drivers: drivers(ids), truncated: false })),
+        fail: () => reject(new TypeError('fetch failed')),
+      });
+    });
+  });
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+test('no link is offered for drivers that the filter no longer means', async () => {
+  vi.useFakeTimers();
+  const settled = () => vi.advanceTimersByTimeAsync(0);
+  const share = () => !shown.element('list-share').hidden;
+  const drivers = list(() => {}, () => {}, () => {}, () => {});
+  drivers.allowSharing();
+  shown.element('filter.find').value = 'van';
+  drivers.toggle();
+  waiting.shift()!.answer('van-1');
+  await settled();
+  expect(share()).toBe(true);
+  shown.element('filter.find').value = 'bike';
+  shown.element('filter').dispatch('input');
+  expect(share()).toBe(false);
+  await vi.advanceTimersByTimeAsync(300);
+  waiting.shift()!.fail();
+  await settled();
+  expect(share()).toBe(false);
+  await vi.advanceTimersByTimeAsync(10_000);
+  waiting.shift()!.answer('bike-7');
+  await settled();
+  expect(share()).toBe(true);
+  shown.element('list-link').dispatch('click');
+  await settled();
+  expect(links).toEqual([{ drivers: ['bike-7'], hours: 0 }]);
+  // A refresh of the same filter keeps the link.
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect([waiting.length, share()]).toEqual([1, true]);
+});
