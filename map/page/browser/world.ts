@@ -46,6 +46,7 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
         const headers = search ? (await route.fetch()).headers() : {};
         await route.fulfill({ path, ...(headers['set-cookie'] ? { headers: { 'set-cookie': headers['set-cookie'], 'content-type': 'text/html' } } : {}) });
       });
+      await page.addInitScript(drawTenTimesASecond);
       const faults: Faults = { mayFail: false };
       const logged: string[] = [];
       page.on('console', (message) => {
@@ -67,6 +68,27 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
     { auto: true },
   ],
 });
+
+/**
+ * Limits the page to ten frames a second. Without a graphics card, 60 frames a second would take
+ * all cores, and every server of a test would be late.
+ */
+function drawTenTimesASecond(): void {
+  const request = window.requestAnimationFrame.bind(window);
+  const callbacks = new Map<number, FrameRequestCallback>();
+  let last = 0;
+  const draw = (now: number) => {
+    const due = [...callbacks.values()];
+    callbacks.clear();
+    for (const callback of due) callback(now);
+  };
+  window.requestAnimationFrame = (callback) => {
+    callbacks.set(++last, callback);
+    if (callbacks.size === 1) setTimeout(() => request(draw), 100);
+    return last;
+  };
+  window.cancelAnimationFrame = (id) => void callbacks.delete(id);
+}
 
 /** Chromium's messages about reading pixels of software WebGL, which a screenshot does. */
 const IGNORED = /GPU stall due to ReadPixels|GL Driver Message/;
