@@ -53,7 +53,7 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     match rest {
         [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T']
         | [.., b'u' | b'U', b'o' | b'O', b'm' | b'M'] => true,
-        _ => may_be_unit(key) && is_cold_unit(key),
+        _ => may_be_unit(key) && is_unit_in_words(key),
     }
 }
 
@@ -102,14 +102,16 @@ fn may_be_unit(key: &[u8]) -> bool {
     begins || ends() || key.first().is_some_and(|first| *first >= 0x80)
 }
 
+/// Returns whether a key that does not end in `unit` or `uom` names a unit, such as `unitSpeed` or
+/// `Einheit`.
 #[cold]
-fn is_cold_unit(key: &[u8]) -> bool {
+fn is_unit_in_words(key: &[u8]) -> bool {
     if key.len() > NAME_BYTES_MAX {
         return false;
     }
     let name = normalised(&String::from_utf8_lossy(key));
     let is_at_end = || WORDS.iter().any(|word| name.ends_with(word));
-    // In `unit_id`, that is the id of a vehicle.
+    // The rest of `unit_id` names no field: it is the id of a vehicle.
     is_at_end() || without_unit(&name).is_some_and(|stem| stem.is_empty() || is_measure(stem))
 }
 
@@ -121,11 +123,12 @@ fn is_measure(stem: &str) -> bool {
 }
 
 /// Returns a normalised name without the word for a unit at its end or beginning; `None` if the
-/// name has no such word. A `unit_of_measurement` is a `unit`.
+/// name has no such word. A `unit_of_measurement` is a `unit`. The rest of the name of a system of
+/// units is `system` or `systemof`.
 pub(super) fn without_unit(name: &str) -> Option<&str> {
     const ENGLISH: [&str; 4] = ["units", "unit", "uoms", "uom"];
-    if ["measurementsystem", "systemofmeasurement", "systemofunits"].contains(&name) {
-        return Some("");
+    if ["measurementsystem", "systemofmeasurement"].contains(&name) {
+        return Some("system");
     }
     let bare = MEASURE.iter().find_map(|word| name.strip_suffix(word));
     let name = bare.map_or(name, |bare| {
