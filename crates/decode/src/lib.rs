@@ -71,6 +71,7 @@ pub use self::ignored::Ignored;
 pub use self::json::is_unset;
 pub use self::keep::Keep;
 pub use self::message::{Message, PAYLOAD_BYTES_MAX};
+pub use self::notations::EAST_ASIAN_MERIDIEMS;
 pub use self::point::{Field, Omissions};
 pub use self::sides::SIDE_WORDS;
 pub use self::source::Source;

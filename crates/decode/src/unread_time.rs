@@ -6,7 +6,7 @@
 //! any name, except names of other times, such as `expires_at`. An older time, or a part of a time,
 //! counts only under a name of a time.
 
-use super::age::EPOCHS;
+use super::age::{DAY_MS, EPOCHS};
 use super::exponent;
 use super::field_names::{TIME_NAMES, TIME_WORDS, normalised};
 use super::json::{Scalar, number};
@@ -58,12 +58,11 @@ const CLOCK_NAMES: [&str; 10] =
     ["time", "utc", "t", "clock", "hora", "zeit", "uhrzeit", "heure", "tod", "timeofday"];
 /// Words in names of a date.
 const DATE_NAMES: [&str; 4] = ["date", "datum", "fecha", "day"];
-const DAY_MS: u64 = 86_400_000;
 /// Number of values of a point that are checked whatever their name is. Later values are checked
 /// only under a name of a time, so that a point with thousands of strings does not delay others.
 const VALUES_MAX: usize = 256;
 /// A value under a name of a time counts only within this distance from the time of receipt.
-const YEAR_MS: u64 = 366 * DAY_MS;
+const YEAR_MS: i64 = 366 * DAY_MS;
 /// End of errors: how to store the time of receipt on purpose.
 const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 
@@ -168,7 +167,7 @@ pub(super) fn unread_time(
     used: &[String],
     received_at: Timestamp,
 ) -> Option<UnreadTime> {
-    let is_within = |ms: i64, max: u64| ms.abs_diff(received_at.unix_ms()) < max;
+    let is_within = |ms: i64, max: i64| ms.abs_diff(received_at.unix_ms()) < max.unsigned_abs();
     let (mut time_of_day, mut time, mut date) = (None, None, None);
     let (mut parts, mut values) = (Parts::default(), 0);
     // Visit all paths, even those in `used`, because a used path begins at the format's root and

@@ -152,8 +152,7 @@ pub(super) fn states_something(name: &str) -> bool {
 }
 
 fn is_unit_name(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    lower.contains("unit") || lower.ends_with("uom") || names_unit(name)
+    name.to_ascii_lowercase().contains("unit") || names_unit(name)
 }
 
 /// Returns whether an element or attribute of this name and value states a zone. The value decides

@@ -1509,14 +1509,20 @@ fn hemisphere_of_one_coordinate_needs_one_for_the_other() {
 /// time.
 #[test]
 fn many_columns_of_letters_take_linear_time() {
-    let columns: String = (0..8_000).map(|n| format!(",c{n}")).collect();
-    let row = |letter: &str| {
-        format!("{},52.5,13.4{}\n", yesterday("10:12:47Z"), format!(",{letter}").repeat(8_000))
+    let duration = |columns: usize| {
+        let names: String = (0..columns).map(|n| format!(",c{n}")).collect();
+        let row = |letter: &str| {
+            format!("{},52.5,13.4{}\n", yesterday("10:12:47Z"), format!(",{letter}").repeat(columns))
+        };
+        let text = format!("time,lat,lon{names}\n{}{}", row("").repeat(20), row("S").repeat(40));
+        let began = std::time::Instant::now();
+        assert_eq!(outcome(&[], &text).0, 60);
+        began.elapsed()
     };
-    let text = format!("time,lat,lon{columns}\n{}{}", row("").repeat(20), row("S").repeat(40));
-    let began = std::time::Instant::now();
-    assert_eq!(outcome(&[], &text).0, 60);
-    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    // Eight times as many columns take about 8 times as long; in quadratic time it would be 64
+    // times. Another process may slow one of the two, so try again.
+    let is_linear = || duration(8_000) < duration(1_000) * 24;
+    assert!((0..3).any(|_| is_linear()));
 }
 
 /// A format of the configuration says where the fields are. The checks still read the other
