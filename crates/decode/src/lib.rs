@@ -42,6 +42,7 @@ mod points;
 pub mod position;
 mod presence;
 mod reader;
+mod reference_system;
 mod refusal;
 pub mod reject;
 mod repair;

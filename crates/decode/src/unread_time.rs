@@ -27,6 +27,10 @@ const NAMES: [&str; 12] =
     ["date", "when", "at", "t", "ts", "unix", "clock", "datum", "zeit", "fecha", "hora", "heure"];
 /// Ends of names of times in all formats, such as `recordedat` and `gpsTimestamp`.
 const ENDINGS: [&str; 6] = ["time", "stamp", "utc", "tst", "epoch", "edat"];
+/// Names of members that hold the number or string of a time, in an object that has its name:
+/// `{"createdAt":{"_seconds":1795000000}}`, as the libraries of Firestore, protobuf and MongoDB
+/// write a time.
+const INNER_NAMES: [&str; 5] = ["seconds", "$date", "$numberlong", "value", "iso"];
 /// Beginnings of words that name another time than that of the fix.
 const OTHER_TIMES: [&str; 21] = [
     "expir",
@@ -353,6 +357,11 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
 /// Returns whether the name at this path is one of a time. In milepost's own format, a word
 /// anywhere in the path counts.
 fn is_time_name(path: &str, is_own: bool) -> bool {
+    if let Some((outer, inner)) = path.rsplit_once('/')
+        && INNER_NAMES.contains(&&*normalised(inner))
+    {
+        return is_time_name(outer, is_own);
+    }
     let name = normalised(last(path));
     let name = name.strip_suffix("ms").unwrap_or(&name);
     let has_word = || is_own && TIME_WORDS.iter().any(|word| normalised(path).contains(word));

@@ -55,7 +55,18 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
 ];
 /// Slot of the latitude that is repeated as a member, and the paths of such members.
 const REPEATED_LAT: usize = 14;
-const REPEATED_LATS: [&str; 4] = ["properties/latitude", "properties/lat", "latitude", "lat"];
+const REPEATED_LATS: [&str; 10] = [
+    "properties/latitude",
+    "properties/lat",
+    "properties/Latitude",
+    "properties/Lat",
+    "properties/LAT",
+    "properties/gps_lat",
+    "properties/gpsLat",
+    "latitude",
+    "lat",
+    "Lat",
+];
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
