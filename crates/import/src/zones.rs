@@ -214,7 +214,7 @@ fn is_unit(value: &str) -> bool {
 }
 
 /// Returns whether a time has an offset other than that of UTC.
-fn is_shifted(time: &str) -> bool {
+pub(super) fn is_shifted(time: &str) -> bool {
     let offset = time.rfind(['+', '-']).map_or("", |at| &time[at + 1..]);
     let is_offset = offset.chars().all(|c| c.is_ascii_digit() || c == ':')
         && offset.contains(|c: char| matches!(c, '1'..='9'));
