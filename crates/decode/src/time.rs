@@ -71,9 +71,7 @@ impl Zone {
             )),
         }
     }
-}
 
-impl Zone {
     /// Checks that the zone has this offset, in seconds, at an instant, and returns the instant.
     fn check_offset(&self, ms: i64, seconds: i32) -> Result<i64, String> {
         let at = jiff::Timestamp::from_millisecond(ms).map_err(|error| error.to_string())?;
