@@ -2,6 +2,7 @@
 //! limit, its configuration key and the usual cause.
 
 use super::json::Scalar;
+use super::notations::explain_days;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::time::{
@@ -11,7 +12,7 @@ use super::unit::TimeUnit;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
-const DAY_MS: i64 = 86_400_000;
+pub(super) const DAY_MS: i64 = 86_400_000;
 /// GPS counts weeks modulo 1,024. A receiver whose firmware predates the current count reports
 /// times that are this much too early.
 const ROLLOVER_MS: i64 = 1_024 * 7 * DAY_MS;
@@ -147,12 +148,8 @@ fn too_old(
     if let Some(hint) = unit_hint(ts, unit, is_plausible) {
         return format!("{time} is too old; {hint}");
     }
-    // Days since 1899-12-30, as spreadsheets count them, until 2064.
-    if ts.as_f64().is_some_and(|number| (20_000.0..60_000.0).contains(&number)) {
-        return format!(
-            "ts {ts} is a spreadsheet's number of days: format the column as \
-             yyyy-mm-dd hh:mm:ss, and save the file again"
-        );
+    if let Some(why) = ts.as_f64().and_then(explain_days) {
+        return format!("ts {ts} {why}");
     }
     if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)
         && let Some(hint) = explain_date_digits(*number, is_plausible)

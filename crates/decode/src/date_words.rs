@@ -245,8 +245,8 @@ const WEEKDAYS: [&[&str]; 7] = [
     ],
 ];
 /// Words that are dropped between the parts of a date, or between the date and its time of day.
-const CONNECTING: [&str; 13] =
-    ["at", "um", "de", "of", "-", "à", "à", "le", "del", "alle", "às", "kl", "г"];
+const CONNECTING: [&str; 12] =
+    ["at", "um", "de", "of", "-", "à", "le", "del", "alle", "às", "kl", "г"];
 
 /// Returns the number of a month, 1 for January.
 pub(super) fn month(name: &str) -> Option<usize> {
@@ -254,20 +254,27 @@ pub(super) fn month(name: &str) -> Option<usize> {
     MONTHS.iter().position(|names| names.contains(&&*name)).map(|at| at + 1)
 }
 
-/// Returns the weekday that a time begins with: 1 for Monday. `None` if it begins with none.
-pub(super) fn weekday(text: &str) -> Option<i8> {
-    let word =
-        text.split([' ', ',']).next().filter(|word| word.starts_with(char::is_alphabetic))?;
-    let name = word.trim_end_matches('.').to_lowercase();
-    let at = WEEKDAYS.iter().position(|names| names.contains(&&*name))?;
-    i8::try_from(at + 1).ok()
+/// Splits the name of a weekday off the beginning of a time: `Thu, 26 Nov 2026`. Returns the
+/// weekday, 1 for Monday, and the rest of the string; `None` and the whole string if it begins with
+/// no weekday.
+pub(super) fn split_weekday(text: &str) -> (Option<i8>, &str) {
+    let is_end = |c: char| c.is_whitespace() || c == ',';
+    let (word, rest) = text.split_at(text.find(is_end).unwrap_or(text.len()));
+    let weekday = || {
+        let name = word.trim_end_matches('.').to_lowercase();
+        let at = WEEKDAYS.iter().position(|names| names.contains(&&*name))?;
+        i8::try_from(at + 1).ok()
+    };
+    match word.starts_with(char::is_alphabetic).then(weekday).flatten() {
+        Some(weekday) => (Some(weekday), rest.trim_start_matches(is_end)),
+        None => (None, text),
+    }
 }
 
 /// Rewrites a date with the name of its month in digits: `2026-11-26`, followed by the rest of the
-/// string. Removes the name of a weekday. Returns `None` if the string has no such date and no
-/// weekday.
+/// string. `text`: a time without a weekday before it. Returns `None` if it has no such date.
 ///
-/// Examples: `Thu, 26 Nov 2026 10:15:00 +0000` (RFC 2822), `Thu Nov 26 10:15:00 UTC 2026` (`date`),
+/// Examples: `26 Nov 2026 10:15:00 +0000` (RFC 2822), `Nov 26 10:15:00 UTC 2026` (`date`),
 /// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`, `2026年11月26日 10:15`.
 pub(super) fn numeric_date(text: &str) -> Option<String> {
     // The T and the Z of RFC 3339 are not words.
@@ -280,14 +287,11 @@ pub(super) fn numeric_date(text: &str) -> Option<String> {
     }
     let words = text.split_whitespace().map(|word| word.trim_end_matches(','));
     let (mut day, mut month_number, mut year, mut rest) = (None, None, None, Vec::new());
-    let mut has_weekday = false;
-    for (n, word) in words.enumerate() {
+    for word in words {
         let lower = word.to_lowercase();
         let digits = word.bytes().take_while(u8::is_ascii_digit).count();
         let is_ordinal = [".", "", "st", "nd", "rd", "th"].contains(&&lower[digits..]);
-        if n == 0 && weekday(word).is_some() {
-            has_weekday = true;
-        } else if let (None, Some(number)) = (month_number, month(word)) {
+        if let (None, Some(number)) = (month_number, month(word)) {
             month_number = Some(number);
         } else if digits == 4 && word.len() == 4 && year.is_none() {
             year = Some(word);
@@ -297,38 +301,22 @@ pub(super) fn numeric_date(text: &str) -> Option<String> {
             rest.push(word);
         }
     }
-    let rest = rest.join(" ");
-    match (year, month_number, day) {
-        (Some(year), Some(month), Some(day)) => Some(format!("{year}-{month}-{day} {rest}")),
-        (None, None, None) if has_weekday => Some(rest),
-        _ => None,
-    }
+    let (year, month, day) = (year?, month_number?, day?);
+    Some(format!("{year}-{month}-{day} {}", rest.join(" ")))
 }
 
 /// Rewrites a date and a time of day with Chinese, Japanese or Korean signs after its numbers:
 /// `2026年11月26日 10时15分07秒`.
 fn from_east_asia(text: &str) -> String {
-    let marks = [
-        ("년 ", "-"),
-        ("월 ", "-"),
-        ("年", "-"),
-        ("月", "-"),
-        ("년", "-"),
-        ("월", "-"),
-        ("日", " "),
-        ("일", " "),
-        ("時", ":"),
-        ("时", ":"),
-        ("点", ":"),
-        ("시 ", ":"),
-        ("시", ":"),
-        ("分", ":"),
-        ("분 ", ":"),
-        ("분", ":"),
-    ];
-    let rewritten =
-        marks.iter().fold(text.to_owned(), |text, (mark, other)| text.replace(mark, other));
-    rewritten.trim_end_matches(['秒', '초', ':', ' ']).to_owned()
+    let marked = text.chars().map(|c| match c {
+        '年' | '月' | '년' | '월' => '-',
+        '時' | '时' | '点' | '시' | '分' | '분' => ':',
+        '日' | '일' => ' ',
+        c => c,
+    });
+    // Korean has a space after each sign.
+    let joined = marked.collect::<String>().replace("- ", "-").replace(": ", ":");
+    joined.trim_end_matches(['秒', '초', ':', ' ']).to_owned()
 }
 
 /// Returns whether a string may be the abbreviation of a zone.
@@ -378,7 +366,7 @@ mod tests {
             ("26. November 2026 10:15", Some("2026-11-26 10:15")),
             ("March 3rd 2026 at 10:15", Some("2026-3-3 10:15")),
             ("26 de noviembre de 2026 10:15", Some("2026-11-26 10:15")),
-            ("Thu 2026-11-26 10:15:00", Some("2026-11-26 10:15:00")),
+            ("Thu 2026-11-26 10:15:00", None),
             ("2026年11月26日 10:15:00", Some("2026-11-26  10:15:00")),
             ("2026年11月26日 10時15分07秒", Some("2026-11-26  10:15:07")),
             ("2026年11月26日10时15分", Some("2026-11-26 10:15")),
@@ -392,7 +380,7 @@ mod tests {
             ("26 listopada 2026 10:15", None),
             ("26 lip 2026 10:15", None),
             ("giovedì 26 novembre 2026 10:15", Some("2026-11-26 10:15")),
-            ("Do, 26.11.2026 10:15", Some("26.11.2026 10:15")),
+            ("Do, 26.11.2026 10:15", None),
             // "marraskuu", Finnish for November, must not be taken for "mar".
             ("26 marraskuu 2026 10:15", None),
             ("2026-11-26T10:15:00Z", None),
@@ -401,7 +389,25 @@ mod tests {
             ("yesterday", None),
             ("é é", None),
         ] {
-            assert_eq!(numeric_date(text).as_deref(), expected, "{text}");
+            let (_, date) = split_weekday(text);
+            assert_eq!(numeric_date(date).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn weekday_before_a_time_is_split_off() {
+        for (text, expected) in [
+            ("Thu, 26 Nov 2026", (Some(4), "26 Nov 2026")),
+            ("Thu,2026-11-26 10:15", (Some(4), "2026-11-26 10:15")),
+            ("Do. 26.11.2026", (Some(4), "26.11.2026")),
+            ("niedziela\u{a0}29 listopada", (Some(7), "29 listopada")),
+            ("Thu", (Some(4), "")),
+            ("Thuringia 26", (None, "Thuringia 26")),
+            ("mar 26 2026", (None, "mar 26 2026")),
+            ("2026-11-26", (None, "2026-11-26")),
+            ("", (None, "")),
+        ] {
+            assert_eq!(split_weekday(text), expected, "{text}");
         }
     }
 }

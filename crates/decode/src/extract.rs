@@ -3,6 +3,7 @@
 use super::hemisphere::{self, Side};
 use super::json::Scalar;
 use super::reader::{KnownKey, Reader, as_text};
+use super::reference_system;
 use super::refusal::{Refusal, invalid, refuse};
 use super::unit_words::is_unit;
 use super::unread_fix;
@@ -225,10 +226,12 @@ impl Paths {
         }
     }
 
-    /// Returns whether an unread member may be a hemisphere.
+    /// Returns whether an unread member may be a hemisphere, a unit or a reference system.
     #[inline]
     fn may_be_hemisphere(&self, key: &[u8]) -> bool {
-        self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
+        self.coordinate.is_some()
+            || hemisphere::may_be_hemisphere(key)
+            || reference_system::may_be_name(key)
     }
 
     /// Returns whether an unread member may matter, depending on its value: see
@@ -244,12 +247,17 @@ impl Paths {
     }
 
     /// Stores the name of an unread member if its value may say south or west, or if it may be a
-    /// unit, a flag of UTC, or a flag of a missing fix. `json`: the value's JSON.
+    /// unit, a reference system, a flag of UTC, or a flag of a missing fix. `json`: the value's
+    /// JSON.
     #[cold]
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
         let may_deny_fix = unread_fix::may_deny_fix(key, value);
-        if may_deny_fix || is_unit(key) || hemisphere::is_utc_flag(key) {
+        if may_deny_fix
+            || is_unit(key)
+            || hemisphere::is_utc_flag(key)
+            || reference_system::is_name(key)
+        {
             found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
         }

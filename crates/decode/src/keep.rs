@@ -140,6 +140,15 @@ impl<'a> Origin<'a> {
 }
 
 impl Keep {
+    /// Returns whether the value at this path is kept.
+    pub(super) fn has(&self, path: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| name == path),
+        }
+    }
+
     /// Parses the configured names; `["*"]` keeps every field.
     ///
     /// # Errors

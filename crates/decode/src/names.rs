@@ -32,11 +32,8 @@ pub(super) fn refuse_unread_position(json: &[u8], remedy: &str) -> Result<(), Re
     }
     let mut found = [None, None];
     visit_values(json, &[], &mut |path, value| {
-        let mut names = path.rsplit('/');
-        let name = normalised(names.next().unwrap_or_default());
         if let Value::Scalar(text) = value
-            && let Some(n) = coordinate(name.strip_prefix("gps").unwrap_or(&name))
-            && names.all(is_parent)
+            && let Some(n) = coordinate_at(path)
             && let Some(degrees) = number(text).and_then(|number| number.as_f64())
         {
             found[n] = Some((path.to_owned(), degrees));
@@ -199,7 +196,7 @@ pub(super) fn check_unread_hemispheres(
         if schema.used.iter().any(|used| used == path) {
             return;
         }
-        if let (Value::Scalar(text), Some(n)) = (&value, coordinate(path)) {
+        if let (Value::Scalar(text), Some(n)) = (&value, coordinate_at(path)) {
             named[n] = number(text).and_then(|number| number.as_f64());
         }
         let sides = sides_at(path, &value);
@@ -223,21 +220,25 @@ pub(super) fn check_unread_hemispheres(
         *has_hemisphere = true;
         let is_geojson = schema.lat_lng_names[0].ends_with("geometry/coordinates/1")
             && schema.lat_lng_names[1].ends_with("geometry/coordinates/0");
-        let advice = if is_geojson {
-            "GeoJSON has the longitude first; swap them, or give \
-             --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1"
-        } else {
-            "swap them"
-        };
-        return refuse(
-            Reason::WrongType,
-            format!(
-                "lat is {lat} and lng is {lng}, and other members have these in the other order: \
-                 {advice}"
-            ),
-        );
+        return refuse_swapped([lat, lng], is_geojson);
     }
     checked
+}
+
+/// Returns the error for coordinates that other members have in the other order.
+fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), Refusal> {
+    let advice = if is_geojson {
+        "GeoJSON has the longitude first; swap them, or map them in [formats.NAME], or give \
+         --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1 to import"
+    } else {
+        "swap them"
+    };
+    refuse(
+        Reason::WrongType,
+        format!(
+            "lat is {lat} and lng is {lng}, and other members have these in the other order: {advice}"
+        ),
+    )
 }
 
 /// Checks a Feature for its coordinates in the other order.
@@ -245,28 +246,23 @@ pub(super) fn check_unread_hemispheres(
 /// # Errors
 /// Members such as `latitude` and `longitude` have the coordinates in the other order.
 #[cold]
-pub(super) fn check_order(json: &[u8], [lat, lng]: [f64; 2]) -> Result<(), Refusal> {
+pub(super) fn check_order(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let mut named = [None, None];
     visit_values(json, &[], &mut |path, value| {
-        let mut names = path.rsplit('/');
-        let name = names.next().unwrap_or_default();
-        if let (Value::Scalar(text), Some(n)) = (value, coordinate(name))
-            && names.all(is_parent)
-        {
+        if let (Value::Scalar(text), Some(n)) = (value, coordinate_at(path)) {
             named[n] = number(text).and_then(|number| number.as_f64());
         }
     });
-    if !are_swapped(named, [Some(lat), Some(lng)]) {
-        return Ok(());
-    }
-    refuse(
-        Reason::WrongType,
-        format!(
-            "the coordinates are [{lng}, {lat}], and other members have the latitude first: GeoJSON \
-             has the longitude first; swap them, or map them in [formats.NAME], or give \
-             --field lat=/geometry/coordinates/0 --field lng=/geometry/coordinates/1 to import"
-        ),
-    )
+    let is_swapped = are_swapped(named, [lat, lng].map(Scalar::as_f64));
+    if is_swapped { refuse_swapped([lat, lng], true) } else { Ok(()) }
+}
+
+/// Returns the coordinate that a member of the point's own position is: 0 for lat, 1 for lng.
+fn coordinate_at(path: &str) -> Option<usize> {
+    let mut names = path.rsplit('/');
+    let name = normalised(names.next().unwrap_or_default());
+    let n = coordinate(name.strip_prefix("gps").unwrap_or(&name))?;
+    names.all(is_parent).then_some(n)
 }
 
 /// Returns whether the coordinates that a point has under other names are those that the format

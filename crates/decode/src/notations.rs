@@ -4,34 +4,46 @@ use std::borrow::Cow;
 
 use jiff::civil::Date;
 
+/// AM and PM in Chinese, Japanese and Korean, each with whether it is PM. These words come before
+/// the time of day.
+pub const EAST_ASIAN_MERIDIEMS: [(&str, bool); 6] = [
+    ("上午", false),
+    ("下午", true),
+    ("午前", false),
+    ("午後", true),
+    ("오전", false),
+    ("오후", true),
+];
+
 /// Moves AM and PM in Chinese, Japanese and Korean from before the time of day to its end.
 pub(super) fn with_meridiem_at_end(text: &str) -> Cow<'_, str> {
-    const MERIDIEMS: [(&str, &str); 6] = [
-        ("上午", "AM"),
-        ("下午", "PM"),
-        ("午前", "AM"),
-        ("午後", "PM"),
-        ("오전", "AM"),
-        ("오후", "PM"),
-    ];
-    let found = MERIDIEMS.iter().find(|(word, _)| !text.is_ascii() && text.contains(word));
-    found.map_or(Cow::Borrowed(text), |(word, meridiem)| {
+    let mut meridiems = EAST_ASIAN_MERIDIEMS.iter();
+    let found = meridiems.find(|(word, _)| !text.is_ascii() && text.contains(word));
+    found.map_or(Cow::Borrowed(text), |(word, is_pm)| {
+        let meridiem = if *is_pm { "PM" } else { "AM" };
         Cow::Owned(format!("{} {meridiem}", text.replacen(word, "", 1).trim_end()))
     })
 }
 
+/// Explains a number that is a time in 1954 to 2064 as spreadsheets count it: in days since
+/// 1899-12-30.
+pub(super) fn explain_days(number: f64) -> Option<&'static str> {
+    (20_000.0..60_000.0).contains(&number).then_some(
+        "is a spreadsheet's number of days: format the column as yyyy-mm-dd hh:mm:ss, and save the \
+         file again",
+    )
+}
+
 /// Explains a text that a spreadsheet writes instead of a time.
 pub(super) fn explain_spreadsheet(text: &str) -> Option<&'static str> {
-    const FORMAT: &str = "is a spreadsheet's number of days: format the column as yyyy-mm-dd \
-                          hh:mm:ss, and save the file again";
     if text.starts_with('#') && text.chars().all(|c| c == '#') {
         return Some(
             "is what a spreadsheet shows if the column is too narrow: widen it, and save again",
         );
     }
     let days: Option<f64> = text.replacen(',', ".", 1).parse().ok();
-    if days.is_some_and(|days| (20_000.0..60_000.0).contains(&days)) {
-        return Some(FORMAT);
+    if let Some(why) = days.and_then(explain_days) {
+        return Some(why);
     }
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     let is_grouped = text.chars().all(|c| c.is_ascii_digit() || " .,'\u{a0}\u{202f}".contains(c));

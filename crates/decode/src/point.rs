@@ -8,6 +8,7 @@ use super::age::AgeLimits;
 use super::hemisphere;
 use super::json::Scalar;
 use super::reader::Reader;
+use super::reference_system;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use super::unit::Quantity;
@@ -177,7 +178,8 @@ impl<'a> Point<'a> {
             b"alt" => &mut self.alt,
             b"acc" => &mut self.acc,
             _ => {
-                self.has_hemisphere |= hemisphere::may_be_hemisphere(key);
+                self.has_hemisphere |=
+                    hemisphere::may_be_hemisphere(key) || reference_system::may_be_name(key);
                 return None;
             }
         })

@@ -9,6 +9,7 @@ use super::keep::{Keep, Origin};
 use super::names;
 use super::point::{Context, Point};
 use super::reader::{Reader, as_text, elements};
+use super::reference_system::check_system;
 use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
 use super::unread_fix::check_fix;
@@ -86,6 +87,9 @@ impl Points<'_> {
             }
             Err(refusal) => return Err(refusal),
         };
+        if point.has_hemisphere || point.may_have_no_fix {
+            check_system(origin.raw, origin.root, &schema.keep)?;
+        }
         if point.may_have_no_fix {
             let lat_name = &schema.lat_lng_names[0];
             check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;

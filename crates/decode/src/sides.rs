@@ -1,8 +1,9 @@
 //! Lists words for the sides of the coordinates: north, south, east and west.
 
-/// Letters and words, in lower case, by coordinate (latitude, longitude) and side (positive,
-/// negative). `o` is missing: it is east in German and west in French. Chinese and Japanese also
-/// have words for `north latitude` and the like.
+/// Letters and words for the sides, in lower case: north, south, east and west, each as
+/// `SIDE_WORDS[coordinate][side]` with latitude before longitude and positive before negative. `o`
+/// is missing, because it is east in German and west in French. Words such as `北纬`, which Chinese
+/// and Japanese have for north latitude, are included.
 pub const SIDE_WORDS: [[&[&str]; 2]; 2] = [
     [
         &[

@@ -9,7 +9,9 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-use super::date_words::{in_english, is_abbreviation, month, numeric_date, weekday, zone_example};
+use super::date_words::{
+    in_english, is_abbreviation, month, numeric_date, split_weekday, zone_example,
+};
 use super::notations::{check_weekday, explain_spreadsheet, with_meridiem_at_end, without_remark};
 use super::patterns::{has_open_fraction, patterns, with_leading_zero};
 use crate::position::Timestamp;
@@ -69,9 +71,7 @@ impl Zone {
             )),
         }
     }
-}
 
-impl Zone {
     /// Checks that the zone has this offset, in seconds, at an instant, and returns the instant.
     fn check_offset(&self, ms: i64, seconds: i32) -> Result<i64, String> {
         let at = jiff::Timestamp::from_millisecond(ms).map_err(|error| error.to_string())?;
@@ -142,7 +142,8 @@ impl Local {
                 Ok(_) | Err(_) => Ok(ms),
             };
         }
-        let (numeric, stated_weekday) = (numeric_date(text), weekday(text));
+        let (stated_weekday, text) = split_weekday(text);
+        let numeric = numeric_date(text);
         let text = &*with_meridiem_at_end(numeric.as_deref().unwrap_or(text));
         let (date, clock) = split_date_and_clock(text).ok_or_else(|| explain_unparsed(text))?;
         let Clock { time, next_second, zone } =
@@ -355,11 +356,11 @@ pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
     };
     let has_zone = || text.split_whitespace().any(is_zone);
     // A wrong weekday does not make it another value than a time.
-    let without_weekday = || weekday(text).and_then(|_| numeric_date(text));
+    let (weekday, without_weekday) = split_weekday(text);
     text.len() <= 100
         && (may_be(text)
             || has_zone() && may_be(&without_zone())
-            || without_weekday().is_some_and(|text| may_be(&text)))
+            || weekday.is_some() && may_be(without_weekday))
 }
 
 /// Returns whether a string is a time of day, with colons or as `hhmmss`.
@@ -654,6 +655,9 @@ mod tests {
             ("Jan 31, 2026, 8:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("Saturday, January 31, 2026 8:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("Sat. 2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("Sat,2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("Sat,31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31T07:00:00Z"),
+            ("Samstag 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
             // The weekday of another zone, and one that firmware never sets.
             ("Fri, 31 Jan 2026 23:30:00 +0000", "Z", "2026-01-31T23:30:00Z"),
             ("Sun Jan 28 08:00:00 UTC 2026", "Z", "2026-01-28T08:00:00Z"),
@@ -692,6 +696,8 @@ mod tests {
             ("2026-10-25 02:30:00", "Europe/Berlin", "twice"),
             ("2026-03-29 02:30:00", "Europe/Berlin", "does not exist"),
             ("Wed, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31 is a Saturday, and"),
+            ("Wed,2026-01-31 08:00", "Z", "2026-01-31 is a Saturday, and"),
+            ("Sat", "Z", "not a time"),
             ("Do, 31.01.2026 08:00", "Z", "2026-01-31 is a Saturday, and"),
             ("46352,427164", "Z", "a spreadsheet's number of days"),
             ("1795688107,25", "Z", "a number with separators"),

@@ -1,6 +1,7 @@
 //! Recognises names of units, such as `speed_unit`, `unitSpeed` or `Einheit`.
 
 use super::field_names::{is_name_of, normalised};
+use super::json::is_unset;
 use super::translations::field_in_other_language;
 
 /// Words for a unit in other languages than English, as [`normalised`] returns them. A word comes
@@ -53,7 +54,7 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     match rest {
         [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T']
         | [.., b'u' | b'U', b'o' | b'O', b'm' | b'M'] => true,
-        _ => may_be_unit(key) && is_cold_unit(key),
+        _ => may_be_unit(key) && is_unit_in_words(key),
     }
 }
 
@@ -99,18 +100,47 @@ fn may_be_unit(key: &[u8]) -> bool {
                 )
         })
     };
-    begins || ends() || key.first().is_some_and(|first| *first >= 0x80)
+    let is_system = || {
+        key.last_chunk::<6>().is_some_and(|last| {
+            last.eq_ignore_ascii_case(b"metric") || last.eq_ignore_ascii_case(b"perial")
+        })
+    };
+    begins || ends() || is_system() || key.first().is_some_and(|first| *first >= 0x80)
 }
 
+/// Returns whether a key that does not end in `unit` or `uom` names a unit, such as `unitSpeed` or
+/// `Einheit`.
 #[cold]
-fn is_cold_unit(key: &[u8]) -> bool {
+fn is_unit_in_words(key: &[u8]) -> bool {
     if key.len() > NAME_BYTES_MAX {
         return false;
     }
     let name = normalised(&String::from_utf8_lossy(key));
     let is_at_end = || WORDS.iter().any(|word| name.ends_with(word));
-    // In `unit_id`, that is the id of a vehicle.
+    if system_flag(&name).is_some() {
+        return true;
+    }
+    // The rest of `unit_id` names no field: it is the id of a vehicle.
     is_at_end() || without_unit(&name).is_some_and(|stem| stem.is_empty() || is_measure(stem))
+}
+
+/// Returns the system of units, `metric` or `imperial`, that a flag of this name states if it is
+/// set. `name`: a normalised name, such as `ismetric`.
+fn system_flag(name: &str) -> Option<&str> {
+    let system = ["is", "use"].iter().find_map(|begin| name.strip_prefix(begin)).unwrap_or(name);
+    ["metric", "imperial"].contains(&system).then_some(system)
+}
+
+/// Returns whether a flag such as `isMetric` or `imperial` states that all units are imperial.
+pub(super) fn says_imperial(key: &str, value: &str) -> bool {
+    let name = normalised(key);
+    let is_set = || ["true", "1", "yes"].iter().any(|set| value.eq_ignore_ascii_case(set));
+    match system_flag(&name) {
+        Some("imperial") => is_set(),
+        // A number `metric` may be any measured value.
+        Some(_) => is_unset(value) && (name != "metric" || value != "0"),
+        None => false,
+    }
 }
 
 /// Returns whether the part of a name after `unit` names a measured field, as in `unit_speed`.
@@ -121,11 +151,12 @@ fn is_measure(stem: &str) -> bool {
 }
 
 /// Returns a normalised name without the word for a unit at its end or beginning; `None` if the
-/// name has no such word. A `unit_of_measurement` is a `unit`.
+/// name has no such word. A `unit_of_measurement` is a `unit`. The rest of the name of a system of
+/// units is `system` or `systemof`.
 pub(super) fn without_unit(name: &str) -> Option<&str> {
     const ENGLISH: [&str; 4] = ["units", "unit", "uoms", "uom"];
-    if ["measurementsystem", "systemofmeasurement", "systemofunits"].contains(&name) {
-        return Some("");
+    if ["measurementsystem", "systemofmeasurement"].contains(&name) || system_flag(name).is_some() {
+        return Some("system");
     }
     let bare = MEASURE.iter().find_map(|word| name.strip_suffix(word));
     let name = bare.map_or(name, |bare| {

@@ -307,7 +307,7 @@ pub(super) fn check_fix(
         is_ais |= ["mmsi", "userid", "messageid"].contains(&&*name);
         is_gpsd |= name == "class" && value == "TPV";
         let is_read = used.iter().any(|used| used == path);
-        if is_read || is_kept(path, keep) {
+        if is_read || keep.has(path) {
             return;
         }
         if name == "status" && flag_value(value) == Some(FlagValue::NoFix) {
@@ -337,14 +337,6 @@ pub(super) fn check_fix(
             ),
         ),
         None => Ok(()),
-    }
-}
-
-fn is_kept(path: &str, keep: &Keep) -> bool {
-    match keep {
-        Keep::Nothing => false,
-        Keep::All => true,
-        Keep::Named(names) => names.iter().any(|name| name == path),
     }
 }
 

@@ -6,7 +6,7 @@
 //! any name, except names of other times, such as `expires_at`. An older time, or a part of a time,
 //! counts only under a name of a time.
 
-use super::age::EPOCHS;
+use super::age::{DAY_MS, EPOCHS};
 use super::exponent;
 use super::field_names::{TIME_NAMES, TIME_WORDS, normalised};
 use super::json::{Scalar, number};
@@ -27,6 +27,10 @@ const NAMES: [&str; 12] =
     ["date", "when", "at", "t", "ts", "unix", "clock", "datum", "zeit", "fecha", "hora", "heure"];
 /// Ends of names of times in all formats, such as `recordedat` and `gpsTimestamp`.
 const ENDINGS: [&str; 6] = ["time", "stamp", "utc", "tst", "epoch", "edat"];
+/// Names of members that hold the number or string of a time, in an object that has its name:
+/// `{"createdAt":{"_seconds":1795000000}}`, as the libraries of Firestore, protobuf and MongoDB
+/// write a time.
+const INNER_NAMES: [&str; 5] = ["seconds", "$date", "$numberlong", "value", "iso"];
 /// Beginnings of words that name another time than that of the fix.
 const OTHER_TIMES: [&str; 21] = [
     "expir",
@@ -58,12 +62,11 @@ const CLOCK_NAMES: [&str; 10] =
     ["time", "utc", "t", "clock", "hora", "zeit", "uhrzeit", "heure", "tod", "timeofday"];
 /// Words in names of a date.
 const DATE_NAMES: [&str; 4] = ["date", "datum", "fecha", "day"];
-const DAY_MS: u64 = 86_400_000;
 /// Number of values of a point that are checked whatever their name is. Later values are checked
 /// only under a name of a time, so that a point with thousands of strings does not delay others.
 const VALUES_MAX: usize = 256;
 /// A value under a name of a time counts only within this distance from the time of receipt.
-const YEAR_MS: u64 = 366 * DAY_MS;
+const YEAR_MS: i64 = 366 * DAY_MS;
 /// End of errors: how to store the time of receipt on purpose.
 const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 
@@ -168,7 +171,7 @@ pub(super) fn unread_time(
     used: &[String],
     received_at: Timestamp,
 ) -> Option<UnreadTime> {
-    let is_within = |ms: i64, max: u64| ms.abs_diff(received_at.unix_ms()) < max;
+    let is_within = |ms: i64, max: i64| ms.abs_diff(received_at.unix_ms()) < max.unsigned_abs();
     let (mut time_of_day, mut time, mut date) = (None, None, None);
     let (mut parts, mut values) = (Parts::default(), 0);
     // Visit all paths, even those in `used`, because a used path begins at the format's root and
@@ -354,6 +357,11 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
 /// Returns whether the name at this path is one of a time. In milepost's own format, a word
 /// anywhere in the path counts.
 fn is_time_name(path: &str, is_own: bool) -> bool {
+    if let Some((outer, inner)) = path.rsplit_once('/')
+        && INNER_NAMES.contains(&&*normalised(inner))
+    {
+        return is_time_name(outer, is_own);
+    }
     let name = normalised(last(path));
     let name = name.strip_suffix("ms").unwrap_or(&name);
     let has_word = || is_own && TIME_WORDS.iter().any(|word| normalised(path).contains(word));

@@ -11,7 +11,7 @@ use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
-use super::unit_words::{is_unit, without_unit};
+use super::unit_words::{is_unit, says_imperial, without_unit};
 use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
@@ -22,6 +22,9 @@ const SYSTEMS: [&[&str]; 2] = [
     &["imperial", "us", "usa", "english", "uscustomary", "statute", "british"],
     &["nautical", "marine", "aviation"],
 ];
+/// Names of the coordinates together, as in `coord_unit`.
+const NAMES_OF_PLACE: [&str; 7] =
+    ["coord", "coords", "coordinate", "coordinates", "position", "latlng", "latlon"];
 /// Names of objects whose members describe all points beside them.
 const ABOUT_ALL: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"];
 
@@ -41,7 +44,7 @@ impl Measured {
     ///
     /// A bare `unit` states the unit of a speed, unless its value is `ms`, which may also mean
     /// milliseconds. It states the unit of an altitude if its value is feet, or a system of units
-    /// with feet, such as `imperial`.
+    /// with feet, such as `imperial`, and that of an angle if its value is one such as `rad`.
     fn has_unit_at(&self, path: &str, text: &str, numbers: &[String]) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -62,7 +65,8 @@ impl Measured {
                 is_name_of(self.field, name)
                     || [name, joined()].map(field_in_other_language).contains(&Some(self.field))
             };
-            name == own_name || name == self.field || is_alias() && !is_other()
+            let is_place = ["lat", "lng"].contains(&self.field) && NAMES_OF_PLACE.contains(&name);
+            name == own_name || name == self.field || is_place || is_alias() && !is_other()
         };
         if let Some(stem) = without_unit(&name) {
             // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or `Marine`.
@@ -74,8 +78,10 @@ impl Measured {
                 !is_of_fleet && (stem.is_empty() || stem == "system" || stem == "systemof");
             let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
             let is_of_value = own_name.starts_with("val") && parent == own_parent;
+            // Only an angle has these units.
+            let is_of_place = || matches!(self.stated(text), Some("rad" | "semicircles"));
             let is_of_alt = || self.field == "alt" && self.stated(text) == Some("ft");
-            let may_be_bare = is_of_speed || is_of_value || is_of_alt();
+            let may_be_bare = is_of_speed || is_of_value || is_of_alt() || is_of_place();
             return is_around(&parent) && (is_own(stem) || is_bare && may_be_bare);
         }
         let (grandparent, units) = split(&parent);
@@ -176,11 +182,16 @@ impl Units {
         let mut units = Self::default();
         visit_values(json, &[], &mut |path, value| {
             let Value::Scalar(text) = value else { return };
+            let name = path.rsplit('/').next().unwrap_or(path);
+            if says_imperial(name, text) && units.stated.len() < UNITS_MAX {
+                units.stated.push((path.to_owned(), "imperial".to_owned()));
+                return;
+            }
             // A string such as `43 mph` is no number here: its own unit overrides all others.
             if number(text).is_some() {
                 number_at(path);
                 if units.numbers.len() < UNITS_MAX {
-                    units.numbers.push(normalised(path.rsplit('/').next().unwrap_or(path)));
+                    units.numbers.push(normalised(name));
                 }
             } else if units.stated.len() < UNITS_MAX
                 && path.rsplit('/').take(2).any(|name| is_unit(name.as_bytes()))

@@ -18,10 +18,10 @@ use crate::reject::Reason;
 const UTC_FLAGS: [&str; 6] = ["utc", "isutc", "timeisutc", "tsisutc", "timeutc", "tsutc"];
 /// Names of zones, and parts of such names.
 const ZONES: [&str; 3] = ["tz", "tzname", "tzid"];
-const ZONE_PARTS: [&str; 6] =
-    ["timezone", "utcoffset", "gmtoffset", "tzoffset", "offsetutc", "zeitzone"];
+const ZONE_PARTS: [&str; 5] = ["timezone", "utcoffset", "gmtoffset", "tzoffset", "offsetutc"];
 /// Words for a zone in other languages than English.
-const TRANSLATIONS: [&str; 16] = [
+const TRANSLATIONS: [&str; 17] = [
+    "zeitzone",
     "zonahoraria",
     "husohorario",
     "fuseau",
@@ -95,8 +95,7 @@ fn may_state_zone(json: &[u8]) -> bool {
         let [a, b, c] = [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20];
         matches!([a, b, c], [b't', b'z', _] | [b'o', b'n', b'e'] | [b'u', b't', b'c'])
             || matches!([a, b, c], [b'g', b'm', b't'] | [b'f', b'u', b's'] | [b's', b't', b'r'])
-            || matches!([a, b, c], [b't', b'i', b'd'] | [b'z', b'o', b'n'] | [b'h', b'u', b's'])
-            || matches!([a, b, c], [b's', b'a', b'a'])
+            || matches!([a, b, c], [b'z', b'o', b'n'] | [b'h', b'u', b's'] | [b's', b'a', b'a'])
             || part[0] >= 0x80
     })
 }

@@ -5,7 +5,9 @@ mod common;
 
 use common::{decode_by, fields, format_called, mapped_source, pointer, source};
 use milepost_decode::formats::{Fields, Format, More};
-use milepost_decode::{Decoded, Decoder, Field, Limits, Source, SpeedUnit, TimeUnit};
+use milepost_decode::{
+    Decoded, Decoder, Driver, Field, Keep, Limits, Source, SpeedUnit, Template, TimeUnit,
+};
 
 /// Returns a mapping with the pointers `/lat`, `/lng` and `/ts`.
 fn mapping(more: More) -> Source {
@@ -431,6 +433,18 @@ fn other_unit_beside_a_number_is_rejected() {
         (r#""speed":43,"Geschwindigkeit_Einheit":"Knoten""#, "says knots"),
         (r#""speed":43,"Geschwindigkeitseinheit":"km/h""#, "Geschwindigkeitseinheit says km/h"),
         (r#""speed":43,"measurementSystem":"imperial""#, "says imperial (mph)"),
+        (r#""unit":"rad""#, "unit says rad, but lat is read in deg"),
+        (r#""units":"semicircles""#, "units says semicircles, but lat is read in deg"),
+        (r#""coord_unit":"radians""#, "coord_unit says rad, but lat is read in deg"),
+        (r#""speed":43,"imperial":true"#, "imperial says imperial (mph), but speed is read in m/s"),
+        (r#""speed":43,"isMetric":false"#, "isMetric says imperial (mph)"),
+        (r#""speed":43,"use_metric":"no""#, "use_metric says imperial (mph)"),
+        (r#""alt":1000,"is_imperial":1"#, "is_imperial says imperial (ft)"),
+        (r#""speed":43,"isMetric":0"#, "isMetric says imperial (mph)"),
+        (r#""speed":43,"system_of_units":"US""#, "system_of_units says US (mph)"),
+        (r#""speed":43,"systemOfUnits":"marine""#, "systemOfUnits says marine (knots)"),
+        (r#""speed":43,"measurement_system":"US""#, "measurement_system says US (mph)"),
+        (r#""alt":1000,"systemOfMeasurement":"US""#, "systemOfMeasurement says US (ft)"),
         (r#""speed":43,"unité_vitesse":"km/h""#, "unité_vitesse says km/h"),
         (r#""speed":43,"unite":"km/h""#, "unite says km/h"),
         (r#""speed":43,"unità":"nodi""#, "unità says knots"),
@@ -461,6 +475,12 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed":10,"velocidad_unidad":"m/s","alt":3,"unidad_altitud":"metros""#,
         r#""speed":10,"einheit":"Zug 3","Einheit":"US","unidad":"km""#,
         r#""speed":10,"measurementSystem":"metric","system":"imperial","item":"mph""#,
+        r#""speed":10,"system_of_units":"metric","systemOfMeasurement":"SI""#,
+        r#""unit":"deg","coord_unit":"degrees","pitch_unit":"rad""#,
+        r#""speed":10,"imperial":false,"isMetric":true,"use_imperial":0,"ismetric":1"#,
+        r#""speed":10,"metric":"cpu","imperial":"march","is_metric":null"#,
+        r#""speed":10,"metric":0,"symmetric":false,"asymmetric":false"#,
+        r#""isMetric":false"#,
         r#""speed":10,"temperatura_unidad":"mph","unidad_id":"mph","unite":"SAMU 7""#,
         r#""speed":10,"unidad_medica":"knots","facilidad":"mph","suite":"mph""#,
         r#""speed":"36 km/h","velocidad_unidad":"km/h""#,
@@ -472,6 +492,39 @@ fn other_unit_beside_a_number_is_rejected() {
 }
 
 /// Every format reads a number in one unit. A payload that states another unit is rejected.
+#[test]
+fn coordinates_of_another_reference_system_are_rejected() {
+    let feature = |member: &str| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},"properties":{{"ts":1795770000,{member}}}}}"#
+        )
+    };
+    let sources = [format_called("milepost"), mapping(More::default()), format_called("geojson")];
+    for (member, is_refused) in [
+        (r#""coordType":"gcj02""#, true),
+        (r#""coord_type":"bd09ll""#, true),
+        (r#""coordinate_system":"GCJ-02""#, true),
+        (r#""datum":"OSGB36""#, true),
+        (r#""CRS":"NAD27""#, true),
+        (r#""geodeticDatum":"Tokyo""#, true),
+        (r#""coordType":"wgs84","datum":"WGS 84","crs":"EPSG:4326""#, false),
+        (r#""datum":"2026-11-26","geodesic":"gcj02","home":{"coordType":"gcj02"}"#, false),
+        (r#""coords":"gcj02","map":"tokyo""#, false),
+    ] {
+        let payloads = [unsigned(member), unsigned(member), feature(member)];
+        for (source, payload) in sources.iter().zip(payloads) {
+            if is_refused {
+                assert_refused(source, &payload, "wrong_type", "are read in WGS 84");
+            } else {
+                assert_place(source, &payload, [33.4, 3.7]);
+            }
+        }
+    }
+    let keep = Keep::of_names(&["coordType".to_owned()]).unwrap();
+    let kept = Source::new("in/+", Driver::Topic(Template::first()), Format::Milepost, keep);
+    assert_place(&kept, &unsigned(r#""coordType":"gcj02""#), [33.4, 3.7]);
+}
+
 #[test]
 fn other_unit_beside_a_mapped_number_is_rejected() {
     let mapped = mapped_source(Fields {
@@ -640,6 +693,11 @@ fn geojson_in_the_other_order_is_rejected_if_members_show_it() {
         (r#","lat":"52.5","lng":"13.4""#, ""),
         ("", r#""lat":52.5,"lng":13.4,"#),
         (r#","gps":{"lat":52.5,"lng":13.4},"lat":52.5"#, ""),
+        (r#","Latitude":52.5,"Longitude":13.4"#, ""),
+        (r#","LAT":52.5,"LON":13.4"#, ""),
+        (r#","gps_lat":52.5,"gps_lon":13.4"#, ""),
+        (r#","gpsLat":"52.5","gpsLng":"13.4""#, ""),
+        ("", r#""Lat":52.5,"Lng":13.4,"#),
     ] {
         let swapped = payload("[52.5,13.4]", properties, beside);
         assert_refused(&geojson, &swapped, "wrong_type", "GeoJSON has the longitude first");

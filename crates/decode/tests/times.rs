@@ -399,6 +399,16 @@ fn older_time_rejects_the_fix_under_a_name_of_a_time() {
             for value in ["1795000000", "\"2026-11-20 08:00:00\""] {
                 assert_refused(source, &own_fix(&format!(r#""{name}":{value}"#)), name);
             }
+            // As the libraries of Firestore, protobuf and MongoDB write a time.
+            for value in [
+                r#"{"_seconds":1795000000,"_nanoseconds":0}"#,
+                r#"{"seconds":"1795000000","nanos":5}"#,
+                r#"{"$date":"2026-11-20T08:00:00Z"}"#,
+                r#"{"$date":{"$numberLong":"1795000000000"}}"#,
+                r#"{"value":1795000000000}"#,
+            ] {
+                assert_refused(source, &own_fix(&format!(r#""{name}":{value}"#)), name);
+            }
         }
     }
 }
@@ -422,6 +432,8 @@ fn other_times_and_numbers_leave_the_fix_undated() {
             r#""uptime":"10:15:07","drive_time":"01:23:45","moving_time":5025"#,
             r#""purchase_date":"2024-05-01","lastService":"2026-05-01 10:00:00""#,
             r#""hours":1234,"minutes":30,"week":47,"day":3"#,
+            r#""expires_at":{"_seconds":1795000000},"drive_time":{"seconds":5025}"#,
+            r#""odometer":{"value":1795000000},"seconds":1795000"#,
             r#""year":2000,"month":1,"day":1,"hour":0,"minute":0"#,
             r#""device":"123456","gps":"3D","fix":3,"t":123456"#,
         ] {

@@ -134,10 +134,10 @@ pub(super) fn open_all(
         let mut input: Box<dyn Read + Send> =
             if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
         let head = text::head(&mut input)?;
-        text::refuse_foreign(&head, &path.file_name().unwrap_or_default().to_string_lossy())?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        text::refuse_foreign(&head, &name)?;
         let kind = Kind::from_content(&head, kind);
         if kind == Kind::GeoJson {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
             text::refuse_other_json(&head, &name)?;
         }
         let (mut columns, mut comments, mut rows) = (Vec::new(), Vec::new(), Vec::new());

@@ -9,7 +9,7 @@ use milepost_clickhouse::{ClickHouse, Error, check_rows, within};
 use milepost_core::batch::Batch;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
-const DAY_MS: i64 = 86_400_000;
+pub(super) const DAY_MS: i64 = 86_400_000;
 /// Maximum number of drivers that the query names. Above it, the query reads all drivers.
 const DRIVERS_MAX: usize = 1_000;
 

@@ -37,12 +37,11 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
-/// Beginnings of paces that are not read from a column's name.
-const PACES: [&str; 4] = ["min/", "mins/", "sec/", "s/"];
-/// Words for a length and for a time, of which other units of speed consist.
-const LENGTHS_OF_SPEED: [&str; 12] =
-    ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "nm", "nmi"];
-const TIMES_OF_SPEED: [&str; 9] = ["s", "sec", "min", "h", "hr", "hour", "second", "minute", "day"];
+/// Words for a length and for a time, of which other units of speed and of pace consist.
+const LENGTHS_OF_SPEED: [&str; 13] =
+    ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "mile", "nm", "nmi"];
+const TIMES_OF_SPEED: [&str; 10] =
+    ["s", "sec", "min", "mins", "h", "hr", "hour", "second", "minute", "day"];
 
 /// Checks that the name of a column does not state a different unit from the one in which the
 /// column is read. `value`: the first value of the column; `has_option`: the command line gives the
@@ -85,11 +84,13 @@ pub(super) fn check_name(
         let factor = lower.split(['x', '×', '*']).nth(1).unwrap_or_default();
         let has_factor = factor.starts_with(|c: char| c.is_ascii_digit());
         let unit = lower.trim_end_matches([')', ']']).split_once('/');
-        let is_speed = unit.is_some_and(|(length, time)| {
+        // A speed such as `ft/s`, or a pace such as `min/km` and `s/100m`.
+        let is_rate_of = |length: &str, time: &str| {
+            let length = length.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
             LENGTHS_OF_SPEED.contains(&length.trim()) && TIMES_OF_SPEED.contains(&time.trim())
-        });
-        let is_pace = PACES.iter().any(|pace| lower.starts_with(pace));
-        let is_known = is_pace || is_speed || has_factor;
+        };
+        let is_known =
+            unit.is_some_and(|(a, b)| is_rate_of(a, b) || is_rate_of(b, a)) || has_factor;
         quantity == Quantity::Speed
             && stated.is_none()
             && (is_known || !has_option && inner.contains('/'))
@@ -156,6 +157,8 @@ mod tests {
             ("speed", "Speed (0.1 km/h)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (km/h x10)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (min/km)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (sec/100m)", Speed, true, Some(1.0)),
+            ("speed", "Velocity [min/mile]", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed [ft/s]", Speed, true, Some(1.0)),
             ("speed", "Speed (m/min)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (km/min)", Speed, true, Some(1.0)),

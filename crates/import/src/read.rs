@@ -71,8 +71,7 @@ impl<R: BufRead> Table<R> {
             if lines::next_line(&mut input, &mut line)?.is_none() {
                 bail!("the first row must name the columns, but there is no row");
             }
-            let text = str::from_utf8(&line).map_or_else(|_| windows_1252(&line), str::to_owned);
-            let text = text.trim_start_matches('\u{feff}').to_owned();
+            let text = decoded(&line).trim_start_matches('\u{feff}').to_owned();
             let lower = text.to_ascii_lowercase();
             if let Some(separator) = lower.trim().trim_matches('"').strip_prefix("sep=") {
                 given = separator.bytes().next().or(Some(b'\t'));
@@ -110,9 +109,8 @@ impl<R: BufRead> Table<R> {
             && lines::next_line(&mut input, &mut line)?.is_some_and(|length| length == line.len())
         {
             number += 1;
-            let text = str::from_utf8(&line).map_or_else(|_| windows_1252(&line), str::to_owned);
             row.text.push(b' ');
-            row.add(text.as_bytes(), separator);
+            row.add(decoded(&line).as_bytes(), separator);
         }
         let is_closed = !row.is_open && (number == first_number || !row.is_ragged);
         ensure!(is_closed, "a quote in the first row is never closed");
@@ -209,8 +207,7 @@ impl<R: BufRead> Table<R> {
             };
             record.clear();
             for (n, (name, value)) in self.columns.iter().zip(row.values()).enumerate() {
-                let value = str::from_utf8(value)
-                    .map_or_else(|_| windows_1252(value).into(), Cow::Borrowed);
+                let value = decoded(value);
                 let value = if is_ascii { Cow::Borrowed(&*value) } else { visible(&value) };
                 let value = value.trim();
                 if numbers.fields.contains(&n) {
@@ -237,7 +234,7 @@ impl<R: BufRead> Table<R> {
     fn check_names_again(&self, row: &Row, places: [usize; 2], line: u64) -> Result<()> {
         // As `open` reads the first row. A byte order mark before a quote keeps the quotes.
         let name = |value: &[u8]| {
-            let text = str::from_utf8(value).map_or_else(|_| windows_1252(value), str::to_owned);
+            let text = decoded(value);
             visible_name(text.replace('\n', " ").trim_start_matches('\u{feff}').trim_matches('"'))
         };
         let mut names: Vec<String> = row.values().map(name).collect();
@@ -302,6 +299,11 @@ impl<R: BufRead> Table<R> {
         }
         Ok(false)
     }
+}
+
+/// Returns text that is UTF-8, or else windows-1252.
+fn decoded(text: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(text).map_or_else(|_| windows_1252(text).into(), Cow::Borrowed)
 }
 
 /// Returns whether a value begins like a word, not like a number.

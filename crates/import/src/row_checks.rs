@@ -10,6 +10,7 @@ use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::names::{Column, normalised};
 use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
+use milepost_decode::EAST_ASIAN_MERIDIEMS;
 
 const SEPARATE_MINUTES: &str = "its minutes, seconds or fraction are in a separate column, which is not \
                              read: join them with the degrees in one column, such as 52°30'36\"";
@@ -90,10 +91,12 @@ impl Meridiem {
             let mut words = words.iter().filter(|word| word.len() > 1 || self.may_be_letter);
             words.any(|word| value.eq_ignore_ascii_case(word))
         };
-        if is_one_of(&["am", "a", "上午", "午前", "오전"]) {
-            return Some(false);
+        let east_asian = || EAST_ASIAN_MERIDIEMS.iter().find(|(word, _)| *word == value);
+        match (is_one_of(&["am", "a"]), is_one_of(&["pm", "p"])) {
+            (true, _) => Some(false),
+            (_, true) => Some(true),
+            (false, false) => east_asian().map(|(_, is_pm)| *is_pm),
         }
-        is_one_of(&["pm", "p", "下午", "午後", "오후"]).then_some(true)
     }
 }
 

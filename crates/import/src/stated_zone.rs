@@ -10,7 +10,7 @@ use super::features::CheckFrame;
 use super::names::normalised;
 use super::stated_unit::unit_frames;
 use super::values::has_offset;
-use super::zones::{has_other_clock, is_other_than_utc, states_zone};
+use super::zones::{has_other_clock, is_other_than_utc, is_shifted, states_zone};
 use milepost_decode::{Zone, is_zone_in_other_language, names_unit};
 
 /// Appended to the error for a zone that follows times without an offset.
@@ -97,11 +97,16 @@ impl<'c> StatedZone<'c> {
         if self.has_local { self.refuse(line, FIXES_MAY_BE_STORED) } else { Ok(()) }
     }
 
-    /// Checks the time of a point.
+    /// Checks the time of a point. Without `--zone`, a time with an offset other than that of UTC
+    /// states the zone of the times without one.
     ///
     /// # Errors
-    /// The time has no offset, and the file states another zone than the one in which it is read.
+    /// The file has a time without an offset, and states another zone than the one in which it is
+    /// read.
     pub(super) fn check_time(&mut self, time: &str, line: u64) -> Result<()> {
+        if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
+            return self.add(format!("the time {time:.40}"), line);
+        }
         if !self.is_active || has_offset(time) || !time.contains(|c: char| c.is_ascii_digit()) {
             return Ok(());
         }
@@ -152,8 +157,7 @@ pub(super) fn states_something(name: &str) -> bool {
 }
 
 fn is_unit_name(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    lower.contains("unit") || lower.ends_with("uom") || names_unit(name)
+    name.to_ascii_lowercase().contains("unit") || names_unit(name)
 }
 
 /// Returns whether an element or attribute of this name and value states a zone. The value decides

@@ -7,6 +7,7 @@ use std::fmt;
 use serde_json::json;
 
 use super::args::Kind;
+use super::known::DAY_MS;
 use milepost_command::rows::{fix as fix_json, rfc3339};
 use milepost_decode::metres as metres_between;
 use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
@@ -141,7 +142,6 @@ impl FileSummary {
         if is_known {
             self.fastest_cms = self.fastest_cms.max(Some(fix.speed.cms()));
         }
-        const DAY_MS: i64 = 86_400_000;
         let clock = fix.ts.unix_ms().rem_euclid(DAY_MS);
         self.has_other_clock |= *self.clock.get_or_insert(clock) != clock;
         self.with_fraction += u64::from(lat % 10_000_000 != 0 || lng % 10_000_000 != 0);

@@ -113,7 +113,7 @@ pub(super) fn refuse_other_json(head: &[u8], name: &str) -> Result<()> {
         return Ok(());
     }
     let each = if text.starts_with('[') { "'.[]'" } else { "." };
-    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let stem = stem(name);
     bail!(
         "it is JSON, but neither GeoJSON nor an export of Google's Timeline: write each fix to a line, \
          jq -c {each} {name} > {stem}.geojsonl, and import that with --format NAME, where \
@@ -133,11 +133,16 @@ pub(super) fn head_text(head: &[u8]) -> String {
 /// Returns advice on how to convert a file. `kind`: the kind of file; `format`: gpsbabel's name
 /// for it.
 pub(super) fn conversion_advice(kind: &str, format: &str, name: &str) -> String {
-    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let stem = stem(name);
     let gpx = if name.ends_with(".gpx") { format!("{stem}-converted") } else { stem.to_owned() };
     format!(
         "it is {kind}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx"
     )
+}
+
+/// Returns the name of a file without its extension.
+fn stem(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
 /// Returns the encoding of a file, by its byte order mark, by zeros between ASCII characters as in

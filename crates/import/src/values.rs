@@ -1,5 +1,7 @@
 //! Recognises values of a CSV file: degrees, times of day, instants.
 
+use milepost_decode::EAST_ASIAN_MERIDIEMS;
+
 /// Parses plain degrees, with a decimal point or a comma.
 pub(super) fn degrees(value: &str) -> Option<f64> {
     value.replace(',', ".").parse().ok()
@@ -15,9 +17,8 @@ pub(super) fn is_split(whole: &str, part: &str) -> bool {
 /// Returns whether a value begins like a time of day: `h:`, `hh:`, or `hhmmss` with or without a
 /// fraction.
 pub(super) fn is_time_of_day(value: &str) -> bool {
-    // In Chinese, Japanese and Korean, AM and PM come first.
-    const MERIDIEMS: [&str; 6] = ["上午", "下午", "午前", "午後", "오전", "오후"];
-    let value = MERIDIEMS.iter().find_map(|word| value.strip_prefix(word)).unwrap_or(value);
+    let mut meridiems = EAST_ASIAN_MERIDIEMS.iter();
+    let value = meridiems.find_map(|(word, _)| value.strip_prefix(word)).unwrap_or(value);
     let value = value.trim_start();
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let after = value.as_bytes().get(digits).copied();

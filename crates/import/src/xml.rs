@@ -248,9 +248,10 @@ fn points(
                 let name = element.local_name();
                 let name = name.as_ref();
                 let has_inner = has_values || !open.is_empty() || is_extensions(name);
-                let is_field = Extensions::FIELDS.contains(&name);
-                let is_time = names.iter().any(|(known, own)| *known == name && *own == GPX_TIME)
-                    || name == GPX_TIME;
+                let known = names.iter().find(|(known, _)| *known == name);
+                let gpx_name = known.map_or(name, |(_, gpx_name)| *gpx_name);
+                let is_field = Extensions::FIELDS.contains(&gpx_name);
+                let is_time = gpx_name == GPX_TIME;
                 if point_depth.is_none() {
                     if !is_time {
                         zone.add_attributes(&element, xml.get_ref().line)?;

@@ -2,6 +2,8 @@
 //! are in a zone other than UTC.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use jiff::tz::TimeZone;
 
@@ -186,17 +188,20 @@ fn area_zone(name: &str) -> Option<TimeZone> {
     if may_be { TimeZone::get(name).ok() } else { None }
 }
 
+/// Cities of the zones of the IANA database, in lower case: `paris`, `new_york`.
+static CITIES: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let names = jiff::tz::db().available();
+    let cities = names.filter_map(|name| {
+        let (area, city) = name.as_str().rsplit_once('/')?;
+        let is_city = area != "Etc" && city.len() >= 4 && !city.contains(char::is_numeric);
+        is_city.then(|| city.to_lowercase())
+    });
+    cities.collect()
+});
+
 /// Returns whether a text is the city of a zone of the IANA database, such as `Paris`.
 fn is_city_of_zone(text: &str) -> bool {
-    let city = text.replace(' ', "_").to_lowercase();
-    let is_word = city.len() >= 4 && city.chars().all(|c| c.is_alphabetic() || "_-".contains(c));
-    let mut names = jiff::tz::db().available();
-    let is_named = |name: jiff::tz::TimeZoneName<'_>| {
-        let name = name.as_str().to_lowercase();
-        let area = name.split('/').next().unwrap_or_default();
-        name.ends_with(&format!("/{city}")) && area != "etc"
-    };
-    is_word && names.any(is_named)
+    !text.is_empty() && CITIES.contains(&text.replace(' ', "_").to_lowercase())
 }
 
 /// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
@@ -209,7 +214,7 @@ fn is_unit(value: &str) -> bool {
 }
 
 /// Returns whether a time has an offset other than that of UTC.
-fn is_shifted(time: &str) -> bool {
+pub(super) fn is_shifted(time: &str) -> bool {
     let offset = time.rfind(['+', '-']).map_or("", |at| &time[at + 1..]);
     let is_offset = offset.chars().all(|c| c.is_ascii_digit() || c == ':')
         && offset.contains(|c: char| matches!(c, '1'..='9'));
@@ -219,16 +224,8 @@ fn is_shifted(time: &str) -> bool {
 /// Returns why a column is one of zones; `None` if it is not.
 fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     const NAMES: [&str; 4] = ["tzname", "tzid", "tzoffset", "tzinfo"];
-    const PARTS: [&str; 8] = [
-        "timezone",
-        "utcoffset",
-        "utcofst",
-        "utcdiff",
-        "gmtoffset",
-        "gmtofst",
-        "gmtdiff",
-        "zeitzone",
-    ];
+    const PARTS: [&str; 7] =
+        ["timezone", "utcoffset", "utcofst", "utcdiff", "gmtoffset", "gmtofst", "gmtdiff"];
     const OF_TIME: [&str; 12] = [
         "time", "zone", "local", "utc", "gmt", "dst", "clock", "minutes", "hours", "hour", "hrs",
         "h",
@@ -247,17 +244,8 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     if whole == "zone" {
         return Some(Evidence::Value);
     }
-    const OFFSETS: [&str; 9] = [
-        "offset",
-        "gmt",
-        "desfase",
-        "décalage",
-        "decalage",
-        "zeitverschiebung",
-        "fuso",
-        "时区",
-        "часовойпояс",
-    ];
+    const OFFSETS: [&str; 7] =
+        ["offset", "gmt", "desfase", "décalage", "decalage", "zeitverschiebung", "fuso"];
     if OFFSETS.contains(&&*whole) || words.iter().any(|word| word.starts_with("tz")) {
         return Some(Evidence::ValueOrNumber);
     }

@@ -759,6 +759,10 @@ fn tcx_activities_are_read_and_courses_are_not() {
     }
     let (first, _) = first_fix("t.gpx", &file(&track), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -", "by its content");
+    let with_unit = rest.replace("<ns3:Speed>", "<ns3:Speed unit=\"km/h\">").replace("3.5", "36");
+    let (first, _) =
+        first_fix("t.tcx", &file(&point("08:00:00", &(place.to_owned() + &with_unit))), 1);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 10 - 520.5 -");
     let kept =
         import("", &["--driver", "d7", "--keep", "HeartRateBpm"], "t.tcx", file(&track).as_bytes());
     let kept = &kept.unwrap()["understood"][0]["example"]["attributes"];
@@ -1337,6 +1341,18 @@ fn row_that_states_another_unit_is_rejected() {
             assert!(expected > 0 || why.contains("says mph, but speed"), "{name}: {why}");
         }
     }
+    for (name, value, expected) in [
+        ("isMetric", "false", 0),
+        ("isMetric", "true", 1),
+        ("imperial", "1", 0),
+        ("metric", "0", 1),
+    ] {
+        let columns = format!("time,lat,lon,speed,{name}");
+        let file = rows_of(&columns, &format!("DAY 09:00:00,1,2,43,{value}"));
+        let (positions, why) = outcome(&["--speed-unit", "km/h"], &file);
+        assert_eq!(positions, expected, "{name} {value}: {why}");
+        assert!(expected > 0 || why.contains("says imperial (mph)"), "{name}: {why}");
+    }
 }
 
 #[test]
@@ -1509,14 +1525,24 @@ fn hemisphere_of_one_coordinate_needs_one_for_the_other() {
 /// time.
 #[test]
 fn many_columns_of_letters_take_linear_time() {
-    let columns: String = (0..8_000).map(|n| format!(",c{n}")).collect();
-    let row = |letter: &str| {
-        format!("{},52.5,13.4{}\n", yesterday("10:12:47Z"), format!(",{letter}").repeat(8_000))
+    let duration = |columns: usize| {
+        let names: String = (0..columns).map(|n| format!(",c{n}")).collect();
+        let row = |letter: &str| {
+            format!(
+                "{},52.5,13.4{}\n",
+                yesterday("10:12:47Z"),
+                format!(",{letter}").repeat(columns)
+            )
+        };
+        let text = format!("time,lat,lon{names}\n{}{}", row("").repeat(20), row("S").repeat(40));
+        let began = std::time::Instant::now();
+        assert_eq!(outcome(&[], &text).0, 60);
+        began.elapsed()
     };
-    let text = format!("time,lat,lon{columns}\n{}{}", row("").repeat(20), row("S").repeat(40));
-    let began = std::time::Instant::now();
-    assert_eq!(outcome(&[], &text).0, 60);
-    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    // Eight times as many columns take about 8 times as long; in quadratic time it would be 64
+    // times. Another process may slow one of the two, so try again.
+    let is_linear = || duration(8_000) < duration(1_000) * 24;
+    assert!((0..3).any(|_| is_linear()));
 }
 
 /// A format of the configuration says where the fields are. The checks still read the other
@@ -2076,6 +2102,25 @@ fn zone_in_xml_is_read_or_refused() {
     );
     let of_point = gpx("", &format!("<tz>Europe/Berlin</tz>{}", time(&local)), "");
     check_refused(&[], "a.gpx", &of_point, "states a zone other than UTC");
+    // The offset of one time is a hint to the zone of those without one.
+    let two = |times: [&str; 2]| {
+        let [first, second] = times.map(time);
+        gpx("", &format!("{first}</trkpt><trkpt lat=\"1\" lon=\"2\">{second}"), "")
+    };
+    let shifted = format!("{local}+02:00");
+    let failures = |arguments: &[&str], file: &str| {
+        let arguments = [&["--driver", "d7"], arguments].concat();
+        import("", &arguments, "a.gpx", file.as_bytes()).unwrap()["failures"].to_string()
+    };
+    for times in [[&*shifted, &*local], [&*local, &*shifted]] {
+        let why = failures(&[], &two(times));
+        assert!(why.contains("its times have no offset, and the time "), "{times:?}: {why}");
+        assert_eq!(failures(&johannesburg, &two(times)), "[]", "{times:?}");
+    }
+    for offset in ["Z", "+00:00"] {
+        let file = two([&format!("{utc}{offset}"), &utc]);
+        assert_eq!(failures(&[], &file), "[]", "{offset}");
+    }
     for attribute in ["zone=\"Africa/Johannesburg\"", "tz=\"+02:00\"", "utcOffset=\"+02:00\""] {
         let read = gpx("", &format!("<time {attribute}>{local}</time>"), "");
         check(&[], "a.gpx", &read, "1 2 - - - -");

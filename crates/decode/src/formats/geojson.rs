@@ -55,7 +55,18 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
 ];
 /// Slot of the latitude that is repeated as a member, and the paths of such members.
 const REPEATED_LAT: usize = 14;
-const REPEATED_LATS: [&str; 4] = ["properties/latitude", "properties/lat", "latitude", "lat"];
+const REPEATED_LATS: [&str; 10] = [
+    "properties/latitude",
+    "properties/lat",
+    "properties/Latitude",
+    "properties/Lat",
+    "properties/LAT",
+    "properties/gps_lat",
+    "properties/gpsLat",
+    "latitude",
+    "lat",
+    "Lat",
+];
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
@@ -136,7 +147,7 @@ pub(super) fn read(
         names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
     }
     if !repeated_lat.is_missing() {
-        check_order(json, [&repeated_lat, &lat, &lng])?;
+        check_repeated_lat(json, [&repeated_lat, &lat, &lng])?;
     }
     let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();
     if exponent::may_have_exponent(&ts) {
@@ -175,19 +186,16 @@ pub(super) fn paths() -> Paths {
     paths
 }
 
-/// Checks the order of the coordinates, if a member repeats the latitude.
+/// Compares a member that repeats the latitude with the coordinates.
 ///
 /// # Errors
-/// Members such as `latitude` and `longitude` have the coordinates in the other order.
-#[cold]
-fn check_order(json: &[u8], [repeated_lat, lat, lng]: [&Scalar<'_>; 3]) -> Result<(), Refusal> {
-    // The repeated latitude is that of the coordinates in nearly every payload.
-    let repeated =
-        repeated_lat.as_number().or_else(|| number(repeated_lat.as_text()?)?.as_number());
-    let (Some(repeated), Some(lat), Some(lng)) = (repeated, lat.as_f64(), lng.as_f64()) else {
-        return Ok(());
-    };
-    if (repeated.as_f64() - lat).abs() < 1e-4 {
+/// It differs, and members such as `latitude` and `longitude` have the coordinates in the other
+/// order.
+fn check_repeated_lat(json: &[u8], [repeated, lat, lng]: [&Scalar<'_>; 3]) -> Result<(), Refusal> {
+    let number = repeated.as_number().or_else(|| number(repeated.as_text()?)?.as_number());
+    let difference = number.zip(lat.as_f64()).map(|(number, lat)| (number.as_f64() - lat).abs());
+    // In nearly every payload, both are the same.
+    if difference.is_none_or(|difference| difference < 1e-4) {
         return Ok(());
     }
     names::check_order(json, [lat, lng])

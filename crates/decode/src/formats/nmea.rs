@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use memchr::memchr_iter;
 
+use crate::age::DAY_MS;
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::keep::Origin;
@@ -22,7 +23,6 @@ use crate::unit::SpeedUnit;
 
 /// Longest line that is read as a sentence, in bytes. The standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
-const DAY_MS: i64 = 86_400_000;
 /// Maximum number of sentences that are compared with each other one by one. For more, a hash table
 /// finds those with the same time.
 const COMPARED_MAX: usize = 32;
