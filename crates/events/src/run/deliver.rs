@@ -387,30 +387,29 @@ mod tests {
         publishing.abort();
     }
 
-    /// An MQTT channel, and the broker to which it publishes.
+    /// An MQTT channel that publishes to a scripted broker.
     struct Broker {
-        listener: tokio::net::TcpListener,
         orders: mpsc::Sender<Order>,
         answers: mpsc::Receiver<Answer>,
         status: Arc<Status>,
     }
 
     impl Broker {
-        async fn start() -> Self {
+        /// Starts a broker that serves one connection after the other and resumes the session each
+        /// time. `respond` returns the reason code for a packet, by its text and the number of
+        /// earlier ones; `None` ends the connection.
+        async fn start(respond: fn(&str, usize) -> Option<u8>) -> Self {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("mqtt://{}", listener.local_addr().unwrap());
             let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
             let (ends, orders, answers) = Ends::for_test();
             let status = Arc::new(Status::new());
+            tokio::spawn(serve(listener, respond));
             tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::clone(&status)));
-            Self { listener, orders, answers, status }
+            Self { orders, answers, status }
         }
 
-        async fn send(&self, driver_id: &str) {
-            self.send_kind(driver_id, Kind::Silent).await;
-        }
-
-        async fn send_kind(&self, driver_id: &str, kind: Kind) {
+        async fn send(&self, driver_id: &str, kind: Kind) {
             let event = Event {
                 driver_id: driver_id.to_owned(),
                 kind,
@@ -424,10 +423,13 @@ mod tests {
             };
             self.orders.send(Order::Publish(event)).await.unwrap();
         }
+
+        /// Returns the next answer of the channel.
+        async fn answer(&mut self, within: Duration) -> Answer {
+            timeout(within, self.answers.recv()).await.unwrap().unwrap()
+        }
     }
 
-    /// Serves one connection after the other. `respond` returns the reason code for a packet, by
-    /// its text and the number of earlier ones; `None` ends the connection.
     async fn serve(
         listener: tokio::net::TcpListener,
         respond: fn(&str, usize) -> Option<u8>,
@@ -457,17 +459,16 @@ mod tests {
     /// The access rules of a broker may forbid the topics of one driver, or end the connection.
     #[tokio::test]
     async fn event_that_the_broker_refuses_delays_no_other_driver() {
-        let mut broker = Broker::start().await;
-        for driver_id in ["refused", "hangs-up", "a", "refused", "b"] {
-            broker.send(driver_id).await;
-        }
-        tokio::spawn(serve(broker.listener, |text, _| {
+        let mut broker = Broker::start(|text, _| {
             let is_refused = text.contains("fleet/refused/");
             (!text.contains("fleet/hangs-up/")).then_some(if is_refused { 0x87 } else { 0 })
-        }));
+        })
+        .await;
+        for driver_id in ["refused", "hangs-up", "a", "refused", "b"] {
+            broker.send(driver_id, Kind::Silent).await;
+        }
         for driver_id in ["a", "b"] {
-            let answer = timeout(Duration::from_secs(10), broker.answers.recv()).await;
-            let answer = answer.unwrap().unwrap();
+            let answer = broker.answer(Duration::from_secs(10)).await;
             assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
         }
     }
@@ -475,34 +476,26 @@ mod tests {
     /// Each new driver's event of a rule costs a connection, until the rule counts as failing.
     #[tokio::test]
     async fn rule_whose_events_end_the_connection_delays_no_other() {
-        let mut broker = Broker::start().await;
-        broker.send_kind("x0", Kind::Jump).await;
-        let listener = std::mem::replace(
-            &mut broker.listener,
-            tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
-        );
-        tokio::spawn(serve(listener, |text, _| (!text.contains("/jump")).then_some(0)));
+        let mut broker = Broker::start(|text, _| (!text.contains("/jump")).then_some(0)).await;
+        broker.send("x0", Kind::Jump).await;
         sleep(Duration::from_millis(3_500)).await; // it has failed twice
         for n in 1..20 {
-            broker.send_kind(&format!("x{n}"), Kind::Jump).await;
+            broker.send(&format!("x{n}"), Kind::Jump).await;
         }
-        broker.send("a").await;
-        let answer = timeout(Duration::from_secs(8), broker.answers.recv()).await;
-        let answer = answer.unwrap().unwrap();
+        broker.send("a", Kind::Silent).await;
+        let answer = broker.answer(Duration::from_secs(8)).await;
         assert!(answer.is_accepted && answer.id.starts_with('a'), "{answer:?}");
     }
 
     #[tokio::test]
     async fn outage_ends_when_its_last_failed_event_is_dropped() {
-        let mut broker = Broker::start().await;
-        broker.send("a").await;
-        tokio::spawn(serve(broker.listener, |_, earlier| {
-            Some(if earlier == 0 { 0x87 } else { REFUSED_FOR_EVER[0] })
-        }));
+        let refusals =
+            |_: &str, earlier| Some([0x87, REFUSED_FOR_EVER[0]][usize::from(earlier > 0)]);
+        let mut broker = Broker::start(refusals).await;
+        broker.send("a", Kind::Silent).await;
         sleep(Duration::from_millis(500)).await;
         assert!(!broker.status.health.unready().is_empty());
-        let answer = timeout(Duration::from_secs(5), broker.answers.recv()).await;
-        assert!(!answer.unwrap().unwrap().is_accepted);
+        assert!(!broker.answer(Duration::from_secs(5)).await.is_accepted);
         sleep(Duration::from_millis(300)).await;
         assert_eq!(broker.status.health.unready(), Vec::<String>::new());
     }
