@@ -15,6 +15,7 @@
 mod channels;
 mod deliver;
 mod lanes;
+mod mqtt;
 mod publisher;
 mod status;
 mod webhook;
@@ -188,7 +189,7 @@ fn start_channels(
     };
     if let Some(prefix) = config.events.topic.clone() {
         let (ends, status) = open_queue(Channel::Mqtt, &prefix);
-        tasks.spawn(deliver::mqtt(config.mqtt.clone(), prefix, ends, status));
+        tasks.spawn(mqtt::mqtt(config.mqtt.clone(), prefix, ends, status));
     }
     if let Some(webhook) = config.webhook.clone() {
         let (ends, status) = open_queue(Channel::Webhook, "");
