@@ -31,26 +31,22 @@ const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut lanes) = (mqtt.nodes.iter().cycle(), Lanes::default());
-    let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Client>, true);
-    // The connection was lost, or an attempt to connect has failed. The broker may have restarted
-    // from an old copy of its state. Such a broker may resume the session and still have lost
-    // retained messages.
-    let mut was_away = false;
-    let mut connected_at = Instant::now();
+    let (mut node, mut connected) = (nodes.next(), None::<Client>);
+    let mut presence = Presence::new(Instant::now());
     loop {
         let Some(address) = node else { return };
         let Some(publisher) = &mut connected else {
             match connect(&mqtt, address).await {
                 Ok((publisher, is_resumed)) => {
-                    if is_first || !is_resumed || was_away {
+                    if presence.handle_connect(is_resumed, Instant::now()) {
                         ends.retained_lost.send_modify(|times| *times += 1);
                     }
-                    (connected, is_first, was_away) = (Some(publisher), false, false);
-                    connected_at = Instant::now();
+                    connected = Some(publisher);
                     outage.end();
                 }
                 Err(error) => {
-                    (node, was_away) = (nodes.next(), true);
+                    node = nodes.next();
+                    presence.handle_unreachable();
                     outage.report_and_wait(&format!("{address}: {}", error_chain(&error))).await;
                 }
             }
@@ -63,8 +59,9 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
         {
             lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
         }
-        let next = lanes.preferred().into_iter().find_map(|prospect| lanes.take(prospect, now));
-        let Some(next) = next else {
+        let mut prospects = lanes.preferred().into_iter();
+        let next = prospects.find_map(|prospect| Some((prospect, lanes.take(prospect, now)?)));
+        let Some((prospect, next)) = next else {
             let next_at = lanes.next_at(Prospect::Suspect);
             let wake_at = next_at.unwrap_or(now);
             tokio::select! {
@@ -75,7 +72,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 () = sleep_until(wake_at.into()), if next_at.is_some() => {}
                 _ = publisher.idle() => {
                     connected = None;
-                    was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
+                    presence.handle_disconnect(false, Instant::now());
                     sleep(RETRY_PAUSE_MIN).await; // another client with the same id may have connected
                 }
             }
@@ -101,6 +98,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 lanes.retry(next, now, now);
             }
             Published::Disconnected(why) => {
+                presence.handle_disconnect(prospect == Prospect::Suspect, now);
                 // The message is rarely the cause. If it fails again, it may be.
                 if next.has_failed {
                     lanes.retry(next, now, now);
@@ -108,10 +106,54 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                     lanes.requeue(next, now, now);
                 }
                 (connected, node) = (None, nodes.next());
-                was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
                 outage.report_and_wait(&format!("{address}: {why}")).await;
             }
         }
+    }
+}
+
+/// Judges at each connection whether the broker may have lost retained messages.
+struct Presence {
+    is_first: bool,
+    /// The broker may have been away since the last connection began. It may have restarted from an
+    /// old copy of its state, and may resume the session without the newest retained messages.
+    was_away: bool,
+    /// The broker has resumed a session. Otherwise it may keep none, and a new one says nothing.
+    keeps_sessions: bool,
+    /// The last connection ended at a message that may be the cause.
+    is_explained: bool,
+    connected_at: Instant,
+}
+
+impl Presence {
+    fn new(now: Instant) -> Self {
+        Self {
+            is_first: true,
+            was_away: false,
+            keeps_sessions: false,
+            is_explained: false,
+            connected_at: now,
+        }
+    }
+
+    /// Returns whether to publish every state again.
+    fn handle_connect(&mut self, is_resumed: bool, now: Instant) -> bool {
+        let is_session_lost = !is_resumed && (self.keeps_sessions || !self.is_explained);
+        let is_lost = self.is_first || self.was_away || is_session_lost;
+        let keeps_sessions = self.keeps_sessions || is_resumed;
+        *self = Self { is_first: false, keeps_sessions, ..Self::new(now) };
+        is_lost
+    }
+
+    /// `is_explained`: the connection ended at a message that may be the cause. Otherwise a message
+    /// that the broker never accepts would publish every state again at each of its attempts.
+    fn handle_disconnect(&mut self, is_explained: bool, now: Instant) {
+        self.is_explained = is_explained;
+        self.was_away = !is_explained && now - self.connected_at >= CONNECTION_AGE_MIN;
+    }
+
+    fn handle_unreachable(&mut self) {
+        self.was_away = true;
     }
 }
 
@@ -199,6 +241,38 @@ mod tests {
             drop(stream);
         }
         publishing.abort();
+    }
+
+    /// The broker closes the connection at each attempt to publish one message, twice a minute.
+    #[test]
+    fn message_that_ends_every_connection_republishes_no_states() {
+        const RETRY: Duration = Duration::from_secs(30);
+        for is_resumed in [true, false] {
+            let mut now = Instant::now();
+            let mut presence = Presence::new(now);
+            assert!(presence.handle_connect(is_resumed, now));
+            for _ in 0..9 {
+                now += RETRY;
+                presence.handle_disconnect(true, now);
+                assert!(!presence.handle_connect(is_resumed, now), "{is_resumed}");
+            }
+            // Such a message must not hide that the broker was away.
+            presence.handle_disconnect(true, now + RETRY);
+            presence.handle_unreachable();
+            assert!(presence.handle_connect(is_resumed, now + RETRY), "{is_resumed}");
+            presence.handle_disconnect(false, now + RETRY * 2);
+            assert!(presence.handle_connect(is_resumed, now + RETRY * 2), "{is_resumed}");
+        }
+    }
+
+    #[test]
+    fn lost_session_republishes_every_state() {
+        let now = Instant::now();
+        let mut presence = Presence::new(now);
+        for (is_resumed, is_lost) in [(true, true), (true, false), (false, true), (true, false)] {
+            assert_eq!(presence.handle_connect(is_resumed, now), is_lost);
+            presence.handle_disconnect(true, now + CONNECTION_AGE_MIN);
+        }
     }
 
     /// An MQTT channel that publishes to a scripted broker.
