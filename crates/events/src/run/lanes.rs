@@ -32,6 +32,8 @@ pub(super) struct Waiting<T> {
     pub(super) item: T,
     pub(super) driver_id: String,
     rule: Rule,
+    /// With which [`Lanes::take`] returned it.
+    pub(super) prospect: Prospect,
     /// Time of its first attempt; `None` before it.
     pub(super) tried_since: Option<Instant>,
     /// Pause after the next failure.
@@ -50,15 +52,10 @@ struct Lane<T> {
     due: Option<(Prospect, DueAt)>,
 }
 
-/// A rule whose last delivery failed.
-#[derive(Debug, Default)]
-struct Failing {
-    /// The receiver limits the rate of the rule's deliveries, and takes none before.
-    limit: Option<Limit>,
-}
-
+/// A limit of the receiver on the rate of a rule's deliveries.
 #[derive(Debug)]
 struct Limit {
+    /// The receiver takes no delivery of the rule before.
     resumes_at: Instant,
     /// Pause after the next limit, if the receiver does not ask for a longer one.
     pause: Duration,
@@ -95,8 +92,8 @@ pub(super) struct Lanes<T> {
     lanes: HashMap<String, Lane<T>>,
     sound: BTreeMap<DueAt, String>,
     suspect: BTreeMap<DueAt, String>,
-    /// The rules whose last delivery failed.
-    failing: HashMap<Rule, Failing>,
+    /// The rules whose last delivery failed, with the limit on their rate, if there is one.
+    failing: HashMap<Rule, Option<Limit>>,
     /// Number of waiting deliveries, without those in flight.
     count: usize,
     /// Number of waiting deliveries that have failed before.
@@ -145,6 +142,7 @@ impl<T> Lanes<T> {
             item,
             driver_id: driver_id.clone(),
             rule,
+            prospect: Prospect::Sound,
             tried_since: None,
             pause: RETRY_PAUSE_MIN,
             has_failed: false,
@@ -184,8 +182,8 @@ impl<T> Lanes<T> {
             let lane = self.lanes.get_mut(&driver_id)?;
             lane.due = None;
             let rule = lane.waiting.front().map(|first| &first.rule);
-            if let Some(failing) = rule.and_then(|rule| self.failing.get(rule)) {
-                let resumes_at = failing.limit.as_ref().map(|limit| limit.resumes_at);
+            if let Some(limit) = rule.and_then(|rule| self.failing.get(rule)) {
+                let resumes_at = limit.as_ref().map(|limit| limit.resumes_at);
                 let later = resumes_at.filter(|resumes_at| *resumes_at > now);
                 if later.is_some() || prospect == Prospect::Sound {
                     // Its rule began to fail, or to be limited, while it waited.
@@ -194,6 +192,7 @@ impl<T> Lanes<T> {
                 }
             }
             let mut first = lane.waiting.pop_front()?;
+            first.prospect = prospect;
             first.tried_since.get_or_insert(now);
             self.turn = (self.turn + 1) % TURNS;
             self.forget(&first);
@@ -220,7 +219,8 @@ impl<T> Lanes<T> {
         self.give_up(failed, not_before);
     }
 
-    fn mark_failing(&mut self, rule: &Rule) -> Option<&mut Failing> {
+    /// Marks a rule as failing, and returns its limit; `None` if too many rules fail.
+    fn mark_failing(&mut self, rule: &Rule) -> Option<&mut Option<Limit>> {
         if self.failing.len() >= Self::FAILING_MAX && !self.failing.contains_key(rule) {
             return None;
         }
@@ -232,9 +232,9 @@ impl<T> Lanes<T> {
     /// delivery may be tried again: before the others of its rule, or after them if none was
     /// accepted since the previous limit. The limit may then be one of its driver alone.
     pub(super) fn limit(&mut self, failed: &Waiting<T>, now: Instant, time: Duration) -> Instant {
-        let Some(failing) = self.mark_failing(&failed.rule) else { return now + time };
-        let limit = Limit::next(failing.limit.take(), now, time);
-        let limit = failing.limit.insert(limit);
+        let Some(limit) = self.mark_failing(&failed.rule) else { return now + time };
+        let next = Limit::next(limit.take(), now, time);
+        let limit = limit.insert(next);
         let behind = if limit.is_repeated { RETRY_PAUSE_MIN } else { Duration::ZERO };
         limit.resumes_at + behind
     }

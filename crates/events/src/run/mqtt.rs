@@ -59,9 +59,8 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
         {
             lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
         }
-        let mut prospects = lanes.preferred().into_iter();
-        let next = prospects.find_map(|prospect| Some((prospect, lanes.take(prospect, now)?)));
-        let Some((prospect, next)) = next else {
+        let next = lanes.preferred().into_iter().find_map(|prospect| lanes.take(prospect, now));
+        let Some(next) = next else {
             let next_at = lanes.next_at(Prospect::Suspect);
             let wake_at = next_at.unwrap_or(now);
             tokio::select! {
@@ -98,7 +97,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 lanes.retry(next, now, now);
             }
             Published::Disconnected(why) => {
-                presence.handle_disconnect(prospect == Prospect::Suspect, now);
+                presence.handle_disconnect(next.prospect == Prospect::Suspect, now);
                 // The message is rarely the cause. If it fails again, it may be.
                 if next.has_failed {
                     lanes.retry(next, now, now);
