@@ -10,8 +10,9 @@ use clickhouse::error::Error as ClientError;
 use clickhouse::query::{BytesCursor, Query, RowCursor};
 use clickhouse::{QuerySummary, RowOwned, RowRead};
 
-/// Reads the rows of a query, and fails if the answer lacks its end. Executes a statement, and fails
-/// if the success is not ClickHouse's: a proxy may answer with an empty 200 while ClickHouse is down.
+/// Reads the rows of a query, and fails if the answer lacks its end. Executes a statement, and
+/// fails if the success is not ClickHouse's: a proxy may answer with an empty 200 while ClickHouse
+/// is down.
 pub trait FetchWhole: Sized {
     /// Returns all rows.
     fn fetch_whole<T: RowOwned + RowRead + Send>(
