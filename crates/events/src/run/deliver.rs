@@ -138,13 +138,15 @@ pub(super) fn payload(event: &Event) -> Vec<u8> {
     payload.to_string().into_bytes()
 }
 
-/// Logs the first failure of an outage and its end, and delays the attempts to connect.
+/// Logs the first failure of an outage and its end, and delays the attempts to connect. An outage
+/// ends when no event that failed waits any more: `/readyz` and the log must not alternate while
+/// the channel accepts some events and refuses others.
 pub(super) struct Outage {
     channel: Channel,
     status: Arc<Status>,
     log: Throttle,
-    /// A failure was reported since the last success.
-    has_failed: bool,
+    /// A failure was reported since the last outage ended.
+    is_reported: bool,
     retry_after: Duration,
 }
 
@@ -154,12 +156,12 @@ impl Outage {
             channel,
             status,
             log: Throttle::once(),
-            has_failed: false,
+            is_reported: false,
             retry_after: RETRY_PAUSE_MIN,
         }
     }
 
-    /// Reports a failure, then waits until the next retry.
+    /// Reports a failure, then waits until the next attempt to connect.
     pub(super) async fn report_and_wait(&mut self, why: &str) {
         self.report(why);
         sleep(self.retry_after).await;
@@ -172,29 +174,33 @@ impl Outage {
         if self.log.allow(Instant::now()) {
             warn!(to = name, why, "the channel does not accept events: they wait until it does");
         }
-        self.has_failed = true;
+        self.is_reported = true;
         self.status.health.set(name, vec![format!("{name}: {why}")]);
     }
 
-    pub(super) fn end(&mut self) {
-        let name = self.channel.name();
-        if std::mem::take(&mut self.has_failed) {
-            info!(to = name, "the channel accepts events again");
-        }
-        self.log.reset();
+    /// The channel is connected, or has accepted an event. `has_failed`: an event that failed
+    /// before still waits.
+    pub(super) fn succeed(&mut self, has_failed: bool) {
         self.retry_after = RETRY_PAUSE_MIN;
-        self.set_ready();
+        if has_failed {
+            return;
+        }
+        if self.is_reported {
+            info!(to = self.channel.name(), "the channel accepts events again");
+        }
+        self.reset();
     }
 
-    /// Ends an outage without a success, because no event that failed waits any more.
-    pub(super) fn lapse(&mut self) {
-        if std::mem::take(&mut self.has_failed) {
-            self.log.reset();
-            self.set_ready();
+    /// Ends an outage without a success if no event that failed waits any more.
+    pub(super) fn lapse(&mut self, has_failed: bool) {
+        if self.is_reported && !has_failed {
+            self.reset();
         }
     }
 
-    pub(super) fn set_ready(&self) {
+    fn reset(&mut self) {
+        self.is_reported = false;
+        self.log.reset();
         self.status.health.set(self.channel.name(), Vec::new());
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                         ends.retained_lost.send_modify(|times| *times += 1);
                     }
                     connected = Some(publisher);
-                    outage.end();
+                    outage.succeed(lanes.has_failed());
                 }
                 Err(error) => {
                     node = nodes.next();
@@ -82,15 +82,11 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
         match outcome {
             Published::Done => {
                 lanes.succeed(&next, now);
-                if !lanes.has_failed() {
-                    outage.end();
-                }
+                outage.succeed(lanes.has_failed());
             }
             Published::Dropped => {
                 lanes.give_up(&next, now);
-                if !lanes.has_failed() {
-                    outage.lapse();
-                }
+                outage.lapse(lanes.has_failed());
             }
             Published::Refused(why) => {
                 outage.report(&format!("{address}: {why}"));
@@ -207,7 +203,7 @@ async fn publish(
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::sync::mpsc;
+    use tokio::sync::{mpsc, watch};
     use tokio::time::timeout;
 
     use super::super::deliver::Answer;
@@ -279,6 +275,7 @@ mod tests {
         orders: mpsc::Sender<Order>,
         answers: mpsc::Receiver<Answer>,
         status: Arc<Status>,
+        lost: watch::Receiver<u64>,
     }
 
     impl Broker {
@@ -290,10 +287,10 @@ mod tests {
             let url = format!("mqtt://{}", listener.local_addr().unwrap());
             let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
             let (ends, orders, answers) = Ends::for_test();
-            let status = Arc::new(Status::new());
+            let (status, lost) = (Arc::new(Status::new()), ends.retained_lost.subscribe());
             tokio::spawn(serve(listener, respond));
             tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::clone(&status)));
-            Self { orders, answers, status }
+            Self { orders, answers, status, lost }
         }
 
         async fn send(&self, driver_id: &str, kind: Kind) {
@@ -385,5 +382,23 @@ mod tests {
         assert!(!broker.answer(Duration::from_secs(5)).await.is_accepted);
         sleep(Duration::from_millis(300)).await;
         assert_eq!(broker.status.health.unready(), Vec::<String>::new());
+    }
+
+    /// The broker refuses one event, and ends the connection at another one.
+    #[tokio::test]
+    async fn outage_lasts_while_a_failed_event_waits() {
+        let mut broker = Broker::start(|text, _| {
+            let is_refused = text.contains("fleet/refused/");
+            (!text.contains("fleet/hangs-up/")).then_some(if is_refused { 0x87 } else { 0 })
+        })
+        .await;
+        for driver_id in ["refused", "hangs-up", "a"] {
+            broker.send(driver_id, Kind::Silent).await;
+        }
+        assert!(broker.answer(Duration::from_secs(10)).await.is_accepted);
+        for _ in 0..200 {
+            assert!(!broker.status.health.unready().is_empty());
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 }

@@ -178,9 +178,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 (post, answer)
             });
         }
-        if !posts.has_failed() {
-            outage.lapse();
-        }
+        outage.lapse(posts.has_failed());
         let next_at = posts.next_at();
         let wake_at = next_at.unwrap_or_else(Instant::now);
         let (post, answer) = tokio::select! {
@@ -211,12 +209,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
             Ok(()) => {
                 posts.is_failing = false;
                 posts.lanes.succeed(&post, now);
-                // While another event is refused, the log must not alternate at each retry.
-                if posts.has_failed() {
-                    outage.set_ready();
-                } else {
-                    outage.end();
-                }
+                outage.succeed(posts.has_failed());
                 ends.answer(Channel::Webhook, id, true).await;
             }
             Err(Failure::Refused(why)) => {
@@ -517,6 +510,21 @@ mod tests {
         assert!(!answer.is_accepted);
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(hook.status.health.unready(), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn outage_lasts_while_a_failed_event_waits() {
+        let mut hook =
+            Hook::start(|id, _| Some(if id.starts_with("refused/") { "500 x" } else { "200 x" }))
+                .await;
+        hook.send(event("refused", "yard", 1)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for n in 0..9 {
+            hook.send(event(&format!("a{n}"), "depot", 1)).await;
+            let id = format!("a{n}/entered/1/0/depot");
+            assert!(hook.accepts(&id, Duration::from_secs(1)).await, "{id}");
+            assert!(!hook.status.health.unready().is_empty());
+        }
     }
 
     const RATE_LIMIT: Option<Pause> =
