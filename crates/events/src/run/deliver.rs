@@ -18,6 +18,11 @@ use milepost_core::throttle::Throttle;
 /// Capacity of a channel's queue, in events. Further events are dropped and counted, except the
 /// newest state of each MQTT topic.
 pub(super) const QUEUE_MAX: usize = 10_000;
+/// Why events are dropped while too many wait.
+pub(super) const TOO_MANY_WAIT: &str =
+    "10,000 events wait: further ones take the place of those that wait behind a failed one";
+/// Interval between log lines about dropped events.
+const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Mqtt,
@@ -60,6 +65,35 @@ impl Order {
             Self::Clear { topic, .. } => (Kind::Left, topic.clone()),
         }
     }
+
+    /// Returns whether the order sets a retained message.
+    pub(super) fn is_state(&self) -> bool {
+        match self {
+            Self::Publish(event) | Self::Republish(event) => event.kind.changes_state(),
+            Self::Clear { .. } => true,
+        }
+    }
+
+    /// Returns whether both orders set the retained message of one topic.
+    pub(super) fn is_of_topic_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Publish(one) | Self::Republish(one),
+                Self::Publish(two) | Self::Republish(two),
+            ) => one.fence == two.fence && one.kind.changes_state() && one.state() == two.state(),
+            (Self::Clear { topic: one, .. }, Self::Clear { topic: two, .. }) => one == two,
+            (Self::Publish(_) | Self::Republish(_), Self::Clear { .. })
+            | (Self::Clear { .. }, Self::Publish(_) | Self::Republish(_)) => false,
+        }
+    }
+
+    /// Returns whether the order would only repeat the waiting order `older`.
+    pub(super) fn repeats(&self, older: &Self) -> bool {
+        match (self, older) {
+            (Self::Republish(event), Self::Publish(older)) => event.id() == older.id(),
+            (Self::Publish(_) | Self::Republish(_) | Self::Clear { .. }, _) => false,
+        }
+    }
 }
 
 /// A channel's answer for one event.
@@ -78,8 +112,8 @@ pub(super) struct Ends {
     pub(super) answers: mpsc::Sender<Answer>,
     /// The erased drivers. Their events are dropped, however long they have waited.
     pub(super) erased: watch::Receiver<Arc<Erased>>,
-    /// Counts how often the broker may have lost its retained messages. When it changes, the main
-    /// task publishes every state again.
+    /// Counts how often the broker may have lost its retained messages, or the MQTT channel has
+    /// dropped some. When it changes, the main task publishes every state again.
     pub(super) retained_lost: watch::Sender<u64>,
 }
 
@@ -145,6 +179,7 @@ pub(super) struct Outage {
     channel: Channel,
     status: Arc<Status>,
     log: Throttle,
+    dropped_log: Throttle,
     /// A failure was reported since the last outage ended.
     is_reported: bool,
     retry_after: Duration,
@@ -156,6 +191,7 @@ impl Outage {
             channel,
             status,
             log: Throttle::once(),
+            dropped_log: Throttle::every(DROPPED_LOG_EVERY),
             is_reported: false,
             retry_after: RETRY_PAUSE_MIN,
         }
@@ -176,6 +212,14 @@ impl Outage {
         }
         self.is_reported = true;
         self.status.health.set(name, vec![format!("{name}: {why}")]);
+    }
+
+    /// Logs that an event was dropped, at most once a minute. The receiver of the answer counts it.
+    pub(super) fn report_dropped(&mut self, event: &Event, why: &str) {
+        if self.dropped_log.allow(Instant::now()) {
+            let (to, id) = (self.channel.name(), event.id());
+            warn!(to, id, why, "the channel drops events that wait: they are only in the table");
+        }
     }
 
     /// The channel is connected, or has accepted an event. `has_failed`: an event that failed

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
 use tracing::warn;
 
-use super::deliver::{Channel, Ends, Order, Outage, QUEUE_MAX, payload, topic};
-use super::lanes::{Lanes, Prospect, RETRY_PAUSE_MIN, Waiting};
+use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload, topic};
+use super::lanes::{Lanes, Prospect, RETRY_PAUSE_MIN, WAITING_MAX, Waiting};
 use super::publisher::connect;
 use super::status::Status;
 use milepost_command::client::Client;
@@ -26,11 +26,11 @@ const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 /// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
 /// between them, and counts in `ends` how often the broker may have lost its retained messages.
 ///
-/// If the broker does not accept an order, only the later ones of the same driver wait. While
-/// [`QUEUE_MAX`] orders wait, no further ones are received.
+/// If the broker does not accept an order, only the later ones of the same driver wait. If too many
+/// wait, further ones take the place of those that wait behind a failure.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
-    let (mut nodes, mut lanes) = (mqtt.nodes.iter().cycle(), Lanes::default());
+    let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
     let (mut node, mut connected) = (nodes.next(), None::<Client>);
     let mut presence = Presence::new(Instant::now());
     loop {
@@ -42,7 +42,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                         ends.retained_lost.send_modify(|times| *times += 1);
                     }
                     connected = Some(publisher);
-                    outage.succeed(lanes.has_failed());
+                    outage.succeed(backlog.lanes.has_failed());
                 }
                 Err(error) => {
                     node = nodes.next();
@@ -53,20 +53,24 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             continue;
         };
         let now = Instant::now();
-        while lanes.next_at(Prospect::Sound).is_none()
-            && lanes.len() < QUEUE_MAX
+        while backlog.lanes.next_at(Prospect::Sound).is_none()
             && let Ok(order) = ends.orders.try_recv()
         {
-            lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
+            backlog.accept(order, now, &ends, &mut outage).await;
         }
+        if backlog.take_gap() {
+            ends.retained_lost.send_modify(|times| *times += 1);
+        }
+        let lanes = &mut backlog.lanes;
+        outage.lapse(lanes.has_failed());
         let next = lanes.preferred().into_iter().find_map(|prospect| lanes.take(prospect, now));
         let Some(next) = next else {
             let next_at = lanes.next_at(Prospect::Suspect);
             let wake_at = next_at.unwrap_or(now);
             tokio::select! {
-                order = ends.orders.recv(), if lanes.len() < QUEUE_MAX => {
+                order = ends.orders.recv() => {
                     let Some(order) = order else { return };
-                    lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
+                    backlog.accept(order, now, &ends, &mut outage).await;
                 }
                 () = sleep_until(wake_at.into()), if next_at.is_some() => {}
                 _ = publisher.idle() => {
@@ -86,7 +90,6 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             }
             Published::Dropped => {
                 lanes.give_up(&next, now);
-                outage.lapse(lanes.has_failed());
             }
             Published::Refused(why) => {
                 outage.report(&format!("{address}: {why}"));
@@ -104,6 +107,57 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 outage.report_and_wait(&format!("{address}: {why}")).await;
             }
         }
+    }
+}
+
+/// Why an older state is dropped behind a message that the broker refuses.
+const NEWER_WAITS: &str =
+    "the broker refuses an event of the driver: only the newest state of each topic waits";
+
+/// The orders that wait for the broker.
+#[derive(Default)]
+struct Backlog {
+    lanes: Lanes<Order>,
+    /// The newest order of a topic was dropped, so the broker lacks a state.
+    has_gap: bool,
+}
+
+impl Backlog {
+    /// Enqueues an order. Reports the event that is dropped, if any.
+    async fn accept(&mut self, order: Order, now: Instant, ends: &Ends, outage: &mut Outage) {
+        if let Some((Order::Publish(dropped), why)) = self.push(order, now) {
+            outage.report_dropped(&dropped, why);
+            ends.answer(Channel::Mqtt, dropped.id(), false).await;
+        }
+    }
+
+    /// Enqueues an order. Returns the one that is dropped, if any, and why. Behind a message that
+    /// the broker refuses, only the newest state of each topic waits.
+    fn push(&mut self, order: Order, now: Instant) -> Option<(Order, &'static str)> {
+        let driver_id = order.driver_id().to_owned();
+        if self.lanes.of_driver(&driver_id).any(|older| order.repeats(older)) {
+            return None;
+        }
+        let is_refused = self.lanes.is_failing(&driver_id);
+        let is_older = |older: &Order, newer: &Order| {
+            let is_lossless = !matches!(older, Order::Publish(_));
+            (is_refused || is_lossless) && newer.is_of_topic_of(older)
+        };
+        match self.lanes.replace(&driver_id, order.rule(), order, is_older) {
+            Ok(older) => Some((older, NEWER_WAITS)),
+            Err(order) => {
+                let dropped = self.lanes.push(driver_id, order.rule(), order, now)?;
+                self.has_gap |= dropped.is_state();
+                Some((dropped, TOO_MANY_WAIT))
+            }
+        }
+    }
+
+    /// Returns whether to publish every state again: the broker lacks some, and there is room.
+    /// Returns true once for all states that were dropped.
+    fn take_gap(&mut self) -> bool {
+        let has_room = self.lanes.len() <= WAITING_MAX / 2;
+        has_room && std::mem::take(&mut self.has_gap)
     }
 }
 
@@ -202,6 +256,8 @@ async fn publish(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::sync::{mpsc, watch};
     use tokio::time::timeout;
@@ -282,7 +338,7 @@ mod tests {
         /// Starts a broker that serves one connection after the other and resumes the session each
         /// time. `respond` returns the reason code for a packet, by its text and the number of
         /// earlier ones; `None` ends the connection.
-        async fn start(respond: fn(&str, usize) -> Option<u8>) -> Self {
+        async fn start(respond: impl Fn(&str, usize) -> Option<u8> + Send + 'static) -> Self {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("mqtt://{}", listener.local_addr().unwrap());
             let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
@@ -316,7 +372,7 @@ mod tests {
 
     async fn serve(
         listener: tokio::net::TcpListener,
-        respond: fn(&str, usize) -> Option<u8>,
+        respond: impl Fn(&str, usize) -> Option<u8>,
     ) -> Result<(), std::io::Error> {
         let (mut packet, mut earlier) = ([0; 4096], 0);
         loop {
@@ -348,8 +404,14 @@ mod tests {
             (!text.contains("fleet/hangs-up/")).then_some(if is_refused { 0x87 } else { 0 })
         })
         .await;
-        for driver_id in ["refused", "hangs-up", "a", "refused", "b"] {
-            broker.send(driver_id, Kind::Silent).await;
+        for (driver_id, kind) in [
+            ("refused", Kind::Silent),
+            ("hangs-up", Kind::Silent),
+            ("a", Kind::Silent),
+            ("refused", Kind::Jump),
+            ("b", Kind::Silent),
+        ] {
+            broker.send(driver_id, kind).await;
         }
         for driver_id in ["a", "b"] {
             let answer = broker.answer(Duration::from_secs(10)).await;
@@ -400,5 +462,98 @@ mod tests {
             assert!(!broker.status.health.unready().is_empty());
             sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// The broker forbids one kind of event, until an operator mends its access rules.
+    #[tokio::test]
+    async fn refused_events_of_all_drivers_delay_no_other_kind() {
+        const MANY: usize = WAITING_MAX + 10;
+        let is_mended = Arc::new(AtomicBool::new(false));
+        let is_allowed = Arc::clone(&is_mended);
+        let mut broker = Broker::start(move |text, _| {
+            let is_refused = text.contains("/contact") && !is_allowed.load(Ordering::Relaxed);
+            Some(if is_refused { 0x87 } else { 0 })
+        })
+        .await;
+        for n in 0..MANY {
+            broker.send(&format!("d{n}"), Kind::Silent).await;
+        }
+        broker.send("a", Kind::Jump).await;
+        let mut dropped = 0;
+        loop {
+            let answer = broker.answer(Duration::from_secs(30)).await;
+            if answer.is_accepted {
+                assert!(answer.id.starts_with("a/jump/"), "{answer:?}");
+                break;
+            }
+            dropped += 1;
+        }
+        assert!((1..=11).contains(&dropped), "{dropped}");
+        // The states that were dropped are published again once the broker accepts the others.
+        is_mended.store(true, Ordering::Relaxed);
+        let republished = broker.lost.wait_for(|times| *times == 2);
+        assert!(timeout(Duration::from_secs(60), republished).await.is_ok());
+    }
+
+    fn order(kind: Kind, ts: i64, publish: fn(Event) -> Order) -> Order {
+        let driver_id = "d".to_owned();
+        let (fence, speed) = (String::new(), None);
+        publish(Event {
+            driver_id,
+            kind,
+            fence,
+            ts,
+            seq: 0,
+            lat: 0.0,
+            lng: 0.0,
+            speed,
+            known_at: 0,
+        })
+    }
+
+    /// Returns the waiting orders, each as its kind and time.
+    fn waiting(backlog: &Backlog) -> Vec<(Kind, i64)> {
+        let orders = backlog.lanes.of_driver("d").map(|order| match order {
+            Order::Publish(event) | Order::Republish(event) => (event.kind, event.ts),
+            Order::Clear { .. } => unreachable!(),
+        });
+        orders.collect()
+    }
+
+    #[test]
+    fn only_the_newest_state_of_a_topic_waits_behind_a_refusal() {
+        let (now, mut backlog) = (Instant::now(), Backlog::default());
+        let states = [Kind::Fast, Kind::Silent, Kind::Heard, Kind::Jump, Kind::Jump];
+        for (kind, ts) in states.into_iter().zip(1..) {
+            assert!(backlog.push(order(kind, ts, Order::Publish), now).is_none());
+        }
+        let refused = backlog.lanes.take(Prospect::Sound, now).unwrap();
+        backlog.lanes.retry(refused, now, now);
+        let (dropped, why) = backlog.push(order(Kind::Slow, 6, Order::Publish), now).unwrap();
+        assert_eq!((dropped.rule().0, why), (Kind::Fast, NEWER_WAITS));
+        let expected = [
+            (Kind::Silent, 2),
+            (Kind::Heard, 3),
+            (Kind::Jump, 4),
+            (Kind::Jump, 5),
+            (Kind::Slow, 6),
+        ];
+        assert_eq!(waiting(&backlog), expected);
+        assert!(!backlog.has_gap && backlog.lanes.has_failed());
+    }
+
+    #[test]
+    fn state_that_waits_is_not_enqueued_again_when_states_are_republished() {
+        let (now, mut backlog) = (Instant::now(), Backlog::default());
+        for kind in [Kind::Fast, Kind::Silent] {
+            assert!(backlog.push(order(kind, 1, Order::Publish), now).is_none());
+        }
+        assert!(backlog.push(order(Kind::Slow, 2, Order::Republish), now).is_none());
+        for _ in 0..2 {
+            assert!(backlog.push(order(Kind::Silent, 1, Order::Republish), now).is_none());
+            let older = backlog.push(order(Kind::Slow, 2, Order::Republish), now);
+            assert!(matches!(older, Some((Order::Republish(_), NEWER_WAITS))));
+        }
+        assert_eq!(waiting(&backlog), [(Kind::Fast, 1), (Kind::Silent, 1), (Kind::Slow, 2)]);
     }
 }

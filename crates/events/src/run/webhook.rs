@@ -16,14 +16,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 use tracing::warn;
 
-use super::deliver::{Channel, Ends, Order, Outage, QUEUE_MAX, payload};
+use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload};
 use super::lanes::{Lanes, Prospect, Waiting};
 use super::status::Status;
 use crate::watch::Event;
 use milepost_clickhouse::Connector;
 use milepost_config::Webhook;
 use milepost_core::error_chain;
-use milepost_core::throttle::Throttle;
 use milepost_tls::Tls;
 
 /// Time from an event's first post after which it is dropped, if the webhook does not accept it.
@@ -39,7 +38,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum pause that `Retry-After` causes. Shorter than [`PATIENCE`], which begins with an event's
 /// first post, so that every event is posted again before it is dropped.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
 type Post = Waiting<Event>;
@@ -61,22 +59,10 @@ impl Posts {
         Self { lanes: Lanes::default(), sound: 0, suspect: 0, is_failing: false, resumes_at: now }
     }
 
-    /// Enqueues an event. Returns the event that is dropped, if too many wait: one that waits
-    /// behind a failure, or this one.
+    /// Enqueues an event. Returns the event that is dropped, if too many wait.
     fn push(&mut self, event: Event, now: Instant) -> Option<Event> {
-        let mut dropped = None;
-        if self.lanes.len() >= QUEUE_MAX {
-            if self.lanes.is_blocked(&event.driver_id) {
-                return Some(event);
-            }
-            match self.lanes.evict() {
-                Some(evicted) => dropped = Some(evicted.item),
-                None => return Some(event),
-            }
-        }
         let (driver_id, rule) = (event.driver_id.clone(), (event.kind, event.fence.clone()));
-        self.lanes.push(driver_id, rule, event, now);
-        dropped
+        self.lanes.push(driver_id, rule, event, now)
     }
 
     fn has_place(&self, prospect: Prospect) -> bool {
@@ -163,7 +149,6 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
     let target = Arc::new((client, webhook));
     let mut outage = Outage::new(Channel::Webhook, status);
     let (mut posts, mut running) = (Posts::new(Instant::now()), JoinSet::new());
-    let mut dropped_log = Throttle::every(DROPPED_LOG_EVERY);
     loop {
         while let Some(post) = posts.take(Instant::now()) {
             if ends.is_erased(&post.item) {
@@ -188,12 +173,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                     None => return,
                     Some(Order::Publish(event)) => {
                         if let Some(dropped) = posts.push(event, Instant::now()) {
-                            if dropped_log.allow(Instant::now()) {
-                                warn!(
-                                    id = dropped.id(),
-                                    "{QUEUE_MAX} events wait for the webhook: further events take the place of those that wait behind a failed one, or are only in the table"
-                                );
-                            }
+                            outage.report_dropped(&dropped, TOO_MANY_WAIT);
                             ends.answer(Channel::Webhook, dropped.id(), false).await;
                         }
                     }
@@ -691,24 +671,5 @@ mod tests {
         }
         assert_eq!(seconds(500, "120", date), None);
         assert_eq!(seconds(429, "Sun, 06 Nov 1994 08:50:37 GMT", None), Some(0));
-    }
-
-    /// 10,000 events wait behind failures: a new event of another driver takes a place.
-    #[test]
-    fn full_queue_drops_events_behind_a_failure_first() {
-        let now = Instant::now();
-        let mut posts = Posts::new(now);
-        for ts in 0..i64::try_from(QUEUE_MAX).unwrap() {
-            assert!(posts.push(event("p", "yard", ts), now).is_none());
-        }
-        let post = posts.take(now).unwrap();
-        posts.sound -= 1;
-        assert!(posts.fail(post, None, now).is_none());
-        let last = i64::try_from(QUEUE_MAX).unwrap();
-        assert_eq!(posts.push(event("p", "yard", last), now).unwrap().ts, last);
-        let dropped = posts.push(event("a", "depot", 1), now).unwrap();
-        assert_eq!((&*dropped.driver_id, dropped.ts), ("p", last - 1));
-        assert_eq!(posts.take(now).unwrap().driver_id, "a");
-        assert_eq!(posts.lanes.len(), QUEUE_MAX - 1);
     }
 }
