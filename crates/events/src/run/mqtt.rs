@@ -17,6 +17,9 @@ use milepost_core::error_chain;
 /// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
 /// usually end because a second process uses the same client id.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
+/// Pause between two messages that may end the connection. Without it, hundreds of them would keep
+/// the channel reconnecting while others wait.
+const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
 /// Reason codes with which the broker would refuse the same message again: topic name invalid,
@@ -33,6 +36,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
     let (mut node, mut connected) = (nodes.next(), None::<Client>);
     let mut presence = Presence::new(Instant::now());
+    let mut suspects_at = Instant::now();
     loop {
         let Some(address) = node else { return };
         let Some(publisher) = &mut connected else {
@@ -63,9 +67,11 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
         }
         let lanes = &mut backlog.lanes;
         outage.lapse(lanes.has_failed());
-        let next = lanes.preferred().into_iter().find_map(|prospect| lanes.take(prospect, now));
+        let is_allowed = |prospect: &Prospect| *prospect == Prospect::Sound || now >= suspects_at;
+        let mut prospects = lanes.preferred().into_iter().filter(is_allowed);
+        let next = prospects.find_map(|prospect| lanes.take(prospect, now));
         let Some(next) = next else {
-            let next_at = lanes.next_at(Prospect::Suspect);
+            let next_at = lanes.next_at(Prospect::Suspect).map(|at| at.max(suspects_at));
             let wake_at = next_at.unwrap_or(now);
             tokio::select! {
                 order = ends.orders.recv() => {
@@ -96,7 +102,11 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 lanes.retry(next, now, now);
             }
             Published::Disconnected(why) => {
-                presence.handle_disconnect(next.prospect == Prospect::Suspect, now);
+                let may_be_cause = next.prospect == Prospect::Suspect;
+                presence.handle_disconnect(may_be_cause, now);
+                if may_be_cause {
+                    suspects_at = now + HANG_UP_PAUSE;
+                }
                 // The message is rarely the cause. If it fails again, it may be.
                 if next.has_failed {
                     lanes.retry(next, now, now);
@@ -555,5 +565,24 @@ mod tests {
             assert!(matches!(older, Some((Order::Republish(_), NEWER_WAITS))));
         }
         assert_eq!(waiting(&backlog), [(Kind::Fast, 1), (Kind::Silent, 1), (Kind::Slow, 2)]);
+    }
+
+    /// Hundreds of drivers may have an event at which the broker hangs up.
+    #[tokio::test]
+    async fn messages_that_end_the_connection_leave_most_of_the_time_to_others() {
+        let mut broker = Broker::start(|text, _| (!text.contains("/jump")).then_some(0)).await;
+        for n in 0..100 {
+            broker.send(&format!("x{n}"), Kind::Jump).await;
+        }
+        sleep(Duration::from_secs(4)).await; // the first one has failed twice
+        for n in 0..200 {
+            broker.send(&format!("a{n}"), Kind::Silent).await;
+        }
+        let delivered = async {
+            for _ in 0..200 {
+                assert!(broker.answers.recv().await.unwrap().is_accepted);
+            }
+        };
+        assert!(timeout(Duration::from_secs(8), delivered).await.is_ok());
     }
 }
