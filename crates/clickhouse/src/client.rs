@@ -239,8 +239,8 @@ impl ClickHouse {
         self.endpoints.status()
     }
 
-    /// Runs a query, and returns the cells of each row as strings. A missing cell is empty. Fails if
-    /// the answer lacks its end.
+    /// Runs a query, and returns the cells of each row as strings. A missing cell is empty. Fails
+    /// if the answer lacks its end.
     pub async fn ask<const CELLS: usize>(
         &self,
         step: &str,

@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::client::{ClickHouse, Error};
 use super::column::{identifier, quoted};
+use super::errors::{NO_GRANT, UNKNOWN_IDENTIFIER, UNKNOWN_TABLE};
 use super::files::{ERASED, MIGRATIONS, Migration};
 use super::rows_body::now_with_suspends;
 use milepost_config::Replication;
@@ -27,6 +28,9 @@ use milepost_decode::position::DriverId;
 const OLD_PARTS_NAMED_MAX: u8 = 3;
 /// Maximum number of versions of fences that [`ClickHouse::fences_naming`] returns.
 const FENCES_NAMED_MAX: u8 = 100;
+/// Error codes of a server that cannot look at the fences until an operator changes a grant or
+/// migrates the tables. After any other error, `erase` must ask again.
+const CANNOT_LOOK: [u32; 3] = [NO_GRANT, UNKNOWN_TABLE, UNKNOWN_IDENTIFIER];
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
 /// the database.
@@ -241,9 +245,10 @@ impl ClickHouse {
     }
 
     /// Returns the versions of fences whose column `drivers` names this driver, such as `depot` or
-    /// `depot (valid_from 2026-11-28 10:00:00.000)`; none if the login may not read the columns.
-    /// `erase` does not change them: a fence without ids is for all drivers.
-    pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
+    /// `depot (valid_from 2026-11-28 10:00:00.000)`. Returns `None` if they cannot be looked at: the
+    /// login may not read the columns, or an older `milepost migrate` did not create them. `erase`
+    /// does not change them: a fence without ids is for all drivers.
+    pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Option<Vec<String>>, Error> {
         let sql = format!(
             "SELECT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') \
              || if(toUnixTimestamp64Milli(valid_from) = 0, '', format(' (valid_from {{}})', toString(valid_from))) \
@@ -251,8 +256,12 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let fences = self.ask_if_allowed("asking for fences of the driver", &sql).await?;
-        Ok(fences.unwrap_or_default().into_iter().map(|[name]| name).collect())
+        let fences = self.ask("asking for fences of the driver", &sql).await;
+        match fences {
+            Ok(fences) => Ok(Some(fences.into_iter().map(|[name]| name).collect())),
+            Err(error) if error.code().is_some_and(|code| CANNOT_LOOK.contains(&code)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.
@@ -410,6 +419,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::scripted_server::ScriptedServer;
     use milepost_config::Config;
 
     #[test]
@@ -468,5 +478,26 @@ mod tests {
         let erased = clickhouse.erased().await.unwrap();
         assert!([&b"d1"[..], b"d23"].iter().all(|id| erased.erased().contains_bytes(id)));
         server.await.unwrap();
+    }
+
+    /// A server that is busy or too slow has not looked: the driver may be named.
+    #[tokio::test]
+    async fn fences_count_as_not_looked_at_only_without_grant_table_or_column() {
+        for (answer, is_failure) in [
+            ("Code: 159. DB::Exception: Timeout exceeded", true),
+            ("Code: 202. DB::Exception: Too many simultaneous queries", true),
+            ("Code: 516. DB::Exception: Authentication failed", true),
+            ("Code: 497. DB::Exception: Not enough privileges", false),
+            ("Code: 60. DB::Exception: Unknown table fences", false),
+            ("Code: 47. DB::Exception: Unknown identifier drivers", false),
+        ] {
+            let server = ScriptedServer::start(Some((500, answer))).await;
+            let config = Config::parse(&format!("[clickhouse]\nurl = '{}'", server.url)).unwrap();
+            let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
+            let fences = clickhouse.fences_naming(&DriverId::new("7").unwrap()).await;
+            let is_as_expected =
+                if is_failure { fences.is_err() } else { matches!(fences, Ok(None)) };
+            assert!(is_as_expected, "{answer}: {fences:?}");
+        }
     }
 }

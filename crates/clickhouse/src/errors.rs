@@ -27,7 +27,7 @@ pub(super) const UNKNOWN_FUNCTION: u32 = 46;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
 pub(super) const AUTHENTICATION_FAILED: u32 = 516;
-const NO_GRANT: u32 = 497;
+pub(super) const NO_GRANT: u32 = 497;
 /// The code of a replica without its Keeper, or without its metadata there.
 const TABLE_IS_READ_ONLY: u32 = 242;
 /// The code of an insert with fewer live replicas than the quorum.

@@ -1,108 +1,25 @@
 //! Tests against scripted servers: which requests move to the next endpoint, when the member's own
 //! endpoint is used again, and which queries stay on one host.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use super::client::ClickHouse;
 use super::endpoints::Cause;
+use super::scripted_server::{Answer, ScriptedServer};
 use milepost_config::Config;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink as _, error_chain};
 use milepost_core::encode::Insert;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX, Screened};
 
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Status and body of an answer; `None`: the connection ends without one.
-type Answer = Option<(u16, &'static str)>;
-
-/// The summary of ClickHouse, as a further header.
-const SUMMARY: &str =
-    "x-clickhouse-summary: {\"written_rows\":\"0\",\"result_rows\":\"LINES\"}\r\n";
 const ONE: Answer = Some((200, "1\n"));
 const READ_ONLY: Answer =
     Some((500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"));
-
-/// A server that gives the configured answer to each request.
-struct ScriptedServer {
-    url: String,
-    /// Number of requests.
-    request_count: Arc<AtomicUsize>,
-    answer: Arc<Mutex<Answer>>,
-    /// The last request, in lower case.
-    request: Arc<Mutex<String>>,
-    /// A further header of the answers, with its line end. `LINES` stands for the number of lines.
-    header: Arc<Mutex<&'static str>>,
-}
-
-impl ScriptedServer {
-    async fn start(answer: Answer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let request_count = Arc::new(AtomicUsize::new(0));
-        let answer = Arc::new(Mutex::new(answer));
-        let request = Arc::new(Mutex::new(String::new()));
-        let (counter, scripted) = (Arc::clone(&request_count), Arc::clone(&answer));
-        let header = Arc::new(Mutex::new(SUMMARY));
-        let (last, extra_header) = (Arc::clone(&request), Arc::clone(&header));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let _ = answer_request(stream, &counter, &scripted, &last, &extra_header).await;
-            }
-        });
-        Self { url, request_count, answer, request, header }
-    }
-
-    fn request(&self) -> String {
-        self.request.lock().unwrap().clone()
-    }
-
-    fn request_count(&self) -> usize {
-        self.request_count.load(Ordering::SeqCst)
-    }
-
-    fn set(&self, answer: Answer) {
-        *self.answer.lock().unwrap() = answer;
-    }
-}
-
-/// Reads one request and answers it. The connection ends afterwards.
-async fn answer_request(
-    mut stream: TcpStream,
-    request_count: &AtomicUsize,
-    answer: &Mutex<Answer>,
-    last: &Mutex<String>,
-    header: &Mutex<&str>,
-) -> Option<()> {
-    let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
-        let read = stream.read(&mut chunk).await.ok().filter(|read| *read > 0)?;
-        request.extend_from_slice(&chunk[..read]);
-        let text = String::from_utf8_lossy(&request).to_lowercase();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-        let is_chunked = head.contains("transfer-encoding: chunked");
-        let length = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
-        let is_complete =
-            if is_chunked { body.ends_with("0\r\n\r\n") } else { body.len() >= length };
-        if is_complete {
-            *last.lock().unwrap() = text;
-            break;
-        }
-    }
-    request_count.fetch_add(1, Ordering::SeqCst);
-    let (status, body) = (*answer.lock().unwrap())?;
-    let length = body.len();
-    let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close");
-    let extra_header = *header.lock().unwrap();
-    let extra_header = extra_header.replace("LINES", &body.lines().count().to_string());
-    stream.write_all(format!("{head}\r\n{extra_header}\r\n{body}").as_bytes()).await.ok()
-}
 
 /// Returns a client whose own endpoint is the first one.
 fn client_for(urls: &[&str]) -> ClickHouse {

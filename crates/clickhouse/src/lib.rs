@@ -33,6 +33,8 @@ mod rejects;
 mod render;
 mod retries;
 mod rows_body;
+#[cfg(test)]
+mod scripted_server;
 mod shards;
 mod trace;
 mod whole;

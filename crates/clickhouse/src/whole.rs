@@ -10,8 +10,9 @@ use clickhouse::error::Error as ClientError;
 use clickhouse::query::{BytesCursor, Query, RowCursor};
 use clickhouse::{QuerySummary, RowOwned, RowRead};
 
-/// Reads the rows of a query, and fails if the answer lacks its end. Executes a statement, and fails
-/// if the success is not ClickHouse's: a proxy may answer with an empty 200 while ClickHouse is down.
+/// Reads the rows of a query, and fails if the answer lacks its end. Executes a statement, and
+/// fails if the success is not ClickHouse's: a proxy may answer with an empty 200 while ClickHouse
+/// is down.
 pub trait FetchWhole: Sized {
     /// Returns all rows.
     fn fetch_whole<T: RowOwned + RowRead + Send>(
@@ -52,8 +53,7 @@ impl FetchWhole for Query {
 
     async fn insert_whole(self, rows: usize) -> Result<(), ClientError> {
         // The summary of an asynchronous insert, a server's or a login's default, counts no rows.
-        let insert = summed(self).with_setting("async_insert", "0");
-        let written = written_rows(insert).await?;
+        let written = written_rows(self.with_setting("async_insert", "0")).await?;
         if written < rows as u64 {
             return Err(ClientError::BadResponse(format!(
                 "ClickHouse counted {written} of {rows} rows: does a proxy cut the request?"
@@ -65,7 +65,7 @@ impl FetchWhole for Query {
 
 /// Executes a statement, and returns the number of written rows in ClickHouse's summary.
 async fn written_rows(query: Query) -> Result<u64, ClientError> {
-    let mut cursor = query.fetch_bytes("TSVRaw")?;
+    let mut cursor = summed(query).fetch_bytes("TSVRaw")?;
     while cursor.next().await?.is_some() {}
     let summary = cursor.summary().ok_or_else(without_summary)?;
     Ok(summary.written_rows().unwrap_or(0))
@@ -141,6 +141,7 @@ mod tests {
 
     use super::*;
     use crate::ClickHouse;
+    use crate::scripted_server::ScriptedServer;
     use milepost_config::Config;
 
     /// Returns a client of a server that answers every query with these headers and this body, as
@@ -202,18 +203,11 @@ mod tests {
     /// The summary of an asynchronous insert counts no rows.
     #[tokio::test]
     async fn insert_whose_rows_are_counted_is_never_asynchronous() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let request = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 4096];
-            let length = stream.read(&mut request).await.unwrap();
-            String::from_utf8_lossy(&request[..length]).into_owned()
-        });
-        let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'")).unwrap();
+        let server = ScriptedServer::start(Some((200, ""))).await;
+        let config = Config::parse(&format!("[clickhouse]\nurl = '{}'", server.url)).unwrap();
         let client = ClickHouse::new(&config.clickhouse).unwrap().client();
         assert!(client.query_raw("INSERT").insert_whole(1).await.is_err());
-        let request = request.await.unwrap();
+        let request = server.request();
         assert!(request.contains("async_insert=0"), "{request}");
     }
 

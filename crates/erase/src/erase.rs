@@ -58,8 +58,8 @@ pub(crate) struct EraseReport {
     spool: (String, bool),
     /// Tables with rows of the driver that this command cannot remove.
     out_of_reach: Vec<String>,
-    /// Fences that name the driver.
-    fences: Vec<String>,
+    /// Fences that name the driver; `None` if the login cannot look at them.
+    fences: Option<Vec<String>>,
     /// Whether the last [`CLEAN_SCANS_REQUIRED`] scans were clean. Only scans after
     /// [`LIST_READ_TIME_MAX`] count, because by then every member has read the list.
     is_sure: bool,
@@ -90,7 +90,7 @@ impl EraseReport {
     }
 
     fn is_all_in_reach(&self) -> bool {
-        self.out_of_reach.is_empty() && self.fences.is_empty()
+        self.out_of_reach.is_empty() && self.fences.iter().all(Vec::is_empty)
     }
 
     /// Returns whether this scan found nothing.
@@ -124,7 +124,8 @@ impl Shown for EraseReport {
                 "old_parts": old_parts, "old_parts_named": old_part_names,
             })
         };
-        let fences = self.fences.iter().map(|name| format!("fences (column drivers): {name}"));
+        let fences =
+            self.fences.iter().flatten().map(|name| format!("fences (column drivers): {name}"));
         let out_of_reach: Vec<String> = self.out_of_reach.iter().cloned().chain(fences).collect();
         serde_json::json!({
             "driver_id": self.driver_id.as_str(),
@@ -136,6 +137,7 @@ impl Shown for EraseReport {
             "members_left": self.members.pending,
             "spool": self.spool.0,
             "out_of_reach": out_of_reach,
+            "fences_checked": self.fences.is_some(),
         })
     }
 }
@@ -196,7 +198,12 @@ impl fmt::Display for EraseReport {
         for table in &self.out_of_reach {
             writeln!(f, "table {table}, which erase does not reach: delete them by hand")?;
         }
-        for fence in &self.fences {
+        if self.fences.is_none() {
+            f.write_str(
+                "fences: not looked at, because this login may not read name, valid_from and drivers of fences, or milepost migrate has not created them\n",
+            )?;
+        }
+        for fence in self.fences.iter().flatten() {
             writeln!(
                 f,
                 "the fence {fence} names the driver in `drivers`: import it without the id; if this is its only driver, also end it with `valid_to`, or it is for all drivers"
@@ -585,5 +592,33 @@ mod tests {
             assert!(!asked, "{replication}: the other replica must not be asked");
         }
         assert!(timeout(Duration::from_millis(10), other.accept()).await.is_err());
+    }
+
+    #[test]
+    fn report_states_that_fences_were_not_looked_at() {
+        let report = |fences| EraseReport {
+            driver_id: DriverId::new("7").unwrap(),
+            yes: true,
+            is_erased: true,
+            tables: Vec::new(),
+            hosts: Hosts::OnlyServer,
+            refreshes: 0,
+            inserts: 0,
+            members: Members::default(),
+            spool: (String::new(), true),
+            out_of_reach: Vec::new(),
+            fences,
+            is_sure: true,
+        };
+        for fences in [None, Some(Vec::new())] {
+            let is_checked = fences.is_some();
+            let report = report(fences);
+            assert_ne!(report.to_string().contains("fences: not looked at"), is_checked);
+            assert_eq!(report.json()["fences_checked"], is_checked);
+            assert!(report.outcome() == Outcome::Clean);
+        }
+        let named = report(Some(vec!["depot".to_owned()]));
+        assert!(named.to_string().contains("the fence depot names the driver"));
+        assert!(named.outcome() == Outcome::DataLeft);
     }
 }

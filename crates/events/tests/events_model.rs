@@ -131,9 +131,9 @@ fn time_of_last(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR * 2
 }
 
-/// Returns the answer of a replica at time `now`: at most `rows_max` of the rows that it has, and its
-/// lag. A server reports the lag in whole seconds. It is rounded up here, because the reader may
-/// process rows within a second in another order.
+/// Returns the answer of a replica at time `now`: at most `rows_max` of the rows that it has, and
+/// its lag. A server reports the lag in whole seconds. It is rounded up here, because the reader
+/// may process rows within a second in another order.
 fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, rows_max: usize) -> Inserted {
     let missing =
         inserts.iter().filter(|(fix, visible_at)| fix.inserted_at <= now && *visible_at > now);

@@ -418,7 +418,8 @@ pub struct DeliveryTotals {
     pub spool_at_start: u64,
     /// Positions in the spool that will be replayed.
     pub in_spool: u64,
-    /// Positions in damaged or missing files and, if there is a spool, positions too large to insert.
+    /// Positions in damaged or missing files and, if there is a spool, positions too large to
+    /// insert.
     pub quarantined: u64,
     /// Positions too large to insert, dropped because there is no spool.
     pub dropped: u64,

@@ -1,9 +1,9 @@
 //! Detects a window that stays full: the broker then sends the next message only when milepost
 //! acknowledges one, and all others wait in the broker's queue.
 //!
-//! A window that is full only for a moment before each insert is not a bottleneck. To tell the
-//! two apart, time is divided into intervals, and an interval counts as saturated if the window was full
-//! for at least half of it.
+//! A window that is full only for a moment before each insert is not a bottleneck. To tell the two
+//! apart, time is divided into intervals, and an interval counts as saturated if the window was
+//! full for at least half of it.
 
 use std::time::{Duration, Instant};
 
@@ -53,8 +53,8 @@ impl Saturation {
 mod tests {
     use super::*;
 
-    /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten, the window
-    /// is full. Returns for how long the window counts as saturated.
+    /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten, the
+    /// window is full. Returns for how long the window counts as saturated.
     fn saturated_for(full_of_ten: u32, samples: u32) -> Duration {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let apart = Duration::from_millis(20);

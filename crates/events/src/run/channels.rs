@@ -48,15 +48,23 @@ impl ChannelQueue {
             (Order::Publish(_) | Order::Republish(_) | Order::Clear { .. }, _) => None,
         };
         match state {
-            Some(state) if !self.overflow.is_empty() => self.overflow.insert(state, order),
+            Some(state) if !self.overflow.is_empty() => self.keep_beside(state, order),
             _ => {
                 let order = self.orders.try_send(order).err()?.into_inner();
                 match state {
-                    Some(state) => self.overflow.insert(state, order),
+                    Some(state) => self.keep_beside(state, order),
                     None => Some(order),
                 }
             }
         }
+    }
+
+    /// Keeps the newest order of a topic beside the full queue. Returns the older one.
+    fn keep_beside(&mut self, topic: String, order: Order) -> Option<Order> {
+        if self.overflow.get(&topic).is_some_and(|older| order.repeats(older)) {
+            return None;
+        }
+        self.overflow.insert(topic, order)
     }
 
     fn refill(&mut self) {
@@ -309,6 +317,25 @@ mod tests {
         assert_eq!(
             received,
             [(Kind::Fast, 1), (Kind::Heard, 4), (Kind::Silent, 5), (Kind::Jump, 6)]
+        );
+    }
+
+    #[test]
+    fn event_that_still_waits_is_not_counted_as_dropped_when_states_are_republished() {
+        let (orders, mut queue) = mpsc::channel(1);
+        let queues = vec![ChannelQueue::new(Channel::Mqtt, "fleet/events", orders)];
+        let mut channels = Channels::new(queues, Arc::new(Status::new()));
+        let delivered =
+            |kind| DeliveredEvent { event: event(kind, 1), mqtt_at: None, webhook_at: None };
+        for kind in [Kind::Fast, Kind::Silent] {
+            channels.enqueue(delivered(kind));
+        }
+        channels.republish(vec![delivered(Kind::Silent)]);
+        assert_eq!(channels.status.dropped.with_label_values(&["mqtt"]).get(), 0);
+        assert!(matches!(queue.try_recv(), Ok(Order::Publish(event)) if event.kind == Kind::Fast));
+        channels.queues[0].refill();
+        assert!(
+            matches!(queue.try_recv(), Ok(Order::Publish(event)) if event.kind == Kind::Silent)
         );
     }
 }

@@ -1,36 +1,28 @@
-//! Two channels for events: MQTT, retained, and a webhook. Each has a queue and a task of its own,
-//! so neither waits for the other. This file has what both use, and MQTT.
+//! Parts that both channels share: orders and answers, an event's topic and JSON, and the report of
+//! an outage. Each channel has a queue and a task of its own, so neither waits for the other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::lanes::{Lanes, Prospect, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Rule, Waiting};
-use super::publisher::connect;
+use super::lanes::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Rule};
 use super::status::Status;
 use crate::watch::{Event, Kind};
-use milepost_command::client::Client;
-use milepost_config::Mqtt;
 use milepost_core::erased::Erased;
-use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
 /// Capacity of a channel's queue, in events. Further events are dropped and counted, except the
 /// newest state of each MQTT topic.
 pub(super) const QUEUE_MAX: usize = 10_000;
-/// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
-/// usually end because a second process uses the same client id.
-const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
-/// Lowest MQTT reason code that is an error.
-const ERROR_REASON_MIN: u8 = 0x80;
-/// Reason codes with which the broker would refuse the same message again: topic name invalid,
-/// packet too large, payload format invalid.
-const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
-
+/// Why events are dropped while too many wait.
+pub(super) const TOO_MANY_WAIT: &str =
+    "10,000 events wait: further ones take the place of those that wait behind a failed one";
+/// Interval between log lines about dropped events.
+const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Mqtt,
@@ -60,17 +52,46 @@ pub(super) enum Order {
 }
 
 impl Order {
-    fn driver_id(&self) -> &str {
+    pub(super) fn driver_id(&self) -> &str {
         match self {
             Self::Publish(event) | Self::Republish(event) => &event.driver_id,
             Self::Clear { driver_id, .. } => driver_id,
         }
     }
 
-    fn rule(&self) -> Rule {
+    pub(super) fn rule(&self) -> Rule {
         match self {
             Self::Publish(event) | Self::Republish(event) => (event.kind, event.fence.clone()),
             Self::Clear { topic, .. } => (Kind::Left, topic.clone()),
+        }
+    }
+
+    /// Returns whether the order sets a retained message.
+    pub(super) fn is_state(&self) -> bool {
+        match self {
+            Self::Publish(event) | Self::Republish(event) => event.kind.changes_state(),
+            Self::Clear { .. } => true,
+        }
+    }
+
+    /// Returns whether both orders set the retained message of one topic.
+    pub(super) fn is_of_topic_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Publish(one) | Self::Republish(one),
+                Self::Publish(two) | Self::Republish(two),
+            ) => one.fence == two.fence && one.kind.changes_state() && one.state() == two.state(),
+            (Self::Clear { topic: one, .. }, Self::Clear { topic: two, .. }) => one == two,
+            (Self::Publish(_) | Self::Republish(_), Self::Clear { .. })
+            | (Self::Clear { .. }, Self::Publish(_) | Self::Republish(_)) => false,
+        }
+    }
+
+    /// Returns whether the order would only repeat the waiting order `older`.
+    pub(super) fn repeats(&self, older: &Self) -> bool {
+        match (self, older) {
+            (Self::Republish(event), Self::Publish(older)) => event.id() == older.id(),
+            (Self::Publish(_) | Self::Republish(_) | Self::Clear { .. }, _) => false,
         }
     }
 }
@@ -91,8 +112,8 @@ pub(super) struct Ends {
     pub(super) answers: mpsc::Sender<Answer>,
     /// The erased drivers. Their events are dropped, however long they have waited.
     pub(super) erased: watch::Receiver<Arc<Erased>>,
-    /// Counts how often the broker may have lost its retained messages. When it changes, the main
-    /// task publishes every state again.
+    /// Counts how often the broker may have lost its retained messages, or the MQTT channel has
+    /// dropped some. When it changes, the main task publishes every state again.
     pub(super) retained_lost: watch::Sender<u64>,
 }
 
@@ -151,13 +172,16 @@ pub(super) fn payload(event: &Event) -> Vec<u8> {
     payload.to_string().into_bytes()
 }
 
-/// Logs the first failure of an outage and its end, and delays the attempts to connect.
+/// Logs the first failure of an outage and its end, and delays the attempts to connect. An outage
+/// ends when no event that failed waits any more: `/readyz` and the log must not alternate while
+/// the channel accepts some events and refuses others.
 pub(super) struct Outage {
     channel: Channel,
     status: Arc<Status>,
     log: Throttle,
-    /// A failure was reported since the last success.
-    has_failed: bool,
+    dropped_log: Throttle,
+    /// A failure was reported since the last outage ended.
+    is_reported: bool,
     retry_after: Duration,
 }
 
@@ -167,13 +191,14 @@ impl Outage {
             channel,
             status,
             log: Throttle::once(),
-            has_failed: false,
+            dropped_log: Throttle::every(DROPPED_LOG_EVERY),
+            is_reported: false,
             retry_after: RETRY_PAUSE_MIN,
         }
     }
 
-    /// Reports a failure, then waits until the next retry.
-    async fn report_and_wait(&mut self, why: &str) {
+    /// Reports a failure, then waits until the next attempt to connect.
+    pub(super) async fn report_and_wait(&mut self, why: &str) {
         self.report(why);
         sleep(self.retry_after).await;
         self.retry_after = RETRY_PAUSE_MAX.min(self.retry_after * 2);
@@ -185,327 +210,48 @@ impl Outage {
         if self.log.allow(Instant::now()) {
             warn!(to = name, why, "the channel does not accept events: they wait until it does");
         }
-        self.has_failed = true;
+        self.is_reported = true;
         self.status.health.set(name, vec![format!("{name}: {why}")]);
     }
 
-    pub(super) fn end(&mut self) {
-        let name = self.channel.name();
-        if std::mem::take(&mut self.has_failed) {
-            info!(to = name, "the channel accepts events again");
+    /// Logs that an event was dropped, at most once a minute. The receiver of the answer counts it.
+    pub(super) fn report_dropped(&mut self, event: &Event, why: &str) {
+        if self.dropped_log.allow(Instant::now()) {
+            let (to, id) = (self.channel.name(), event.id());
+            warn!(to, id, why, "the channel drops events that wait: they are only in the table");
         }
-        self.log.reset();
+    }
+
+    /// The channel is connected, or has accepted an event. `has_failed`: an event that failed
+    /// before still waits.
+    pub(super) fn succeed(&mut self, has_failed: bool) {
         self.retry_after = RETRY_PAUSE_MIN;
-        self.set_ready();
+        if has_failed {
+            return;
+        }
+        if self.is_reported {
+            info!(to = self.channel.name(), "the channel accepts events again");
+        }
+        self.reset();
     }
 
-    /// Ends an outage without a success, because no event that failed waits any more.
-    pub(super) fn lapse(&mut self) {
-        if std::mem::take(&mut self.has_failed) {
-            self.log.reset();
-            self.set_ready();
+    /// Ends an outage without a success if no event that failed waits any more.
+    pub(super) fn lapse(&mut self, has_failed: bool) {
+        if self.is_reported && !has_failed {
+            self.reset();
         }
     }
 
-    pub(super) fn set_ready(&self) {
+    fn reset(&mut self) {
+        self.is_reported = false;
+        self.log.reset();
         self.status.health.set(self.channel.name(), Vec::new());
     }
 }
 
-/// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
-/// between them, and counts in `ends` how often the broker may have lost its retained messages.
-///
-/// If the broker does not accept an order, only the later ones of the same driver wait. While
-/// [`QUEUE_MAX`] orders wait, no further ones are received.
-pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
-    let mut outage = Outage::new(Channel::Mqtt, status);
-    let (mut nodes, mut lanes) = (mqtt.nodes.iter().cycle(), Lanes::default());
-    let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Client>, true);
-    // The connection was lost, or an attempt to connect has failed. The broker may have restarted
-    // from an old copy of its state. Such a broker may resume the session and still have lost
-    // retained messages.
-    let mut was_away = false;
-    let mut connected_at = Instant::now();
-    loop {
-        let Some(address) = node else { return };
-        let Some(publisher) = &mut connected else {
-            match connect(&mqtt, address).await {
-                Ok((publisher, is_resumed)) => {
-                    if is_first || !is_resumed || was_away {
-                        ends.retained_lost.send_modify(|times| *times += 1);
-                    }
-                    (connected, is_first, was_away) = (Some(publisher), false, false);
-                    connected_at = Instant::now();
-                    outage.end();
-                }
-                Err(error) => {
-                    (node, was_away) = (nodes.next(), true);
-                    outage.report_and_wait(&format!("{address}: {}", error_chain(&error))).await;
-                }
-            }
-            continue;
-        };
-        let now = Instant::now();
-        while lanes.next_at(Prospect::Sound).is_none()
-            && lanes.len() < QUEUE_MAX
-            && let Ok(order) = ends.orders.try_recv()
-        {
-            lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
-        }
-        let next = lanes.preferred().into_iter().find_map(|prospect| lanes.take(prospect, now));
-        let Some(next) = next else {
-            let next_at = lanes.next_at(Prospect::Suspect);
-            let wake_at = next_at.unwrap_or(now);
-            tokio::select! {
-                order = ends.orders.recv(), if lanes.len() < QUEUE_MAX => {
-                    let Some(order) = order else { return };
-                    lanes.push(order.driver_id().to_owned(), order.rule(), order, now);
-                }
-                () = sleep_until(wake_at.into()), if next_at.is_some() => {}
-                _ = publisher.idle() => {
-                    connected = None;
-                    was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
-                    sleep(RETRY_PAUSE_MIN).await; // another client with the same id may have connected
-                }
-            }
-            continue;
-        };
-        let outcome = publish(publisher, &mqtt, &prefix, &next, &ends).await;
-        let now = Instant::now();
-        match outcome {
-            Published::Done => {
-                lanes.succeed(&next, now);
-                if !lanes.has_failed() {
-                    outage.end();
-                }
-            }
-            Published::Dropped => {
-                lanes.give_up(&next, now);
-                if !lanes.has_failed() {
-                    outage.lapse();
-                }
-            }
-            Published::Refused(why) => {
-                outage.report(&format!("{address}: {why}"));
-                lanes.retry(next, now, now);
-            }
-            Published::Disconnected(why) => {
-                // The message is rarely the cause. If it fails again, it may be.
-                if next.has_failed {
-                    lanes.retry(next, now, now);
-                } else {
-                    lanes.requeue(next, now, now);
-                }
-                (connected, node) = (None, nodes.next());
-                was_away = connected_at.elapsed() >= CONNECTION_AGE_MIN;
-                outage.report_and_wait(&format!("{address}: {why}")).await;
-            }
-        }
-    }
-}
-
-/// How an attempt to publish ended.
-enum Published {
-    Done,
-    /// The driver is erased, or the broker will never accept the message.
-    Dropped,
-    /// The broker refused the message. It may accept others.
-    Refused(String),
-    Disconnected(String),
-}
-
-/// Publishes one order and waits until the broker has acknowledged it.
-async fn publish(
-    publisher: &mut Client,
-    mqtt: &Mqtt,
-    prefix: &str,
-    waiting: &Waiting<Order>,
-    ends: &Ends,
-) -> Published {
-    let (topic, payload, is_retained, id) = match &waiting.item {
-        Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
-            return Published::Dropped;
-        }
-        Order::Publish(event) | Order::Republish(event) => {
-            let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
-            let id = matches!(waiting.item, Order::Publish(_)).then(|| event.id());
-            (topic, payload(event), event.kind.changes_state(), id)
-        }
-        Order::Clear { topic, .. } => (topic.clone(), Vec::new(), true, None),
-    };
-    let reason = match publisher.publish(&topic, &payload, is_retained).await {
-        Ok(reason) => reason,
-        Err(error) => return Published::Disconnected(error_chain(&error)),
-    };
-    let is_accepted = reason < ERROR_REASON_MIN;
-    if REFUSED_FOR_EVER.contains(&reason) {
-        warn!(topic, reason, "the broker refused an event: it will not be published again");
-    } else if !is_accepted {
-        return Published::Refused(format!(
-            "{topic}: the broker refused the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
-            mqtt.username.as_deref().unwrap_or("this client")
-        ));
-    }
-    if let Some(id) = id {
-        ends.answer(Channel::Mqtt, id, is_accepted).await;
-    }
-    if is_accepted { Published::Done } else { Published::Dropped }
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::time::timeout;
-
     use super::*;
-
-    /// A broker that crashed can be back within a second, from a save without the last states.
-    #[tokio::test]
-    async fn states_are_published_again_after_a_lost_connection() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("mqtt://{}", listener.local_addr().unwrap());
-        let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
-        let (ends, _orders, _answers) = Ends::for_test();
-        let mut lost = ends.retained_lost.subscribe();
-        let status = Arc::new(Status::new());
-        let publishing = tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, status));
-        // The broker resumes the session each time: Session Present is 1.
-        let welcome = async || {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
-            stream.write_all(&[0x20, 3, 1, 0, 0]).await.unwrap();
-            stream
-        };
-        for (age, expected) in [(CONNECTION_AGE_MIN, 1), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
-            let stream = welcome().await;
-            let counted = lost.wait_for(|n| *n == expected);
-            assert!(timeout(Duration::from_secs(1), counted).await.is_ok(), "{expected}");
-            sleep(age.max(Duration::from_millis(300))).await;
-            assert_eq!(*lost.borrow(), expected);
-            drop(stream);
-        }
-        publishing.abort();
-    }
-
-    /// An MQTT channel, and the broker to which it publishes.
-    struct Broker {
-        listener: tokio::net::TcpListener,
-        orders: mpsc::Sender<Order>,
-        answers: mpsc::Receiver<Answer>,
-        status: Arc<Status>,
-    }
-
-    impl Broker {
-        async fn start() -> Self {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let url = format!("mqtt://{}", listener.local_addr().unwrap());
-            let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
-            let (ends, orders, answers) = Ends::for_test();
-            let status = Arc::new(Status::new());
-            tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::clone(&status)));
-            Self { listener, orders, answers, status }
-        }
-
-        async fn send(&self, driver_id: &str) {
-            self.send_kind(driver_id, Kind::Silent).await;
-        }
-
-        async fn send_kind(&self, driver_id: &str, kind: Kind) {
-            let event = Event {
-                driver_id: driver_id.to_owned(),
-                kind,
-                fence: String::new(),
-                ts: 1,
-                seq: 0,
-                lat: 1.0,
-                lng: 2.0,
-                speed: None,
-                known_at: 0,
-            };
-            self.orders.send(Order::Publish(event)).await.unwrap();
-        }
-    }
-
-    /// Serves one connection after the other. `respond` returns the reason code for a packet, by
-    /// its text and the number of earlier ones; `None` ends the connection.
-    async fn serve(
-        listener: tokio::net::TcpListener,
-        respond: fn(&str, usize) -> Option<u8>,
-    ) -> Result<(), std::io::Error> {
-        let (mut packet, mut earlier) = ([0; 4096], 0);
-        loop {
-            let (mut stream, _) = listener.accept().await?;
-            assert!(stream.read(&mut packet).await? > 0);
-            stream.write_all(&[0x20, 3, 1, 0, 0]).await?;
-            loop {
-                let read = stream.read(&mut packet).await?;
-                if read == 0 {
-                    break;
-                }
-                let text = String::from_utf8_lossy(&packet[..read]).into_owned();
-                let Some(reason) = respond(&text, earlier) else { break };
-                earlier += 1;
-                // The packet id follows the topic, whose length precedes it.
-                let topic = packet.windows(6).position(|part| part == b"fleet/").unwrap();
-                let length = usize::from(packet[topic - 1]);
-                let id = &packet[topic + length..topic + length + 2];
-                stream.write_all(&[0x40, 3, id[0], id[1], reason]).await?;
-            }
-        }
-    }
-
-    /// The access rules of a broker may forbid the topics of one driver, or end the connection.
-    #[tokio::test]
-    async fn event_that_the_broker_refuses_delays_no_other_driver() {
-        let mut broker = Broker::start().await;
-        for driver_id in ["refused", "hangs-up", "a", "refused", "b"] {
-            broker.send(driver_id).await;
-        }
-        tokio::spawn(serve(broker.listener, |text, _| {
-            let is_refused = text.contains("fleet/refused/");
-            (!text.contains("fleet/hangs-up/")).then_some(if is_refused { 0x87 } else { 0 })
-        }));
-        for driver_id in ["a", "b"] {
-            let answer = timeout(Duration::from_secs(10), broker.answers.recv()).await;
-            let answer = answer.unwrap().unwrap();
-            assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
-        }
-    }
-
-    /// Each new driver's event of a rule costs a connection, until the rule counts as failing.
-    #[tokio::test]
-    async fn rule_whose_events_end_the_connection_delays_no_other() {
-        let mut broker = Broker::start().await;
-        broker.send_kind("x0", Kind::Jump).await;
-        let listener = std::mem::replace(
-            &mut broker.listener,
-            tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
-        );
-        tokio::spawn(serve(listener, |text, _| (!text.contains("/jump")).then_some(0)));
-        sleep(Duration::from_millis(3_500)).await; // it has failed twice
-        for n in 1..20 {
-            broker.send_kind(&format!("x{n}"), Kind::Jump).await;
-        }
-        broker.send("a").await;
-        let answer = timeout(Duration::from_secs(8), broker.answers.recv()).await;
-        let answer = answer.unwrap().unwrap();
-        assert!(answer.is_accepted && answer.id.starts_with('a'), "{answer:?}");
-    }
-
-    #[tokio::test]
-    async fn outage_ends_when_its_last_failed_event_is_dropped() {
-        let mut broker = Broker::start().await;
-        broker.send("a").await;
-        tokio::spawn(serve(broker.listener, |_, earlier| {
-            Some(if earlier == 0 { 0x87 } else { REFUSED_FOR_EVER[0] })
-        }));
-        sleep(Duration::from_millis(500)).await;
-        assert!(!broker.status.health.unready().is_empty());
-        let answer = timeout(Duration::from_secs(5), broker.answers.recv()).await;
-        assert!(!answer.unwrap().unwrap().is_accepted);
-        sleep(Duration::from_millis(300)).await;
-        assert_eq!(broker.status.health.unready(), Vec::<String>::new());
-    }
 
     #[test]
     fn fence_name_is_one_topic_level() {

@@ -12,6 +12,8 @@ use crate::watch::Kind;
 /// First pause before a failed delivery is retried. The pause doubles up to [`RETRY_PAUSE_MAX`].
 pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Maximum number of deliveries that wait in the lanes of a channel.
+pub(super) const WAITING_MAX: usize = 10_000;
 /// One of this many deliveries may be a suspect one while sound ones are due.
 const TURNS: u8 = 8;
 
@@ -32,6 +34,8 @@ pub(super) struct Waiting<T> {
     pub(super) item: T,
     pub(super) driver_id: String,
     rule: Rule,
+    /// With which [`Lanes::take`] returned it.
+    pub(super) prospect: Prospect,
     /// Time of its first attempt; `None` before it.
     pub(super) tried_since: Option<Instant>,
     /// Pause after the next failure.
@@ -50,15 +54,10 @@ struct Lane<T> {
     due: Option<(Prospect, DueAt)>,
 }
 
-/// A rule whose last delivery failed.
-#[derive(Debug, Default)]
-struct Failing {
-    /// The receiver limits the rate of the rule's deliveries, and takes none before.
-    limit: Option<Limit>,
-}
-
+/// A limit of the receiver on the rate of a rule's deliveries.
 #[derive(Debug)]
 struct Limit {
+    /// The receiver takes no delivery of the rule before.
     resumes_at: Instant,
     /// Pause after the next limit, if the receiver does not ask for a longer one.
     pause: Duration,
@@ -95,8 +94,8 @@ pub(super) struct Lanes<T> {
     lanes: HashMap<String, Lane<T>>,
     sound: BTreeMap<DueAt, String>,
     suspect: BTreeMap<DueAt, String>,
-    /// The rules whose last delivery failed.
-    failing: HashMap<Rule, Failing>,
+    /// The rules whose last delivery failed, with the limit on their rate, if there is one.
+    failing: HashMap<Rule, Option<Limit>>,
     /// Number of waiting deliveries, without those in flight.
     count: usize,
     /// Number of waiting deliveries that have failed before.
@@ -135,16 +134,52 @@ impl<T> Lanes<T> {
     }
 
     /// Returns whether deliveries of this driver wait behind one that is not expected to succeed.
-    pub(super) fn is_blocked(&self, driver_id: &str) -> bool {
+    fn is_blocked(&self, driver_id: &str) -> bool {
         let due = self.lanes.get(driver_id).and_then(|lane| lane.due);
         due.is_some_and(|(prospect, _)| prospect == Prospect::Suspect)
     }
 
-    pub(super) fn push(&mut self, driver_id: String, rule: Rule, item: T, now: Instant) {
+    /// Returns whether the driver's next delivery is of a rule whose last delivery failed.
+    pub(super) fn is_failing(&self, driver_id: &str) -> bool {
+        let lane = self.lanes.get(driver_id);
+        let first = lane.and_then(|lane| lane.waiting.front());
+        first.is_some_and(|first| self.failing.contains_key(&first.rule))
+    }
+
+    /// Returns the waiting deliveries of this driver, oldest first.
+    pub(super) fn of_driver(&self, driver_id: &str) -> impl Iterator<Item = &T> {
+        let waiting = self.lanes.get(driver_id).into_iter().flat_map(|lane| &lane.waiting);
+        waiting.map(|waiting| &waiting.item)
+    }
+
+    /// Enqueues a delivery. Returns the one that is dropped, if [`WAITING_MAX`] wait: one that
+    /// waits behind a failure, or the new one, if it would wait behind a failure itself or none
+    /// waits there.
+    pub(super) fn push(
+        &mut self,
+        driver_id: String,
+        rule: Rule,
+        item: T,
+        now: Instant,
+    ) -> Option<T> {
+        if self.count < WAITING_MAX {
+            self.insert(driver_id, rule, item, now);
+            return None;
+        }
+        if self.is_blocked(&driver_id) {
+            return Some(item);
+        }
+        let Some(evicted) = self.evict() else { return Some(item) };
+        self.insert(driver_id, rule, item, now);
+        Some(evicted.item)
+    }
+
+    fn insert(&mut self, driver_id: String, rule: Rule, item: T, now: Instant) {
         let waiting = Waiting {
             item,
             driver_id: driver_id.clone(),
             rule,
+            prospect: Prospect::Sound,
             tried_since: None,
             pause: RETRY_PAUSE_MIN,
             has_failed: false,
@@ -158,6 +193,34 @@ impl<T> Lanes<T> {
                 self.schedule(&driver_id, now);
             }
         }
+    }
+
+    /// Replaces the driver's oldest waiting delivery for which `is_older` returns true. The new one
+    /// waits behind all others of the driver, and inherits the failures of the old one: otherwise a
+    /// receiver that refuses both would get more attempts. Returns the old delivery, or `item` as
+    /// an error if there is none.
+    pub(super) fn replace(
+        &mut self,
+        driver_id: &str,
+        rule: Rule,
+        item: T,
+        is_older: impl Fn(&T, &T) -> bool,
+    ) -> Result<T, T> {
+        let Some(lane) = self.lanes.get_mut(driver_id) else { return Err(item) };
+        let place = lane.waiting.iter().position(|waiting| is_older(&waiting.item, &item));
+        let Some(mut waiting) = place.and_then(|place| lane.waiting.remove(place)) else {
+            return Err(item);
+        };
+        let older = std::mem::replace(&mut waiting.item, item);
+        waiting.rule = rule;
+        lane.waiting.push_back(waiting);
+        if place == Some(0)
+            && let Some((prospect, due_at)) = lane.due.take()
+        {
+            self.due_mut(prospect).remove(&due_at);
+            self.schedule(driver_id, due_at.0);
+        }
+        Ok(older)
     }
 
     /// Returns when the next delivery of this prospect is due.
@@ -184,8 +247,8 @@ impl<T> Lanes<T> {
             let lane = self.lanes.get_mut(&driver_id)?;
             lane.due = None;
             let rule = lane.waiting.front().map(|first| &first.rule);
-            if let Some(failing) = rule.and_then(|rule| self.failing.get(rule)) {
-                let resumes_at = failing.limit.as_ref().map(|limit| limit.resumes_at);
+            if let Some(limit) = rule.and_then(|rule| self.failing.get(rule)) {
+                let resumes_at = limit.as_ref().map(|limit| limit.resumes_at);
                 let later = resumes_at.filter(|resumes_at| *resumes_at > now);
                 if later.is_some() || prospect == Prospect::Sound {
                     // Its rule began to fail, or to be limited, while it waited.
@@ -194,6 +257,7 @@ impl<T> Lanes<T> {
                 }
             }
             let mut first = lane.waiting.pop_front()?;
+            first.prospect = prospect;
             first.tried_since.get_or_insert(now);
             self.turn = (self.turn + 1) % TURNS;
             self.forget(&first);
@@ -220,7 +284,8 @@ impl<T> Lanes<T> {
         self.give_up(failed, not_before);
     }
 
-    fn mark_failing(&mut self, rule: &Rule) -> Option<&mut Failing> {
+    /// Marks a rule as failing, and returns its limit; `None` if too many rules fail.
+    fn mark_failing(&mut self, rule: &Rule) -> Option<&mut Option<Limit>> {
         if self.failing.len() >= Self::FAILING_MAX && !self.failing.contains_key(rule) {
             return None;
         }
@@ -232,9 +297,9 @@ impl<T> Lanes<T> {
     /// delivery may be tried again: before the others of its rule, or after them if none was
     /// accepted since the previous limit. The limit may then be one of its driver alone.
     pub(super) fn limit(&mut self, failed: &Waiting<T>, now: Instant, time: Duration) -> Instant {
-        let Some(failing) = self.mark_failing(&failed.rule) else { return now + time };
-        let limit = Limit::next(failing.limit.take(), now, time);
-        let limit = failing.limit.insert(limit);
+        let Some(limit) = self.mark_failing(&failed.rule) else { return now + time };
+        let next = Limit::next(limit.take(), now, time);
+        let limit = limit.insert(next);
         let behind = if limit.is_repeated { RETRY_PAUSE_MIN } else { Duration::ZERO };
         limit.resumes_at + behind
     }
@@ -262,7 +327,7 @@ impl<T> Lanes<T> {
 
     /// Removes and returns the newest delivery that waits behind a failure, of the driver whose
     /// next attempt is the last; `None` if no driver waits after a failure.
-    pub(super) fn evict(&mut self) -> Option<Waiting<T>> {
+    fn evict(&mut self) -> Option<Waiting<T>> {
         let driver_id = self.suspect.last_key_value()?.1.clone();
         let lane = self.lanes.get_mut(&driver_id)?;
         let evicted = lane.waiting.pop_back()?;
@@ -439,5 +504,47 @@ mod tests {
         assert_eq!(lanes.evict().map(|evicted| evicted.item), Some(1));
         assert!(lanes.evict().is_none() && !lanes.has_failed());
         assert_eq!((lanes.len(), lanes.lanes.len()), (1, 1));
+    }
+
+    #[test]
+    fn full_lanes_drop_deliveries_behind_a_failure_first() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for n in 0..10_000 {
+            assert_eq!(lanes.push("p".to_owned(), rule("p"), n, now), None);
+        }
+        assert_eq!(lanes.push("a".to_owned(), rule("a"), 1, now), Some(1)); // none has failed
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now);
+        assert_eq!(lanes.push("p".to_owned(), rule("p"), 10_000, now), Some(10_000));
+        assert_eq!(lanes.push("a".to_owned(), rule("a"), 1, now), Some(9_999));
+        assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("a", 1)]);
+        assert_eq!(lanes.len(), WAITING_MAX - 1);
+    }
+
+    #[test]
+    fn replaced_delivery_goes_behind_the_others_of_its_driver() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for n in [10, 20, 30] {
+            lanes.push("p".to_owned(), rule("p"), n, now);
+        }
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now);
+        let is_of_topic = |older: &u32, newer: &u32| older / 10 == newer / 10;
+        assert_eq!(lanes.replace("p", rule("q"), 40, is_of_topic), Err(40));
+        assert_eq!(lanes.replace("q", rule("q"), 11, is_of_topic), Err(11));
+        assert_eq!(lanes.replace("p", rule("q"), 21, is_of_topic), Ok(20));
+        assert_eq!(lanes.replace("p", rule("q"), 11, is_of_topic), Ok(10));
+        assert_eq!((lanes.len(), lanes.has_failed()), (3, true));
+        assert_eq!(lanes.next_at(Prospect::Sound), None);
+        let later = now + RETRY_PAUSE_MIN;
+        let (mut taken, mut at) = (Vec::new(), later);
+        while let Some(next) =
+            [Prospect::Sound, Prospect::Suspect].into_iter().find_map(|p| lanes.take(p, at))
+        {
+            lanes.succeed(&next, at);
+            taken.push((next.item, next.has_failed));
+            at += RETRY_PAUSE_MIN;
+        }
+        assert_eq!(taken, [(30, false), (21, false), (11, true)]);
     }
 }

@@ -15,6 +15,7 @@
 mod channels;
 mod deliver;
 mod lanes;
+mod mqtt;
 mod publisher;
 mod status;
 mod webhook;
@@ -188,7 +189,7 @@ fn start_channels(
     };
     if let Some(prefix) = config.events.topic.clone() {
         let (ends, status) = open_queue(Channel::Mqtt, &prefix);
-        tasks.spawn(deliver::mqtt(config.mqtt.clone(), prefix, ends, status));
+        tasks.spawn(mqtt::mqtt(config.mqtt.clone(), prefix, ends, status));
     }
     if let Some(webhook) = config.webhook.clone() {
         let (ends, status) = open_queue(Channel::Webhook, "");
@@ -245,8 +246,9 @@ impl Events {
         let store = EventStore(&self.clickhouse);
         let known = store.events_since(now - REPLAY_MS).await?;
         let states = store.states().await?;
-        // If an event is ahead of the clock, the clock was set back, and the order of inserts is not
-        // that of their times. The event may be older than two days; then only its state is known.
+        // If an event is ahead of the clock, the clock was set back, and the order of inserts is
+        // not that of their times. The event may be older than two days; then only its state is
+        // known.
         let newest = known.iter().chain(&states).map(|delivered| delivered.event.known_at).max();
         let newest = newest.filter(|known_at| *known_at > now + STEP_MS);
         // The fixes before the step have later times than those after it.

@@ -16,14 +16,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 use tracing::warn;
 
-use super::deliver::{Channel, Ends, Order, Outage, QUEUE_MAX, payload};
+use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload};
 use super::lanes::{Lanes, Prospect, Waiting};
 use super::status::Status;
 use crate::watch::Event;
 use milepost_clickhouse::Connector;
 use milepost_config::Webhook;
 use milepost_core::error_chain;
-use milepost_core::throttle::Throttle;
 use milepost_tls::Tls;
 
 /// Time from an event's first post after which it is dropped, if the webhook does not accept it.
@@ -39,7 +38,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum pause that `Retry-After` causes. Shorter than [`PATIENCE`], which begins with an event's
 /// first post, so that every event is posted again before it is dropped.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
 type Post = Waiting<Event>;
@@ -61,22 +59,10 @@ impl Posts {
         Self { lanes: Lanes::default(), sound: 0, suspect: 0, is_failing: false, resumes_at: now }
     }
 
-    /// Enqueues an event. Returns the event that is dropped, if too many wait: one that waits
-    /// behind a failure, or this one.
+    /// Enqueues an event. Returns the event that is dropped, if too many wait.
     fn push(&mut self, event: Event, now: Instant) -> Option<Event> {
-        let mut dropped = None;
-        if self.lanes.len() >= QUEUE_MAX {
-            if self.lanes.is_blocked(&event.driver_id) {
-                return Some(event);
-            }
-            match self.lanes.evict() {
-                Some(evicted) => dropped = Some(evicted.item),
-                None => return Some(event),
-            }
-        }
         let (driver_id, rule) = (event.driver_id.clone(), (event.kind, event.fence.clone()));
-        self.lanes.push(driver_id, rule, event, now);
-        dropped
+        self.lanes.push(driver_id, rule, event, now)
     }
 
     fn has_place(&self, prospect: Prospect) -> bool {
@@ -103,7 +89,7 @@ impl Posts {
     }
 
     /// Removes and returns the event to post next.
-    fn take(&mut self, now: Instant) -> Option<(Prospect, Post)> {
+    fn take(&mut self, now: Instant) -> Option<Post> {
         if now < self.resumes_at {
             return None;
         }
@@ -112,7 +98,7 @@ impl Posts {
                 && let Some(post) = self.lanes.take(prospect, now)
             {
                 *self.in_flight(prospect) += 1;
-                return Some((prospect, post));
+                return Some(post);
             }
         }
         None
@@ -134,19 +120,13 @@ impl Posts {
     /// A pause that the webhook asked for delays the driver. If the webhook limits the rate, the
     /// pause delays all posts of this rule. It delays all others only if this one was sound:
     /// otherwise one part of the webhook that answers so to every event would delay them for ever.
-    fn fail(
-        &mut self,
-        prospect: Prospect,
-        post: Post,
-        pause: Option<Pause>,
-        now: Instant,
-    ) -> Option<Event> {
+    fn fail(&mut self, post: Post, pause: Option<Pause>, now: Instant) -> Option<Event> {
         self.is_failing = true;
         let not_before = match pause {
             None => now,
             Some(Pause { time, is_rate_limit: false }) => now + time,
             Some(Pause { time, is_rate_limit: true }) => {
-                if prospect == Prospect::Sound {
+                if post.prospect == Prospect::Sound {
                     self.resumes_at = self.resumes_at.max(now + time);
                 }
                 self.lanes.limit(&post, now, time)
@@ -169,11 +149,10 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
     let target = Arc::new((client, webhook));
     let mut outage = Outage::new(Channel::Webhook, status);
     let (mut posts, mut running) = (Posts::new(Instant::now()), JoinSet::new());
-    let mut dropped_log = Throttle::every(DROPPED_LOG_EVERY);
     loop {
-        while let Some((prospect, post)) = posts.take(Instant::now()) {
+        while let Some(post) = posts.take(Instant::now()) {
             if ends.is_erased(&post.item) {
-                *posts.in_flight(prospect) -= 1;
+                *posts.in_flight(post.prospect) -= 1;
                 posts.lanes.give_up(&post, Instant::now());
                 continue;
             }
@@ -181,27 +160,20 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
             running.spawn(async move {
                 let (client, webhook) = &*target;
                 let answer = self::post(client, webhook, &post.item).await;
-                (prospect, post, answer)
+                (post, answer)
             });
         }
-        if !posts.has_failed() {
-            outage.lapse();
-        }
+        outage.lapse(posts.has_failed());
         let next_at = posts.next_at();
         let wake_at = next_at.unwrap_or_else(Instant::now);
-        let (prospect, post, answer) = tokio::select! {
+        let (post, answer) = tokio::select! {
             Some(ended) = running.join_next() => ended.expect("a post neither panics nor is cancelled"),
             order = ends.orders.recv() => {
                 match order {
                     None => return,
                     Some(Order::Publish(event)) => {
                         if let Some(dropped) = posts.push(event, Instant::now()) {
-                            if dropped_log.allow(Instant::now()) {
-                                warn!(
-                                    id = dropped.id(),
-                                    "{QUEUE_MAX} events wait for the webhook: further events take the place of those that wait behind a failed one, or are only in the table"
-                                );
-                            }
+                            outage.report_dropped(&dropped, TOO_MANY_WAIT);
                             ends.answer(Channel::Webhook, dropped.id(), false).await;
                         }
                     }
@@ -211,18 +183,13 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
             }
             () = sleep_until(wake_at.into()), if next_at.is_some() => continue,
         };
-        *posts.in_flight(prospect) -= 1;
+        *posts.in_flight(post.prospect) -= 1;
         let (id, now) = (post.item.id(), Instant::now());
         match answer {
             Ok(()) => {
                 posts.is_failing = false;
                 posts.lanes.succeed(&post, now);
-                // While another event is refused, the log must not alternate at each retry.
-                if posts.has_failed() {
-                    outage.set_ready();
-                } else {
-                    outage.end();
-                }
+                outage.succeed(posts.has_failed());
                 ends.answer(Channel::Webhook, id, true).await;
             }
             Err(Failure::Refused(why)) => {
@@ -232,7 +199,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
             }
             Err(Failure::Transient { why, pause }) => {
                 outage.report(&why);
-                if posts.fail(prospect, post, pause, now).is_some() {
+                if posts.fail(post, pause, now).is_some() {
                     warn!(
                         id,
                         why,
@@ -525,6 +492,21 @@ mod tests {
         assert_eq!(hook.status.health.unready(), Vec::<String>::new());
     }
 
+    #[tokio::test]
+    async fn outage_lasts_while_a_failed_event_waits() {
+        let mut hook =
+            Hook::start(|id, _| Some(if id.starts_with("refused/") { "500 x" } else { "200 x" }))
+                .await;
+        hook.send(event("refused", "yard", 1)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for n in 0..9 {
+            hook.send(event(&format!("a{n}"), "depot", 1)).await;
+            let id = format!("a{n}/entered/1/0/depot");
+            assert!(hook.accepts(&id, Duration::from_secs(1)).await, "{id}");
+            assert!(!hook.status.health.unready().is_empty());
+        }
+    }
+
     const RATE_LIMIT: Option<Pause> =
         Some(Pause { time: Duration::from_secs(60), is_rate_limit: true });
 
@@ -534,9 +516,9 @@ mod tests {
         let now = Instant::now();
         let mut posts = Posts::new(now);
         assert!(posts.push(event("p", "yard", 1), now).is_none());
-        let (prospect, post) = posts.take(now).unwrap();
-        *posts.in_flight(prospect) -= 1;
-        assert!(posts.fail(prospect, post, RATE_LIMIT, now).is_none());
+        let post = posts.take(now).unwrap();
+        *posts.in_flight(post.prospect) -= 1;
+        assert!(posts.fail(post, RATE_LIMIT, now).is_none());
         assert!(posts.push(event("a", "depot", 1), now).is_none());
         assert!(posts.take(now).is_none());
         assert_eq!(posts.next_at(), Some(now + Duration::from_secs(60)));
@@ -545,15 +527,15 @@ mod tests {
         for second in 60..250 {
             let at = now + Duration::from_secs(second);
             assert!(posts.push(event("b", "depot", 1), at).is_none());
-            while let Some((prospect, post)) = posts.take(at) {
-                *posts.in_flight(prospect) -= 1;
+            while let Some(post) = posts.take(at) {
+                *posts.in_flight(post.prospect) -= 1;
                 if post.item.fence == "depot" {
                     accepted += 1;
                     posts.lanes.succeed(&post, at);
                 } else {
-                    assert_eq!(prospect, Prospect::Suspect);
+                    assert_eq!(post.prospect, Prospect::Suspect);
                     limited.push((post.driver_id.clone(), second));
-                    assert!(posts.fail(prospect, post, RATE_LIMIT, at).is_none());
+                    assert!(posts.fail(post, RATE_LIMIT, at).is_none());
                 }
             }
             assert_eq!(accepted, second - 60 + 2); // no event of the depot waits
@@ -585,10 +567,10 @@ mod tests {
                 }
                 continue;
             }
-            for (prospect, post) in running {
+            for post in running {
                 now += Duration::from_millis(1);
                 count += 1;
-                *posts.in_flight(prospect) -= 1;
+                *posts.in_flight(post.prospect) -= 1;
                 let since = now - start;
                 let minute = usize::try_from(since.as_secs() / 60).unwrap();
                 if accepted[minute] < 30 {
@@ -600,7 +582,7 @@ mod tests {
                 let rest = Duration::from_secs(60 - since.as_secs() % 60);
                 let time = if has_retry_after { rest } else { Duration::ZERO };
                 let pause = Some(Pause { time, is_rate_limit: true });
-                posts.fail(prospect, post, pause, now);
+                posts.fail(post, pause, now);
             }
         }
     }
@@ -624,9 +606,9 @@ mod tests {
         }
         let mut now = arrived + Duration::from_secs(86_400);
         for pause in [RATE_LIMIT, None] {
-            while let Some((prospect, post)) = posts.take(now) {
-                *posts.in_flight(prospect) -= 1;
-                assert!(posts.fail(prospect, post, pause, now).is_none());
+            while let Some(post) = posts.take(now) {
+                *posts.in_flight(post.prospect) -= 1;
+                assert!(posts.fail(post, pause, now).is_none());
             }
             assert_eq!(posts.lanes.len(), 1_000);
             now += Duration::from_secs(60);
@@ -641,18 +623,18 @@ mod tests {
         for (driver_id, ts) in [("p", 1), ("p", 2), ("q", 1)] {
             assert!(posts.push(event(driver_id, "yard", ts), now).is_none());
         }
-        let (prospect, post) = posts.take(now).unwrap();
-        *posts.in_flight(prospect) -= 1;
+        let post = posts.take(now).unwrap();
+        *posts.in_flight(post.prospect) -= 1;
         let later = now + PATIENCE;
-        assert_eq!(posts.fail(prospect, post, RATE_LIMIT, later).unwrap().ts, 1);
+        assert_eq!(posts.fail(post, RATE_LIMIT, later).unwrap().ts, 1);
         assert!(posts.is_failing && posts.take(later).is_none());
         let resumed = later + Duration::from_secs(60);
         assert_eq!(posts.resumes_at, resumed);
         let resumed = resumed + RETRY_PAUSE_MIN;
         for driver_id in ["q", "p"] {
-            let (prospect, post) = posts.take(resumed).unwrap();
-            assert_eq!((prospect, &*post.driver_id), (Prospect::Suspect, driver_id));
-            *posts.in_flight(prospect) -= 1;
+            let post = posts.take(resumed).unwrap();
+            assert_eq!((post.prospect, &*post.driver_id), (Prospect::Suspect, driver_id));
+            *posts.in_flight(post.prospect) -= 1;
         }
     }
 
@@ -689,24 +671,5 @@ mod tests {
         }
         assert_eq!(seconds(500, "120", date), None);
         assert_eq!(seconds(429, "Sun, 06 Nov 1994 08:50:37 GMT", None), Some(0));
-    }
-
-    /// 10,000 events wait behind failures: a new event of another driver takes a place.
-    #[test]
-    fn full_queue_drops_events_behind_a_failure_first() {
-        let now = Instant::now();
-        let mut posts = Posts::new(now);
-        for ts in 0..i64::try_from(QUEUE_MAX).unwrap() {
-            assert!(posts.push(event("p", "yard", ts), now).is_none());
-        }
-        let (prospect, post) = posts.take(now).unwrap();
-        posts.sound -= 1;
-        assert!(posts.fail(prospect, post, None, now).is_none());
-        let last = i64::try_from(QUEUE_MAX).unwrap();
-        assert_eq!(posts.push(event("p", "yard", last), now).unwrap().ts, last);
-        let dropped = posts.push(event("a", "depot", 1), now).unwrap();
-        assert_eq!((&*dropped.driver_id, dropped.ts), ("p", last - 1));
-        assert_eq!(posts.take(now).unwrap().1.driver_id, "a");
-        assert_eq!(posts.lanes.len(), QUEUE_MAX - 1);
     }
 }

@@ -158,9 +158,9 @@ impl Driver {
         false
     }
 
-    /// Accepts the crossings of the newest good fix that `next` confirms. Accepts all of them if
-    /// no fix followed the newest good one for [`ALONE_MS`], and the device was not at rest. Returns the fences whose crossings are not accepted: for
-    /// these fences, the good fix was wrong.
+    /// Accepts the crossings of the newest good fix that `next` confirms. Accepts all of them if no
+    /// fix followed the newest good one for [`ALONE_MS`], and the device was not at rest. Returns
+    /// the fences whose crossings are not accepted: for these fences, the good fix was wrong.
     fn confirm_crossings(
         &mut self,
         next: &Fix,

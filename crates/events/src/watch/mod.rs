@@ -48,9 +48,9 @@ pub struct Watch {
     /// Server time at which the server's clock was last set; 0: never. A silence is measured from
     /// this time at the earliest.
     clock_set_at: i64,
-    /// Lowest `known_at` of new events: the newest time that the server's clock showed before it was
-    /// set back; 0: never. It keeps events in the order in which they were found, so that the newest
-    /// event of a state decides it.
+    /// Lowest `known_at` of new events: the newest time that the server's clock showed before it
+    /// was set back; 0: never. It keeps events in the order in which they were found, so that the
+    /// newest event of a state decides it.
     known_at_min: i64,
     /// Count of the numbers missing from the drivers' `seq` since the process began. A late fix
     /// reduces the count.
@@ -120,8 +120,8 @@ impl Watch {
         self.order_events(first, out);
     }
 
-    /// Raises `known_at` of the events from index `first` on to the lowest allowed one. Removes each
-    /// of them that is older than the newest known event of its state.
+    /// Raises `known_at` of the events from index `first` on to the lowest allowed one. Removes
+    /// each of them that is older than the newest known event of its state.
     fn order_events(&self, first: usize, out: &mut Vec<Event>) {
         for event in &mut out[first..] {
             event.known_at = event.known_at.max(self.known_at_min);
@@ -181,7 +181,8 @@ impl Watch {
     }
 
     /// Restarts the measurement of every silence at `now`, after the server's clock was set: times
-    /// of older inserts cannot be compared with it. `before`: the time that it would show otherwise.
+    /// of older inserts cannot be compared with it. `before`: the time that it would show
+    /// otherwise.
     pub fn handle_clock_step(&mut self, now: i64, before: i64) {
         self.clock_set_at = now;
         if now < before {

@@ -2,9 +2,9 @@
 //! gets its time before its rows become visible. While the answering replica may lack older
 //! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
 //!
-//! Guarantee: no insert is skipped because the server's clock was set back, if no replica lags by 30 s
-//! then. The poll that notices it first reads the inserts with times of the earlier clock, which
-//! precede the others, and then goes back to the last poll in times of the new clock.
+//! Guarantee: no insert is skipped because the server's clock was set back, if no replica lags by
+//! 30 s then. The poll that notices it first reads the inserts with times of the earlier clock,
+//! which precede the others, and then goes back to the last poll in times of the new clock.
 
 use std::time::Duration;
 
@@ -59,11 +59,11 @@ struct EarlierClock {
     /// The time that the clock would have shown when the step was noticed, and this process's clock
     /// then.
     shown: (i64, i64),
-    /// Insert time up to which fixes are read. A replica's clock may be ahead, so this is later than
-    /// the time shown.
+    /// Insert time up to which fixes are read. A replica's clock may be ahead, so this is later
+    /// than the time shown.
     end: i64,
-    /// Insert times up to which fixes have been read: all of them at once, and then again at each of
-    /// [`AGES_MS`].
+    /// Insert times up to which fixes have been read: all of them at once, and then again at each
+    /// of [`AGES_MS`].
     cursors: [i64; 3],
 }
 

@@ -17,8 +17,8 @@ const GAPS_MAX: usize = 64;
 /// If a number is at least this far ahead of the highest one, the counter is considered reset.
 const RESET_JUMP_MIN: u32 = 1_000_000;
 /// A fix belongs to an earlier run if its number is at least this far ahead of the highest number
-/// although its time is before that of the highest number. A smaller jump in an older fix means that
-/// the device's clock was set back.
+/// although its time is before that of the highest number. A smaller jump in an older fix means
+/// that the device's clock was set back.
 const EARLIER_RUN_JUMP_MIN: u32 = 100;
 
 /// One device's counter: 40 bytes, and 8 for each open gap.

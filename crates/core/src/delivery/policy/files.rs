@@ -176,8 +176,8 @@ impl Files {
         self.paused_until = Some(now + retry::delay(self.deferrals, jitter));
     }
 
-    /// Returns the line of `/readyz` for the oldest file that is deferred or has a newer format, with
-    /// the reason.
+    /// Returns the line of `/readyz` for the oldest file that is deferred or has a newer format,
+    /// with the reason.
     pub(super) fn unready_reason(&self) -> Option<String> {
         let mut at_fault =
             self.entries.iter().filter_map(|(file, entry)| Some((file, entry.why.as_ref()?)));

@@ -1,0 +1,588 @@
+//! MQTT: publishes events one after the other, states as retained messages.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, sleep_until};
+use tracing::warn;
+
+use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload, topic};
+use super::lanes::{Lanes, Prospect, RETRY_PAUSE_MIN, WAITING_MAX, Waiting};
+use super::publisher::connect;
+use super::status::Status;
+use milepost_command::client::Client;
+use milepost_config::Mqtt;
+use milepost_core::error_chain;
+
+/// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
+/// usually end because a second process uses the same client id.
+const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
+/// Pause between two messages that may end the connection. Without it, hundreds of them would keep
+/// the channel reconnecting while others wait.
+const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
+/// Lowest MQTT reason code that is an error.
+const ERROR_REASON_MIN: u8 = 0x80;
+/// Reason codes with which the broker would refuse the same message again: topic name invalid,
+/// packet too large, payload format invalid.
+const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
+
+/// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
+/// between them, and counts in `ends` how often the broker may have lost its retained messages.
+///
+/// If the broker does not accept an order, only the later ones of the same driver wait. If too many
+/// wait, further ones take the place of those that wait behind a failure.
+pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
+    let mut outage = Outage::new(Channel::Mqtt, status);
+    let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
+    let (mut node, mut connected) = (nodes.next(), None::<Client>);
+    let mut presence = Presence::new(Instant::now());
+    let mut suspects_at = Instant::now();
+    loop {
+        let Some(address) = node else { return };
+        let Some(publisher) = &mut connected else {
+            match connect(&mqtt, address).await {
+                Ok((publisher, is_resumed)) => {
+                    if presence.handle_connect(is_resumed, Instant::now()) {
+                        ends.retained_lost.send_modify(|times| *times += 1);
+                    }
+                    connected = Some(publisher);
+                    outage.succeed(backlog.lanes.has_failed());
+                }
+                Err(error) => {
+                    node = nodes.next();
+                    presence.handle_unreachable();
+                    outage.report_and_wait(&format!("{address}: {}", error_chain(&error))).await;
+                }
+            }
+            continue;
+        };
+        let now = Instant::now();
+        while backlog.lanes.next_at(Prospect::Sound).is_none()
+            && let Ok(order) = ends.orders.try_recv()
+        {
+            backlog.accept(order, now, &ends, &mut outage).await;
+        }
+        if backlog.take_gap() {
+            ends.retained_lost.send_modify(|times| *times += 1);
+        }
+        let lanes = &mut backlog.lanes;
+        outage.lapse(lanes.has_failed());
+        let is_allowed = |prospect: &Prospect| *prospect == Prospect::Sound || now >= suspects_at;
+        let mut prospects = lanes.preferred().into_iter().filter(is_allowed);
+        let next = prospects.find_map(|prospect| lanes.take(prospect, now));
+        let Some(next) = next else {
+            let next_at = lanes.next_at(Prospect::Suspect).map(|at| at.max(suspects_at));
+            let wake_at = next_at.unwrap_or(now);
+            tokio::select! {
+                order = ends.orders.recv() => {
+                    let Some(order) = order else { return };
+                    backlog.accept(order, now, &ends, &mut outage).await;
+                }
+                () = sleep_until(wake_at.into()), if next_at.is_some() => {}
+                _ = publisher.idle() => {
+                    connected = None;
+                    presence.handle_disconnect(false, Instant::now());
+                    sleep(RETRY_PAUSE_MIN).await; // another client with the same id may have connected
+                }
+            }
+            continue;
+        };
+        let outcome = publish(publisher, &mqtt, &prefix, &next, &ends).await;
+        let now = Instant::now();
+        match outcome {
+            Published::Done => {
+                lanes.succeed(&next, now);
+                outage.succeed(lanes.has_failed());
+            }
+            Published::Dropped => {
+                lanes.give_up(&next, now);
+            }
+            Published::Refused(why) => {
+                outage.report(&format!("{address}: {why}"));
+                lanes.retry(next, now, now);
+            }
+            Published::Disconnected(why) => {
+                let may_be_cause = next.prospect == Prospect::Suspect;
+                presence.handle_disconnect(may_be_cause, now);
+                if may_be_cause {
+                    suspects_at = now + HANG_UP_PAUSE;
+                }
+                // The message is rarely the cause. If it fails again, it may be.
+                if next.has_failed {
+                    lanes.retry(next, now, now);
+                } else {
+                    lanes.requeue(next, now, now);
+                }
+                (connected, node) = (None, nodes.next());
+                outage.report_and_wait(&format!("{address}: {why}")).await;
+            }
+        }
+    }
+}
+
+/// Why an older state is dropped behind a message that the broker refuses.
+const NEWER_WAITS: &str =
+    "the broker refuses an event of the driver: only the newest state of each topic waits";
+
+/// The orders that wait for the broker.
+#[derive(Default)]
+struct Backlog {
+    lanes: Lanes<Order>,
+    /// The newest order of a topic was dropped, so the broker lacks a state.
+    has_gap: bool,
+}
+
+impl Backlog {
+    /// Enqueues an order. Reports the event that is dropped, if any.
+    async fn accept(&mut self, order: Order, now: Instant, ends: &Ends, outage: &mut Outage) {
+        if let Some((Order::Publish(dropped), why)) = self.push(order, now) {
+            outage.report_dropped(&dropped, why);
+            ends.answer(Channel::Mqtt, dropped.id(), false).await;
+        }
+    }
+
+    /// Enqueues an order. Returns the one that is dropped, if any, and why. Behind a message that
+    /// the broker refuses, only the newest state of each topic waits.
+    fn push(&mut self, order: Order, now: Instant) -> Option<(Order, &'static str)> {
+        let driver_id = order.driver_id().to_owned();
+        if self.lanes.of_driver(&driver_id).any(|older| order.repeats(older)) {
+            return None;
+        }
+        let is_refused = self.lanes.is_failing(&driver_id);
+        let is_older = |older: &Order, newer: &Order| {
+            let is_lossless = !matches!(older, Order::Publish(_));
+            (is_refused || is_lossless) && newer.is_of_topic_of(older)
+        };
+        match self.lanes.replace(&driver_id, order.rule(), order, is_older) {
+            Ok(older) => Some((older, NEWER_WAITS)),
+            Err(order) => {
+                let dropped = self.lanes.push(driver_id, order.rule(), order, now)?;
+                self.has_gap |= dropped.is_state();
+                Some((dropped, TOO_MANY_WAIT))
+            }
+        }
+    }
+
+    /// Returns whether to publish every state again: the broker lacks some, and there is room.
+    /// Returns true once for all states that were dropped.
+    fn take_gap(&mut self) -> bool {
+        let has_room = self.lanes.len() <= WAITING_MAX / 2;
+        has_room && std::mem::take(&mut self.has_gap)
+    }
+}
+
+/// Judges at each connection whether the broker may have lost retained messages.
+struct Presence {
+    is_first: bool,
+    /// The broker may have been away since the last connection began. It may have restarted from an
+    /// old copy of its state, and may resume the session without the newest retained messages.
+    was_away: bool,
+    /// The broker has resumed a session. Otherwise it may keep none, and a new one says nothing.
+    keeps_sessions: bool,
+    /// The last connection ended at a message that may be the cause.
+    is_explained: bool,
+    connected_at: Instant,
+}
+
+impl Presence {
+    fn new(now: Instant) -> Self {
+        Self {
+            is_first: true,
+            was_away: false,
+            keeps_sessions: false,
+            is_explained: false,
+            connected_at: now,
+        }
+    }
+
+    /// Returns whether to publish every state again.
+    fn handle_connect(&mut self, is_resumed: bool, now: Instant) -> bool {
+        let is_session_lost = !is_resumed && (self.keeps_sessions || !self.is_explained);
+        let is_lost = self.is_first || self.was_away || is_session_lost;
+        let keeps_sessions = self.keeps_sessions || is_resumed;
+        *self = Self { is_first: false, keeps_sessions, ..Self::new(now) };
+        is_lost
+    }
+
+    /// `is_explained`: the connection ended at a message that may be the cause. Otherwise a message
+    /// that the broker never accepts would publish every state again at each of its attempts.
+    fn handle_disconnect(&mut self, is_explained: bool, now: Instant) {
+        self.is_explained = is_explained;
+        self.was_away = !is_explained && now - self.connected_at >= CONNECTION_AGE_MIN;
+    }
+
+    fn handle_unreachable(&mut self) {
+        self.was_away = true;
+    }
+}
+
+/// How an attempt to publish ended.
+enum Published {
+    Done,
+    /// The driver is erased, or the broker will never accept the message.
+    Dropped,
+    /// The broker refused the message. It may accept others.
+    Refused(String),
+    Disconnected(String),
+}
+
+/// Publishes one order and waits until the broker has acknowledged it.
+async fn publish(
+    publisher: &mut Client,
+    mqtt: &Mqtt,
+    prefix: &str,
+    waiting: &Waiting<Order>,
+    ends: &Ends,
+) -> Published {
+    let (topic, payload, is_retained, id) = match &waiting.item {
+        Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
+            return Published::Dropped;
+        }
+        Order::Publish(event) | Order::Republish(event) => {
+            let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
+            let id = matches!(waiting.item, Order::Publish(_)).then(|| event.id());
+            (topic, payload(event), event.kind.changes_state(), id)
+        }
+        Order::Clear { topic, .. } => (topic.clone(), Vec::new(), true, None),
+    };
+    let reason = match publisher.publish(&topic, &payload, is_retained).await {
+        Ok(reason) => reason,
+        Err(error) => return Published::Disconnected(error_chain(&error)),
+    };
+    let is_accepted = reason < ERROR_REASON_MIN;
+    if REFUSED_FOR_EVER.contains(&reason) {
+        warn!(topic, reason, "the broker refused an event: it will not be published again");
+    } else if !is_accepted {
+        return Published::Refused(format!(
+            "{topic}: the broker refused the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
+            mqtt.username.as_deref().unwrap_or("this client")
+        ));
+    }
+    if let Some(id) = id {
+        ends.answer(Channel::Mqtt, id, is_accepted).await;
+    }
+    if is_accepted { Published::Done } else { Published::Dropped }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::{mpsc, watch};
+    use tokio::time::timeout;
+
+    use super::super::deliver::Answer;
+    use super::*;
+    use crate::watch::{Event, Kind};
+
+    /// A broker that crashed can be back within a second, from a save without the last states.
+    #[tokio::test]
+    async fn states_are_published_again_after_a_lost_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("mqtt://{}", listener.local_addr().unwrap());
+        let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
+        let (ends, _orders, _answers) = Ends::for_test();
+        let mut lost = ends.retained_lost.subscribe();
+        let status = Arc::new(Status::new());
+        let publishing = tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, status));
+        // The broker resumes the session each time: Session Present is 1.
+        let welcome = async || {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(&[0x20, 3, 1, 0, 0]).await.unwrap();
+            stream
+        };
+        for (age, expected) in [(CONNECTION_AGE_MIN, 1), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
+            let stream = welcome().await;
+            let counted = lost.wait_for(|n| *n == expected);
+            assert!(timeout(Duration::from_secs(1), counted).await.is_ok(), "{expected}");
+            sleep(age.max(Duration::from_millis(300))).await;
+            assert_eq!(*lost.borrow(), expected);
+            drop(stream);
+        }
+        publishing.abort();
+    }
+
+    /// The broker closes the connection at each attempt to publish one message, twice a minute.
+    #[test]
+    fn message_that_ends_every_connection_republishes_no_states() {
+        const RETRY: Duration = Duration::from_secs(30);
+        for is_resumed in [true, false] {
+            let mut now = Instant::now();
+            let mut presence = Presence::new(now);
+            assert!(presence.handle_connect(is_resumed, now));
+            for _ in 0..9 {
+                now += RETRY;
+                presence.handle_disconnect(true, now);
+                assert!(!presence.handle_connect(is_resumed, now), "{is_resumed}");
+            }
+            // Such a message must not hide that the broker was away.
+            presence.handle_disconnect(true, now + RETRY);
+            presence.handle_unreachable();
+            assert!(presence.handle_connect(is_resumed, now + RETRY), "{is_resumed}");
+            presence.handle_disconnect(false, now + RETRY * 2);
+            assert!(presence.handle_connect(is_resumed, now + RETRY * 2), "{is_resumed}");
+        }
+    }
+
+    #[test]
+    fn lost_session_republishes_every_state() {
+        let now = Instant::now();
+        let mut presence = Presence::new(now);
+        for (is_resumed, is_lost) in [(true, true), (true, false), (false, true), (true, false)] {
+            assert_eq!(presence.handle_connect(is_resumed, now), is_lost);
+            presence.handle_disconnect(true, now + CONNECTION_AGE_MIN);
+        }
+    }
+
+    /// An MQTT channel that publishes to a scripted broker.
+    struct Broker {
+        orders: mpsc::Sender<Order>,
+        answers: mpsc::Receiver<Answer>,
+        status: Arc<Status>,
+        lost: watch::Receiver<u64>,
+    }
+
+    impl Broker {
+        /// Starts a broker that serves one connection after the other and resumes the session each
+        /// time. `respond` returns the reason code for a packet, by its text and the number of
+        /// earlier ones; `None` ends the connection.
+        async fn start(respond: impl Fn(&str, usize) -> Option<u8> + Send + 'static) -> Self {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("mqtt://{}", listener.local_addr().unwrap());
+            let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
+            let (ends, orders, answers) = Ends::for_test();
+            let (status, lost) = (Arc::new(Status::new()), ends.retained_lost.subscribe());
+            tokio::spawn(serve(listener, respond));
+            tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::clone(&status)));
+            Self { orders, answers, status, lost }
+        }
+
+        async fn send(&self, driver_id: &str, kind: Kind) {
+            let event = Event {
+                driver_id: driver_id.to_owned(),
+                kind,
+                fence: String::new(),
+                ts: 1,
+                seq: 0,
+                lat: 1.0,
+                lng: 2.0,
+                speed: None,
+                known_at: 0,
+            };
+            self.orders.send(Order::Publish(event)).await.unwrap();
+        }
+
+        /// Returns the next answer of the channel.
+        async fn answer(&mut self, within: Duration) -> Answer {
+            timeout(within, self.answers.recv()).await.unwrap().unwrap()
+        }
+    }
+
+    async fn serve(
+        listener: tokio::net::TcpListener,
+        respond: impl Fn(&str, usize) -> Option<u8>,
+    ) -> Result<(), std::io::Error> {
+        let (mut packet, mut earlier) = ([0; 4096], 0);
+        loop {
+            let (mut stream, _) = listener.accept().await?;
+            assert!(stream.read(&mut packet).await? > 0);
+            stream.write_all(&[0x20, 3, 1, 0, 0]).await?;
+            loop {
+                let read = stream.read(&mut packet).await?;
+                if read == 0 {
+                    break;
+                }
+                let text = String::from_utf8_lossy(&packet[..read]).into_owned();
+                let Some(reason) = respond(&text, earlier) else { break };
+                earlier += 1;
+                // The packet id follows the topic, whose length precedes it.
+                let topic = packet.windows(6).position(|part| part == b"fleet/").unwrap();
+                let length = usize::from(packet[topic - 1]);
+                let id = &packet[topic + length..topic + length + 2];
+                stream.write_all(&[0x40, 3, id[0], id[1], reason]).await?;
+            }
+        }
+    }
+
+    /// The access rules of a broker may forbid the topics of one driver, or end the connection.
+    #[tokio::test]
+    async fn event_that_the_broker_refuses_delays_no_other_driver() {
+        let mut broker = Broker::start(|text, _| {
+            let is_refused = text.contains("fleet/refused/");
+            (!text.contains("fleet/hangs-up/")).then_some(if is_refused { 0x87 } else { 0 })
+        })
+        .await;
+        for (driver_id, kind) in [
+            ("refused", Kind::Silent),
+            ("hangs-up", Kind::Silent),
+            ("a", Kind::Silent),
+            ("refused", Kind::Jump),
+            ("b", Kind::Silent),
+        ] {
+            broker.send(driver_id, kind).await;
+        }
+        for driver_id in ["a", "b"] {
+            let answer = broker.answer(Duration::from_secs(10)).await;
+            assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
+        }
+    }
+
+    /// Each new driver's event of a rule costs a connection, until the rule counts as failing.
+    #[tokio::test]
+    async fn rule_whose_events_end_the_connection_delays_no_other() {
+        let mut broker = Broker::start(|text, _| (!text.contains("/jump")).then_some(0)).await;
+        broker.send("x0", Kind::Jump).await;
+        sleep(Duration::from_millis(3_500)).await; // it has failed twice
+        for n in 1..20 {
+            broker.send(&format!("x{n}"), Kind::Jump).await;
+        }
+        broker.send("a", Kind::Silent).await;
+        let answer = broker.answer(Duration::from_secs(8)).await;
+        assert!(answer.is_accepted && answer.id.starts_with('a'), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn outage_ends_when_its_last_failed_event_is_dropped() {
+        let refusals =
+            |_: &str, earlier| Some([0x87, REFUSED_FOR_EVER[0]][usize::from(earlier > 0)]);
+        let mut broker = Broker::start(refusals).await;
+        broker.send("a", Kind::Silent).await;
+        sleep(Duration::from_millis(500)).await;
+        assert!(!broker.status.health.unready().is_empty());
+        assert!(!broker.answer(Duration::from_secs(5)).await.is_accepted);
+        sleep(Duration::from_millis(300)).await;
+        assert_eq!(broker.status.health.unready(), Vec::<String>::new());
+    }
+
+    /// The broker refuses one event, and ends the connection at another one.
+    #[tokio::test]
+    async fn outage_lasts_while_a_failed_event_waits() {
+        let mut broker = Broker::start(|text, _| {
+            let is_refused = text.contains("fleet/refused/");
+            (!text.contains("fleet/hangs-up/")).then_some(if is_refused { 0x87 } else { 0 })
+        })
+        .await;
+        for driver_id in ["refused", "hangs-up", "a"] {
+            broker.send(driver_id, Kind::Silent).await;
+        }
+        assert!(broker.answer(Duration::from_secs(10)).await.is_accepted);
+        for _ in 0..200 {
+            assert!(!broker.status.health.unready().is_empty());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The broker forbids one kind of event, until an operator mends its access rules.
+    #[tokio::test]
+    async fn refused_events_of_all_drivers_delay_no_other_kind() {
+        const MANY: usize = WAITING_MAX + 10;
+        let is_mended = Arc::new(AtomicBool::new(false));
+        let is_allowed = Arc::clone(&is_mended);
+        let mut broker = Broker::start(move |text, _| {
+            let is_refused = text.contains("/contact") && !is_allowed.load(Ordering::Relaxed);
+            Some(if is_refused { 0x87 } else { 0 })
+        })
+        .await;
+        for n in 0..MANY {
+            broker.send(&format!("d{n}"), Kind::Silent).await;
+        }
+        broker.send("a", Kind::Jump).await;
+        let mut dropped = 0;
+        loop {
+            let answer = broker.answer(Duration::from_secs(30)).await;
+            if answer.is_accepted {
+                assert!(answer.id.starts_with("a/jump/"), "{answer:?}");
+                break;
+            }
+            dropped += 1;
+        }
+        assert!((1..=11).contains(&dropped), "{dropped}");
+        // The states that were dropped are published again once the broker accepts the others.
+        is_mended.store(true, Ordering::Relaxed);
+        let republished = broker.lost.wait_for(|times| *times == 2);
+        assert!(timeout(Duration::from_secs(60), republished).await.is_ok());
+    }
+
+    fn order(kind: Kind, ts: i64, publish: fn(Event) -> Order) -> Order {
+        let driver_id = "d".to_owned();
+        let (fence, speed) = (String::new(), None);
+        publish(Event {
+            driver_id,
+            kind,
+            fence,
+            ts,
+            seq: 0,
+            lat: 0.0,
+            lng: 0.0,
+            speed,
+            known_at: 0,
+        })
+    }
+
+    /// Returns the waiting orders, each as its kind and time.
+    fn waiting(backlog: &Backlog) -> Vec<(Kind, i64)> {
+        let orders = backlog.lanes.of_driver("d").map(|order| match order {
+            Order::Publish(event) | Order::Republish(event) => (event.kind, event.ts),
+            Order::Clear { .. } => unreachable!(),
+        });
+        orders.collect()
+    }
+
+    #[test]
+    fn only_the_newest_state_of_a_topic_waits_behind_a_refusal() {
+        let (now, mut backlog) = (Instant::now(), Backlog::default());
+        let states = [Kind::Fast, Kind::Silent, Kind::Heard, Kind::Jump, Kind::Jump];
+        for (kind, ts) in states.into_iter().zip(1..) {
+            assert!(backlog.push(order(kind, ts, Order::Publish), now).is_none());
+        }
+        let refused = backlog.lanes.take(Prospect::Sound, now).unwrap();
+        backlog.lanes.retry(refused, now, now);
+        let (dropped, why) = backlog.push(order(Kind::Slow, 6, Order::Publish), now).unwrap();
+        assert_eq!((dropped.rule().0, why), (Kind::Fast, NEWER_WAITS));
+        let expected = [
+            (Kind::Silent, 2),
+            (Kind::Heard, 3),
+            (Kind::Jump, 4),
+            (Kind::Jump, 5),
+            (Kind::Slow, 6),
+        ];
+        assert_eq!(waiting(&backlog), expected);
+        assert!(!backlog.has_gap && backlog.lanes.has_failed());
+    }
+
+    #[test]
+    fn state_that_waits_is_not_enqueued_again_when_states_are_republished() {
+        let (now, mut backlog) = (Instant::now(), Backlog::default());
+        for kind in [Kind::Fast, Kind::Silent] {
+            assert!(backlog.push(order(kind, 1, Order::Publish), now).is_none());
+        }
+        assert!(backlog.push(order(Kind::Slow, 2, Order::Republish), now).is_none());
+        for _ in 0..2 {
+            assert!(backlog.push(order(Kind::Silent, 1, Order::Republish), now).is_none());
+            let older = backlog.push(order(Kind::Slow, 2, Order::Republish), now);
+            assert!(matches!(older, Some((Order::Republish(_), NEWER_WAITS))));
+        }
+        assert_eq!(waiting(&backlog), [(Kind::Fast, 1), (Kind::Silent, 1), (Kind::Slow, 2)]);
+    }
+
+    /// Hundreds of drivers may have an event at which the broker hangs up.
+    #[tokio::test]
+    async fn messages_that_end_the_connection_leave_most_of_the_time_to_others() {
+        let mut broker = Broker::start(|text, _| (!text.contains("/jump")).then_some(0)).await;
+        for n in 0..100 {
+            broker.send(&format!("x{n}"), Kind::Jump).await;
+        }
+        sleep(Duration::from_secs(4)).await; // the first one has failed twice
+        for n in 0..200 {
+            broker.send(&format!("a{n}"), Kind::Silent).await;
+        }
+        let delivered = async {
+            for _ in 0..200 {
+                assert!(broker.answers.recv().await.unwrap().is_accepted);
+            }
+        };
+        assert!(timeout(Duration::from_secs(8), delivered).await.is_ok());
+    }
+}
