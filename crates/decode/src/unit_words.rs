@@ -175,7 +175,7 @@ mod tests {
             let name = format!("unit_of_{word}");
             assert!(names_unit(&name), "{name}");
         }
-        for name in ["measurement_system", "SystemOfMeasurement", "system_of_units"] {
+        for name in ["measurement_system", "SystemOfMeasurement", "system_of_units", "uom_speed"] {
             assert!(names_unit(name), "{name}");
         }
     }
