@@ -63,6 +63,7 @@ impl AgeLimits {
 }
 
 /// Parses a `ts` that is not a number.
+#[inline(never)]
 fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i64, Refusal> {
     // A number such as 251126101500, which a pattern parses as text.
     if let (Scalar::Integer(number), TimeUnit::Pattern) = (ts, unit) {
@@ -121,6 +122,7 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
     refuse(Reason::BadTs, format!("ts is {ts}, {problem}"))
 }
 
+#[cold]
 fn too_old(
     limits: AgeLimits,
     ts: &Scalar<'_>,
@@ -219,6 +221,7 @@ fn other_calendar(ts: &Scalar<'_>, ms: i64, received_at: Timestamp) -> Option<St
     Some(format!("ts {text:.40} is a date of the {name} calendar: send the Gregorian date"))
 }
 
+#[cold]
 fn too_new(
     limits: AgeLimits,
     ts: &Scalar<'_>,

@@ -95,8 +95,11 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
 /// Returns whether a string is a rounded number: a spreadsheet writes `3.56307E+14` for an id of 15
 /// digits. A string without `.`, `,` or `+` is not: `12e3` may be an id in hexadecimal.
 fn is_rounded(text: &str) -> bool {
-    let has_mark = text.contains(['.', ',', '+']);
-    has_mark && resolution(&text.replace(',', ".")).is_some_and(|last| last > 1.0)
+    let begins_number = text.trim_ascii_start().starts_with(|c: char| "+-.,0123456789".contains(c));
+    let has_mark = || text.bytes().any(|byte| b".,+".contains(&byte));
+    begins_number
+        && has_mark()
+        && resolution(&text.replace(',', ".")).is_some_and(|last| last > 1.0)
 }
 
 /// Returns the digits of a JSON number that is whole: `18446744073709551615`, `356307042441013.0`,
@@ -239,5 +242,20 @@ impl Template {
             }
         }
         id.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_with_a_dot_before_an_e_is_not_a_rounded_number() {
+        for id in ["car.e7", "jo.ne5", "12e3", "356307042441013", "1.5"] {
+            assert!(!is_rounded(id), "{id}");
+        }
+        for id in ["3.56307E+14", " 3.56307E14", "3,56307E+14", "+.5e9", "4E+14"] {
+            assert!(is_rounded(id), "{id}");
+        }
     }
 }

@@ -44,23 +44,6 @@ impl Scalar<'_> {
         self.as_number().map(Number::as_f64)
     }
 
-    /// Returns whether both are numbers without a fraction. Rejects most decimals by their last
-    /// digits, without a division.
-    #[inline]
-    pub(super) fn are_whole(both: [&Self; 2]) -> bool {
-        let may_be_whole = |value: &Self| match value {
-            Self::Integer(_) | Self::Number(Number::Float(_)) => true,
-            Self::Number(Number::Decimal { digits, .. }) => digits % 10 == 0,
-            Self::Missing | Self::Text(_) | Self::Other(_) => false,
-        };
-        both.into_iter().all(may_be_whole) && both.into_iter().all(Self::is_whole)
-    }
-
-    #[inline]
-    fn is_whole(&self) -> bool {
-        self.as_f64().is_some_and(|number| number.fract() == 0.0)
-    }
-
     pub(super) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

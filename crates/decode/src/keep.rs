@@ -52,6 +52,7 @@ impl Names {
     /// This search by bytes is correct for three reasons. The format has parsed the JSON, so the
     /// JSON is valid. Without escapes, a name in quotes is a whole string, and a string before a
     /// colon is a key. In a flat object, every key belongs to the point.
+    #[inline(never)]
     fn in_flat_object(&self, origin: &Origin<'_>) -> Option<Attributes> {
         let [b'{', inside @ ..] = origin.raw.trim_ascii_start() else { return None };
         if !self.are_plain || !origin.root.is_empty() || memchr2(b'{', b'\\', inside).is_some() {
@@ -204,7 +205,7 @@ impl Keep {
 
     /// Returns the kept fields, and the number of those that exceeded the limits. `used`: paths of
     /// the position's own fields, which `"*"` skips.
-    #[inline]
+    #[inline(always)]
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         match self {
             Self::Nothing => (Attributes::default(), 0),

@@ -279,6 +279,7 @@ fn are_swapped(named: [Option<f64>; 2], read: [Option<f64>; 2]) -> bool {
 
 /// Adds a hint to the error for a missing field: a similar name in the point, or else all names in
 /// the point.
+#[cold]
 pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusal {
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
     let missing =

@@ -49,34 +49,45 @@ impl Number {
     }
 
     /// Returns the number in units of 10^-`decimals`, rounded to the nearest. `None`: NaN, or
-    /// outside `units`, which fit `i32`.
+    /// outside `units`, which fit `i32` and `T`.
     ///
     /// A number of at most `decimals` decimals is converted from its digits, without a float. A
     /// float would give the same result, because its errors are far below half a unit.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a value in range fits i32")]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "powers of ten below 10^18 are exact enough for units of i32"
-    )]
-    pub fn in_units(self, decimals: usize, units: RangeInclusive<i64>) -> Option<i32> {
+    pub fn in_units<T: TryFrom<i64>>(
+        self,
+        decimals: usize,
+        units: RangeInclusive<i64>,
+    ) -> Option<T> {
         if let Self::Decimal { digits, decimals: sent } = self
             && sent <= decimals
         {
             let exact = digits.checked_mul(POWERS_OF_TEN[decimals - sent])?;
-            return units.contains(&exact).then_some(exact as i32);
+            return if units.contains(&exact) { T::try_from(exact).ok() } else { None };
         }
-        let (value, units_per_one) = (self.as_f64(), POWERS_OF_TEN[decimals] as f64);
-        let range = *units.start() as f64 / units_per_one..=*units.end() as f64 / units_per_one;
-        if !range.contains(&value) {
-            return None;
-        }
-        // Rounds by hand: f64::round would be a function call for each field of each fix.
-        let units = value * units_per_one;
-        let whole = units as i32;
-        let rest = units - f64::from(whole);
-        Some(whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5))
+        T::try_from(nearest(self.as_f64(), decimals, units)?).ok()
     }
+}
+
+/// Returns the float in units of 10^-`decimals`, rounded to the nearest. `None`: NaN, or outside
+/// `units`, which fit `i32`.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a value in range fits i32")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "powers of ten below 10^18 are exact enough for units of i32"
+)]
+fn nearest(value: f64, decimals: usize, units: RangeInclusive<i64>) -> Option<i64> {
+    let units_per_one = POWERS_OF_TEN[decimals] as f64;
+    let range = *units.start() as f64 / units_per_one..=*units.end() as f64 / units_per_one;
+    if !range.contains(&value) {
+        return None;
+    }
+    // Rounds by hand: f64::round would be a function call for each field of each fix.
+    let units = value * units_per_one;
+    let whole = units as i32;
+    let rest = units - f64::from(whole);
+    Some(i64::from(whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)))
 }
 
 impl From<f64> for Number {

@@ -196,39 +196,72 @@ const fn word_of(bytes: &[u8]) -> u64 {
     word
 }
 
+/// The required fields of a point, and its time, validated.
+pub(super) struct Required {
+    lat: Latitude,
+    lng: Longitude,
+    /// `None` if the point has no time.
+    pub(super) ts: Option<Timestamp>,
+}
+
+impl Required {
+    /// Returns whether both coordinates are degrees without a fraction.
+    #[inline]
+    pub(super) const fn is_whole_degrees(&self) -> bool {
+        const DEGREE_E7: i32 = 10_000_000;
+        self.lat.e7() % DEGREE_E7 == 0 && self.lng.e7() % DEGREE_E7 == 0
+    }
+}
+
 impl Point<'_> {
-    /// Validates the point. Counts invalid and missing fields in `omitted`.
+    /// Validates the fields without which a point is rejected, and its time.
+    #[inline]
+    pub(super) fn required(&self, context: &Context<'_>) -> Result<Required, Refusal> {
+        let Context { ts, driver_id, received_at, age, schema } = *context;
+        if !self.driver_id.is_missing() {
+            self.check_driver(driver_id)?;
+        }
+        let (lat, lng) = self.coordinates(&schema.lat_lng_names)?;
+        let ts = age.timestamp(ts, schema, received_at)?;
+        Ok(Required { lat, lng, ts })
+    }
+
+    /// Returns the position. Counts a missing time and invalid optional fields in `omitted`.
+    #[inline]
     pub(super) fn position(
         &self,
         context: &Context<'_>,
+        Required { lat, lng, ts }: Required,
+        attributes: Attributes,
         omitted: &mut Omissions,
-    ) -> Result<Position, Refusal> {
-        let Context { ts, driver_id, received_at, age, schema } = *context;
-        self.check_driver(driver_id)?;
-        let (lat, lng) = self.coordinates(&schema.lat_lng_names)?;
-        let ts = age.timestamp(ts, schema, received_at)?;
+    ) -> Position {
+        let Context { driver_id, received_at, .. } = *context;
         omitted.undated += u64::from(ts.is_none());
-        Ok(Position {
+        let seq = omitted.seq(&self.seq);
+        let speed = omitted.number(Field::Speed, &self.speed, Speed::new);
+        let heading = omitted.number(Field::Heading, &self.heading, Heading::new);
+        let alt = omitted.number(Field::Alt, &self.alt, Altitude::new);
+        let acc = omitted.number(Field::Acc, &self.acc, Accuracy::new);
+        Position {
             driver_id: *driver_id,
             ts: ts.unwrap_or(received_at),
-            seq: omitted.seq(&self.seq),
+            seq,
             lat,
             lng,
-            speed: omitted.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
-            heading: omitted
-                .number(Field::Heading, &self.heading, Heading::new)
-                .unwrap_or(Heading::UNKNOWN),
-            alt: omitted.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
-            acc: omitted.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
+            speed: speed.unwrap_or(Speed::UNKNOWN),
+            heading: heading.unwrap_or(Heading::UNKNOWN),
+            alt: alt.unwrap_or(Altitude::UNKNOWN),
+            acc: acc.unwrap_or(Accuracy::UNKNOWN),
             received_at,
-            attributes: Attributes::default(),
-        })
+            attributes,
+        }
     }
 
-    /// Checks that the payload's `driver_id`, if any, equals the topic's.
+    /// Checks that the payload's `driver_id` equals the topic's.
+    #[inline(never)]
     fn check_driver(&self, driver_id: &DriverId) -> Result<(), Refusal> {
         let sent = &self.driver_id;
-        if sent.is_missing() || sent.as_text() == Some(driver_id.as_str()) {
+        if sent.as_text() == Some(driver_id.as_str()) {
             return Ok(());
         }
         refuse(
@@ -243,13 +276,16 @@ impl Point<'_> {
     fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
         let lat_degrees = required(lat, &self.lat)?;
         let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
-        if let (false, Some(lon)) = (self.lng.is_missing(), self.lon.as_number()) {
+        if !self.lon.is_missing()
+            && !self.lng.is_missing()
+            && let Some(lon) = self.lon.as_number()
+        {
             check_same_longitude(lng_degrees, lon)?;
         }
-        let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
+        let lat = Latitude::new(lat_degrees).map_err(move |OutOfRange| {
             Refusal::new(Reason::LatRange, range_error("lat", lat_degrees, 90, lng_degrees))
         })?;
-        let lng = Longitude::new(lng_degrees).map_err(|OutOfRange| {
+        let lng = Longitude::new(lng_degrees).map_err(move |OutOfRange| {
             Refusal::new(Reason::LngRange, range_error("lng", lng_degrees, 180, lat_degrees))
         })?;
         if lat.e7() == 0
@@ -277,6 +313,7 @@ fn check_same_longitude(lng: Number, lon: Number) -> Result<(), Refusal> {
 }
 
 /// Creates the error for a coordinate out of range. `other`: the other coordinate.
+#[cold]
 fn range_error(name: &str, degrees: Number, limit: i32, other: Number) -> String {
     const ARE_METRES: &str =
         "; are these metres of a projection? Convert them to WGS 84, EPSG:4326";

@@ -5,7 +5,7 @@ use super::decoded::Decoded;
 use super::driver::{Named, parse_id};
 use super::ignored::Ignored;
 use super::json::{Scalar, excerpt};
-use super::keep::{Keep, Origin};
+use super::keep::Origin;
 use super::names;
 use super::point::{Context, Point};
 use super::reader::{Reader, as_text, elements};
@@ -70,23 +70,23 @@ impl Points<'_> {
         } else {
             &point.ts
         };
-        let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
-        if Scalar::are_whole([&point.lat, lng]) {
-            names::check_minutes(origin.raw)?;
-        }
         if point.has_hemisphere {
+            let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
             unread_unit::check_units(origin.raw, &unread_unit::own_fields())?;
             unread_zone::check_utc_flag(origin.raw, ts)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };
-        let position = match point.position(&context, &mut self.out.omissions) {
-            Ok(position) => position,
+        let required = match point.required(&context) {
+            Ok(required) => required,
             Err(refusal) if refusal.reason == Reason::MissingField => {
                 return Err(names::hint(refusal, origin.raw, schema));
             }
             Err(refusal) => return Err(refusal),
         };
+        if required.is_whole_degrees() {
+            names::check_minutes(origin.raw)?;
+        }
         if point.has_hemisphere || point.may_have_no_fix {
             check_system(origin.raw, origin.root, &schema.keep)?;
         }
@@ -94,8 +94,10 @@ impl Points<'_> {
             let lat_name = &schema.lat_lng_names[0];
             check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;
         }
-        if let (Some(local), Some(text)) = (&schema.local, ts.as_text()) {
-            unread_zone::check_zone(origin.raw, local, text, position.ts)?;
+        if let Some(local) = &schema.local
+            && let (Some(text), Some(ts)) = (ts.as_text(), required.ts)
+        {
+            unread_zone::check_zone(origin.raw, local, text, ts)?;
             self.check_outer_zone(origin, text)?;
         }
         if schema.lists_unread {
@@ -105,14 +107,10 @@ impl Points<'_> {
             let found = &mut self.out.has_hemisphere;
             names::check_unread_hemispheres(origin, schema, [&point.lat, &point.lng], found)?;
         }
+        let (attributes, dropped) = schema.keep.collect(origin, &schema.used);
+        self.out.omissions.attributes_cut += dropped;
+        let position = point.position(&context, required, attributes, &mut self.out.omissions);
         self.out.positions.push(position);
-        if let Some(position) = self.out.positions.last_mut()
-            && !matches!(schema.keep, Keep::Nothing)
-        {
-            let (attributes, dropped) = schema.keep.collect(origin, &schema.used);
-            position.attributes = attributes;
-            self.out.omissions.attributes_cut += dropped;
-        }
         Ok(())
     }
 

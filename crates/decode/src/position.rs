@@ -226,8 +226,8 @@ impl Heading {
     /// # Errors
     /// The heading is outside 0..=360 degrees.
     pub fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
-        let units = degrees.into().in_units(2, 0..=36_000).ok_or(OutOfRange)?;
-        u16::try_from(units % 36_000).map(Self).map_err(|_| OutOfRange)
+        let units: u16 = degrees.into().in_units(2, 0..=36_000).ok_or(OutOfRange)?;
+        Ok(Self(units % 36_000))
     }
 
     /// Returns the heading in hundredths of a degree; `u16::MAX` is unknown.
@@ -252,8 +252,7 @@ macro_rules! optional_number {
             /// # Errors
             /// The number is outside the range of its field.
             pub fn new(value: impl Into<Number>) -> Result<Self, OutOfRange> {
-                let units = value.into().in_units($decimals, $units).ok_or(OutOfRange)?;
-                <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
+                value.into().in_units($decimals, $units).map(Self).ok_or(OutOfRange)
             }
 
             /// Returns the number in stored units; the integer's largest value is unknown.

@@ -16,7 +16,7 @@ use super::json::{FALSE, Scalar, TRUE};
 use crate::number::{DIGITS_MAX, Number};
 
 /// Maximum depth of the reader's recursion. serde_json skips deeper values: it does not recurse.
-const DEPTH_MAX: u8 = 127;
+const DEPTH_MAX: usize = 127;
 /// The byte that [`Reader::peek`] returns at the end. No token begins with it.
 const END: u8 = 0;
 
@@ -25,7 +25,7 @@ const END: u8 = 0;
 pub(super) struct Reader<'a> {
     /// The unread bytes.
     rest: &'a [u8],
-    depth: u8,
+    depth: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -243,11 +243,10 @@ impl<'a> Reader<'a> {
                 return Some(number);
             }
             self.rest = after;
-            return Some(match (is_negative, whole) {
-                (false, _) => Scalar::Integer(whole),
-                (true, 0) => Scalar::Number((-0.0).into()),
-                (true, _) => Scalar::Integer(-whole),
-            });
+            if is_negative && whole == 0 {
+                return Some(Scalar::Number((-0.0).into()));
+            }
+            return Some(Scalar::Integer(if is_negative { -whole } else { whole }));
         };
         let (digits, decimals) = digits(whole, fraction);
         let after = fraction.get(decimals..)?;
@@ -260,11 +259,11 @@ impl<'a> Reader<'a> {
             return Some(number);
         }
         self.rest = after;
-        Some(Scalar::Number(match (is_negative, digits) {
-            (false, _) => Number::Decimal { digits, decimals },
-            (true, 0) => (-0.0).into(),
-            (true, _) => Number::Decimal { digits: -digits, decimals },
-        }))
+        if is_negative && digits == 0 {
+            return Some(Scalar::Number((-0.0).into()));
+        }
+        let digits = if is_negative { -digits } else { digits };
+        Some(Scalar::Number(Number::Decimal { digits, decimals }))
     }
 
     fn word(&mut self, word: &[u8]) -> Option<()> {

@@ -54,7 +54,7 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     match rest {
         [.., b'u' | b'U', b'n' | b'N', b'i' | b'I', b't' | b'T']
         | [.., b'u' | b'U', b'o' | b'O', b'm' | b'M'] => true,
-        _ => may_be_unit(key) && is_unit_in_words(key),
+        _ => may_be_unit(rest) && is_unit_in_words(key),
     }
 }
 
@@ -64,39 +64,46 @@ pub fn names_unit(name: &str) -> bool {
     is_unit(name.as_bytes())
 }
 
-/// Returns whether a key that does not end in `unit` may name a unit: reads only a few bytes.
+/// Returns whether a key that does not end in `unit` may name a unit: reads only a few bytes. `key`:
+/// without an `s` at its end.
 #[inline]
 fn may_be_unit(key: &[u8]) -> bool {
-    let lower = |bytes: [u8; 3]| bytes.map(|byte| byte | 0x20);
-    let begins = key.first_chunk::<3>().is_some_and(|first| {
-        matches!(&lower(*first), b"uni" | b"ein" | b"een" | b"enh" | b"jed" | b"sat" | b"bir")
+    let begins = key.first_chunk().is_some_and(|first: &[u8; 3]| {
+        let lower = first.map(|byte| byte | 0x20);
+        matches!(
+            &lower,
+            b"uni" | b"uom" | b"ein" | b"een" | b"enh" | b"jed" | b"yks" | b"sat" | b"bir"
+        )
     });
+    // Every word for a unit or for what is measured has at least five letters. Fewer would also fit
+    // frequent names, such as `attributes` and `odometer`.
     let ends = || {
-        key.last_chunk::<3>().is_some_and(|last| {
-            last[2] >= 0x80
+        key.last_chunk().is_some_and(|last: &[u8; 5]| {
+            let lower = last.map(|byte| byte | 0x20);
+            last[4] >= 0x80
                 || matches!(
-                    &lower(*last),
-                    b"dad"
-                        | b"ade"
-                        | b"des"
-                        | b"ite"
-                        | b"tes"
-                        | b"ita"
-                        | b"eit"
-                        | b"ten"
-                        | b"eid"
-                        | b"den"
-                        | b"het"
-                        | b"ter"
-                        | b"hed"
-                        | b"der"
-                        | b"tka"
-                        | b"rim"
-                        | b"imi"
-                        | b"uan"
-                        | b"ent"
-                        | b"ure"
-                        | b"tem"
+                    &lower,
+                    b"nidad"
+                        | b"idade"
+                        | b"unite"
+                        | b"unita"
+                        | b"nheit"
+                        | b"eiten"
+                        | b"nheid"
+                        | b"heden"
+                        | b"enhet"
+                        | b"heter"
+                        | b"enhed"
+                        | b"heder"
+                        | b"ostka"
+                        | b"notka"
+                        | b"birim"
+                        | b"irimi"
+                        | b"atuan"
+                        | b"ement"
+                        | b"asure"
+                        | b"esure"
+                        | b"ystem"
                 )
         })
     };
@@ -172,4 +179,35 @@ pub(super) fn without_unit(name: &str) -> Option<&str> {
         rests().chain(shorter)
     };
     end.or_else(|| stems().find(|stem| is_measure(stem))).or_else(|| rests().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_for_a_unit_is_seen_at_the_beginning_and_at_the_end_of_a_name() {
+        for word in WORDS {
+            let upper = word.to_uppercase();
+            for name in [word, &upper, &format!("x_{word}"), &format!("x{upper}")] {
+                assert!(names_unit(name), "{name}");
+            }
+            let begins = format!("{word}_speed");
+            assert!(names_unit(&begins), "{begins}");
+        }
+        for name in ["attributes", "odometer", "event", "pressure", "status", "unit_id"] {
+            assert!(!names_unit(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn unit_of_measurement_is_seen_in_each_language() {
+        for word in MEASURE {
+            let name = format!("unit_of_{word}");
+            assert!(names_unit(&name), "{name}");
+        }
+        for name in ["measurement_system", "SystemOfMeasurement", "system_of_units", "uom_speed"] {
+            assert!(names_unit(name), "{name}");
+        }
+    }
 }

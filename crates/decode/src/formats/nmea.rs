@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 
+use arrayvec::ArrayVec;
 use memchr::memchr_iter;
 
 use crate::age::DAY_MS;
@@ -235,10 +236,7 @@ fn add_fix(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
 /// # Errors
 /// The line is not a sentence, its checksum is wrong, or one of its fields cannot be read.
 fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
-    let fields = verify_checksum(line)?;
-    let mut fields = fields.split(',');
-    let address = fields.next().unwrap_or_default();
-    let fields: arrayvec::ArrayVec<&str, 20> = fields.take(20).collect();
+    let (address, fields) = split_fields(verify_checksum(line)?);
     let field = |index: usize| fields.get(index).copied().unwrap_or_default();
     // A talker has two letters; proprietary sentences begin with P.
     match (address.len(), address.get(2..)) {
@@ -281,6 +279,16 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
         (5, Some("RMC" | "GGA")) => Ok(Sentence::Ignored(Ignored::NoFix)),
         _ => Ok(Sentence::Ignored(Ignored::Sentence)),
     }
+}
+
+/// Splits the text of a sentence at its commas into the address and the first fields.
+fn split_fields(text: &str) -> (&str, ArrayVec<&str, 20>) {
+    let mut commas = text.bytes().enumerate().filter(|(_, byte)| *byte == b',').map(|(at, _)| at);
+    let Some(first) = commas.next() else { return (text, ArrayVec::new()) };
+    let mut from = first + 1;
+    let ends = commas.chain(std::iter::once(text.len()));
+    let fields = ends.map(|end| &text[std::mem::replace(&mut from, end + 1)..end]);
+    (&text[..first], fields.take(20).collect())
 }
 
 /// Returns the text between `$` and `*`, if the checksum after it is correct.
