@@ -1,14 +1,14 @@
 //! Detects a window that stays full: the broker then sends the next message only when milepost
 //! acknowledges one, and all others wait in the broker's queue.
 //!
-//! A window that is full only for a moment before each insert is not a bottleneck. To tell the
-//! two apart, time is divided into intervals, and an interval counts as saturated if the window was full
+//! A window that is full only for a moment before each insert is not a bottleneck. To tell the two
+//! apart, time is divided into intervals. An interval counts as saturated if the window was full
 //! for at least half of it.
 
 use std::time::{Duration, Instant};
 
-/// Minimum length of an interval. A batch fills and is inserted in less time, and a delay of this
-/// length does no harm.
+/// Minimum length of an interval. It is longer than a batch takes to fill and to be inserted. A
+/// saturated window is detected only at the end of an interval, which is soon enough.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -53,8 +53,8 @@ impl Saturation {
 mod tests {
     use super::*;
 
-    /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten, the window
-    /// is full. Returns for how long the window counts as saturated.
+    /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten, the
+    /// window is full. Returns for how long the window counts as saturated.
     fn saturated_for(full_of_ten: u32, samples: u32) -> Duration {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let apart = Duration::from_millis(20);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn window_that_is_no_longer_full_ends_saturation() {
+    fn saturation_ends_when_the_window_is_no_longer_full() {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let at = |millis| began + Duration::from_millis(millis);
         (0..200).for_each(|count| saturation.sample(true, at(count * 20)));
