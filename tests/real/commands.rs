@@ -395,7 +395,7 @@ fn failing_command_prints_its_error_with_any_log_filter() -> Result<()> {
 }
 
 #[test]
-fn bad_usage_and_a_missing_file_exit_with_64_and_a_reason() -> Result<()> {
+fn bad_usage_or_a_missing_file_exits_with_64() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     assert_eq!(settings.call(&["fly"])?.0, 64);
@@ -548,7 +548,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
 }
 
 #[test]
-fn occupied_port_stops_the_start_and_is_reported() -> Result<()> {
+fn occupied_port_stops_the_start() -> Result<()> {
     let folder = lab_stack::folder()?;
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
