@@ -1,6 +1,6 @@
--- The only definition of trips, stops and distances (docs/trips.md). Every five minutes it is applied to the days of drivers that have new
--- rows since their last computation, or whose rules have changed. radius_m, stop_s and the other limits are columns of trip_rules_in_force
--- (sql/351). A leg is the straight line between two consecutive fixes.
+-- The only definition of trips, stops and distances (docs/trips.md). Every five minutes, a refresh computes each driver's days that have new
+-- rows since the day's last computation, and all days of drivers whose rules have changed. radius_m, stop_s and the other limits are columns
+-- of trip_rules_in_force (sql/351). A leg is the straight line between two consecutive fixes.
 --   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
 --   run    Consecutive looks within radius_m of the first look of the run. After stop_s or more without a fix, the limit for the next look is
 --          trip_m, or trip_m plus radius_m if that look is within trip_m of the fix before it. A look within 1,000 m of the first one also
@@ -9,32 +9,32 @@
 --          The place of a run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. Whether the next run belongs to the stop depends on the absence before it, and on the
 --          distance from its place to the place of the first run. If neither the stop so far nor the next run lasts for stop_s, the limits
---          are spike_s and half of radius_m; if one of them does, trip_s and radius_m; if both do, trip_s and trip_m. An absence in which
---          the driver moves for 60 s ends the stop, even if the absence is short. If the last run is too short for a stop, the next one may
---          also belong to the stop before that run. A stop lasts for at least stop_s, absences included. A shorter stop, even a single run
---          below 45 s, counts if it fills the time between two silences or is next to parking.
+--          of absence and distance are spike_s and half of radius_m; if one of them does, trip_s and radius_m; if both do, trip_s and trip_m.
+--          An absence in which the driver moves for 60 s ends the stop, even if the absence is short. If the last run is too short for a
+--          stop, the next one may also belong to the stop before that run. A stop lasts for at least stop_s, absences included. A shorter
+--          stop, even a single run below 45 s, counts if it fills the time between two silences or is next to parking.
 --   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. Two
---          fixes at the same whole minute may be a minute apart, because some devices send no seconds. A
---          silence that ends within trip_m of where it began is parking, which the views (sql/370) count as a stop.
+--          fixes at the same whole minute may be a minute apart, because some devices send no seconds. A silence that ends within trip_m of
+--          where it began is parking, which the views (sql/370) count as a stop.
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
 --          mean covers about 37 m of the route, and 1 to 64 s. If the line turns in the same direction at both ends of a leg, the route was
 --          a curve, which is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
---          added. Nothing is added if one of these is shorter than 32 m and took clearly less time (bend_time): such a device sends a fix
---          wherever it turns.
+--          added. Nothing is added if a neighbouring leg is shorter than 32 m and took clearly less time (bend_time) than the leg: such a
+--          device sends a fix wherever it turns.
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. There are four kinds of jumps (the limit spike_s is not
 -- about jumps, but about absences from a stop):
 --   1. A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
---   2. The first fix after a silence, or the very first fix, if the leg from it is faster than speed_max, but the leg from the next fix, of
---      at most an hour, is not, and the next fix is nearer to the fix before the silence.
+--   2. The first fix after a silence, or the very first fix, if the leg from it is faster than speed_max, but the leg from the next fix takes
+--      at most an hour and is not faster, and the next fix is nearer to the fix before the silence.
 --   3. A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
 --      shorter than 60 % of the way there and back, and both legs are faster than 5 m/s plus one and a half times the speed around them.
---      The speed around them is the highest of three: of the direct way, of the leg before, and of the leg after. The leg before may begin
---      at a second wrong fix, and its speed be too high. So another speed counts instead, if it is lower: the higher of the speed from the
---      third fix before straight to the fix before, and the speed of the leg to that third fix. The leg after is treated alike.
---   4. A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if either the device sleeps
---      or it wakes up. It sleeps: it sends a speed of 0 at all three, each at most two hours after the one before; the fix is at most
---      1,000 m away; and the fix before it is within radius_m of its predecessor, or the fix after it within radius_m of its successor.
---      It wakes up: a silence precedes the fix, and the leg from the fix takes at most two minutes and is faster than 5 m/s plus one and a
+--      The speed around them is the highest of three speeds: of the direct way, of the leg before, and of the leg after. If the leg before
+--      begins at a second wrong fix, its speed is too high. So a lower speed replaces it if there is one: the higher of the speed from the
+--      third fix before straight to the fix before, and the speed of the leg to that third fix. The same applies to the leg after.
+--   4. A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if the device sleeps or wakes
+--      up. A device sleeps if it sends a speed of 0 at all three, each at most two hours after the one before; the fix is at most 1,000 m
+--      away; and the fix before it is within radius_m of its predecessor, or the fix after it within radius_m of its successor. A device
+--      wakes up if a silence precedes the fix, and the leg from the fix takes at most two minutes and is faster than 5 m/s plus one and a
 --      half times the speed of the leg after it.
 -- A speed that the device sends is false, and no mean or maximum uses it, if both neighbouring fixes are at most 60 s away, send less than a
 -- quarter of it or no speed, and are nearer than the braking distance from that speed at 8 m/s², and nearer than a quarter of the distance
@@ -42,7 +42,7 @@
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
 -- computation. The first fix of a day begins a new stop or trip. The leg across midnight is measured from fix to fix, and divided between the
--- days by time. The driver stands still on it if all fixes within stop_s of midnight are within radius_m of the next day's first fix.
+-- days by time. The driver stands still during this leg if all fixes within stop_s of midnight are within radius_m of the next day's first fix.
 --
 -- A refresh computes days until they have 5 million rows in total, but at least one day. Days with new rows come first, the most recently
 -- touched before the others. Days that were touched in the ten minutes before their computation are computed again, because an insert may
@@ -64,9 +64,9 @@ WITH
     45000 AS run_ms, -- shortest run that can be a stop or a part of one
     60000 AS false_ms, -- longest time to the neighbouring fixes that can show that a sent speed is false
     8 AS brake_mps2, -- a vehicle neither accelerates nor brakes harder than this, metres per second squared
-    1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this, and at looks farther than this from a run
+    1000 AS honest_m, -- a device that sends only speeds of 0 all day and moves farther than this is not believed, nor is a speed of 0 farther than this from a run
     7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0
-    2.5 AS moving_mps, -- the driver moves at a look if the speed over three legs is at least this; three, because a single wrong look is no movement
+    2.5 AS moving_mps, -- the driver moves at a look if the speed over three legs is at least this; over three legs, because a single wrong look must not count as movement
     60000 AS moving_ms, -- an absence in which the driver moves for this long is a trip
     37 AS step_m, -- length of the route that one mean covers
     64 AS step_s_max, -- longest time that one mean covers
@@ -92,7 +92,8 @@ WITH
     (ms, at) -> if(ms = 0 AND at % minute_ms = 0, minute_ms, ms) AS lasting,
     (way, ms) -> 1000 * sqrt(way) / greatest(ms, 1) AS pace,
     -- A stay or a run is (first fix, last fix, x, y, z, began, ended, is_kept, moved_ms at its end). belong: the run is a part of the stay's stop.
-    -- moved_ms: time on the move until the run. Then three pairs of limits, for a stop that lasts for long_ms on both sides, one side, and neither.
+    -- moved_ms: time on the move until the run. The limits of distance and absence between the stay and the run are trip_m and trip_ms if both last
+    -- for long_ms, near_m and trip_ms if one does, and near_m / 2 and spike_ms if neither does.
     (stay, long_ms) -> stay.8 OR stay.7 - stay.6 >= long_ms AS is_stop,
     (stay, run, moved, long_ms, trip_m, trip_ms, near_m, spike_ms) -> moved - stay.9 < moving_ms
         AND run.6 - stay.7 <= if(greatest(stay.7 - stay.6, run.7 - run.6) >= long_ms, trip_ms, spike_ms)
@@ -225,7 +226,8 @@ WITH
                 after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_far) AS detour
         FROM leaping
     ),
-    -- The speed of the leg that ends at each fix, and of the two legs that end there as one; 1e9 if there are no two.
+    -- leg_pace: the speed of the leg that ends at each fix. pair_pace: the speed from the second fix before straight to the fix; 1e9 if there is
+    -- no such fix.
     pacing AS
     (
         SELECT
@@ -455,7 +457,7 @@ WITH
             arrayMap((m, t) -> intDiv(m, day_ms) != intDiv(m - t, day_ms), ms, time) AS is_over_midnight
         FROM numbered
     ),
-    -- The kind of the leg that ends at each fix, with the numbers that parts.kind of driver_days_state has.
+    -- The kind of the leg that ends at each fix, as a number of the column parts.kind of driver_days_state.
     classed AS
     (
         SELECT
@@ -469,7 +471,7 @@ WITH
                 arrayEnumerate(ms), ms, time, way, is_over_midnight, stretch, before(stretch, 0)) AS kind
         FROM placed
     ),
-    wayward AS
+    routed AS
     (
         SELECT *, arrayMap((k, over) -> k = 1 AND NOT over, kind, is_over_midnight) AS is_way FROM classed
     ),
@@ -484,7 +486,7 @@ WITH
                     OR k = 2 AND k0 = 2 AND NOT over AND NOT over0)),
                 is_way, before(is_way, 0), after(is_way, 0), stretch, before(stretch, 0), kind, before(kind, 0), is_over_midnight, before(is_over_midnight, 0),
                 ms, before(ms, 0), slot_ms, before(slot_ms, 1)) AS is_begin
-        FROM wayward
+        FROM routed
     ),
     numbering AS
     (

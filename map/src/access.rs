@@ -1,5 +1,5 @@
-//! Access control: the configured viewers, and read-only links that expire. Pure: callers read the
-//! key that signs links.
+//! Access control: the configured viewers, and read-only links that expire. No I/O: the caller
+//! reads the key that signs links.
 //!
 //! Guarantee: without the key, nobody can create or change a link, or extend its validity.
 
@@ -20,7 +20,7 @@ const LINK_NAMES_MAX: usize = 50;
 /// Maximum length of a link's content and signature, in bytes before encoding.
 const LINK_BYTES_MAX: usize = 6_000;
 
-/// `[access]`
+/// Settings of the section `[access]`.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// Viewers' names with their scopes; empty: every viewer sees all drivers.
@@ -46,13 +46,13 @@ impl Access {
 ///
 /// # Errors
 /// An entry has another form.
-pub fn viewers(texts: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String> {
-    texts.iter().filter(|text| !text.is_empty()).map(|text| viewer(text)).collect()
+pub fn viewers(entries: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String> {
+    entries.iter().filter(|entry| !entry.is_empty()).map(|entry| viewer(entry)).collect()
 }
 
-fn viewer(text: &str) -> Result<(String, Arc<Scope>), String> {
-    let invalid = || format!("\"{text}\": expected NAME: * or NAME: GROUP; GROUP; driver:ID");
-    let (name, rest) = text.split_once(':').ok_or_else(invalid)?;
+fn viewer(entry: &str) -> Result<(String, Arc<Scope>), String> {
+    let invalid = || format!("\"{entry}\": expected NAME: * or NAME: GROUP; GROUP; driver:ID");
+    let (name, rest) = entry.split_once(':').ok_or_else(invalid)?;
     let name = name.trim().to_owned();
     if name.is_empty() {
         return Err(invalid());
@@ -108,7 +108,8 @@ impl Link {
         Scope::Only { groups: self.groups.clone(), drivers: self.drivers.clone() }
     }
 
-    /// Encodes the link for a URL: its content and a signature, both in hexadecimal.
+    /// Encodes the link for a URL: its content and a signature, both in hexadecimal. `secret`: the
+    /// value of [`Access::links_key`].
     #[must_use]
     pub fn sign(&self, secret: &str) -> String {
         let content = serde_json::to_vec(self).unwrap_or_default();
@@ -116,7 +117,8 @@ impl Link {
         format!("{}.{}", encode_hex(&content), encode_hex(signature.as_ref()))
     }
 
-    /// Decodes a signed link; `None`: it was changed, signed with another secret, or has expired.
+    /// Decodes a signed link. `None`: the link was changed, another secret signed it, or it has
+    /// expired.
     #[must_use]
     pub fn open(text: &str, secret: &str, now_ms: i64) -> Option<Self> {
         let (content, signature) =
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn link_opens_only_unchanged_and_in_time() {
+    fn changed_or_expired_link_does_not_open() {
         let drivers = BTreeSet::from(["van-1".to_owned()]);
         let link = Link { groups: BTreeSet::new(), drivers, until: 1_000, by: "ada".to_owned() };
         let signed = link.sign("secret");

@@ -20,6 +20,7 @@ use milepost_mqtt::Connect;
 use milepost_tls as tls;
 use milepost_tls::{Address, OneReader, Tls};
 
+/// User name and password.
 type Login = (String, String);
 
 /// Interval between log lines about an unreadable password file.
@@ -53,8 +54,8 @@ impl Dialer {
         }
     }
 
-    /// Connects a session. `ends_session`: ask the broker to discard the session. `tcp_timeout`:
-    /// timeout of the TCP connect only.
+    /// Connects a session. `ends_session`: whether the broker is to discard the session.
+    /// `tcp_timeout`: timeout of the TCP connect only.
     pub(super) fn dial(
         &self,
         index: SessionIndex,
@@ -71,16 +72,16 @@ impl Dialer {
         }
     }
 
-    /// Returns whether the node answers a client without a session within [`NODE_ANSWER_TIMEOUT`].
-    /// While a node resumes a large session, it answers the client of that session late, but a
-    /// client without a session at once.
+    /// Returns whether the node answers a client that has no session, within
+    /// [`NODE_ANSWER_TIMEOUT`]. While a node resumes a large session, it answers the client of that
+    /// session late, but it answers other clients at once.
     pub(super) fn probe(
         &self,
         index: SessionIndex,
         address: Address,
     ) -> impl Future<Output = bool> + Send + use<> {
         let this = self.clone();
-        let answers = async move {
+        let has_answer = async move {
             let login = this.login().await?;
             let mut stream = tls::open(&address, None, this.tls.clone()).await?;
             let mut connect = this.connect_as(
@@ -96,14 +97,14 @@ impl Dialer {
             Ok::<_, ConnectionError>(read > 0)
         };
         async move {
-            timeout(NODE_ANSWER_TIMEOUT, answers)
+            timeout(NODE_ANSWER_TIMEOUT, has_answer)
                 .await
-                .is_ok_and(|answered| answered.is_ok_and(|any| any))
+                .is_ok_and(|result| result.is_ok_and(|has_answer| has_answer))
         }
     }
 
-    /// Reads the login. While the file cannot be read, the last password stays in force: the file
-    /// may be about to be replaced.
+    /// Reads the login. While the password file cannot be read, the last password stays in force,
+    /// because an operator may be replacing the file.
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
         let Some(secret) = self.mqtt.password.clone() else {

@@ -3,7 +3,8 @@
 //!
 //! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since
 //! the directory's last fsync. It may keep nothing, parts, zeros or everything of a file that was
-//! not fsynced. It keeps everything from before an fsync. A rename is atomic.
+//! not fsynced. An fsync of a file preserves the file's content, and an fsync of a directory
+//! preserves the changes in that directory so far. A rename is atomic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +31,8 @@ const DAMAGED: &str = "00000000000000000000-1-1.batch";
 /// The driver whose rows are erased.
 const ERASED: &str = "g";
 
-/// Runs in the process whose operations are logged.
+/// Uses the spool: stores, removes, quarantines and erases rows. Runs in the process whose file
+/// operations are logged.
 fn store_remove_quarantine_and_erase(root: &Path) {
     let open = |dir: &str| Spool::open(&root.join(dir), 1 << 20).unwrap();
     let insert = |rows: &[(&str, u32)]| -> Vec<Insert> {
@@ -121,20 +123,20 @@ impl Operation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Node {
+enum Entry {
     Folder,
     File(usize),
 }
 
-/// One change of a directory: each changed path with its new node, or `None` if it was removed.
-type Change = Vec<(PathBuf, Option<Node>)>;
+/// One change of a directory: each changed path with its new entry, or `None` if it was removed.
+type Change = Vec<(PathBuf, Option<Entry>)>;
 /// A directory tree: each path with the content of its file, or `None` for a folder.
 type Tree = BTreeMap<PathBuf, Option<Bytes>>;
 
 /// Model of a disk: its certain content, and the changes that a power cut may undo.
 #[derive(Default)]
 struct Disk {
-    certain: BTreeMap<PathBuf, Node>,
+    certain: BTreeMap<PathBuf, Entry>,
     pending: Vec<Change>,
     /// Content of each file, and whether it has been fsynced since the last write.
     files: Vec<(Bytes, bool)>,
@@ -145,27 +147,27 @@ impl Disk {
         let mut disk = Self::default();
         for (path, content) in tree {
             disk.files.extend(content.clone().map(|bytes| (bytes, true)));
-            let node = content.map_or(Node::Folder, |_| Node::File(disk.files.len() - 1));
-            disk.certain.insert(path, node);
+            let entry = content.map_or(Entry::Folder, |_| Entry::File(disk.files.len() - 1));
+            disk.certain.insert(path, entry);
         }
         disk
     }
 
     /// Returns the certain content after these changes.
-    fn after(&self, changes: impl Iterator<Item = Change>) -> BTreeMap<PathBuf, Node> {
-        let mut nodes = self.certain.clone();
-        for (path, node) in changes.flatten() {
-            match node {
-                Some(node) => drop(nodes.insert(path, node)),
-                None => drop(nodes.remove(&path)),
+    fn after(&self, changes: impl Iterator<Item = Change>) -> BTreeMap<PathBuf, Entry> {
+        let mut entries = self.certain.clone();
+        for (path, entry) in changes.flatten() {
+            match entry {
+                Some(entry) => drop(entries.insert(path, entry)),
+                None => drop(entries.remove(&path)),
             }
         }
-        nodes
+        entries
     }
 
-    fn node(&self, path: &Path) -> Node {
+    fn entry(&self, path: &Path) -> Entry {
         if path == Path::new("") {
-            Node::Folder
+            Entry::Folder
         } else {
             self.after(self.pending.iter().cloned())[path]
         }
@@ -173,26 +175,26 @@ impl Disk {
 
     fn apply(&mut self, operation: &Operation) {
         match operation {
-            Mkdir(path) => self.pending.push(vec![(path.clone(), Some(Node::Folder))]),
+            Mkdir(path) => self.pending.push(vec![(path.clone(), Some(Entry::Folder))]),
             Create(path) => {
                 self.files.push((Bytes::new(), true));
-                self.pending.push(vec![(path.clone(), Some(Node::File(self.files.len() - 1)))]);
+                self.pending.push(vec![(path.clone(), Some(Entry::File(self.files.len() - 1)))]);
             }
             Rename(from, to) => {
-                self.pending.push(vec![(from.clone(), None), (to.clone(), Some(self.node(from)))]);
+                self.pending.push(vec![(from.clone(), None), (to.clone(), Some(self.entry(from)))]);
             }
             Unlink(path) => self.pending.push(vec![(path.clone(), None)]),
             Write(path, bytes) => {
-                let Node::File(file) = self.node(path) else { panic!("{path:?} is a folder") };
+                let Entry::File(file) = self.entry(path) else { panic!("{path:?} is a folder") };
                 self.files[file].0.extend(bytes);
                 self.files[file].1 = false;
             }
-            Fsync(path) => match self.node(path) {
-                Node::File(file) => self.files[file].1 = true,
-                Node::Folder => {
-                    let is_here = |change: &mut Change| change[0].0.parent() == Some(path);
-                    let here: Vec<Change> = self.pending.extract_if(.., is_here).collect();
-                    self.certain = self.after(here.into_iter());
+            Fsync(path) => match self.entry(path) {
+                Entry::File(file) => self.files[file].1 = true,
+                Entry::Folder => {
+                    let is_in_folder = |change: &mut Change| change[0].0.parent() == Some(path);
+                    let synced: Vec<Change> = self.pending.extract_if(.., is_in_folder).collect();
+                    self.certain = self.after(synced.into_iter());
                 }
             },
             Promise(..) => {}
@@ -208,11 +210,11 @@ impl Disk {
             let kept =
                 self.pending.iter().enumerate().filter(is_kept).map(|(_, change)| change.clone());
             let mut found = vec![Tree::new()];
-            for (path, node) in self.after(kept) {
+            for (path, entry) in self.after(kept) {
                 let parent = path.parent().unwrap();
-                let contents: Vec<Option<Bytes>> = match node {
-                    Node::Folder => vec![None],
-                    Node::File(file) => self.contents(file).into_iter().map(Some).collect(),
+                let contents: Vec<Option<Bytes>> = match entry {
+                    Entry::Folder => vec![None],
+                    Entry::File(file) => self.contents(file).into_iter().map(Some).collect(),
                 };
                 // If a folder was lost, its content is lost too.
                 if parent != Path::new("") && !found[0].contains_key(parent) {

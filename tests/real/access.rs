@@ -57,8 +57,9 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // These two clauses name the role that all customers have, so they also cover a second
-    // customer: no customer gets the policy that shows all drivers, and the quota applies to each.
+    // All customers have the role `milepost_customer`. These two clauses name the role, and no
+    // single customer, so each further customer is also excluded from the policy that shows all
+    // drivers, and is also limited by the quota.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
@@ -130,10 +131,10 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     Ok(())
 }
 
-/// The migrations' login must have the right to drop every object that a migration replaces, and
-/// both files must grant the same rights.
+/// The login `migrate` must have the right to drop every object that a migration replaces.
+/// access.sql and users.xml must grant the same rights.
 #[test]
-fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
+fn access_sql_and_users_xml_grant_what_migrations_need() -> Result<()> {
     let deploy = repository().join("deploy/clickhouse");
     let sql = statements(&fs::read_to_string(deploy.join("access.sql"))?);
     let xml = fs::read_to_string(deploy.join("users.xml"))?;
@@ -162,8 +163,8 @@ fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }
 
-    // A migration that adds a field (docs/add-a-field.md) replaces the first two views. One that adds
-    // a roll-up replaces the third.
+    // A migration that adds a field (docs/add-a-field.md) replaces the first two views. One that
+    // adds a roll-up replaces the third.
     let replaced = ["fixes", "last_positions", "rollups"];
     for view in replaced {
         let grants = to_role("milepost_migrator");

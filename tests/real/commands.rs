@@ -13,7 +13,7 @@ use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
 
 #[test]
-fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
+fn migrations_can_be_repeated_and_run_by_two_processes_at_once() -> Result<()> {
     let world = unmigrated("migrations")?;
     let migrations: Vec<_> = (0..2)
         .map(|_| {
@@ -116,7 +116,7 @@ fn retention_follows_the_configuration() -> Result<()> {
 
 /// The sink of the benchmark answers the queries that milepost sends, and no others.
 #[test]
-fn bench_sink_can_be_migrated_and_written() -> Result<()> {
+fn milepost_can_migrate_and_run_on_the_bench_sink() -> Result<()> {
     let sink = lab_stand_ins::sink::Sink::start(1, 1)?;
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
@@ -132,7 +132,7 @@ fn bench_sink_can_be_migrated_and_written() -> Result<()> {
 }
 
 #[test]
-fn edited_past_migration_is_refused() -> Result<()> {
+fn migration_edited_after_it_was_applied_is_refused() -> Result<()> {
     let world = world("edited")?;
     world.query(
         "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (10, '010_positions', 'other')",
@@ -208,8 +208,9 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
     Ok(())
 }
 
-/// A replica that joins later creates its tables with the same statements. Keeper compares the new
-/// tables with the tables of the other replicas, which later migrations have changed.
+/// A replica that joins later creates its tables with the `CREATE TABLE` statements of the plan.
+/// Keeper compares the new tables with those of the other replicas, which later migrations have
+/// changed.
 #[test]
 fn created_tables_equal_migrated_tables() -> Result<()> {
     let world = unmigrated("created")?;
@@ -241,7 +242,7 @@ fn created_tables_equal_migrated_tables() -> Result<()> {
     };
     assert!(
         new == migrated,
-        "only new tables have\n{}\nand only migrated ones\n{}",
+        "only new tables have\n{}\nonly migrated tables have\n{}",
         only(&new, &migrated),
         only(&migrated, &new)
     );
@@ -307,7 +308,7 @@ fn decode_prints_each_message_before_reading_the_next() -> Result<()> {
 }
 
 #[test]
-fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
+fn bad_configuration_stops_the_start_and_lists_all_violations() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
         .with("MQTT__CONNECTIONS", "0")
@@ -326,6 +327,7 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
     Ok(())
 }
 
+/// A variable that resembles a setting is an error, but other MILEPOST_ variables are ignored:
 /// Kubernetes sets variables such as MILEPOST_HTTP_PORT in every pod if a service is named
 /// milepost.
 #[test]
@@ -355,9 +357,10 @@ fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<(
     Ok(())
 }
 
-/// Some deployment templates cannot omit a variable, and set it to an empty string instead.
+/// Some deployment templates cannot omit a variable, and set it to an empty string instead. The one
+/// exception is `events.topic`, for which an empty string turns MQTT off.
 #[test]
-fn empty_variable_does_not_override_the_file() -> Result<()> {
+fn empty_variable_overrides_the_file_only_for_events_topic() -> Result<()> {
     let folder = lab_stack::folder()?;
     std::fs::write(
         folder.path().join("milepost.toml"),
@@ -392,7 +395,7 @@ fn failing_command_prints_its_error_with_any_log_filter() -> Result<()> {
 }
 
 #[test]
-fn usage_and_file_errors_take_one_line() -> Result<()> {
+fn bad_usage_or_a_missing_file_exits_with_64() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     assert_eq!(settings.call(&["fly"])?.0, 64);
@@ -545,7 +548,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
 }
 
 #[test]
-fn occupied_port_is_a_one_line_error() -> Result<()> {
+fn occupied_port_stops_the_start() -> Result<()> {
     let folder = lab_stack::folder()?;
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")

@@ -11,7 +11,8 @@ use lab_stack::unix_ms;
 
 use crate::world::{SOON, wait_for_metric, world};
 
-/// Sources of every format. Each reads the driver id from where the format's devices send it.
+/// A source of each format. It reads the driver id from the topic or the field in which the devices
+/// of the format send the id.
 const SOURCES: &str = r#"
 [formats.particle]
 lat = "/loc/lat"
@@ -86,8 +87,9 @@ struct Example {
     topic: &'static str,
     payload: &'static str,
     driver: &'static str,
-    /// The rows, from north to south: lat, lng, speed, heading, alt, acc; then the fix's time in
-    /// milliseconds after `<s>`, or `now`; then the kept fields.
+    /// The rows, from north to south. Columns, separated by spaces: lat, lng, speed, heading, alt,
+    /// acc; the fix's time in milliseconds after `<s>`, or `now` for the time of receipt; the kept
+    /// fields, or `-` if there are none.
     rows: &'static [&'static str],
 }
 
@@ -247,7 +249,7 @@ fn fill_time(payload: &str, moment_ms: i64) -> String {
 }
 
 #[test]
-fn documented_examples_become_their_rows() -> Result<()> {
+fn documented_examples_are_stored_as_the_expected_rows() -> Result<()> {
     let world = world("documented")?;
     let file = world.folder.path().join("sources.toml");
     std::fs::write(&file, SOURCES)?;

@@ -1,5 +1,5 @@
-//! Tests faults at awkward moments: the address of a host name changes at run time, a process is
-//! frozen during a write, a drain connects to a hung node.
+//! Tests three faults: the address of a host name changes at run time, a process is frozen during a
+//! write, a drain connects to a hung node.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -15,12 +15,14 @@ use crate::nodes::cluster;
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
-/// Listens on 127.0.0.2:`port`, and forwards each connection to the broker's port, `broker`.
-fn forward_second_address(port: u16, broker: u16) -> Result<()> {
+/// Listens on 127.0.0.2:`port`, and forwards each connection to 127.0.0.1:`broker_port`.
+fn forward_second_address(port: u16, broker_port: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port))?;
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker)) else { continue };
+            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker_port)) else {
+                continue;
+            };
             for (from, to) in [(&client, &server), (&server, &client)] {
                 let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else { break };
                 std::thread::spawn(move || {
@@ -66,7 +68,7 @@ fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
 /// The engine commits the insert while the process that sent it is frozen, and another process
 /// starts meanwhile.
 #[test]
-fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
+fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
     let world = world("events_frozen")?;
     let yard = world.folder.path().join("yard.json");
     std::fs::write(&yard, YARD)?;
@@ -74,11 +76,11 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
         world.settings.call(&["fences", "import", &yard.display().to_string()])?;
     ensure!(code == 0, "{printed}");
     let (arrived, frozen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (has_arrived, is_frozen) = (Arc::clone(&arrived), Arc::clone(&frozen));
+    let (server_arrived, server_frozen) = (Arc::clone(&arrived), Arc::clone(&frozen));
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         let is_write = statement.contains("query=INSERT") && statement.contains("events");
-        if is_write && !has_arrived.swap(true, Ordering::SeqCst) {
-            while !is_frozen.load(Ordering::SeqCst) {
+        if is_write && !server_arrived.swap(true, Ordering::SeqCst) {
+            while !server_frozen.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -114,7 +116,7 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
         let states = retained(world.broker.port, "fleet/events/d1/#")?;
         Ok(states.len() == 1 && states.values().all(|state| state["event"] == event))
     };
-    wait_until("the broker retains the state left", SOON, || retains("left"))?;
+    wait_until("the broker retains the event `left`", SOON, || retains("left"))?;
     first.process.signal("CONT")?;
     drive(inside)?;
     wait_for_count("3")?;

@@ -46,7 +46,7 @@ pub enum Error {
         kind: FailureKind,
         /// The server's error code, if it answered with one.
         code: Option<u32>,
-        /// Why another endpoint may succeed; `None` if the failure is not the endpoint's.
+        /// Why another endpoint may succeed; `None` if the endpoint did not cause the failure.
         cause: Option<Cause>,
         /// The server's message, with the setting to change.
         #[source]
@@ -83,7 +83,7 @@ impl Error {
         if let Self::Server { code, .. } = self { *code } else { None }
     }
 
-    /// Returns why another endpoint may succeed; `None` if the failure is not the endpoint's.
+    /// Returns why another endpoint may succeed; `None` if the endpoint did not cause the failure.
     #[must_use]
     pub fn cause_to_leave(&self) -> Option<Cause> {
         if let Self::Server { cause, .. } = self { *cause } else { None }
@@ -130,7 +130,8 @@ impl Error {
     }
 }
 
-/// An error with advice: the setting to change precedes the cause.
+/// An error with advice. The message is the advice, such as the setting to change; the source is
+/// the original error.
 #[derive(Debug, thiserror::Error)]
 #[error("{advice}")]
 struct Advised {
@@ -210,14 +211,15 @@ impl ClickHouse {
         Error::server(step, error, advice)
     }
 
-    /// Returns whether the login was refused although a retry may succeed: the password comes from
-    /// a file, and each refusal makes milepost read that file again.
+    /// Returns whether the login was refused, but may be accepted later: the password comes from a
+    /// file, and each refusal makes milepost read that file again.
     #[must_use]
     pub fn awaits_password(&self, error: &Error) -> bool {
         self.login.may_change_after(error.code())
     }
 
-    /// Returns whether to repeat a request of a running command after this error.
+    /// Returns whether a running command repeats its request after this error: a retry may succeed,
+    /// or a new password may be in the password file.
     #[must_use]
     pub fn may_succeed_later(&self, error: &Error) -> bool {
         error.may_succeed_on_retry() || self.awaits_password(error)
@@ -240,7 +242,7 @@ impl ClickHouse {
     }
 
     /// Runs a query, and returns the cells of each row as strings. A missing cell is empty. Fails
-    /// if the answer lacks its end.
+    /// if the answer is truncated.
     pub async fn ask<const CELLS: usize>(
         &self,
         step: &str,
@@ -289,7 +291,7 @@ impl ClickHouse {
     }
 
     /// Like [`value`](Self::value), as a number. A missing or unparsable value becomes `u64::MAX`,
-    /// so it never reads as "nothing left".
+    /// so a caller that waits for 0 goes on waiting.
     pub async fn number(&self, step: &str, sql: &str) -> Result<u64, Error> {
         Ok(self.value(step, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
@@ -376,7 +378,7 @@ impl ClickHouse {
         patience: Duration,
         is_usable: impl AsyncFn(&Self) -> bool,
     ) -> bool {
-        let Some(home) = self.endpoints.home_to_ask(now) else { return false };
+        let Some(home) = self.endpoints.home_to_query(now) else { return false };
         let is_back = self.is_usable_at(home, patience, &is_usable).await;
         if is_back {
             self.endpoints.return_home(now);

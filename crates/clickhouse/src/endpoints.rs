@@ -13,9 +13,9 @@ use url::Url;
 use milepost_core::throttle::Throttle;
 
 /// Time after which a home endpoint that failed is queried again. The time doubles whenever the
-/// home fails soon after the member's return, up to [`HOME_AGAIN_AFTER_MAX`].
-const HOME_AGAIN_AFTER: Duration = Duration::from_secs(30);
-const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
+/// home fails soon after the member's return, up to [`HOME_QUERY_PAUSE_MAX`].
+const HOME_QUERY_PAUSE: Duration = Duration::from_secs(30);
+const HOME_QUERY_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Interval between log lines about failing endpoints. Without it, milepost would log every second
 /// while all endpoints fail.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
@@ -29,9 +29,12 @@ pub enum Cause {
     NoAnswer,
     /// Another server answers, such as a proxy; or the answer is a 200 with an error in its body.
     NotClickHouse,
-    /// A replica without its Keeper, or a read-only profile.
+    /// The table is read-only, because its replica has lost Keeper; or the login has a read-only
+    /// profile.
     ReadOnly,
+    /// The server's disk is full.
     NoSpace,
+    /// The server cannot use Keeper.
     NoKeeper,
     /// The tables were not created, or were dropped.
     NoTables,
@@ -96,7 +99,8 @@ struct State {
 }
 
 impl Endpoints {
-    /// Creates the endpoints. `home`: the index of this member's own endpoint, modulo their number.
+    /// Creates the endpoints. `home`, modulo the number of URLs: the index of this member's own
+    /// endpoint.
     ///
     /// # Panics
     /// There is no URL, or a URL cannot be parsed. The configuration rejects both cases earlier.
@@ -111,7 +115,7 @@ impl Endpoints {
             current: home,
             home_due: None,
             returned_at: None,
-            pause: HOME_AGAIN_AFTER,
+            pause: HOME_QUERY_PAUSE,
             log: Throttle::every(LOGGED_EVERY),
             failovers: vec![[0; Cause::ALL.len()]; urls.len()],
         };
@@ -129,7 +133,8 @@ impl Endpoints {
         self.urls.len()
     }
 
-    /// Returns the other endpoints with their indexes, first the one after `index` in the list.
+    /// Returns the other endpoints with their indexes: those after `index` in the list, then those
+    /// before it.
     pub(super) fn others(&self, index: usize) -> impl Iterator<Item = (usize, &Url)> {
         let all = self.urls.iter().enumerate();
         let (before, after) = (all.clone().take(index), all.skip(index + 1));
@@ -172,9 +177,9 @@ impl Endpoints {
             // insert, so return less and less often.
             let has_just_returned = state.returned_at.is_some_and(|at| now - at < state.pause);
             state.pause = if has_just_returned {
-                HOME_AGAIN_AFTER_MAX.min(state.pause * 2)
+                HOME_QUERY_PAUSE_MAX.min(state.pause * 2)
             } else {
-                HOME_AGAIN_AFTER
+                HOME_QUERY_PAUSE
             };
             state.home_due = Some(now + state.pause);
         }
@@ -190,7 +195,7 @@ impl Endpoints {
 
     /// Returns the home endpoint if another endpoint is in use and a query to the home is due. If
     /// so, schedules the next query to the home.
-    pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
+    pub(super) fn home_to_query(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);
         is_due.then(|| {
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn status_counts_each_departure_by_its_cause() {
+    fn status_counts_failovers_by_cause() {
         let (endpoints, now) = (three_endpoints(0), Instant::now());
         endpoints.leave(0, Cause::ReadOnly, "code 242", now);
         endpoints.leave(0, Cause::ReadOnly, "a second insert failed there, too", now);
@@ -266,9 +271,9 @@ mod tests {
     fn home_is_used_again_once_it_answers() {
         let (endpoints, now) = (three_endpoints(0), Instant::now());
         endpoints.leave(0, Cause::Unreachable, "refused", now);
-        assert_eq!(endpoints.home_to_ask(now + 29 * SECOND), None);
-        assert_eq!(endpoints.home_to_ask(now + 30 * SECOND).unwrap().host_str(), Some("a"));
-        assert_eq!(endpoints.home_to_ask(now + 31 * SECOND), None, "it was queried 1 s ago");
+        assert_eq!(endpoints.home_to_query(now + 29 * SECOND), None);
+        assert_eq!(endpoints.home_to_query(now + 30 * SECOND).unwrap().host_str(), Some("a"));
+        assert_eq!(endpoints.home_to_query(now + 31 * SECOND), None, "it was queried 1 s ago");
         endpoints.return_home(now + 32 * SECOND);
         assert_eq!(host(&endpoints), "a");
     }
@@ -278,15 +283,15 @@ mod tests {
         let (endpoints, mut now) = (three_endpoints(0), Instant::now());
         for pause in [30, 60, 120, 240, 480, 600, 600] {
             endpoints.leave(0, Cause::ReadOnly, "code 242: read-only", now);
-            assert_eq!(endpoints.home_to_ask(now + (pause - 1) * SECOND), None, "{pause}");
+            assert_eq!(endpoints.home_to_query(now + (pause - 1) * SECOND), None, "{pause}");
             now += pause * SECOND;
-            assert!(endpoints.home_to_ask(now).is_some(), "{pause}");
+            assert!(endpoints.home_to_query(now).is_some(), "{pause}");
             endpoints.return_home(now);
             now += SECOND;
         }
         now += 700 * SECOND;
         endpoints.leave(0, Cause::Unreachable, "after a long time", now);
-        assert!(endpoints.home_to_ask(now + 30 * SECOND).is_some());
+        assert!(endpoints.home_to_query(now + 30 * SECOND).is_some());
     }
 
     #[test]
@@ -294,7 +299,7 @@ mod tests {
         let (endpoints, now) = (three_endpoints(0), Instant::now());
         (0..3).for_each(|index| endpoints.leave(index, Cause::Unreachable, "refused", now));
         assert_eq!(host(&endpoints), "a");
-        assert_eq!(endpoints.home_to_ask(now + 100 * SECOND), None, "the home is in use");
+        assert_eq!(endpoints.home_to_query(now + 100 * SECOND), None, "the home is in use");
     }
 
     #[test]
@@ -305,7 +310,7 @@ mod tests {
         endpoints.leave_for(0, 1, Cause::NoTables, "not migrated", now);
         endpoints.leave_for(2, 1, Cause::NoTables, "a second query failed there, too", now);
         assert_eq!(host(&endpoints), "a");
-        assert!(endpoints.home_to_ask(now + 30 * SECOND).is_some());
+        assert!(endpoints.home_to_query(now + 30 * SECOND).is_some());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! ClickHouse: inserts, migrations and queries. Each failure is classified by how to retry.
+//! ClickHouse: inserts, migrations and queries. The kind of each failure decides whether and how
+//! the request is retried.
 //!
 //! ```text
 //! Insert ─▶ insert (HTTP over hyper) ─▶ committed | transient | ambiguous | permanent | too large

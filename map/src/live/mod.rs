@@ -1,7 +1,9 @@
-//! Live positions. While a page is open, one ClickHouse query per second serves any number of
-//! viewers and updates the fleet in memory; each tile is cut from it at most once per second.
+//! Live positions. While a page is open, one ClickHouse query per second updates the fleet in
+//! memory, for any number of viewers. A cached tile is encoded from the fleet once per generation.
+//! A new generation begins when drivers have moved or names have changed, and otherwise every 15 s.
+//! Every open page receives a [`Tick`] once a second.
 //!
-//! Guarantee: a row is visible after the next query, however late its fix is; a removed driver
+//! Guarantee: a row is visible after the next query, even if its fix is old; a removed driver
 //! disappears within `map.reread`. While ClickHouse is down, the last positions stay, and every
 //! tick has the time of the first failed query. While inserts have stopped, every tick has the time
 //! of the last insert, even if no page was open at that time.
@@ -47,7 +49,7 @@ const ROWS_AT_ONCE: usize = 4_096;
 /// Memory limit of the cached tiles of one generation, in bytes; further tiles are not cached.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Interval at which the map checks for new names and groups.
-const DIRECTORY_PERIOD: Duration = Duration::from_secs(10);
+const NAMES_PERIOD: Duration = Duration::from_secs(10);
 
 /// A tile that is encoded by the first request for it.
 type Cut = Arc<OnceLock<Arc<Part>>>;
@@ -94,7 +96,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Starts with an empty fleet; [`Live::run`] fills it.
+    /// Creates an empty fleet; [`Live::run`] fills it.
     #[must_use]
     pub fn new(config: &config::Map, metrics: Arc<Metrics>) -> Self {
         let now = now().unix_ms();
@@ -145,7 +147,7 @@ impl Live {
         self.tick.borrow().clone()
     }
 
-    /// Returns the tick with the counts of the drivers of a scope only.
+    /// Returns the tick with its counts limited to the drivers in a scope.
     #[must_use]
     pub fn tick_for(&self, scope: &Arc<Scope>, tick: &Tick) -> Tick {
         if scope.is_all() {
@@ -216,7 +218,7 @@ impl Live {
         Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
     }
 
-    /// Returns whether the tiles of a view have points or cells.
+    /// Returns what the tiles of a view have: a point for each driver, or cells that count drivers.
     #[must_use]
     pub fn kind(&self, view: impl Iterator<Item = Tile> + Clone, look: &Look) -> Kind {
         let fleet = self.fleet();
@@ -226,7 +228,7 @@ impl Live {
     /// Returns a tile of the current generation, from the cache if possible.
     pub fn tile(&self, tile: Tile, kind: Kind, look: &Look) -> Arc<Part> {
         let generation = self.tick.borrow().generation;
-        let slot = {
+        let lazy_tile = {
             let mut tiles = lock(&self.tiles);
             if tiles.generation != generation {
                 *tiles = Tiles { generation, ..Tiles::default() };
@@ -238,7 +240,7 @@ impl Live {
             }
         };
         let mut was_cut = false;
-        let cut = slot.get_or_init(|| {
+        let cut = lazy_tile.get_or_init(|| {
             was_cut = true;
             let now_ms = self.tick.borrow().now;
             let fleet = self.fleet();
@@ -277,7 +279,7 @@ impl Live {
             }
             let began = Instant::now();
             let outcome = {
-                // The client enters a tracing span for every row, which costs 0.1 s of CPU if a
+                // The client library enters a tracing span for every row, which is slow if a
                 // subscriber is active.
                 let read = self.read(store, &mut reading).with_subscriber(Dispatch::none());
                 let mut read = pin!(tokio::time::timeout(ANSWER_TIMEOUT, read));
@@ -322,7 +324,7 @@ impl Live {
                 Err(error) => was_failing = warn_once(was_failing, &error),
             }
             tokio::select! {
-                () = tokio::time::sleep(DIRECTORY_PERIOD) => {}
+                () = tokio::time::sleep(NAMES_PERIOD) => {}
                 () = self.names_changed.notified() => known = None,
             }
             while self.is_idle() && known.is_some() {
@@ -399,7 +401,7 @@ impl Live {
             }
         }
         if is_full {
-            check_list(&rows)?; // drivers that it lacks are removed
+            check_list(&rows)?; // the list must be complete: drivers that are not in it are removed
             self.write(Fleet::end_pass);
             reading.last_full_read = Some(Instant::now());
         } else {

@@ -1,8 +1,9 @@
 //! A second, independent decoder of tiles, written from the format in docs/map.md.
 
-/// A tile, column by column.
+/// A decoded tile, column by column.
 #[derive(Debug, Default, PartialEq)]
-pub struct Read {
+pub struct DecodedTile {
+    /// `true`: a row of the columns is a cell of drivers; `false`: a point, which is one driver.
     pub is_cells: bool,
     pub now_ms: f64,
     pub lat_e7: Vec<i32>,
@@ -17,23 +18,23 @@ pub struct Read {
     pub ids: Vec<String>,
 }
 
-/// A tile in a response of `/api/tiles`.
+/// A tile with its name and version, as in a response of `/api/tiles`.
 #[derive(Debug, PartialEq)]
-pub struct Part {
+pub struct NamedTile {
     /// z/x/y
     pub name: String,
     pub version: u64,
-    pub tile: Read,
+    pub tile: DecodedTile,
 }
 
 /// Decodes a response of `/api/tiles`.
-pub fn read_all(mut bytes: &[u8]) -> Vec<Part> {
+pub fn read_all(mut bytes: &[u8]) -> Vec<NamedTile> {
     let mut parts = Vec::new();
     while !bytes.is_empty() {
         let (header, rest) = bytes.split_at(24);
         let number = |n: usize| u32::from_le_bytes(header[n * 4..n * 4 + 4].try_into().unwrap());
         let (tile, rest) = rest.split_at(number(3) as usize);
-        parts.push(Part {
+        parts.push(NamedTile {
             name: format!("{}/{}/{}", number(0), number(1), number(2)),
             version: u64::from_le_bytes(header[16..].try_into().unwrap()),
             tile: read(tile),
@@ -43,7 +44,8 @@ pub fn read_all(mut bytes: &[u8]) -> Vec<Part> {
     parts
 }
 
-pub fn read(bytes: &[u8]) -> Read {
+/// Decodes one tile.
+pub fn read(bytes: &[u8]) -> DecodedTile {
     assert_eq!((bytes[0], &bytes[2..4]), (1, &[0, 0][..]), "version 1");
     let n = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     let mut at = 16;
@@ -54,13 +56,13 @@ pub fn read(bytes: &[u8]) -> Read {
     };
     let int = |value: &[u8]| i32::from_le_bytes(value.try_into().unwrap());
     let short = |value: &[u8]| u16::from_le_bytes(value.try_into().unwrap());
-    let mut tile = Read {
+    let mut tile = DecodedTile {
         is_cells: bytes[1] == 1,
         now_ms: f64::from_le_bytes(bytes[8..16].try_into().unwrap()),
         lat_e7: column(4).into_iter().map(int).collect(),
         lng_e7: column(4).into_iter().map(int).collect(),
         ts_s: column(4).into_iter().map(|value| int(value).cast_unsigned()).collect(),
-        ..Read::default()
+        ..DecodedTile::default()
     };
     if tile.is_cells {
         tile.counts = column(4).into_iter().map(|value| int(value).cast_unsigned()).collect();

@@ -8,7 +8,7 @@ use milepost_map::geo::{Tile, square};
 use milepost_map::tiles::{Kind, cut, kind};
 use proptest::prelude::*;
 
-use crate::tile_format::{Read, read};
+use crate::tile_format::{DecodedTile, read};
 
 const NOW_MS: i64 = 1_760_000_000_123;
 
@@ -52,7 +52,7 @@ fn tile_of(z: u8, lat: f64, lng: f64) -> Tile {
     Tile::new(z, at(x), at(y)).unwrap()
 }
 
-fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> Read {
+fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> DecodedTile {
     read(&cut(fleet, Tile::new(z, x, y).unwrap(), Kind::Points, &everyone(fleet), NOW_MS))
 }
 
@@ -109,7 +109,7 @@ fn tile_round_trips_every_driver() {
     assert_eq!(found.heading_cdeg, [27_100, UNKNOWN]);
     assert_eq!(
         tile(&fleet, 14, 0, 0),
-        Read { now_ms: NOW_MS as f64, ..Read::default() },
+        DecodedTile { now_ms: NOW_MS as f64, ..DecodedTile::default() },
         "no drivers"
     );
 }

@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 use lab_stack::{Map, unix_ms, wait_until};
 use serde_json::Value;
 
-use crate::tile_format::{Part, read_all};
+use crate::tile_format::{NamedTile, read_all};
 use crate::world::{SOON, get, tiles, wait_for, whole_world, world};
 
 /// An open page, as the server sees it: a client that reads the stream.
@@ -94,7 +94,8 @@ fn late_fix_does_not_replace_the_last_position_in_its_tile() -> Result<()> {
     ensure!(since["points"] == serde_json::json!([]), "{since}");
 
     // Unchanged tiles are not sent again.
-    let names = |parts: &[Part]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>();
+    let names =
+        |parts: &[NamedTile]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>();
     let first = tiles(&map, "3/2/3,3/4/2,3/0/0")?;
     ensure!(names(&first) == ["3/2/3", "3/4/2", "3/0/0"], "{first:?}");
     ensure!(first[0].tile.ids == ["d1"] && first[1].tile.ids == ["d2"], "{first:?}");

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use lab_stack::{ClickHouse, Map, Settings, unix_ms, wait_until};
 use tempfile::TempDir;
 
-use crate::tile_format::{Part, Read, read_all};
+use crate::tile_format::{DecodedTile, NamedTile, read_all};
 
 /// Timeout of anything that should happen soon, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
@@ -124,18 +124,18 @@ pub fn get(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
 }
 
 /// Requests tiles; those with an up-to-date version are missing from the response.
-pub fn tiles(map: &Map, of: &str) -> Result<Vec<Part>> {
+pub fn tiles(map: &Map, of: &str) -> Result<Vec<NamedTile>> {
     let answer = get(map, &format!("/api/tiles?of={of}"), &[])?;
     anyhow::ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
     Ok(read_all(&answer.body))
 }
 
 /// Returns the tile of zoom 0, which is the whole world.
-pub fn whole_world(map: &Map) -> Result<Read> {
+pub fn whole_world(map: &Map) -> Result<DecodedTile> {
     tiles(map, "0/0/0")?.pop().map(|part| part.tile).context("no tile")
 }
 
 /// Waits until the condition holds for the tile of the whole world.
-pub fn wait_for(what: &str, map: &Map, mut holds: impl FnMut(&Read) -> bool) -> Result<()> {
+pub fn wait_for(what: &str, map: &Map, mut holds: impl FnMut(&DecodedTile) -> bool) -> Result<()> {
     wait_until(what, SOON, || Ok(whole_world(map).is_ok_and(|tile| holds(&tile))))
 }

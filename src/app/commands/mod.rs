@@ -1,4 +1,4 @@
-//! Commands that use the consumer itself: `drain`, `spool` and `migrate`.
+//! The commands `drain` and `spool`, which run parts of the consumer, and the command `migrate`.
 
 pub mod drain;
 pub mod migrate;

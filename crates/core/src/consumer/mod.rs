@@ -2,8 +2,8 @@
 //! back to the sessions' acknowledgements.
 //!
 //! ```text
-//! published ─▶ session: take it? ─▶ intake: decode, batch ─▶ delivery: insert, retry, store ─▶ commands
-//! acks      ◀─ session: in order ◀─ intake: complete below ◀─ delivery: durable             ◀─ reports
+//! PUBLISH ─▶ session: take? ─▶ intake: decode, batch     ─▶ delivery: insert, spool   ─▶ commands
+//! PUBACK  ◀─ session: order ◀─ intake: messages complete ◀─ delivery: batches durable ◀─ reports
 //! ```
 //!
 //! Guarantee: a message is acknowledged only after all its rows are durable. Every position is in
@@ -12,8 +12,8 @@
 //! [`session`](crate::session), [`intake`](crate::intake) and [`delivery`](crate::delivery) apply
 //! as well.
 //!
-//! Its shell is `src/app/driver.rs`, which owns the connections. `src/executor.rs` executes its
-//! commands.
+//! The shell of this state machine is `src/app/driver.rs`, which owns the connections.
+//! `src/executor.rs` executes the commands.
 
 pub mod broker_drops;
 mod clock;
@@ -53,7 +53,7 @@ use milepost_decode::Ignored;
 use milepost_decode::Message;
 
 /// Age at which an open batch may close early: for the spool, or while the process is leaving. Each
-/// file costs two fsyncs and an insert, so even then a batch waits this long for more rows.
+/// spool file costs two fsyncs and an insert, so even then a batch waits this long for more rows.
 const EARLY_AGE: Duration = Duration::from_millis(100);
 /// Time without any acknowledgement, while messages wait for one, after which `/readyz` reports a
 /// stall.
@@ -66,8 +66,8 @@ pub struct ConsumerConfig {
     pub nodes: Vec<Node>,
     pub connections: Connections,
     pub session: events::SessionConfig,
-    /// In-flight messages that keep every insert slot busy: (inserts in flight + 1) × rows of a
-    /// full batch.
+    /// In-flight messages that keep every insert slot busy: (insert slots + 1) × rows of a full
+    /// batch.
     pub window_wanted: usize,
     pub qos: Qos,
     pub buffer_bytes_max: usize,
@@ -90,6 +90,7 @@ pub struct Consumer {
     nodes: Nodes,
     clock: Clock,
     broker_drops: BrokerDrops,
+    /// Age at which a batch closes; it is raised in a large group.
     group_age: GroupAge,
     leaving: Option<Leave>,
     /// At QoS 0: since when the buffer has had no room for one more read; `None` while it has room.
@@ -145,8 +146,8 @@ impl Consumer {
         self.nodes.add_session(is_visit);
     }
 
-    /// Returns the number of sessions; it never decreases. The client id of a session ends in its
-    /// index.
+    /// Returns the number of sessions; it never decreases. The client id of a session ends with the
+    /// session's index.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -187,7 +188,8 @@ impl Consumer {
 
     /// Processes a PUBLISH: the session decides whether to take it, and the intake decodes it.
     pub fn handle_publish(&mut self, index: SessionIndex, message: Message<'_>, now: Now) {
-        // The broker's counters are subscribed at QoS 0, so they have no packet id.
+        // The broker publishes its counters on topics that are subscribed at QoS 0, so these
+        // messages have no packet id.
         if message.packet_id.is_none()
             && self.broker_drops.handle_message(message.topic, message.payload)
         {
@@ -269,8 +271,8 @@ impl Consumer {
         self.delivery.handle_timeout(now);
         self.complete(now);
         self.nodes.reassign(&mut self.sessions, now, &mut self.notices);
-        // Grow before the sessions advance: this call may complete the search for former sessions,
-        // and then a former session may end at once.
+        // Grow before the sessions advance: `grow` may complete the search for former sessions, and
+        // then a former session may end at once.
         if self.leaving.is_none() {
             self.grow(now);
         }
@@ -279,7 +281,7 @@ impl Consumer {
             let room = self.has_room_to_renew(index);
             self.sessions[index].handle_timeout(room, may_end, now);
         }
-        self.full_since = self.is_full_for_a_read().then(|| self.full_since.unwrap_or(now));
+        self.full_since = self.lacks_room_for_a_read().then(|| self.full_since.unwrap_or(now));
         self.watch_progress(now);
         self.window_full_for = self.longest_full_window(now);
         self.collect_notices(now);
@@ -366,7 +368,7 @@ impl Consumer {
         reasons
     }
 
-    /// Returns the counts and levels of this moment.
+    /// Returns the current values of all counters and gauges.
     #[must_use]
     pub fn totals(&self) -> ConsumerTotals {
         let (consuming, visits) = self.sessions.split_at(self.growth.consuming());
@@ -399,11 +401,11 @@ impl Consumer {
             let when = match demand {
                 Demand::ToInsert(slots) => {
                     self.intake.set_demand(slots);
-                    self.closes_to_insert(now)
+                    self.when_to_close_for_insert(now)
                 }
                 Demand::ToStore => {
                     self.intake.set_demand(0);
-                    self.closes_to_store(now)
+                    self.when_to_close_for_spool(now)
                 }
                 Demand::Nothing => return self.intake.set_demand(0),
             };
@@ -415,7 +417,7 @@ impl Consumer {
     /// Decides when the open batch closes for an insert: usually when it is due. The batch closes
     /// earlier if the process leaves, or if the broker probably sends nothing more until the
     /// batch's messages are acknowledged.
-    fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
+    fn when_to_close_for_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
         let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);
         if leaves || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
@@ -430,14 +432,14 @@ impl Consumer {
     }
 
     /// Returns whether a session receives nothing more until the open batch is durable: the
-    /// session's window is full or the session is paused, and the open batch has rows of it.
+    /// session's window is full or the session is paused, and the open batch has rows from it.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() >= session.window();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
     }
 
     /// Decides when the open batch closes for the spool.
-    fn closes_to_store(&self, now: Instant) -> CloseWhen {
+    fn when_to_close_for_spool(&self, now: Instant) -> CloseWhen {
         let is_early = self.closes_early(now) || self.is_flushing();
         if is_early { CloseWhen::NotEmpty } else { CloseWhen::Due }
     }
@@ -527,7 +529,7 @@ impl Consumer {
                 GrowthStep::Grow => {
                     let sessions = self.growth.consuming();
                     // A session that may still hold messages of a previous process must not wait
-                    // for a node that is away.
+                    // for a node that is unreachable.
                     let was_abandoned =
                         self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
                     let node = node.filter(|_| {
@@ -542,9 +544,9 @@ impl Consumer {
                 }
             }
         };
-        let is_new = self.log.no_more_sessions.allow_while(unserved.is_some(), now);
+        let may_log = self.log.no_more_sessions.allow_while(unserved.is_some(), now);
         self.notices.extend(
-            unserved.filter(|_| is_new).map(|node| ConsumerNotice::NoMoreSessions { node }),
+            unserved.filter(|_| may_log).map(|node| ConsumerNotice::NoMoreSessions { node }),
         );
         let window = self.growth.window(&self.sessions);
         if window < wanted

@@ -29,7 +29,7 @@ impl Consumer {
     /// acknowledgements are the back-pressure.
     #[must_use]
     pub fn holds_back(&self, now: Instant) -> bool {
-        self.is_full_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
+        self.lacks_room_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
     }
 
     /// Returns the time at which reading resumes even if the buffer is still full; `None` if it is
@@ -65,7 +65,7 @@ impl Consumer {
     /// Returns whether, at QoS 0, the messages of one more read cannot be taken, because they might
     /// not fit into the buffer or because the clock is not trusted. The open batch counts as used
     /// space, although it is not in the backlog yet.
-    pub(super) fn is_full_for_a_read(&self) -> bool {
+    pub(super) fn lacks_room_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
             && self.leaving.is_none()

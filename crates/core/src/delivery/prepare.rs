@@ -80,7 +80,8 @@ mod tests {
         Arc::new(Erased::new(ids.iter().map(|id| (*id).to_owned())))
     }
 
-    /// Prepares an attempt with the token `t`. `ids` are the erased drivers, read this long ago.
+    /// Prepares an attempt with the token `t`. `ids`: the erased drivers. `age`: the time since
+    /// their list was read.
     fn prepared(rows: Option<Insert>, ids: &[&str], age: Duration) -> Prepared {
         let read_at = Instant::now();
         let attempt = Attempt { token: "t".to_owned(), timeout: Duration::from_secs(1) };
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn token_names_the_erased_list_if_rows_are_left_out() {
+    fn token_has_the_erased_list_digest_if_rows_are_left_out() {
         let sent = |ids: &[&str]| match prepared(Some(rows(ROWS)), ids, Duration::ZERO) {
             Prepared::Send(insert, attempt) => (insert.rows, attempt.token),
             Prepared::Report(outcome) => panic!("{outcome:?}"),

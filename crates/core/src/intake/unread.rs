@@ -1,8 +1,8 @@
 //! Finds the fields that no mapping reads: counts them by name, and logs the first unread fields of
 //! each source.
 //!
-//! Listing the fields of a message takes a second decode, so only sampled messages are listed: the
-//! first message of each source, then one in [`SAMPLED`], and the first message with an undated
+//! Listing the unread fields of a message takes a second decode, so only these messages of each
+//! source are listed: the first one, then one in [`SAMPLED`], and the first one with an undated
 //! fix. At most [`NAMES_MAX`] names are counted per source. Further names count as `other`.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const OTHER: &str = "other";
 /// The number of sampled messages of a source that have a certain unread field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadField {
-    /// The filter of the source's topics.
+    /// Topic filter of the source.
     pub source: Arc<str>,
     pub field: Arc<str>,
     pub messages: u64,
@@ -40,10 +40,12 @@ pub struct UnreadNotice {
 
 #[derive(Debug)]
 struct SourceFields {
+    /// Topic filter of the source.
     topic: Arc<str>,
     messages: u64,
+    /// Unread fields that have a counter of their own.
     names: Vec<Arc<str>>,
-    is_logged: bool,
+    are_names_logged: bool,
     is_undated_logged: bool,
 }
 
@@ -65,7 +67,7 @@ impl UnreadFields {
             topic: topic.into(),
             messages: 0,
             names: Vec::new(),
-            is_logged: false,
+            are_names_logged: false,
             is_undated_logged: false,
         };
         let sources: Vec<SourceFields> = decoder.topics().map(source).collect();
@@ -87,7 +89,8 @@ impl UnreadFields {
         Arc::clone(&self.counts)
     }
 
-    /// Counts a message that was decoded, and lists its fields if it belongs to the sample.
+    /// Counts a decoded message. Lists its unread fields if it belongs to the sample, or if it is
+    /// the first one of its source with an undated fix.
     #[inline]
     pub(super) fn record(
         &mut self,
@@ -149,8 +152,8 @@ impl UnreadFields {
             }
         }
         let logs_undated = is_undated && !source.is_undated_logged;
-        if logs_undated || !found.is_empty() && !source.is_logged {
-            source.is_logged |= !found.is_empty();
+        if logs_undated || !found.is_empty() && !source.are_names_logged {
+            source.are_names_logged |= !found.is_empty();
             source.is_undated_logged |= is_undated;
             let source = Arc::clone(&source.topic);
             self.notices.push(UnreadNotice { source, is_undated: logs_undated, names: found });
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_named_once_and_counted_in_a_sample() {
+    fn unread_fields_are_logged_once_and_counted_in_a_sample() {
         let mut unread = unread();
         for _ in 0..2_001 {
             record(&mut unread, &fix(r#","hedding":4,"battery":70,"speed":1"#));

@@ -2,7 +2,7 @@
 //!
 //! Guarantee: a message is acknowledged only after the intake has declared it complete, and PUBACKs
 //! are sent in the order in which the PUBLISH packets arrived (MQTT-4.6.0-2). Messages are
-//! identified by arrival number, because brokers reuse packet ids. The numbers continue over
+//! identified by arrival number, because brokers reuse packet ids. The numbers continue across
 //! connections, so a late completion for an old connection acknowledges nothing on a new one.
 
 use std::collections::VecDeque;
@@ -79,7 +79,7 @@ impl Acks {
     /// one (MQTT-4.4.0-1), or reuses their ids in a new session; so no PUBACK of this connection
     /// may be sent on the next.
     pub fn new_epoch(&mut self) {
-        // Arrival numbers go on: a completion for one of these messages stays below `front`.
+        // Arrival numbers continue: a completion for one of these messages stays below `front`.
         self.front += self.unacked.len() as u64;
         self.unacked.clear();
         self.ids.clear();

@@ -2,13 +2,13 @@
 //! acknowledges one, and all others wait in the broker's queue.
 //!
 //! A window that is full only for a moment before each insert is not a bottleneck. To tell the two
-//! apart, time is divided into intervals, and an interval counts as saturated if the window was
-//! full for at least half of it.
+//! apart, time is divided into intervals. An interval counts as saturated if the window was full
+//! for at least half of it.
 
 use std::time::{Duration, Instant};
 
-/// Minimum length of an interval. A batch fills and is inserted in less time, and a delay of this
-/// length does no harm.
+/// Minimum length of an interval. It is longer than a batch takes to fill and to be inserted. A
+/// saturated window is detected only at the end of an interval, which is soon enough.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn window_that_is_no_longer_full_ends_saturation() {
+    fn saturation_ends_when_the_window_is_no_longer_full() {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let at = |millis| began + Duration::from_millis(millis);
         (0..200).for_each(|count| saturation.sample(true, at(count * 20)));

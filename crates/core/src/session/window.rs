@@ -1,8 +1,8 @@
 //! The in-flight window that the broker grants, as far as it can be learned.
 //!
-//! Messages are acknowledged after the insert, so the window limits the size of a batch. When the
-//! window is full, the broker sends nothing more. The batch cannot grow then, so waiting for more
-//! rows only delays it.
+//! Messages are acknowledged after the insert, so the window limits how many messages of this
+//! connection a batch can have. When the window is full, the broker sends nothing more on this
+//! connection until the batch is inserted, so waiting for more rows only delays the batch.
 //!
 //! CONNACK does not state the window reliably: its Receive Maximum limits what *we* may publish
 //! (MQTT 5, 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So the
@@ -105,8 +105,8 @@ impl Window {
             self.unacked_at_answered_probe = Some(probe.unacked);
             self.pause = PAUSE_MIN;
         } else if let Some(last) = self.last_arrival {
-            // The gap before an answer is left out of the average: the broker waited for
-            // acknowledgements, the fleet did not pause.
+            // The gap before an answer is left out of the average, because it was a pause of the
+            // broker, which waited for acknowledgements, and not of the fleet.
             self.gap = (self.gap * 31 + now.duration_since(last).min(SILENCE_MAX)) / 32;
         }
         self.last_arrival = Some(now);
@@ -180,7 +180,8 @@ mod tests {
             }
         }
 
-        /// Acts as the shell: waits for the suspicion or the batch's age, inserts, acknowledges.
+        /// Acts as the shell: waits until the silence is suspicious or the batch is old, inserts,
+        /// and acknowledges. Returns whether the silence was suspicious.
         fn flush(&mut self) -> bool {
             self.now += PROBE_ANSWER_MAX + Duration::from_millis(1);
             self.window.expire_probe(self.now);
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_window_is_capped_by_ours_until_refuted() {
+    fn announced_window_is_capped_and_dropped_if_exceeded() {
         let mut window = Window::new(32_000);
         window.connected(Some(65_535));
         assert_eq!(window.messages(), 32_000);
