@@ -63,6 +63,8 @@ export class Fences {
   private closings = 0;
   /** A save has no answer yet. */
   private isSaving = false;
+  /** The outline of the edited fence that the server has, as JSON. */
+  private storedRing = '';
   /** Counts the requests for fences: only the answer to the last one counts. */
   private loads = 0;
   private readonly box = byId('fences-box', HTMLElement);
@@ -71,6 +73,7 @@ export class Fences {
   private readonly form = byId('fence-form', HTMLFormElement);
   private readonly name = byId('fence-name', HTMLInputElement);
   private readonly message = byId('fences-said', HTMLElement);
+  private readonly submit = byId('fence-submit', HTMLButtonElement);
   private readonly remove = byId('fence-remove', HTMLButtonElement);
   private readonly undoButton = byId('fence-undo', HTMLButtonElement);
   private readonly past = byId('fence-past', HTMLInputElement);
@@ -246,6 +249,7 @@ export class Fences {
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
+    this.storedRing = JSON.stringify(this.ring());
     this.drawDraft();
     setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
@@ -338,7 +342,7 @@ export class Fences {
     for (const { marker } of this.draft) marker.remove();
     [this.draft, this.changes] = [[], []];
     this.closings++;
-    this.isSaving = false;
+    this.setSaving(false);
     this.undoButton.disabled = true;
     this.isDrawing = false;
     this.edited = null;
@@ -347,6 +351,21 @@ export class Fences {
     this.visits.close();
     setText(this.message, '');
     this.drawDraft();
+  }
+
+  /**
+   * Disables the buttons while a save has no answer. Unlike `disabled`, `aria-disabled` lets the
+   * pressed button keep the focus.
+   */
+  private setSaving(isSaving: boolean): void {
+    this.isSaving = isSaving;
+    for (const button of [this.submit, this.remove]) button.setAttribute('aria-disabled', String(isSaving));
+    if (isSaving) setText(this.message, 'Saving …');
+  }
+
+  /** Returns what the form contains, to see whether the viewer changes it. */
+  private contents(): string {
+    return JSON.stringify([this.name.value, this.past.checked, this.ring(), this.rules.contents()]);
   }
 
   private async save(isRemoved: boolean): Promise<void> {
@@ -362,24 +381,44 @@ export class Fences {
     } catch (error) {
       return setText(this.message, (error as Error).message);
     }
-    const isDrawn = this.changes.length > 0 || !this.edited;
+    const ring = JSON.stringify(this.ring());
+    const isDrawn = ring !== this.storedRing || !this.edited;
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
     const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
-    this.isSaving = true;
+    const sent = this.contents();
+    this.setSaving(true);
     const { closings } = this;
     /** The viewer has closed the form before the answer, and may have opened another one. */
     const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
-      if (!isLate()) this.stopEditing();
+      const isChanged = !isLate() && !isRemoved && this.contents() !== sent;
+      if (!isChanged && !isLate()) this.stopEditing();
       await this.load();
+      if (!isChanged || isLate()) return;
+      const outline = this.edited?.properties.outline;
+      this.edited = this.all.find((fence) => fence.properties.name === name) ?? this.edited;
+      // If the outline was not sent, it may be another user's: the next save must not replace it.
+      if (this.edited && !isDrawn && outline !== undefined) this.edited = { ...this.edited, properties: { ...this.edited.properties, outline } };
+      this.continueEditing(name, rules, ring);
     } catch (error) {
-      if (!isLate()) this.isSaving = false;
+      if (!isLate()) this.setSaving(false);
       else if (this.isEditing) return;
       if (!isLate() && error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
       setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
+  }
+
+  /** Called after a save, if the viewer has changed the form since: the next save has the rest. */
+  private continueEditing(name: string, rules: Rules, ring: string): void {
+    // A name with line breaks, which the field does not show, was saved as it is.
+    if (this.shownName !== name.replace(/[\r\n]/g, '')) this.shownName = name;
+    this.rules.rebase(rules);
+    this.storedRing = ring;
+    this.remove.hidden = this.pastLabel.hidden = this.edited === null;
+    this.setSaving(false);
+    setText(this.message, `${name} was saved. Your changes since then are not saved yet.`);
   }
 
   /**

@@ -100,6 +100,16 @@ export class RulesForm {
     this.box.open = rulesInWords(rules) !== '';
   }
 
+  /** Called when these rules were saved while the form stays open: `read` returns later changes. */
+  rebase(saved: Rules): void {
+    this.before = { ...this.before, ...saved };
+  }
+
+  /** Returns what the fields contain. */
+  contents(): unknown[] {
+    return [...[this.speed, this.stay, this.silent, this.hours, this.zone, this.driver].map(({ value }) => value), ...this.drivers];
+  }
+
   /** Returns the rules that were changed. Throws an Error with a message for the viewer. */
   read(): Rules {
     this.addDriver(false);

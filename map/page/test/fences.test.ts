@@ -46,7 +46,9 @@ test('a late list of fences does not replace a newer one', async () => {
 });
 
 describe('a save without an answer yet', () => {
-  let saves: { body: { properties: { name: string } }; answer(status?: number): void }[];
+  let saves: { body: { properties: Record<string, unknown> }; answer(status?: number): void }[];
+  /** The fences that the server sends. */
+  let listed: Fence[];
   const edit = async (name: string) => {
     fences.show(fences.all.find(({ properties }) => properties.name === name)!);
     await fences.load();
@@ -57,11 +59,12 @@ describe('a save without an answer yet', () => {
 
   beforeEach(async () => {
     saves = [];
+    listed = [fence('Islands', 2), fence('Lakes', 2)];
     vi.stubGlobal('fetch', (url: string, init?: RequestInit) =>
       init?.method === 'POST'
         ? new Promise((resolve) => saves.push({ body: JSON.parse(init.body as string), answer: (status = 200) => resolve(status === 200 ? Response.json({}) : Response.json({ error: 'another user' }, { status })) }))
         : url === 'api/fences'
-          ? Promise.resolve(Response.json({ features: [fence('Islands', 2), fence('Lakes', 2)] }))
+          ? Promise.resolve(Response.json({ features: listed }))
           : new Promise(() => {}),
     );
     await fences.load();
@@ -77,6 +80,57 @@ describe('a save without an answer yet', () => {
     await settled();
     save();
     expect(saves.length).toBe(2);
+  });
+
+  const said = () => shown.element('fences-said').textContent;
+  const disabled = () => ['fence-submit', 'fence-remove'].map((id) => shown.element(id).attributes['aria-disabled']);
+
+  test('is announced, and disables Save and Remove', async () => {
+    expect([said(), ...disabled()]).toEqual(['Saving …', 'true', 'true']);
+    shown.element('fence-remove').dispatch('click');
+    expect(saves.length).toBe(1);
+    saves[0].answer(503);
+    await settled();
+    expect([said(), ...disabled()]).toEqual(['another user', 'false', 'false']);
+  });
+
+  test('leaves the form open if the viewer changes it meanwhile', async () => {
+    shown.element('fence-stay').value = '30';
+    shown.element('fence-name').value = 'Isles';
+    listed = [{ ...fence('Islands', 2), properties: { name: 'Islands', valid_from: 7, outline: 'b' } }];
+    saves[0].answer();
+    await settled();
+    expect([fences.isEditing, shown.element('fence-name').value, shown.element('fence-stay').value]).toEqual([true, 'Isles', '30']);
+    expect([said(), ...disabled()]).toEqual(['Islands was saved. Your changes since then are not saved yet.', 'false', 'false']);
+    // They are saved against the new version, and what the first save stored is not sent again.
+    save();
+    expect(saves[1].body.properties).toEqual({ name: 'Isles', was: 'Islands', valid_from: 7, stay_max_s: 1800, rewrite_past: false });
+    saves[1].answer();
+    await settled();
+    expect(fences.isEditing).toBe(false);
+  });
+
+  test('of other rules is the base of the next one', async () => {
+    saves[0].answer(503);
+    await settled();
+    shown.element('fence-stay').value = '30';
+    save();
+    shown.element('fence-silent').value = '5';
+    saves[1].answer();
+    await settled();
+    save();
+    expect(saves[2].body.properties).toMatchObject({ name: 'Islands', silent_for_s: 300 });
+    expect(saves[2].body.properties).not.toHaveProperty('stay_max_s');
+  });
+
+  test('of a removal closes the form', async () => {
+    saves[0].answer(503);
+    await settled();
+    shown.element('fence-remove').dispatch('click');
+    shown.element('fence-stay').value = '30';
+    saves[1].answer();
+    await settled();
+    expect(fences.isEditing).toBe(false);
   });
 
   test.each([200, 409, 503])('leaves the form of another fence open (%i)', async (status) => {
