@@ -18,15 +18,19 @@ test('Seen keeps the focus, and gives it to its alert when pressed', async ({ pa
   await stack.query("ALTER TABLE fleet.events DELETE WHERE driver_id LIKE 'focus-%' SETTINGS mutations_sync = 1");
 });
 
-test('a day chosen in the calendar gives the focus to its button', async ({ page, stack }) => {
+test('after a day is chosen in the calendar, Space plays its track', async ({ page, stack }) => {
   await publish(stack.mqttPort, 'drivers/focus-day/gps', { lat: -25, lng: 34, speed: 0, ts: Date.now() });
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/focus-day`)).status).toBe(200);
   await open(page, stack, '#at=13/-25/34&driver=focus-day');
   const button = page.getByRole('button', { name: 'Days with fixes' });
   await button.press('Enter');
-  await page.locator('#calendar-days button:enabled').first().press('Enter');
+  await page.locator('#calendar-days button:enabled').first().click();
   await expect(page.locator('#calendar')).toBeHidden();
-  await expect(button).toBeFocused();
+  await expect(page.getByRole('heading', { name: 'focus-day' })).toBeFocused();
+  await expect(page.locator('#player')).toBeVisible();
+  await page.keyboard.press('Space');
+  await expect(page.getByRole('button', { name: 'Pause' })).toBeVisible();
+  await expect(page.locator('#calendar')).toBeHidden();
 });
 
 test('fences that are read again keep the focus in their list', async ({ page, stack }) => {
