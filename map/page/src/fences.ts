@@ -1,11 +1,12 @@
 // Fences: named areas, on the map and in a list. Viewers who may edit fences set corners by clicks
 // or at the middle of the map, and drag them. The server stores fences in ClickHouse.
-import type { FeatureCollection, Position } from 'geojson';
-import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource, type Map as MapLibre, type PointLike, type StyleSpecification } from 'maplibre-gl';
+import type { Position } from 'geojson';
+import { LngLatBounds, Marker, type Map as MapLibre, type PointLike } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
 import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
+import { FenceLayers } from './fence-layers';
 import { middle } from './places';
 import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
@@ -15,29 +16,12 @@ import { upperFirst } from './words';
 
 export type { Fence };
 
-/** Colour of an outline, by theme. The corners of a draft have the same one (style.css). */
-export const FENCE_COLOURS: Record<Theme, string> = { dark: '#b06cf0', light: '#7d35c8' };
-/** Width of an outline in pixels, and of that of the fence in the card. */
-const LINE_PX = 2;
-const CHOSEN_PX = 4;
-/** The area of a fence wider than this is fainter, because it would colour the whole map. */
-const WIDE_PX = 1_000;
-/** The outline of a fence narrower than this is not drawn: it would be a speck. */
-const SPECK_PX = 8;
-const AREA_OPACITY = 0.12;
 /** Minimum width of the map beside the cards in which an outline can be edited. */
 const ROOM_PX = 320;
-const ZOOM_MAX = 19;
 /** A click is on the outline if a corner there makes it longer by at most this many pixels. */
 const ON_OUTLINE_PX = 3;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
-
-/** Returns an opacity that depends on the width of a fence in pixels, as of each whole zoom. */
-function byWidth(pixels: number, wider: number, narrower: number): ExpressionSpecification {
-  const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['get', 'width'], (pixels * 360) / (512 * 2 ** zoom)], wider, narrower];
-  return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MAX }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
-}
 
 export class Fences {
   isOpen = false;
@@ -80,13 +64,15 @@ export class Fences {
   private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
   private readonly outlineTools = byId('fence-outline', HTMLElement);
   private readonly rules: RulesForm;
+  readonly layers: FenceLayers;
 
   constructor(
     private readonly map: MapLibre,
-    private theme: Theme,
+    theme: Theme,
     private readonly edits: boolean,
     private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
   ) {
+    this.layers = new FenceLayers(map, theme);
     this.rules = new RulesForm(options.name);
     this.visits = new Visits({
       name: options.name,
@@ -95,7 +81,7 @@ export class Fences {
       back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(properties.name)}"] button`)?.focus(),
       changed: (fence) => {
         this.box.toggleAttribute('data-chosen', fence !== null);
-        if (this.map.getLayer('fences-line')) this.map.setPaintProperty('fences-line', 'line-width', ['case', ['==', ['get', 'name'], fence?.properties.name ?? null], CHOSEN_PX, LINE_PX]);
+        this.layers.choose(fence?.properties.name ?? null);
       },
     });
     this.button.addEventListener('click', () => this.toggle());
@@ -145,7 +131,7 @@ export class Fences {
     if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.drawRows();
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
-    this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
+    this.layers.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
     this.visits.update(this.all);
     this.options.changed();
   }
@@ -335,7 +321,7 @@ export class Fences {
 
   private drawOutline(): void {
     const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
-    this.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
+    this.layers.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }
 
   private stopEditing(): void {
@@ -433,33 +419,5 @@ export class Fences {
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
     setText(this.message, `${upperFirst(why)}. ${advice}`);
-  }
-
-  /** Draws fences in the colour of a theme. Called before a new style, which copies the layers. */
-  setTheme(theme: Theme): void {
-    this.theme = theme;
-    for (const id of ['fences', 'fence-draft']) {
-      if (!this.map.getSource(id)) continue;
-      this.map.setPaintProperty(`${id}-area`, 'fill-color', FENCE_COLOURS[theme]);
-      this.map.setPaintProperty(`${id}-line`, 'line-color', FENCE_COLOURS[theme]);
-    }
-  }
-
-  /** Copies the page's own sources and layers from the previous style into a new one. */
-  keepOwnLayers(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
-    const own = (name: string) => /^(fence|heat)/.test(name);
-    // Both styles have the sources of the land, but only the previous one has their data.
-    const sources = Object.entries(before?.sources ?? {}).filter(([name]) => own(name) || /^(land|coast|borders)$/.test(name));
-    return { ...after, sources: { ...after.sources, ...Object.fromEntries(sources) }, layers: [...after.layers, ...(before?.layers ?? []).filter(({ id }) => own(id))] };
-  }
-
-  private setData(id: string, data: FeatureCollection): void {
-    const source: GeoJSONSource | undefined = this.map.getSource(id);
-    if (source) return void source.setData(data);
-    this.map.addSource(id, { type: 'geojson', data });
-    const colour = FENCE_COLOURS[this.theme];
-    const isDraft = id === 'fence-draft';
-    this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': colour, 'fill-opacity': isDraft ? AREA_OPACITY : byWidth(WIDE_PX, 0.03, AREA_OPACITY) } });
-    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': colour, 'line-width': LINE_PX, ...(isDraft ? { 'line-dasharray': [2, 1.5] } : { 'line-opacity': byWidth(SPECK_PX, 1, 0) }) } });
   }
 }
