@@ -23,6 +23,9 @@ const ON_OUTLINE_PX = 3;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
+/** Says why a request failed. */
+const reason = (error: unknown): string => (error instanceof ApiError ? error.message : 'The server does not answer.');
+
 export class Fences {
   isOpen = false;
   /** Clicks on the map set corners. */
@@ -49,8 +52,17 @@ export class Fences {
   private isSaving = false;
   /** The outline of the edited fence that the server has, as JSON. */
   private storedRing = '';
-  /** Counts the requests for fences: only the answer to the last one counts. */
+  /** Counts the requests for fences. */
   private loads = 0;
+  /** The request whose answer is shown: late answers to those before it are dropped. */
+  private shownLoad = 0;
+  /** The last request. */
+  private lastLoad: Promise<void> = Promise.resolve();
+  /**
+   * Which saves failed after their forms were closed. The message begins with it until the viewer,
+   * having seen it, opens a form or closes the box.
+   */
+  private failures = '';
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
@@ -106,6 +118,7 @@ export class Fences {
 
   toggle(): void {
     if (!this.isOpen) this.options.opening();
+    else if (!this.isEditing) this.failures = '';
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
@@ -116,19 +129,23 @@ export class Fences {
     } else if (this.box.contains(document.activeElement)) this.button.focus();
   }
 
-  async load(): Promise<void> {
-    const load = ++this.loads;
+  load(): Promise<void> {
+    return (this.lastLoad = this.request(++this.loads));
+  }
+
+  private async request(load: number): Promise<void> {
     let hint = '';
     try {
       const found = await fetchFences();
-      if (load !== this.loads) return;
+      if (load < this.shownLoad) return;
+      this.shownLoad = load;
       hint = found.hint ?? '';
       this.all = found.features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
-      if (load === this.loads) setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      if (load === this.loads && !this.isEditing) this.say(reason(error));
       return;
     }
-    if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
+    if (!this.isEditing) this.say(hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.drawRows();
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.layers.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
@@ -220,6 +237,7 @@ export class Fences {
   }
 
   private edit(fence: Fence | null): void {
+    if (!this.isEditing) this.failures = '';
     this.stopEditing();
     this.edited = fence;
     // An outline of several rings can be changed only in a file; here the fence can be renamed and
@@ -335,7 +353,7 @@ export class Fences {
     delete this.box.dataset.drawing;
     this.form.hidden = true;
     this.visits.close();
-    setText(this.message, '');
+    this.say('');
     this.drawDraft();
   }
 
@@ -389,11 +407,22 @@ export class Fences {
       if (this.edited && !isDrawn && outline !== undefined) this.edited = { ...this.edited, properties: { ...this.edited.properties, outline } };
       this.continueEditing(name, rules, ring);
     } catch (error) {
-      if (!isLate()) this.setSaving(false);
-      else if (this.isEditing) return;
-      if (!isLate() && error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
-      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      if (isLate()) return this.tellLate(`${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
+      if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
+      this.setSaving(false);
+      setText(this.message, reason(error));
     }
+  }
+
+  /** Shows a failure of a save whose form is closed: at once, or when another form closes. */
+  private tellLate(failure: string): void {
+    this.failures = [this.failures, failure].filter(Boolean).join(' ');
+    if (!this.isEditing) this.say('');
+  }
+
+  /** Writes the message below the list. */
+  private say(text: string): void {
+    setText(this.message, [this.failures, text].filter(Boolean).join(' '));
   }
 
   /** Called after a save, if the viewer has changed the form since: the next save has the rest. */
@@ -412,9 +441,13 @@ export class Fences {
    * replaces the other user's.
    */
   private async showConflict(why: string, name: string): Promise<void> {
-    const { closings } = this;
-    await this.load();
+    const { closings, loads } = this;
+    void this.load();
+    // Others may be sent meanwhile, and succeed where this one fails.
+    for (let waited: unknown = null; waited !== this.lastLoad; await waited) waited = this.lastLoad;
     if (closings !== this.closings) return;
+    this.setSaving(false);
+    if (this.shownLoad <= loads) return setText(this.message, `${upperFirst(why)}. Their version could not be loaded: save again to try that again, or cancel.`);
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';

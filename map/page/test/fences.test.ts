@@ -45,6 +45,18 @@ test('a late list of fences does not replace a newer one', async () => {
   expect(fences.all.map(({ properties }) => properties.name)).toEqual(['Depot']);
 });
 
+test('an older list of fences is shown if a newer request for it fails', async () => {
+  const waiting: { answer(): void; fail(): void }[] = [];
+  vi.stubGlobal('fetch', () => new Promise((resolve, reject) => waiting.push({ answer: () => resolve(Response.json({ features: [fence('Depot', 1)] })), fail: () => reject(new TypeError('fetch failed')) })));
+  const [old, next] = [fences.load(), fences.load()];
+  waiting[1].fail();
+  await next;
+  expect(shown.element('fences-said').textContent).toBe('The server does not answer.');
+  waiting[0].answer();
+  await old;
+  expect([fences.all.map(({ properties }) => properties.name), shown.element('fences-said').textContent]).toEqual([['Depot'], '']);
+});
+
 describe('a save without an answer yet', () => {
   let saves: { body: { properties: Record<string, unknown> }; answer(status?: number): void }[];
   /** The fences that the server sends. */
@@ -133,7 +145,7 @@ describe('a save without an answer yet', () => {
     expect(fences.isEditing).toBe(false);
   });
 
-  test.each([200, 409, 503])('leaves the form of another fence open (%i)', async (status) => {
+  test.each([200, 409, 503])('leaves the form of another fence open, and is told after it (%i)', async (status) => {
     shown.element('fence-cancel').dispatch('click');
     await edit('Lakes');
     const message = shown.element('fences-said').textContent;
@@ -142,6 +154,57 @@ describe('a save without an answer yet', () => {
     expect([fences.isEditing, shown.element('fence-name').value, shown.element('fences-said').textContent]).toEqual([true, 'Lakes', message]);
     save();
     expect(saves.at(-1)!.body.properties.name).toBe('Lakes');
+    const failure = status === 200 ? '' : 'Islands was not saved: another user.';
+    saves.at(-1)!.answer();
+    await settled();
+    expect([fences.isEditing, said()]).toEqual([false, failure]);
+    // A list that is read again keeps it until the viewer opens a form.
+    await fences.load();
+    expect(said()).toBe(failure);
+    await edit('Lakes');
+    shown.element('fence-cancel').dispatch('click');
+    expect(said()).toBe('');
+  });
+
+  test('that fails while the box is closed is told when it opens', async () => {
+    fences.toggle();
+    saves[0].answer(503);
+    await settled();
+    fences.toggle();
+    await settled();
+    expect(said()).toBe('Islands was not saved: another user.');
+    fences.toggle();
+    fences.toggle();
+    await settled();
+    expect(said()).toBe('');
+  });
+
+  test('with a conflict is followed by one against the newest version', async () => {
+    const lists: { answer(): void; fail(): void }[] = [];
+    const { fetch: other } = globalThis;
+    vi.stubGlobal('fetch', (url: string, init?: RequestInit) => {
+      if (init?.method) return other(url, init);
+      const features = [{ ...fence('Islands', 2), properties: { name: 'Islands', valid_from: 10 + lists.length } }];
+      return new Promise((resolve, reject) => lists.push({ answer: () => resolve(Response.json({ features })), fail: () => reject(new TypeError('fetch failed')) }));
+    });
+    saves[0].answer(409);
+    await settled();
+    // The page reads the list again meanwhile, for example because the stream has reconnected.
+    void fences.load();
+    lists[0].fail();
+    await settled();
+    expect(said()).toBe('Saving …');
+    lists[1].answer();
+    await settled();
+    expect(said()).toBe('Another user. Both are on the map: save again to replace theirs, or cancel to keep it.');
+    save();
+    expect(saves[1].body.properties.valid_from).toBe(11);
+    // If their version is not known, the page does not say that it is on the map.
+    saves[1].answer(409);
+    await settled();
+    lists[2].fail();
+    await settled();
+    expect(said()).toBe('Another user. Their version could not be loaded: save again to try that again, or cancel.');
   });
 
   test('and its conflict leave the form of another fence open', async () => {
