@@ -100,6 +100,10 @@ export function calendar(choose: (day: string) => void) {
   }
 
   return {
+    /** Called when the zone has changed: its days have other fixes. */
+    redraw(): void {
+      if (!box.hidden) void show(shown);
+    },
     setDriver(id: string): void {
       driver = id;
       close();

@@ -1,6 +1,6 @@
 // The rules of a fence: a form, and a description.
 import { drivers as findDrivers } from './api';
-import { byId, make, setText } from './dom';
+import { byId, make, replaceRows, setText } from './dom';
 import { changedRules, type Rules } from './rings';
 import { duration, kmhOf, formatSpeed, speedUnit, speedOfKmh, type Unit } from './words';
 import { zone } from './zone';
@@ -167,9 +167,11 @@ export class RulesForm {
 
   private draw(): void {
     this.driver.placeholder = this.drivers.length === 0 ? 'all drivers' : 'one more';
-    this.chosen.replaceChildren(
-      ...this.drivers.map((id) => {
+    replaceRows(
+      this.chosen,
+      this.drivers.map((id) => {
         const item = make('li');
+        item.dataset.key = id;
         const remove = make('button', `${this.name(id)} ✕`);
         remove.type = 'button';
         remove.setAttribute('aria-label', `Not only for ${this.name(id)}`);

@@ -1,7 +1,11 @@
 // Where the keyboard's focus is after a box closes or a list changes, in a simulated page.
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Alerts } from '../src/alerts';
+import type { Alert } from '../src/api';
 import { calendar } from '../src/calendar';
+import { Panel } from '../src/panel';
 import { Replay } from '../src/replay';
+import { RulesForm } from '../src/rules';
 import { isoDay } from '../src/words';
 import { page, type Page } from './page';
 
@@ -81,4 +85,56 @@ describe('a replay', () => {
     replay.toggle();
     expect(shown.focused()).toBe('find');
   });
+});
+
+test('Seen gives the focus to the next Seen, and the last one to the heading', async () => {
+  const seen = new Set<string>();
+  const alert = (driver_id: string) => ({ driver_id, ts: 1, seq: 0, kind: 'silent', fence: '', lat: 0, lng: 0, speed: null, known_at: 1, seen_by: '', seen_at: seen.has(driver_id) ? 2 : 0 }) as Alert;
+  vi.stubGlobal('fetch', async (path: string, init?: RequestInit) => {
+    if (init?.method === 'POST') seen.add((JSON.parse(init.body as string) as Alert).driver_id);
+    return Response.json(path === 'api/alerts' ? { alerts: ['a', 'b', 'c'].map(alert) } : {});
+  });
+  const alerts = new Alerts({ on() {} } as never, { opening() {}, writes: true, name: String, group: () => '', groupOf: () => '', go() {} });
+  // Without marks, which need a layout.
+  alerts.setHidden(true);
+  seen.add('b');
+  await alerts.tick();
+  alerts.toggle();
+  const press = async (driver: string) => {
+    const button = shown.element('alerts-list').querySelectorAll('button').find(({ attributes }) => attributes['aria-label'] === `Seen: ${driver} fell silent`)!;
+    button.focus();
+    button.dispatch('click');
+    await settled();
+  };
+  await press('a');
+  expect(shown.focused()).toBe('Seen: c fell silent');
+  await press('c');
+  expect(shown.focused()).toBe('alerts-title');
+});
+
+test('the drivers of a fence keep the focus when names arrive', () => {
+  const form = new RulesForm(String);
+  form.open({ drivers: ['a', 'b'] });
+  shown.element('fence-drivers').querySelectorAll('button')[1].focus();
+  form.redrawNames();
+  expect(shown.focused()).toBe('Not only for b');
+});
+
+test('trips keep the focus, and the one that is played its mark, when fences change', async () => {
+  const episode = (from: number) => ({ kind: 'trip', from, to: from + 60_000, lat: 0, lng: 0, distance_m: 900 });
+  const track = { driver_id: 'a', from: 0, to: 120_000, sql: '', truncated: false, points: { ts: [0, 60_000], lat: [0, 0], lng: [0, 0], speed: [1, 1] }, episodes: [episode(0), episode(60_000)], tail: null };
+  vi.stubGlobal('fetch', async (url: string) => {
+    if (url.includes('/track?')) return Response.json(track);
+    return Response.json({ driver_id: 'a', ts: 1, lat: 0, lng: 0, speed: 1, heading: null, alt: null, acc: null, received_at: 1, attributes: {}, fields: [], card: {} });
+  });
+  const panel = new Panel({ opening() {}, player: { open() {}, close() {}, seek() {} }, chosen() {}, tracked() {}, played() {}, shared() {}, name: String, place: () => '', makesLinks: false });
+  await panel.open('a', 'hour');
+  await settled();
+  panel.played(70_000);
+  const trips = () => shown.element('episodes').querySelectorAll('button');
+  for (const change of [() => panel.redrawNames(), () => panel.redraw()]) {
+    trips()[0].focus();
+    change();
+    expect(trips().map((trip) => [trip === (document.activeElement as unknown), trip.attributes['aria-current']])).toEqual([[true, undefined], [false, 'true']]);
+  }
 });

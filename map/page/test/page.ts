@@ -25,6 +25,9 @@ class Fake {
   get options(): unknown[] {
     return this.children;
   }
+  get firstElementChild(): unknown {
+    return this.children.find((child) => child instanceof Fake) ?? null;
+  }
   private listeners: Record<string, Listener[]> = {};
   addEventListener(name: string, listener: Listener): void {
     (this.listeners[name] ??= []).push(listener);
