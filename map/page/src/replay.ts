@@ -8,7 +8,7 @@ import type { Film } from './player';
 import type { DriverState } from './states';
 import { clock, dayShort, formatCount, isoDay } from './words';
 import { When, WRITE_TIME } from './when';
-import { instant, minutes } from './zone';
+import { minutes } from './zone';
 import type { Bounds } from './tiles';
 
 /** Initial span, if no track is shown. */
@@ -95,6 +95,12 @@ export class Replay {
     else if (this.isPlaying && this.played) void this.load(this.played.scope, true);
   }
 
+  /** Called when the zone has changed. */
+  redraw(): void {
+    this.from.redraw();
+    this.to.redraw();
+  }
+
   toggle(): void {
     if (!this.isOpen) this.options.opening();
     this.isOpen = !this.isOpen;
@@ -124,7 +130,7 @@ export class Replay {
   }
 
   private submit(): void {
-    const [from, to] = [instant(this.from.value), Math.min(instant(this.to.value), serverNow())];
+    const [from, to] = [this.from.ms, Math.min(this.to.ms, serverNow())];
     if (!this.from.value || !this.to.value) return setText(this.message, WRITE_TIME);
     if (!(from < to)) return setText(this.message, 'The span must begin before it ends.');
     void this.load({ bounds: this.options.bounds(), from, to }, false, document.activeElement);

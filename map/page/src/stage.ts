@@ -418,6 +418,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       fences.redraw();
       alerts.redraw();
       slider.redraw();
+      replay.redraw();
+      heat.redraw();
     },
     pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
     openingList() {
