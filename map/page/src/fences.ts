@@ -449,6 +449,8 @@ export class Fences {
     this.setSaving(false);
     if (this.shownLoad <= loads) return setText(this.message, `${upperFirst(why)}. Their version could not be loaded: save again to try that again, or cancel.`);
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
+    // The next save sends the outline even if it is again the one with which the form was opened.
+    if (this.isDrawing) this.storedRing = '';
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
     setText(this.message, `${upperFirst(why)}. ${advice}`);
