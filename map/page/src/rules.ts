@@ -124,7 +124,7 @@ export class RulesForm {
       silent_for_s: secondsIn(this.silent.value, before.silent_for_s),
       hours,
       hours_zone: hours === null ? null : zone,
-      ...(before.drivers === undefined ? {} : { drivers: this.drivers }),
+      ...(before.drivers === undefined ? {} : { drivers: [...this.drivers] }),
     });
   }
 
