@@ -52,3 +52,35 @@ test('a page is warned before it overwrites the outline of another page', async 
   await box.getByRole('button', { name: 'Cancel' }).click();
   await other.context().close();
 });
+
+test('an outline that changes during a save stays in the form', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('slow yard', [[[(15.50, 47.00), (15.51, 47.00), (15.51, 47.01), (15.50, 47.01)]]])");
+  await open(page, stack, '#at=13.5/47.005/15.505');
+  await page.keyboard.press('g');
+  const box = page.getByRole('region', { name: 'Fences' });
+  await box.getByRole('button', { name: 'Edit slow yard' }).click();
+  const corners = page.locator('.corner');
+  await expect(corners).toHaveCount(4);
+  let answer = () => {};
+  await page.route(/api\/fences$/, async (route) => {
+    if (route.request().method() === 'POST') await new Promise<void>((resolve) => (answer = resolve));
+    await route.continue();
+  });
+  await box.getByRole('button', { name: 'Corner here' }).click();
+  const save = box.getByRole('button', { name: 'Save' });
+  await save.click();
+  await expect(box).toContainText('Saving …');
+  await expect(save).toBeDisabled();
+  await box.getByRole('button', { name: 'Undo' }).click();
+  await expect(corners).toHaveCount(4);
+  answer();
+  await expect(box).toContainText('slow yard was saved. Your changes since then are not saved yet.');
+  const stored = () => stack.query("SELECT arraySum(ring -> length(ring), polygons[1]) FROM fleet.fences FINAL WHERE name = 'slow yard' AND valid_until > now64(3)");
+  expect(Number(await stored())).toBe(5);
+  await save.click();
+  await expect(box).toContainText('Saving …');
+  answer();
+  await expect(corners).toHaveCount(0);
+  expect(Number(await stored())).toBe(4);
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'slow yard' SETTINGS mutations_sync = 1");
+});

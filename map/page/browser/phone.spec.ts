@@ -12,10 +12,25 @@ for (const [width, height] of [[390, 844], [1280, 800]]) {
     await page.setViewportSize({ width, height });
     await publish(stack.mqttPort, 'drivers/long-texts/gps', { lat: -26, lng: 35, speed: 30, heading: 315, acc: 12_345, ts: Date.now() - 23 * HOUR_MS });
     await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/long-texts`)).status).toBe(200);
+    // Every stream that the page opens.
+    await page.addInitScript(() => {
+      const streams: EventSource[] = [];
+      Object.assign(window, { streams });
+      window.EventSource = class extends EventSource {
+        constructor(url: string | URL) {
+          super(url);
+          streams.push(this);
+        }
+      };
+    });
     await open(page, stack, '#at=13/-26/35&driver=long-texts');
     await expect(page.locator('#fix-when')).toContainText('GMT+5:30');
-    /** Texts that reach beyond their box. */
-    const cut = () => page.evaluate(() => [...document.querySelectorAll<HTMLElement>('#panel dl, #panel dd, #panel dt, #numbers dd, #numbers dt, #legend button')].filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth).map(({ textContent }) => textContent));
+    /** Texts that reach beyond their box, optionally after the age of the newest fix is replaced. */
+    const cut = (newest = '') =>
+      page.evaluate((text) => {
+        if (text) document.querySelector('#newest')!.textContent = text;
+        return [...document.querySelectorAll<HTMLElement>('#panel dl, #panel dd, #panel dt, #numbers dd, #numbers dt, #legend button')].filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth).map(({ textContent }) => textContent);
+      }, newest);
     await expect(page.locator('#seen')).not.toHaveText('–');
     expect(await cut()).toEqual([]);
     // The texts while there is no connection, and while there are no fixes.
@@ -24,14 +39,14 @@ for (const [width, height] of [[390, 844], [1280, 800]]) {
       Object.defineProperty(document, 'hidden', { value: true, configurable: true });
       document.dispatchEvent(new Event('visibilitychange'));
     });
-    await page.waitForTimeout(31_000);
+    // A hidden page disconnects after half a minute.
+    await expect.poll(() => page.evaluate(() => (window as unknown as { streams: EventSource[] }).streams.every(({ readyState }) => readyState === EventSource.CLOSED))).toBe(true);
     await page.evaluate(() => {
       Object.defineProperty(document, 'hidden', { value: false, configurable: true });
       document.dispatchEvent(new Event('visibilitychange'));
     });
     await expect(page.locator('#newest')).toHaveText('not connected');
     expect(await cut()).toEqual([]);
-    await page.locator('#newest').evaluate((one) => (one.textContent = 'no fixes yet'));
-    expect(await cut()).toEqual([]);
+    expect(await cut('no fixes yet')).toEqual([]);
   });
 }

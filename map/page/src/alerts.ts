@@ -61,6 +61,7 @@ export class Alerts {
   private readonly box = byId('alerts-box', HTMLElement);
   private readonly button = byId('alerts', HTMLButtonElement);
   private readonly badge = byId('alerts-count', HTMLElement);
+  private readonly title = byId('alerts-title', HTMLElement);
   private readonly rows = byId('alerts-list', HTMLOListElement);
   private readonly message = byId('alerts-said', HTMLElement);
   private readonly marks = new Map<string, Marker>();
@@ -132,7 +133,7 @@ export class Alerts {
     if (!this.isOpen) return;
     const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
     setText(this.message, this.hint || none || (group && `Only alerts of ${group}.`));
-    replaceRows(this.rows, shown.map((alert) => this.row(alert)));
+    replaceRows(this.rows, shown.map((alert) => this.row(alert)), this.title);
   }
 
   private row(alert: Alert): HTMLLIElement {

@@ -36,16 +36,25 @@ export function calendar(choose: (day: string) => void) {
   let shown = '';
   let request: AbortController | null = null;
 
-  open.addEventListener('click', () => toggle());
+  open.addEventListener('click', toggle);
   byId('calendar-earlier', HTMLButtonElement).addEventListener('click', () => void show(monthAfter(shown, -1)));
   later.addEventListener('click', () => void show(monthAfter(shown, 1)));
 
   function toggle(): void {
-    box.hidden = !box.hidden;
-    open.ariaExpanded = String(!box.hidden);
-    if (box.hidden) return open.focus();
+    if (!box.hidden) {
+      close();
+      return open.focus();
+    }
+    box.hidden = false;
+    open.ariaExpanded = 'true';
     void show(isoDay(serverNow()).slice(0, 7));
     box.scrollIntoView({ block: 'nearest' });
+  }
+
+  function close(): void {
+    request?.abort();
+    box.hidden = true;
+    open.ariaExpanded = 'false';
   }
 
   async function show(name: string): Promise<void> {
@@ -73,7 +82,9 @@ export function calendar(choose: (day: string) => void) {
           button.setAttribute('aria-label', `${day}${daysWithFixes.has(day) ? '' : ', no fixes'}`);
           if (i === 0) button.style.gridColumnStart = String(before + 1);
           button.addEventListener('click', () => {
-            toggle();
+            close();
+            // The next Space plays the track: a focused button would open the calendar again.
+            byId('driver-name', HTMLElement).focus({ preventScroll: true });
             choose(day);
           });
           return button;
@@ -89,11 +100,13 @@ export function calendar(choose: (day: string) => void) {
   }
 
   return {
+    /** Called when the zone has changed: its days have other fixes. */
+    redraw(): void {
+      if (!box.hidden) void show(shown);
+    },
     setDriver(id: string): void {
       driver = id;
-      request?.abort();
-      box.hidden = true;
-      open.ariaExpanded = 'false';
+      close();
     },
   };
 }

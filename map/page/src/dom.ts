@@ -36,16 +36,19 @@ export function setText(element: Element, text: string): void {
 
 /**
  * Replaces the rows of a list, which `data-key` identifies. The focus stays on the same button of
- * the same row, or moves to the first one of that row.
+ * the same row. If the row no longer has that button, it moves to that of the next row that has
+ * one, or to `heading`: another button of the row would do something else at the next Enter.
  */
-export function replaceRows(list: HTMLElement, rows: readonly HTMLElement[]): void {
+export function replaceRows(list: HTMLElement, rows: readonly HTMLElement[], heading?: HTMLElement): void {
   const focused = list.contains(document.activeElement) ? document.activeElement : null;
   const row = focused?.closest<HTMLElement>('[data-key]');
   const index = row ? [...row.querySelectorAll('button')].indexOf(focused as HTMLButtonElement) : -1;
   list.replaceChildren(...rows);
   if (!row) return;
-  const buttons = rows.find(({ dataset }) => dataset.key === row.dataset.key)?.querySelectorAll('button');
-  (buttons?.[index] ?? buttons?.[0])?.focus({ preventScroll: true });
+  const same = rows.findIndex(({ dataset }) => dataset.key === row.dataset.key);
+  if (same < 0) return;
+  const buttons = rows.slice(same).map((next) => next.querySelectorAll('button')[index]);
+  (buttons.find((button) => button !== undefined) ?? heading)?.focus({ preventScroll: true });
 }
 
 export function setPressed(button: Element, pressed: boolean): void {

@@ -1,11 +1,12 @@
 // Fences: named areas, on the map and in a list. Viewers who may edit fences set corners by clicks
 // or at the middle of the map, and drag them. The server stores fences in ClickHouse.
-import type { FeatureCollection, Position } from 'geojson';
-import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource, type Map as MapLibre, type PointLike, type StyleSpecification } from 'maplibre-gl';
+import type { Position } from 'geojson';
+import { LngLatBounds, Marker, type Map as MapLibre, type PointLike } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
 import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
+import { FenceLayers } from './fence-layers';
 import { middle } from './places';
 import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
@@ -15,29 +16,15 @@ import { upperFirst } from './words';
 
 export type { Fence };
 
-/** Colour of an outline, by theme. The corners of a draft have the same one (style.css). */
-export const FENCE_COLOURS: Record<Theme, string> = { dark: '#b06cf0', light: '#7d35c8' };
-/** Width of an outline in pixels, and of that of the fence in the card. */
-const LINE_PX = 2;
-const CHOSEN_PX = 4;
-/** The area of a fence wider than this is fainter, because it would colour the whole map. */
-const WIDE_PX = 1_000;
-/** The outline of a fence narrower than this is not drawn: it would be a speck. */
-const SPECK_PX = 8;
-const AREA_OPACITY = 0.12;
 /** Minimum width of the map beside the cards in which an outline can be edited. */
 const ROOM_PX = 320;
-const ZOOM_MAX = 19;
 /** A click is on the outline if a corner there makes it longer by at most this many pixels. */
 const ON_OUTLINE_PX = 3;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
-/** Returns an opacity that depends on the width of a fence in pixels, as of each whole zoom. */
-function byWidth(pixels: number, wider: number, narrower: number): ExpressionSpecification {
-  const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['get', 'width'], (pixels * 360) / (512 * 2 ** zoom)], wider, narrower];
-  return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MAX }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
-}
+/** Says why a request failed. */
+const reason = (error: unknown): string => (error instanceof ApiError ? error.message : 'The server does not answer.');
 
 export class Fences {
   isOpen = false;
@@ -63,27 +50,41 @@ export class Fences {
   private closings = 0;
   /** A save has no answer yet. */
   private isSaving = false;
-  /** Counts the requests for fences: only the answer to the last one counts. */
+  /** The outline of the edited fence that the server has, as JSON. */
+  private storedRing = '';
+  /** Counts the requests for fences. */
   private loads = 0;
+  /** The request whose answer is shown: late answers to those before it are dropped. */
+  private shownLoad = 0;
+  /** The last request. */
+  private lastLoad: Promise<void> = Promise.resolve();
+  /**
+   * Which saves failed after their forms were closed. The message begins with it until the viewer,
+   * having seen it, opens a form or closes the box.
+   */
+  private failures = '';
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
   private readonly form = byId('fence-form', HTMLFormElement);
   private readonly name = byId('fence-name', HTMLInputElement);
   private readonly message = byId('fences-said', HTMLElement);
+  private readonly submit = byId('fence-submit', HTMLButtonElement);
   private readonly remove = byId('fence-remove', HTMLButtonElement);
   private readonly undoButton = byId('fence-undo', HTMLButtonElement);
   private readonly past = byId('fence-past', HTMLInputElement);
   private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
   private readonly outlineTools = byId('fence-outline', HTMLElement);
   private readonly rules: RulesForm;
+  readonly layers: FenceLayers;
 
   constructor(
     private readonly map: MapLibre,
-    private theme: Theme,
+    theme: Theme,
     private readonly edits: boolean,
     private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
   ) {
+    this.layers = new FenceLayers(map, theme);
     this.rules = new RulesForm(options.name);
     this.visits = new Visits({
       name: options.name,
@@ -92,7 +93,7 @@ export class Fences {
       back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(properties.name)}"] button`)?.focus(),
       changed: (fence) => {
         this.box.toggleAttribute('data-chosen', fence !== null);
-        if (this.map.getLayer('fences-line')) this.map.setPaintProperty('fences-line', 'line-width', ['case', ['==', ['get', 'name'], fence?.properties.name ?? null], CHOSEN_PX, LINE_PX]);
+        this.layers.choose(fence?.properties.name ?? null);
       },
     });
     this.button.addEventListener('click', () => this.toggle());
@@ -117,6 +118,7 @@ export class Fences {
 
   toggle(): void {
     if (!this.isOpen) this.options.opening();
+    else if (!this.isEditing) this.failures = '';
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
@@ -127,22 +129,26 @@ export class Fences {
     } else if (this.box.contains(document.activeElement)) this.button.focus();
   }
 
-  async load(): Promise<void> {
-    const load = ++this.loads;
+  load(): Promise<void> {
+    return (this.lastLoad = this.request(++this.loads));
+  }
+
+  private async request(load: number): Promise<void> {
     let hint = '';
     try {
       const found = await fetchFences();
-      if (load !== this.loads) return;
+      if (load < this.shownLoad) return;
+      this.shownLoad = load;
       hint = found.hint ?? '';
       this.all = found.features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
-      if (load === this.loads) setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      if (load === this.loads && !this.isEditing) this.say(reason(error));
       return;
     }
-    if (!this.isEditing) setText(this.message, hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
+    if (!this.isEditing) this.say(hint || this.all.length > 0 ? hint : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.drawRows();
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
-    this.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
+    this.layers.setData('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
     this.visits.update(this.all);
     this.options.changed();
   }
@@ -231,6 +237,7 @@ export class Fences {
   }
 
   private edit(fence: Fence | null): void {
+    if (!this.isEditing) this.failures = '';
     this.stopEditing();
     this.edited = fence;
     // An outline of several rings can be changed only in a file; here the fence can be renamed and
@@ -246,6 +253,7 @@ export class Fences {
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
+    this.storedRing = JSON.stringify(this.ring());
     this.drawDraft();
     setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
@@ -331,22 +339,37 @@ export class Fences {
 
   private drawOutline(): void {
     const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
-    this.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
+    this.layers.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }
 
   private stopEditing(): void {
     for (const { marker } of this.draft) marker.remove();
     [this.draft, this.changes] = [[], []];
     this.closings++;
-    this.isSaving = false;
+    this.setSaving(false);
     this.undoButton.disabled = true;
     this.isDrawing = false;
     this.edited = null;
     delete this.box.dataset.drawing;
     this.form.hidden = true;
     this.visits.close();
-    setText(this.message, '');
+    this.say('');
     this.drawDraft();
+  }
+
+  /**
+   * Disables the buttons while a save has no answer. Unlike `disabled`, `aria-disabled` lets the
+   * pressed button keep the focus.
+   */
+  private setSaving(isSaving: boolean): void {
+    this.isSaving = isSaving;
+    for (const button of [this.submit, this.remove]) button.setAttribute('aria-disabled', String(isSaving));
+    if (isSaving) setText(this.message, 'Saving …');
+  }
+
+  /** Returns what the form contains, to see whether the viewer changes it. */
+  private contents(): string {
+    return JSON.stringify([this.name.value, this.past.checked, this.ring(), this.rules.contents()]);
   }
 
   private async save(isRemoved: boolean): Promise<void> {
@@ -362,24 +385,55 @@ export class Fences {
     } catch (error) {
       return setText(this.message, (error as Error).message);
     }
-    const isDrawn = this.changes.length > 0 || !this.edited;
+    const ring = JSON.stringify(this.ring());
+    const isDrawn = ring !== this.storedRing || !this.edited;
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
     const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
-    this.isSaving = true;
+    const sent = this.contents();
+    this.setSaving(true);
     const { closings } = this;
     /** The viewer has closed the form before the answer, and may have opened another one. */
     const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
-      if (!isLate()) this.stopEditing();
+      const isChanged = !isLate() && !isRemoved && this.contents() !== sent;
+      if (!isChanged && !isLate()) this.stopEditing();
       await this.load();
+      if (!isChanged || isLate()) return;
+      const outline = this.edited?.properties.outline;
+      this.edited = this.all.find((fence) => fence.properties.name === name) ?? this.edited;
+      // If the outline was not sent, it may be another user's: the next save must not replace it.
+      if (this.edited && !isDrawn && outline !== undefined) this.edited = { ...this.edited, properties: { ...this.edited.properties, outline } };
+      this.continueEditing(name, rules, ring);
     } catch (error) {
-      if (!isLate()) this.isSaving = false;
-      else if (this.isEditing) return;
-      if (!isLate() && error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
-      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
+      if (isLate()) return this.tellLate(`${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
+      if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
+      this.setSaving(false);
+      setText(this.message, reason(error));
     }
+  }
+
+  /** Shows a failure of a save whose form is closed: at once, or when another form closes. */
+  private tellLate(failure: string): void {
+    this.failures = [this.failures, failure].filter(Boolean).join(' ');
+    if (!this.isEditing) this.say('');
+  }
+
+  /** Writes the message below the list. */
+  private say(text: string): void {
+    setText(this.message, [this.failures, text].filter(Boolean).join(' '));
+  }
+
+  /** Called after a save, if the viewer has changed the form since: the next save has the rest. */
+  private continueEditing(name: string, rules: Rules, ring: string): void {
+    // A name with line breaks, which the field does not show, was saved as it is.
+    if (this.shownName !== name.replace(/[\r\n]/g, '')) this.shownName = name;
+    this.rules.rebase(rules);
+    this.storedRing = ring;
+    this.remove.hidden = this.pastLabel.hidden = this.edited === null;
+    this.setSaving(false);
+    setText(this.message, `${name} was saved. Your changes since then are not saved yet.`);
   }
 
   /**
@@ -387,40 +441,18 @@ export class Fences {
    * replaces the other user's.
    */
   private async showConflict(why: string, name: string): Promise<void> {
-    const { closings } = this;
-    await this.load();
+    const { closings, loads } = this;
+    void this.load();
+    // Others may be sent meanwhile, and succeed where this one fails.
+    for (let waited: unknown = null; waited !== this.lastLoad; await waited) waited = this.lastLoad;
     if (closings !== this.closings) return;
+    this.setSaving(false);
+    if (this.shownLoad <= loads) return setText(this.message, `${upperFirst(why)}. Their version could not be loaded: save again to try that again, or cancel.`);
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
+    // The next save sends the outline even if it is again the one with which the form was opened.
+    if (this.isDrawing) this.storedRing = '';
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
     setText(this.message, `${upperFirst(why)}. ${advice}`);
-  }
-
-  /** Draws fences in the colour of a theme. Called before a new style, which copies the layers. */
-  setTheme(theme: Theme): void {
-    this.theme = theme;
-    for (const id of ['fences', 'fence-draft']) {
-      if (!this.map.getSource(id)) continue;
-      this.map.setPaintProperty(`${id}-area`, 'fill-color', FENCE_COLOURS[theme]);
-      this.map.setPaintProperty(`${id}-line`, 'line-color', FENCE_COLOURS[theme]);
-    }
-  }
-
-  /** Copies the page's own sources and layers from the previous style into a new one. */
-  keepOwnLayers(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
-    const own = (name: string) => /^(fence|heat)/.test(name);
-    // Both styles have the sources of the land, but only the previous one has their data.
-    const sources = Object.entries(before?.sources ?? {}).filter(([name]) => own(name) || /^(land|coast|borders)$/.test(name));
-    return { ...after, sources: { ...after.sources, ...Object.fromEntries(sources) }, layers: [...after.layers, ...(before?.layers ?? []).filter(({ id }) => own(id))] };
-  }
-
-  private setData(id: string, data: FeatureCollection): void {
-    const source: GeoJSONSource | undefined = this.map.getSource(id);
-    if (source) return void source.setData(data);
-    this.map.addSource(id, { type: 'geojson', data });
-    const colour = FENCE_COLOURS[this.theme];
-    const isDraft = id === 'fence-draft';
-    this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': colour, 'fill-opacity': isDraft ? AREA_OPACITY : byWidth(WIDE_PX, 0.03, AREA_OPACITY) } });
-    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': colour, 'line-width': LINE_PX, ...(isDraft ? { 'line-dasharray': [2, 1.5] } : { 'line-opacity': byWidth(SPECK_PX, 1, 0) }) } });
   }
 }

@@ -9,7 +9,7 @@ import { byId, make, setPressed, setText } from './dom';
 import { formatCount } from './words';
 import { bounds } from './view';
 import { When, WRITE_TIME } from './when';
-import { instant, minutes } from './zone';
+import { minutes } from './zone';
 
 const HOUR_MS = 3_600_000;
 const PAUSE_MS = 250;
@@ -84,6 +84,12 @@ export class Heat {
     if (this.on) void this.load();
   }
 
+  /** Called when the zone has changed. */
+  redraw(): void {
+    this.from.redraw();
+    this.to.redraw();
+  }
+
   private loadSoon(): void {
     clearTimeout(this.timer);
     if (this.on) this.timer = window.setTimeout(() => void this.load(), PAUSE_MS);
@@ -96,8 +102,7 @@ export class Heat {
       [this.from.value, this.to.value] = minutes(to - this.hours * HOUR_MS, to);
       return [to - this.hours * HOUR_MS, to];
     }
-    const from = instant(this.from.value);
-    const to = instant(this.to.value);
+    const [from, to] = [this.from.ms, this.to.ms];
     return from < to ? [from, to] : null;
   }
 

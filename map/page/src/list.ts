@@ -51,8 +51,7 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
   byId('list-close', HTMLButtonElement).addEventListener('click', toggle);
   form.addEventListener('submit', (event) => event.preventDefault());
   form.addEventListener('input', () => {
-    // Until the answer, a link would show the drivers of the filter before.
-    setShared(null);
+    dropAnswers();
     refreshIn(PAUSE_MS);
   });
   field('group').addEventListener('change', () => setGroup(field('group').value));
@@ -64,13 +63,22 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     if (![...select.options].some(({ value }) => value === next)) select.append(Object.assign(make('option', next), { value: next }));
     select.value = next;
     onGroup(next);
-    setShared(null);
+    dropAnswers();
     if (!box.hidden) refreshIn(0);
   }
 
   function setShared(next: typeof shared): void {
     shared = next;
     share.hidden = !mayShare || shared === null;
+  }
+
+  /**
+   * Called when the filter has changed: until the next answer, a link would show the drivers of the
+   * filter before, and so would an answer that is still on its way.
+   */
+  function dropAnswers(): void {
+    request?.abort();
+    setShared(null);
   }
 
   function refreshIn(ms: number): void {
@@ -83,7 +91,7 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     box.hidden = !box.hidden;
     setPressed(button, !box.hidden);
     clearTimeout(timer);
-    request?.abort();
+    dropAnswers();
     if (box.hidden) {
       onFound([]);
       if (box.contains(document.activeElement)) button.focus();
@@ -147,6 +155,8 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
 
   function redraw(): void {
     setText(byId('faster-unit', HTMLElement), speedUnit());
+    // The limit of the speed has changed with its unit.
+    dropAnswers();
     if (!box.hidden) void refresh();
   }
 

@@ -71,7 +71,8 @@ export class LiveTiles {
         const controller = new AbortController();
         this.inFlight = { tiles: this.wanted, controller };
         const changed = await liveTiles(this.wanted, this.loaded, controller.signal, this.chosen).catch(ignoreUnreachable);
-        if (!changed) continue;
+        // An answer that had arrived when its request was aborted is of another group or area.
+        if (!changed || controller.signal.aborted) continue;
         this.failed = false;
         const keys = this.keys();
         const seen = changed.filter((tile) => keys.has(key(tile)));

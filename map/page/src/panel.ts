@@ -3,7 +3,7 @@
 import { ApiError, lastFix, makeLink, properties, track as fetchTrack, trackFile, type Episode, type Fix, type Track } from './api';
 import { calendar } from './calendar';
 import { serverNow } from './clock';
-import { byId, copyOnClick, make, setPressed, setText } from './dom';
+import { byId, copyOnClick, make, replaceRows, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
 import { format, guestLink, parse } from './hash';
 import { shownProperties, type Property } from './properties';
@@ -61,6 +61,8 @@ export class Panel {
   private trackRequest: AbortController | null = null;
   private fixRequest: AbortController | null = null;
   private track: Track | null = null;
+  /** The moment of the track that is shown, in Unix ms. */
+  private playedMs = NaN;
   /** The map shows the past, and the panel still the present. */
   private isReplay = false;
 
@@ -239,6 +241,7 @@ export class Panel {
 
   private show(track: Track): void {
     this.track = track;
+    this.playedMs = NaN;
     this.describe(track);
     setText(byId('sql', HTMLElement), track.sql);
     byId('sql-box', HTMLDetailsElement).hidden = false;
@@ -269,7 +272,12 @@ export class Panel {
       const until = tail && track.to - tail.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(tail.from, this.shownDay())}.`) : '';
       setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${truncation}` : `${driven}${parts}.${until}${truncation}`);
     }
-    this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
+    this.drawEpisodes(track);
+  }
+
+  private drawEpisodes({ episodes }: Track): void {
+    replaceRows(this.list, episodes.map((episode) => this.row(episode)));
+    this.played(this.playedMs);
   }
 
   private row(episode: Episode): HTMLLIElement {
@@ -278,6 +286,7 @@ export class Panel {
     const label = { trip: `Trip, ${distance(distance_m)}`, stop: at || 'Stop', gap: 'No fixes' }[kind];
     const day = this.shownDay();
     const item = make('li');
+    item.dataset.key = `${kind} ${from}`;
     const button = make('button');
     button.type = 'button';
     button.dataset.kind = kind;
@@ -304,7 +313,7 @@ export class Panel {
   /** Called when fences have changed: stops are named after them. */
   redrawNames(): void {
     this.title();
-    if (this.track) this.list.replaceChildren(...this.track.episodes.map((episode) => this.row(episode)));
+    if (this.track) this.drawEpisodes(this.track);
   }
 
   /**
@@ -313,6 +322,7 @@ export class Panel {
    */
   redraw(): void {
     this.drawFix();
+    this.month.redraw();
     // The next refresh requests the attributes, among which may be times.
     this.shownAttributes.ts = 0;
     const { day, track } = this;
@@ -322,6 +332,7 @@ export class Panel {
 
   /** Marks the episode that is played in the list. */
   played(ms: number): void {
+    this.playedMs = ms;
     if (!this.track) return;
     const now = episodeAt(this.track.episodes, ms);
     this.track.episodes.forEach((episode, i) => {

@@ -8,7 +8,7 @@ import type { Film } from './player';
 import type { DriverState } from './states';
 import { clock, dayShort, formatCount, isoDay } from './words';
 import { When, WRITE_TIME } from './when';
-import { instant, minutes } from './zone';
+import { minutes } from './zone';
 import type { Bounds } from './tiles';
 
 /** Initial span, if no track is shown. */
@@ -61,8 +61,11 @@ export class Replay {
   private readonly message = byId('replay-said', HTMLElement);
   private readonly from = new When('replay-from');
   private readonly to = new When('replay-to');
-  /** The request without an answer. `isSame`: its scope is the one that is played. */
-  private request: { controller: AbortController; scope: Scope; isSame: boolean } | null = null;
+  /**
+   * The request without an answer. `isSame`: its scope is the one that is played. `focused`: the
+   * element that had the focus when the viewer sent the form.
+   */
+  private request: { controller: AbortController; scope: Scope; isSame: boolean; focused: Element | null } | null = null;
   /** What is played. */
   private played: { past: Past; scope: Scope; group: string } | null = null;
   /** The moment that was shown last. Unix ms. */
@@ -88,8 +91,14 @@ export class Replay {
 
   /** Loads the same area and span again, for other drivers, and plays on from the same moment. */
   reload(): void {
-    if (this.request) void this.load(this.request.scope, this.request.isSame);
+    if (this.request) void this.load(this.request.scope, this.request.isSame, this.request.focused);
     else if (this.isPlaying && this.played) void this.load(this.played.scope, true);
+  }
+
+  /** Called when the zone has changed. */
+  redraw(): void {
+    this.from.redraw();
+    this.to.redraw();
   }
 
   toggle(): void {
@@ -106,6 +115,8 @@ export class Replay {
       this.from.date.focus();
       return;
     }
+    const { activeElement } = document;
+    const hadFocus = this.box.contains(activeElement) || (this.isPlaying && byId('player', HTMLElement).contains(activeElement));
     this.request?.controller.abort();
     [this.request, this.played] = [null, null];
     delete this.box.dataset.playing;
@@ -115,20 +126,20 @@ export class Replay {
       this.options.show(null);
       this.options.moved(null);
     }
-    if (this.box.contains(document.activeElement)) this.button.focus();
+    if (hadFocus) this.button.focus();
   }
 
   private submit(): void {
-    const [from, to] = [instant(this.from.value), Math.min(instant(this.to.value), serverNow())];
+    const [from, to] = [this.from.ms, Math.min(this.to.ms, serverNow())];
     if (!this.from.value || !this.to.value) return setText(this.message, WRITE_TIME);
     if (!(from < to)) return setText(this.message, 'The span must begin before it ends.');
-    void this.load({ bounds: this.options.bounds(), from, to }, false);
+    void this.load({ bounds: this.options.bounds(), from, to }, false, document.activeElement);
   }
 
-  private async load(scope: Scope, isSame: boolean): Promise<void> {
+  private async load(scope: Scope, isSame: boolean, focused: Element | null = null): Promise<void> {
     this.request?.controller.abort();
     const controller = new AbortController();
-    this.request = { controller, scope, isSame };
+    this.request = { controller, scope, isSame, focused };
     const group = this.options.group();
     setText(this.message, 'Loading …');
     try {
@@ -143,7 +154,7 @@ export class Replay {
       if (!past.truncated) this.box.dataset.playing = '';
       this.play(past, scope, group, isSame);
       // The next Space pauses: a focused button of the form would load the span again.
-      if (!isSame && this.box.contains(document.activeElement)) byId('play', HTMLButtonElement).focus();
+      if (!isSame && document.activeElement === focused) byId('play', HTMLButtonElement).focus();
     } catch (error) {
       if (controller.signal.aborted) return;
       this.request = null;

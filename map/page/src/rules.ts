@@ -1,6 +1,6 @@
 // The rules of a fence: a form, and a description.
 import { drivers as findDrivers } from './api';
-import { byId, make, setText } from './dom';
+import { byId, make, replaceRows, setText } from './dom';
 import { changedRules, type Rules } from './rings';
 import { duration, kmhOf, formatSpeed, speedUnit, speedOfKmh, type Unit } from './words';
 import { zone } from './zone';
@@ -100,6 +100,16 @@ export class RulesForm {
     this.box.open = rulesInWords(rules) !== '';
   }
 
+  /** Called when these rules were saved while the form stays open: `read` returns later changes. */
+  rebase(saved: Rules): void {
+    this.before = { ...this.before, ...saved };
+  }
+
+  /** Returns what the fields contain. */
+  contents(): unknown[] {
+    return [...[this.speed, this.stay, this.silent, this.hours, this.zone, this.driver].map(({ value }) => value), ...this.drivers];
+  }
+
   /** Returns the rules that were changed. Throws an Error with a message for the viewer. */
   read(): Rules {
     this.addDriver(false);
@@ -114,7 +124,7 @@ export class RulesForm {
       silent_for_s: secondsIn(this.silent.value, before.silent_for_s),
       hours,
       hours_zone: hours === null ? null : zone,
-      ...(before.drivers === undefined ? {} : { drivers: this.drivers }),
+      ...(before.drivers === undefined ? {} : { drivers: [...this.drivers] }),
     });
   }
 
@@ -157,9 +167,11 @@ export class RulesForm {
 
   private draw(): void {
     this.driver.placeholder = this.drivers.length === 0 ? 'all drivers' : 'one more';
-    this.chosen.replaceChildren(
-      ...this.drivers.map((id) => {
+    replaceRows(
+      this.chosen,
+      this.drivers.map((id) => {
         const item = make('li');
+        item.dataset.key = id;
         const remove = make('button', `${this.name(id)} ✕`);
         remove.type = 'button';
         remove.setAttribute('aria-label', `Not only for ${this.name(id)}`);

@@ -6,6 +6,7 @@ import { Alerts } from './alerts';
 import { repaint } from './background';
 import { byId, isNarrow } from './dom';
 import { Dots, isSoftwareRendered } from './dots';
+import { keepOwnLayers } from './fence-layers';
 import { Fences } from './fences';
 import { format, parse, type Shared } from './hash';
 import { seconds } from './clock';
@@ -407,8 +408,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     setTheme(next) {
       scene.theme = next;
       labels.theme = next;
-      fences.setTheme(next);
-      if (streets) map.setStyle(streets.streets(next), { transformStyle: (before, after) => fences.keepOwnLayers(before, after) });
+      fences.layers.setTheme(next);
+      if (streets) map.setStyle(streets.streets(next), { transformStyle: (before, after) => keepOwnLayers(before, after) });
       else if (!styleUrl) repaint(map, next);
       scene.restyle();
     },
@@ -417,6 +418,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       fences.redraw();
       alerts.redraw();
       slider.redraw();
+      replay.redraw();
+      heat.redraw();
     },
     pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
     openingList() {

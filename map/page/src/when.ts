@@ -1,6 +1,7 @@
 // A moment as two fields: a date, and a time of 24 hours. The browser's own field for both has 12
 // hours in some languages.
 import { byId } from './dom';
+import { instant, local } from './zone';
 
 /** Shown to a viewer who writes something else. */
 export const WRITE_TIME = 'Write the time in 24 hours, such as 14:05.';
@@ -18,6 +19,8 @@ export function timeOf(text: string): string | null {
 export class When {
   readonly date: HTMLInputElement;
   readonly time: HTMLInputElement;
+  /** The moment in Unix ms; NaN: a field is empty or wrong. */
+  ms = NaN;
 
   /** `id`: that of the fields, without `-date` and `-time`. `changed`: the viewer chose a moment. */
   constructor(id: string, changed: () => void = () => {}) {
@@ -25,7 +28,7 @@ export class When {
     this.time = byId(`${id}-time`, HTMLInputElement);
     // The viewer writes another time instead of inserting digits.
     this.time.addEventListener('focus', () => this.time.select());
-    this.time.addEventListener('input', () => this.check());
+    for (const field of [this.date, this.time]) field.addEventListener('input', () => this.read());
     this.time.addEventListener('change', () => {
       this.time.value = timeOf(this.time.value) ?? this.time.value;
       changed();
@@ -40,11 +43,22 @@ export class When {
   }
 
   set value(text: string) {
-    [this.date.value, this.time.value] = [text.slice(0, 10), text.slice(11, 16)];
-    this.check();
+    this.write(text);
+    this.read();
   }
 
-  private check(): void {
+  /** Called when the zone has changed: the fields show the same moment in it. */
+  redraw(): void {
+    // Not read again: a local time that occurs twice would become the first one.
+    if (!Number.isNaN(this.ms)) this.write(local(this.ms));
+  }
+
+  private write(text: string): void {
+    [this.date.value, this.time.value] = [text.slice(0, 10), text.slice(11, 16)];
+  }
+
+  private read(): void {
+    this.ms = instant(this.value);
     const isWrong = this.time.value !== '' && timeOf(this.time.value) === null;
     this.time.setCustomValidity(isWrong ? WRITE_TIME : '');
   }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { style } from '../src/background';
 import { stops, type Rgb, type Theme } from '../src/colours';
-import { FENCE_COLOURS } from '../src/fences';
+import { FENCE_COLOURS } from '../src/fence-layers';
 import { flavorOf } from '../src/flavor';
 import { STATE_COLOURS, STATES } from '../src/states';
 import { GAP, STOP } from '../src/track-layers';

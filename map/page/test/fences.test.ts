@@ -45,8 +45,22 @@ test('a late list of fences does not replace a newer one', async () => {
   expect(fences.all.map(({ properties }) => properties.name)).toEqual(['Depot']);
 });
 
+test('an older list of fences is shown if a newer request for it fails', async () => {
+  const waiting: { answer(): void; fail(): void }[] = [];
+  vi.stubGlobal('fetch', () => new Promise((resolve, reject) => waiting.push({ answer: () => resolve(Response.json({ features: [fence('Depot', 1)] })), fail: () => reject(new TypeError('fetch failed')) })));
+  const [old, next] = [fences.load(), fences.load()];
+  waiting[1].fail();
+  await next;
+  expect(shown.element('fences-said').textContent).toBe('The server does not answer.');
+  waiting[0].answer();
+  await old;
+  expect([fences.all.map(({ properties }) => properties.name), shown.element('fences-said').textContent]).toEqual([['Depot'], '']);
+});
+
 describe('a save without an answer yet', () => {
-  let saves: { body: { properties: { name: string } }; answer(status?: number): void }[];
+  let saves: { body: { properties: Record<string, unknown> }; answer(status?: number): void }[];
+  /** The fences that the server sends. */
+  let listed: Fence[];
   const edit = async (name: string) => {
     fences.show(fences.all.find(({ properties }) => properties.name === name)!);
     await fences.load();
@@ -57,11 +71,12 @@ describe('a save without an answer yet', () => {
 
   beforeEach(async () => {
     saves = [];
+    listed = [fence('Islands', 2), fence('Lakes', 2)];
     vi.stubGlobal('fetch', (url: string, init?: RequestInit) =>
       init?.method === 'POST'
         ? new Promise((resolve) => saves.push({ body: JSON.parse(init.body as string), answer: (status = 200) => resolve(status === 200 ? Response.json({}) : Response.json({ error: 'another user' }, { status })) }))
         : url === 'api/fences'
-          ? Promise.resolve(Response.json({ features: [fence('Islands', 2), fence('Lakes', 2)] }))
+          ? Promise.resolve(Response.json({ features: listed }))
           : new Promise(() => {}),
     );
     await fences.load();
@@ -79,7 +94,58 @@ describe('a save without an answer yet', () => {
     expect(saves.length).toBe(2);
   });
 
-  test.each([200, 409, 503])('leaves the form of another fence open (%i)', async (status) => {
+  const said = () => shown.element('fences-said').textContent;
+  const disabled = () => ['fence-submit', 'fence-remove'].map((id) => shown.element(id).attributes['aria-disabled']);
+
+  test('is announced, and disables Save and Remove', async () => {
+    expect([said(), ...disabled()]).toEqual(['Saving …', 'true', 'true']);
+    shown.element('fence-remove').dispatch('click');
+    expect(saves.length).toBe(1);
+    saves[0].answer(503);
+    await settled();
+    expect([said(), ...disabled()]).toEqual(['another user', 'false', 'false']);
+  });
+
+  test('leaves the form open if the viewer changes it meanwhile', async () => {
+    shown.element('fence-stay').value = '30';
+    shown.element('fence-name').value = 'Isles';
+    listed = [{ ...fence('Islands', 2), properties: { name: 'Islands', valid_from: 7, outline: 'b' } }];
+    saves[0].answer();
+    await settled();
+    expect([fences.isEditing, shown.element('fence-name').value, shown.element('fence-stay').value]).toEqual([true, 'Isles', '30']);
+    expect([said(), ...disabled()]).toEqual(['Islands was saved. Your changes since then are not saved yet.', 'false', 'false']);
+    // They are saved against the new version, and what the first save stored is not sent again.
+    save();
+    expect(saves[1].body.properties).toEqual({ name: 'Isles', was: 'Islands', valid_from: 7, stay_max_s: 1800, rewrite_past: false });
+    saves[1].answer();
+    await settled();
+    expect(fences.isEditing).toBe(false);
+  });
+
+  test('of other rules is the base of the next one', async () => {
+    saves[0].answer(503);
+    await settled();
+    shown.element('fence-stay').value = '30';
+    save();
+    shown.element('fence-silent').value = '5';
+    saves[1].answer();
+    await settled();
+    save();
+    expect(saves[2].body.properties).toMatchObject({ name: 'Islands', silent_for_s: 300 });
+    expect(saves[2].body.properties).not.toHaveProperty('stay_max_s');
+  });
+
+  test('of a removal closes the form', async () => {
+    saves[0].answer(503);
+    await settled();
+    shown.element('fence-remove').dispatch('click');
+    shown.element('fence-stay').value = '30';
+    saves[1].answer();
+    await settled();
+    expect(fences.isEditing).toBe(false);
+  });
+
+  test.each([200, 409, 503])('leaves the form of another fence open, and is told after it (%i)', async (status) => {
     shown.element('fence-cancel').dispatch('click');
     await edit('Lakes');
     const message = shown.element('fences-said').textContent;
@@ -88,6 +154,57 @@ describe('a save without an answer yet', () => {
     expect([fences.isEditing, shown.element('fence-name').value, shown.element('fences-said').textContent]).toEqual([true, 'Lakes', message]);
     save();
     expect(saves.at(-1)!.body.properties.name).toBe('Lakes');
+    const failure = status === 200 ? '' : 'Islands was not saved: another user.';
+    saves.at(-1)!.answer();
+    await settled();
+    expect([fences.isEditing, said()]).toEqual([false, failure]);
+    // A list that is read again keeps it until the viewer opens a form.
+    await fences.load();
+    expect(said()).toBe(failure);
+    await edit('Lakes');
+    shown.element('fence-cancel').dispatch('click');
+    expect(said()).toBe('');
+  });
+
+  test('that fails while the box is closed is told when it opens', async () => {
+    fences.toggle();
+    saves[0].answer(503);
+    await settled();
+    fences.toggle();
+    await settled();
+    expect(said()).toBe('Islands was not saved: another user.');
+    fences.toggle();
+    fences.toggle();
+    await settled();
+    expect(said()).toBe('');
+  });
+
+  test('with a conflict is followed by one against the newest version', async () => {
+    const lists: { answer(): void; fail(): void }[] = [];
+    const { fetch: other } = globalThis;
+    vi.stubGlobal('fetch', (url: string, init?: RequestInit) => {
+      if (init?.method) return other(url, init);
+      const features = [{ ...fence('Islands', 2), properties: { name: 'Islands', valid_from: 10 + lists.length } }];
+      return new Promise((resolve, reject) => lists.push({ answer: () => resolve(Response.json({ features })), fail: () => reject(new TypeError('fetch failed')) }));
+    });
+    saves[0].answer(409);
+    await settled();
+    // The page reads the list again meanwhile, for example because the stream has reconnected.
+    void fences.load();
+    lists[0].fail();
+    await settled();
+    expect(said()).toBe('Saving …');
+    lists[1].answer();
+    await settled();
+    expect(said()).toBe('Another user. Both are on the map: save again to replace theirs, or cancel to keep it.');
+    save();
+    expect(saves[1].body.properties.valid_from).toBe(11);
+    // If their version is not known, the page does not say that it is on the map.
+    saves[1].answer(409);
+    await settled();
+    lists[2].fail();
+    await settled();
+    expect(said()).toBe('Another user. Their version could not be loaded: save again to try that again, or cancel.');
   });
 
   test('and its conflict leave the form of another fence open', async () => {

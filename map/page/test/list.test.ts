@@ -68,3 +68,33 @@ test('no link is offered for drivers that the filter no longer means', async () 
   await vi.advanceTimersByTimeAsync(10_000);
   expect([waiting.length, share()]).toEqual([1, true]);
 });
+
+test('an answer to an earlier filter is dropped, and the next request is sent', async () => {
+  vi.useFakeTimers();
+  const settled = () => vi.advanceTimersByTimeAsync(0);
+  const share = () => !shown.element('list-share').hidden;
+  const drivers = list(() => {}, () => {}, () => {}, () => {});
+  drivers.allowSharing();
+  shown.element('filter.find').value = 'van';
+  drivers.toggle();
+  const changes = {
+    input: () => void (shown.element('filter.find').value = 'bike', shown.element('filter').dispatch('input')),
+    group: () => drivers.setGroup('north'),
+    redraw: () => drivers.redraw(),
+  };
+  for (const [change, make] of Object.entries(changes)) {
+    const before = waiting.shift()!;
+    make();
+    before.answer('van-1');
+    await settled();
+    expect(share(), change).toBe(false);
+    await vi.advanceTimersByTimeAsync(300);
+    expect(waiting.map(({ find }) => find), change).toEqual(['bike']);
+  }
+  // The unit of the speed in the filter has changed.
+  waiting.shift()!.answer('bike-7');
+  await settled();
+  expect(share()).toBe(true);
+  drivers.redraw();
+  expect(share()).toBe(false);
+});

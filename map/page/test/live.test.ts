@@ -187,3 +187,11 @@ test('other drivers are requested once, and the same ones not again', async () =
   await settled();
   expect([next.signal.aborted, waiting]).toEqual([false, []]);
 });
+
+test('an answer of the group before, read as the group changes, is not shown', async () => {
+  tiles.setView(MIAMI, 10);
+  (await nextRequest()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
+  tiles.filter({ states: '', group: 'north' });
+  expect((await nextRequest()).group).toBe('north');
+  expect(ids()).toEqual([]);
+});

@@ -1,4 +1,5 @@
-// A simulated page for parts that write to index.html: elements by id, without a layout.
+// A simulated page for parts that write to index.html: elements by id, without a layout. An element
+// is inside another only if the code under test puts it there, or the test calls `append`.
 import { vi } from 'vitest';
 
 type Listener = (event: object) => void;
@@ -18,9 +19,14 @@ class Fake {
   dataset: Record<string, string> = {};
   children: unknown[] = [];
   attributes: Record<string, string> = {};
+  parent: Fake | null = null;
+  constructor(private readonly tag = '') {}
   /** The options of a select or a datalist. */
   get options(): unknown[] {
     return this.children;
+  }
+  get firstElementChild(): unknown {
+    return this.children.find((child) => child instanceof Fake) ?? null;
   }
   private listeners: Record<string, Listener[]> = {};
   addEventListener(name: string, listener: Listener): void {
@@ -32,28 +38,45 @@ class Fake {
   setAttribute(name: string, value: string): void {
     this.attributes[name] = value;
   }
+  getAttribute(name: string): string | null {
+    return this.attributes[name] ?? null;
+  }
   removeAttribute(name: string): void {
     delete this.attributes[name];
   }
   toggleAttribute(): void {}
   append(...children: unknown[]): void {
     this.children.push(...children);
+    for (const child of children) if (child instanceof Fake) child.parent = this;
   }
+  /** A removed element loses the focus. */
   replaceChildren(...children: unknown[]): void {
-    this.children = children;
+    if (this.children.some((child) => child instanceof Fake && child.contains(document.activeElement))) Object.assign(document, { activeElement: null });
+    this.children = [];
+    this.append(...children);
   }
-  contains(): boolean {
-    return false;
+  contains(other: unknown): boolean {
+    return other === this || this.children.some((child) => child instanceof Fake && child.contains(other));
+  }
+  closest(): Fake | null {
+    return this.dataset.key === undefined ? (this.parent?.closest() ?? null) : this;
+  }
+  querySelectorAll(tag: string): Fake[] {
+    return this.children.flatMap((child) => (child instanceof Fake ? [...(child.tag === tag ? [child] : []), ...child.querySelectorAll(tag)] : []));
   }
   querySelector(): null {
     return null;
   }
   setCustomValidity(): void {}
-  focus(): void {}
+  focus(): void {
+    Object.assign(document, { activeElement: this });
+  }
 }
 
 export interface Page {
   element(id: string): Fake;
+  /** The id or the text of the focused element; empty: none. */
+  focused(): string;
   /** Runs the frames that were requested, and returns their number. */
   frame(now: number): number;
 }
@@ -69,7 +92,7 @@ export function page(): Page {
     return made;
   };
   for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'HTMLDListElement', 'HTMLAnchorElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
-  vi.stubGlobal('document', { querySelectorAll: () => [], getElementById: element, createElement: () => new Fake(), createElementNS: () => new Fake(), documentElement: new Fake(), body: new Fake(), activeElement: null, hidden: false });
+  vi.stubGlobal('document', { querySelectorAll: () => [], getElementById: element, createElement: (tag: string) => new Fake(tag), createElementNS: () => new Fake(), documentElement: new Fake(), body: new Fake(), activeElement: null, hidden: false });
   vi.stubGlobal('getComputedStyle', () => ({ fontSize: '16px' }));
   vi.stubGlobal('ResizeObserver', class { observe(): void {} });
   const listeners = new Fake();
@@ -78,6 +101,10 @@ export function page(): Page {
   vi.stubGlobal('cancelAnimationFrame', (id: number) => frames.delete(id));
   return {
     element,
+    focused() {
+      const { activeElement } = document as unknown as { activeElement: Fake | null };
+      return [...elements].find(([, one]) => one === activeElement)?.[0] ?? activeElement?.attributes['aria-label'] ?? activeElement?.textContent ?? '';
+    },
     frame(now) {
       const due = frames;
       frames = new Map();

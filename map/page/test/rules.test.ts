@@ -109,6 +109,18 @@ describe('the drivers of a fence', () => {
     expect(chosen()).toEqual(['bike-7']);
   });
 
+  test('a driver who is added while the rules are saved is a later change', async () => {
+    await write('van');
+    await answer('van-1');
+    await enter();
+    const saved = form.read();
+    await write('bike');
+    await answer('bike-7');
+    await enter();
+    form.rebase(saved);
+    expect(chosen()).toEqual(['van-1', 'bike-7']);
+  });
+
   test('suggestions for one fence are not those of the next', async () => {
     await write('van');
     form.open({ drivers: [] });
