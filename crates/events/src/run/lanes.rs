@@ -34,7 +34,7 @@ pub(super) struct Waiting<T> {
     pub(super) item: T,
     pub(super) driver_id: String,
     rule: Rule,
-    /// With which [`Lanes::take`] returned it.
+    /// Prospect with which [`Lanes::take`] returned it.
     pub(super) prospect: Prospect,
     /// Time of its first attempt; `None` before it.
     pub(super) tried_since: Option<Instant>,

@@ -343,13 +343,15 @@ impl Events {
         Ok(lag)
     }
 
-    /// Publishes every state again: at the start, and when the broker may have lost its retained
-    /// messages.
+    /// Publishes every state again, and clears the topics of all erased drivers: at the start, and
+    /// when the broker may have come back with an older save of its retained messages.
     async fn republish(&mut self) -> Result<()> {
         let states = EventStore(&self.clickhouse).states().await?;
         self.retained_lost.mark_unchanged();
         info!(states = states.len(), "publishing every state: the broker may not have all of them");
         self.channels.republish(states);
+        let erased = Arc::clone(&self.erased.borrow());
+        self.clear_unwatched(&erased, &Erased::default());
         Ok(())
     }
 
@@ -440,21 +442,23 @@ impl Events {
         for (driver_id, fences) in self.watch.forget(is_erased) {
             self.channels.clear(&driver_id, &fences);
         }
-        self.clear_unwatched(&erased);
-        self.erased.send_replace(erased);
-        self.read_at = Some(Instant::now());
+        let before = self.erased.send_replace(Arc::clone(&erased));
+        // The first connection to the broker clears the topics of all.
+        if self.read_at.replace(Instant::now()).is_some() {
+            self.clear_unwatched(&erased, &before);
+        }
         Ok(())
     }
 
-    /// Clears the topics of newly erased drivers. Clears them for every fence: if a driver was
-    /// erased while no process ran, this process does not know which topics the driver has.
-    fn clear_unwatched(&mut self, erased: &Erased) {
+    /// Clears the topics of the erased drivers that are not in `before`. Clears them for every fence:
+    /// if a driver was erased while no process ran, this process does not know which topics the
+    /// driver has.
+    fn clear_unwatched(&mut self, erased: &Erased, before: &Erased) {
         let areas = self.watch.rules.areas.iter();
         let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();
         let fences = Vec::from_iter(fences);
         let drivers_max = CLEARED_MAX / (TOPICS_PER_DRIVER + TOPICS_PER_FENCE * fences.len());
-        let known = self.erased.borrow();
-        let mut new = erased.not_in(&known);
+        let mut new = erased.not_in(before);
         new.by_ref()
             .take(drivers_max)
             .for_each(|driver_id| self.channels.clear(driver_id, &fences));
