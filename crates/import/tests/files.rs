@@ -2117,6 +2117,23 @@ fn zone_in_xml_is_read_or_refused() {
         assert!(why.contains("its times have no offset, and the time "), "{times:?}: {why}");
         assert_eq!(failures(&johannesburg, &two(times)), "[]", "{times:?}");
     }
+    // A time that states its zone in any form has an offset. A bad time is rejected alone.
+    let day = &local[..10];
+    let compact = format!("{}T121347+0200", day.replace('-', ""));
+    let bracketed = format!("{day}T12:13:47 (UTC+02:00)");
+    let minus = format!("{day}T08:13:47\u{2212}02:00");
+    let seconds = (milepost_observe::now_ms() / 1_000 - 86_400).to_string();
+    for time in [&compact, &bracketed, &minus, &seconds] {
+        let file = two([&shifted, time]);
+        assert_eq!(failures(&[], &file), "[]", "{time}");
+    }
+    for time in [day, "n/a 0", &format!("{local} EST")] {
+        let result =
+            import("", &["--driver", "d7"], "a.gpx", two([&shifted, time]).as_bytes()).unwrap();
+        assert_eq!(result["failures"].to_string(), "[]", "{time}");
+        assert_eq!(result["positions"], 1, "{result}");
+        assert_eq!(result["rejected"], serde_json::json!({ "bad_ts": 1 }), "{time}");
+    }
     for offset in ["Z", "+00:00"] {
         let file = two([&format!("{utc}{offset}"), &utc]);
         assert_eq!(failures(&[], &file), "[]", "{offset}");
