@@ -2022,6 +2022,8 @@ fn unit_beside_the_features_is_not_ignored() {
     };
     for (members, message) in [
         (r#""units":"imperial""#, "units says imperial (mph), but speed is read in m/s"),
+        (r#""units":{"isMetric":false}"#, "units/isMetric says imperial (mph)"),
+        (r#""coordType":"gcj02""#, "coordType says gcj02, but lat and lng are read in WGS 84"),
         (r#""speed_unit":"mph""#, "speed_unit says mph"),
         (r#""properties":{"speedUnits":"km/h"}"#, "says km/h"),
         (r#""metadata":{"units":{"speed":"knots"}}"#, "says knots"),
@@ -2055,6 +2057,8 @@ fn unit_beside_the_features_is_not_ignored() {
     check(&["--speed-unit", "m/s", "--alt-unit", "m"], "a.geojson", &alt, "1 2 10 - - -");
     let mph = ["--speed-unit", "mph", "--alt-unit", "ft"];
     check(&mph, "a.geojson", before(r#""units":"imperial""#), "1 2 4.47 - - -");
+    let kept = ["--speed-unit", "m/s", "--keep", "coordType"];
+    check(&kept, "a.geojson", before(r#""coordType":"gcj02""#), "1 2 10 - - -");
     for members in [
         r#""units":"metric","unit_id":"mph","name":"mph""#,
         r#""properties":{"speed_unit":"m/s"},"units":{"temperature":"F"}"#,
