@@ -325,7 +325,7 @@ impl Entry<'_> {
         let (heading, acc, seq) =
             (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
         let driver = self.pointer("driver");
-        self.rare_keys(&mut more);
+        let has_unit_of_degrees = self.rare_keys(&mut more);
         let more = Some(Box::new(more)).filter(|more| **more != More::default());
         let fields = Fields {
             points,
@@ -338,6 +338,7 @@ impl Entry<'_> {
             acc,
             seq,
             driver,
+            has_unit_of_degrees,
             more,
         };
         let rare = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
@@ -422,8 +423,9 @@ impl Entry<'_> {
     }
 
     /// Reads the keys that few formats need: units of angles and of accuracy, hemispheres, values
-    /// that stand for unknown, and messages without a position.
-    fn rare_keys(&mut self, more: &mut More) {
+    /// that stand for unknown, and messages without a position. Returns whether there is a unit of
+    /// lat and lng.
+    fn rare_keys(&mut self, more: &mut More) -> bool {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {
             more.degrees = [lat, lng.unwrap_or(lat.unsigned())];
@@ -460,6 +462,7 @@ impl Entry<'_> {
                 _ => Err(format!("\"{text}\": must be \"ignore\" or \"reject\"")),
             })
             .unwrap_or(false);
+        lat.is_some()
     }
 }
 

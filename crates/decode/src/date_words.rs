@@ -308,14 +308,20 @@ pub(super) fn numeric_date(text: &str) -> Option<String> {
 /// Rewrites a date and a time of day with Chinese, Japanese or Korean signs after its numbers:
 /// `2026年11月26日 10时15分07秒`.
 fn from_east_asia(text: &str) -> String {
-    let marked = text.chars().map(|c| match c {
-        '年' | '月' | '년' | '월' => '-',
-        '時' | '时' | '点' | '시' | '分' | '분' => ':',
-        '日' | '일' => ' ',
-        c => c,
-    });
-    // Korean has a space after each sign.
-    let joined = marked.collect::<String>().replace("- ", "-").replace(": ", ":");
+    let mut joined = String::with_capacity(text.len());
+    let mut is_after_sign = false;
+    for c in text.chars() {
+        let sign = match c {
+            '年' | '月' | '년' | '월' => Some('-'),
+            '時' | '时' | '点' | '시' | '分' | '분' => Some(':'),
+            '日' | '일' => Some(' '),
+            // Korean has a space after each sign.
+            ' ' if is_after_sign => continue,
+            _ => None,
+        };
+        joined.push(sign.unwrap_or(c));
+        is_after_sign = sign.is_some_and(|sign| sign != ' ');
+    }
     joined.trim_end_matches(['秒', '초', ':', ' ']).to_owned()
 }
 
@@ -371,6 +377,10 @@ mod tests {
             ("2026年11月26日 10時15分07秒", Some("2026-11-26  10:15:07")),
             ("2026年11月26日10时15分", Some("2026-11-26 10:15")),
             ("2026년 11월 26일 10시 15분 07초", Some("2026-11-26  10:15:07")),
+            // A space after another sign than a rewritten one is kept: this is no offset.
+            ("2026年11月26日 10:15 - 11:15", Some("2026-11-26  10:15 - 11:15")),
+            ("2026年11月26日 10:15:00 - 0500", Some("2026-11-26  10:15:00 - 0500")),
+            ("2026年 11月 26日 10:15 -0500", Some("2026-11-26  10:15 -0500")),
             ("jeudi 26 novembre 2026 à 10:15", Some("2026-11-26 10:15")),
             ("26 лист. 2026 10:15", None),
             ("26 нояб. 2026 г., 10:15:07", Some("2026-11-26 10:15:07")),

@@ -10,6 +10,7 @@ use super::formats;
 use super::ignored::Ignored;
 use super::points::{Points, reject};
 use super::presence::is_presence;
+use super::reference_system::check_system_around;
 use super::refusal::{Refusal, refuse};
 use super::repair::repaired;
 use super::source::Source;
@@ -181,18 +182,19 @@ impl Decoder {
     }
 
     /// Checks an object around an array of points, without the array, for units of the points'
-    /// numbers, such as `"speed_unit":"mph"` in a FeatureCollection, and for the zone of their
-    /// times. `settled`: the fields whose unit is known.
+    /// numbers, such as `"speed_unit":"mph"` in a FeatureCollection, for the reference system of
+    /// their coordinates, and for the zone of their times. `settled`: the fields whose unit is known.
     ///
     /// # Errors
-    /// A stated unit or zone differs from the one in which a source reads the values. The error
-    /// states the remedy.
+    /// A stated unit, reference system or zone differs from the one in which a source reads the
+    /// values. The error states the remedy.
     pub fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), String> {
         let mut sources = self.sources.iter();
         sources.try_for_each(|source| {
             let zone = source.schema.local.as_ref().and_then(|local| local.zone.as_ref());
             let checked = source.format.check_frame(frame, settled);
             checked
+                .and_then(|()| check_system_around(frame, &source.schema.keep))
                 .and_then(|()| zone.map_or(Ok(()), |zone| check_zone_of_frame(frame, zone)))
                 .map_err(|refusal| refusal.detail)
         })

@@ -384,7 +384,7 @@ impl Paths {
         }
         let value = json.value()?;
         let may_matter = if value.is_list() {
-            hemisphere::may_list_sides(key) || is_unit(key)
+            hemisphere::may_list_sides(key) || is_unit(key) || reference_system::is_name(key)
         } else {
             value.may_be_hemisphere() && self.may_be_hemisphere(key)
                 || hemisphere::is_utc_flag(key) && value.is_unset()
@@ -407,7 +407,7 @@ impl Paths {
             b'{' => json.object(|json, key| match self.child(key) {
                 Some(paths) => paths.extract_raw(json, found),
                 None => {
-                    found.has_unit |= is_unit(key);
+                    found.may_describe_points |= is_unit(key) || reference_system::is_name(key);
                     json.value().map(drop)
                 }
             }),
@@ -481,8 +481,8 @@ fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
 #[derive(Default)]
 pub(super) struct RawFound<'a> {
     pub(super) value: Option<&'a [u8]>,
-    /// A member beside the path may be a unit.
-    pub(super) has_unit: bool,
+    /// A member beside the path may be a unit or a reference system.
+    pub(super) may_describe_points: bool,
 }
 
 #[cfg(test)]

@@ -83,4 +83,4 @@ pub use self::translations::{field_in_other_language, is_date_in_other_language}
 pub use self::unit::SpeedUnit;
 pub use self::unit::{Quantity, TimeUnit};
 pub use self::unit_words::names_unit;
-pub use self::unread_zone::is_zone_in_other_language;
+pub use self::unread_zone::{is_zone_in_other_language, lacks_zone};

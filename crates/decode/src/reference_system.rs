@@ -5,15 +5,17 @@ use super::field_names::normalised;
 use super::hemisphere::is_parent;
 use super::keep::{Keep, Value, visit_values};
 use super::refusal::{Refusal, refuse};
+use super::unread_unit::is_about_all;
 use crate::reject::Reason;
 
 /// Names of members that state a reference system.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "datum",
     "geodeticdatum",
     "crs",
     "srs",
     "coordtype",
+    "coordtypeinput",
     "coordinatetype",
     "coordstype",
     "coordsys",
@@ -24,8 +26,23 @@ const NAMES: [&str; 12] = [
 ];
 /// Beginnings of names of systems that differ from WGS 84 by about 100 m or more: those of Chinese
 /// maps, and older national ones.
-const SYSTEMS: [&str; 10] =
-    ["gcj", "bd09", "osgb36", "nad27", "ed50", "tokyo", "sk42", "ск42", "pulkovo1942", "agd66"];
+const SYSTEMS: [&str; 12] = [
+    "gcj",
+    "bd09",
+    "osgb36",
+    "nad27",
+    "nad1927",
+    "ed50",
+    "tokyo",
+    "sk42",
+    "ск42",
+    "pulkovo1942",
+    "agd66",
+    "agd1966",
+];
+/// Codes of EPSG for the same systems: OSGB36 and the British National Grid, NAD27, ED50, Tokyo,
+/// Pulkovo 1942 and AGD66.
+const CODES: [&str; 7] = ["4277", "27700", "4267", "4230", "4301", "4284", "4202"];
 
 /// Returns whether a key may name a member that states a reference system; reads only a few bytes.
 #[inline]
@@ -46,6 +63,16 @@ pub(super) fn is_name(key: &[u8]) -> bool {
     may_be_name(key) && NAMES.contains(&&*normalised(&String::from_utf8_lossy(key)))
 }
 
+/// Returns whether a text such as `GCJ02`, `EPSG:4277` or `urn:ogc:def:crs:EPSG::4277` is a system
+/// that is far from WGS 84.
+fn is_far(text: &str) -> bool {
+    let system = normalised(text);
+    let last = system.rsplit([':', '/']).next().unwrap_or_default();
+    let code = last.strip_prefix("epsg").unwrap_or(last);
+    let has_name = |text: &str| SYSTEMS.iter().any(|name| text.starts_with(name));
+    has_name(&system) || has_name(last) || system.contains("epsg") && CODES.contains(&code)
+}
+
 /// Checks a point for a reference system of its coordinates. `root`: the object whose members `keep`
 /// names.
 ///
@@ -57,17 +84,41 @@ pub(super) fn check_system(
     root: &'static [&'static str],
     keep: &Keep,
 ) -> Result<(), Refusal> {
-    let mut found = None;
     let prefix: String = root.iter().map(|name| format!("{name}/")).collect();
+    check(json, &prefix, is_parent, keep)
+}
+
+/// Checks the object around an array of points for a reference system of their coordinates.
+///
+/// # Errors
+/// As for [`check_system`].
+#[cold]
+pub(super) fn check_system_around(json: &[u8], keep: &Keep) -> Result<(), Refusal> {
+    // A file may have other bytes than UTF-8 in its names.
+    check(String::from_utf8_lossy(json).as_bytes(), "", is_about_all, keep)
+}
+
+/// Checks an object whose own members, or those of its objects for which `is_about_points` holds,
+/// state the system.
+fn check(
+    json: &[u8],
+    prefix: &str,
+    is_about_points: impl Fn(&str) -> bool,
+    keep: &Keep,
+) -> Result<(), Refusal> {
+    let mut found = None;
     visit_values(json, &[], &mut |path, value| {
-        let mut names = path.rsplit('/');
+        // `"crs":{"name":"GCJ02"}`, and `"crs":{"properties":{"name":"GCJ02"}}` of GeoJSON.
+        let object = path.strip_suffix("/name");
+        let object = object.map_or(path, |path| path.strip_suffix("/properties").unwrap_or(path));
+        let mut names = object.rsplit('/');
         if let Value::Scalar(text) = value
             && is_name(names.next().unwrap_or_default().as_bytes())
-            && names.all(is_parent)
-            && SYSTEMS.iter().any(|system| normalised(text).starts_with(system))
+            && names.all(&is_about_points)
+            && is_far(text)
         {
-            let name = path.strip_prefix(&prefix).unwrap_or(path);
-            if !keep.has(name) {
+            let [name, object] = [path, object].map(|at| at.strip_prefix(prefix).unwrap_or(at));
+            if !keep.has(name) && !keep.has(object) {
                 found = Some((name.to_owned(), text.to_owned()));
             }
         }
@@ -76,7 +127,7 @@ pub(super) fn check_system(
     refuse(
         Reason::WrongType,
         format!(
-            "{name:.40} says {text:.20}, but lat and lng are read in WGS 84: convert them, or store \
+            "{name:.40} says {text:.40}, but lat and lng are read in WGS 84: convert them, or store \
              them as they are with keep = [\"{name:.40}\"] (import: --keep)"
         ),
     )

@@ -144,8 +144,9 @@ pub(super) fn says_imperial(key: &str, value: &str) -> bool {
     let is_set = || ["true", "1", "yes"].iter().any(|set| value.eq_ignore_ascii_case(set));
     match system_flag(&name) {
         Some("imperial") => is_set(),
-        // A number `metric` may be any measured value.
-        Some(_) => is_unset(value) && (name != "metric" || value != "0"),
+        // A `metric` may be any measured value, or the name of one: `"metric":"N"`.
+        Some(_) if name == "metric" => value.eq_ignore_ascii_case("false"),
+        Some(_) => is_unset(value),
         None => false,
     }
 }

@@ -9,6 +9,7 @@
 use super::age::{DAY_MS, EPOCHS};
 use super::exponent;
 use super::field_names::{TIME_NAMES, TIME_WORDS, normalised};
+use super::hemisphere::is_parent;
 use super::json::{Scalar, number};
 use super::keep::{Value, visit_values};
 
@@ -201,7 +202,7 @@ pub(super) fn unread_time(
                         && !is_in(used, path)
                 };
                 let is_named = || {
-                    is_time_name(path, is_own)
+                    is_time_name(path, is_own, used)
                         && (is_time(text, |ms| is_within(ms, YEAR_MS))
                             || is_since_other_epoch(text, |ms| is_within(ms, DAY_MS)))
                 };
@@ -219,7 +220,7 @@ pub(super) fn unread_time(
             }
             Value::Array(array) => {
                 let is_place = path.ends_with("geometry/coordinates");
-                if time.is_none() && (is_place || is_time_name(path, is_own)) {
+                if time.is_none() && (is_place || is_time_name(path, is_own, used)) {
                     let texts = times_in_array(array, is_place);
                     if texts.iter().any(|text| is_time(text, |ms| is_within(ms, YEAR_MS))) {
                         time = found(array, Kind::Whole);
@@ -354,14 +355,28 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     times
 }
 
-/// Returns whether the name at this path is one of a time. In milepost's own format, a word
-/// anywhere in the path counts.
-fn is_time_name(path: &str, is_own: bool) -> bool {
-    if let Some((outer, inner)) = path.rsplit_once('/')
+/// Returns whether the path is that of a time, by its own name or by that of the object around a
+/// name such as `_seconds`. Such an object must belong to the point, as `createdAt` does, and not
+/// to another one, as `battery/at` does. `used`: paths that the format reads.
+fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
+    let mut object = path;
+    while let Some((outer, inner)) = object.rsplit_once('/')
         && INNER_NAMES.contains(&&*normalised(inner))
     {
-        return is_time_name(outer, is_own);
+        object = outer;
     }
+    let is_of_point = || {
+        let Some((parent, _)) = object.rsplit_once('/') else { return true };
+        let is_beside = |path: &String| path.rsplit_once('/').is_some_and(|(at, _)| at == parent);
+        parent.split('/').all(is_parent) || used.iter().any(is_beside)
+    };
+    let is_named_around = || object != path && is_of_point() && has_time_name(object, is_own);
+    has_time_name(path, is_own) || is_named_around()
+}
+
+/// Returns whether the last name of the path is one of a time. In milepost's own format, a word
+/// anywhere in the path counts.
+fn has_time_name(path: &str, is_own: bool) -> bool {
     let name = normalised(last(path));
     let name = name.strip_suffix("ms").unwrap_or(&name);
     let has_word = || is_own && TIME_WORDS.iter().any(|word| normalised(path).contains(word));

@@ -1,6 +1,8 @@
 //! Finds units that a payload states beside its numbers, such as `"speed":43,"speed_unit":"mph"`, and
 //! that the format does not read.
 
+use std::f64::consts::{FRAC_PI_2, PI};
+
 use memchr::memmem;
 
 use super::field_names::{is_name_of, normalised};
@@ -36,6 +38,8 @@ pub(super) struct Measured {
     pub(super) quantity: Quantity,
     /// Size of the unit in milepost's own unit.
     pub(super) factor: f64,
+    /// The configuration states the unit, so that a bare `unit` is that of another field.
+    pub(super) has_unit: bool,
 }
 
 impl Measured {
@@ -44,8 +48,9 @@ impl Measured {
     ///
     /// A bare `unit` states the unit of a speed, unless its value is `ms`, which may also mean
     /// milliseconds. It states the unit of an altitude if its value is feet, or a system of units
-    /// with feet, such as `imperial`, and that of an angle if its value is one such as `rad`.
-    fn has_unit_at(&self, path: &str, text: &str, numbers: &[String]) -> bool {
+    /// with feet, such as `imperial`, and that of an angle if its value is one such as `rad`. A bare
+    /// `rad` states the unit of a place only if the place may be in radians.
+    fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
             (parent.to_owned(), normalised(name))
@@ -58,34 +63,51 @@ impl Measured {
         // If there is a number `velocity`, `velocity_unit` is its unit, and not the unit of
         // `speed`.
         let is_own = |name: &str| {
-            let is_other = || numbers.iter().any(|number| number == name);
+            let is_other = || members.numbers.iter().any(|number| number == name);
             // German joins words with an `s` or `n`: `Geschwindigkeitseinheit`.
             let joined = || name.strip_suffix(['s', 'n']).unwrap_or(name);
             let is_alias = || {
                 is_name_of(self.field, name)
                     || [name, joined()].map(field_in_other_language).contains(&Some(self.field))
             };
-            let is_place = ["lat", "lng"].contains(&self.field) && NAMES_OF_PLACE.contains(&name);
+            let is_place = self.is_place() && NAMES_OF_PLACE.contains(&name);
             name == own_name || name == self.field || is_place || is_alias() && !is_other()
         };
+        let (grandparent, units) = split(&parent);
+        let is_in_units = without_unit(&units) == Some("");
         if let Some(stem) = without_unit(&name) {
             // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or `Marine`.
             let is_of_fleet = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
                 && !["imperial", "nautical"].contains(&&*normalised(text));
-            let is_bare =
-                !is_of_fleet && (stem.is_empty() || stem == "system" || stem == "systemof");
+            let is_system = stem == "system" || stem == "systemof";
+            let is_bare = !is_of_fleet && (stem.is_empty() || is_system);
             let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
             let is_of_value = own_name.starts_with("val") && parent == own_parent;
             // Only an angle has these units.
-            let is_of_place = || matches!(self.stated(text), Some("rad" | "semicircles"));
+            let is_of_angle = || match self.stated(text) {
+                Some("rad") if self.is_place() => members.may_be_radians && !self.has_unit,
+                stated => matches!(stated, Some("rad" | "semicircles")),
+            };
             let is_of_alt = || self.field == "alt" && self.stated(text) == Some("ft");
-            let may_be_bare = is_of_speed || is_of_value || is_of_alt() || is_of_place();
-            return is_around(&parent) && (is_own(stem) || is_bare && may_be_bare);
+            let may_be_bare = is_of_speed || is_of_value || is_of_alt() || is_of_angle();
+            // `"units":{"isMetric":false}`
+            let beside = if is_in_units && is_system { &grandparent } else { &parent };
+            return is_around(beside) && (is_own(stem) || is_bare && may_be_bare);
         }
-        let (grandparent, units) = split(&parent);
-        without_unit(&units) == Some("") && is_around(&grandparent) && is_own(&name)
+        is_in_units && is_around(&grandparent) && is_own(&name)
+    }
+
+    fn is_place(&self) -> bool {
+        ["lat", "lng"].contains(&self.field)
+    }
+
+    /// Returns whether this number may be in radians: `false` for a latitude beyond a pole, and for
+    /// a longitude beyond 180 degrees.
+    fn may_be_radians(&self, number: f64) -> bool {
+        let max = if self.field == "lat" { FRAC_PI_2 } else { PI };
+        !self.is_place() || number.abs() <= max
     }
 
     /// Returns the unit that a text states: a unit of this quantity, or a system of units.
@@ -164,22 +186,29 @@ pub(super) fn own_fields() -> Vec<Measured> {
         path: field.to_owned(),
         quantity,
         factor: 1.0,
+        has_unit: false,
     });
     all.into()
 }
 
+/// Returns whether the members of an object of this name may describe all points beside it.
+pub(super) fn is_about_all(name: &str) -> bool {
+    is_parent(name) || ABOUT_ALL.contains(&&*normalised(name))
+}
+
 /// The members of a payload that may state a unit, each with its path and value, and the normalised
 /// names of the numbers.
-#[derive(Default)]
 struct Units {
     stated: Vec<(String, String)>,
     numbers: Vec<String>,
+    /// The coordinates may be in radians.
+    may_be_radians: bool,
 }
 
 impl Units {
-    /// Collects the units in an object. Calls `number_at` with the path of each number.
-    fn collect(json: &[u8], mut number_at: impl FnMut(&str)) -> Self {
-        let mut units = Self::default();
+    /// Collects the units in an object. Calls `number_at` with the path and value of each number.
+    fn collect(json: &[u8], mut number_at: impl FnMut(&str, f64)) -> Self {
+        let mut units = Self { stated: Vec::new(), numbers: Vec::new(), may_be_radians: true };
         visit_values(json, &[], &mut |path, value| {
             let Value::Scalar(text) = value else { return };
             let name = path.rsplit('/').next().unwrap_or(path);
@@ -188,8 +217,8 @@ impl Units {
                 return;
             }
             // A string such as `43 mph` is no number here: its own unit overrides all others.
-            if number(text).is_some() {
-                number_at(path);
+            if let Some(number) = number(text) {
+                number_at(path, number.as_f64().unwrap_or(f64::INFINITY));
                 if units.numbers.len() < UNITS_MAX {
                     units.numbers.push(normalised(name));
                 }
@@ -204,7 +233,6 @@ impl Units {
 
     /// Removes the names of objects such as `properties` and `metadata` before the units.
     fn without_parents(mut self) -> Self {
-        let is_about_all = |name: &str| is_parent(name) || ABOUT_ALL.contains(&&*normalised(name));
         for (path, _) in &mut self.stated {
             while let Some((parent, rest)) = path.split_once('/')
                 && is_about_all(parent)
@@ -217,14 +245,15 @@ impl Units {
 
     fn check<'f>(&self, mut fields: impl Iterator<Item = &'f Measured>) -> Result<(), Refusal> {
         fields.try_for_each(|field| {
-            let mut stated = self.stated.iter();
-            stated.try_for_each(|(path, text)| {
-                if field.has_unit_at(path, text, &self.numbers) {
-                    field.check(path, text)
-                } else {
-                    Ok(())
-                }
-            })
+            let all = self.stated.iter();
+            let stated: Vec<_> =
+                all.filter(|(path, text)| field.has_unit_at(path, text, self)).collect();
+            let is_unit = |text: &str| field.quantity.unit_named(text).is_some();
+            // A unit of the field itself overrides a system of units.
+            let has_own_unit =
+                stated.iter().any(|(path, text)| is_unit(text) && field.check(path, text).is_ok());
+            let mut checked = stated.iter().filter(|(_, text)| is_unit(text) || !has_own_unit);
+            checked.try_for_each(|(path, text)| field.check(path, text))
         })
     }
 }
@@ -236,9 +265,16 @@ impl Units {
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
-    let units = Units::collect(json, |path| {
-        are_sent.iter_mut().zip(fields).for_each(|(is_sent, field)| *is_sent |= field.path == path);
+    let mut may_be_radians = true;
+    let mut units = Units::collect(json, |path, number| {
+        for (is_sent, field) in are_sent.iter_mut().zip(fields) {
+            if field.path == path {
+                *is_sent = true;
+                may_be_radians &= field.may_be_radians(number);
+            }
+        }
     });
+    units.may_be_radians = may_be_radians;
     let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
     units.check(sent)
 }
@@ -250,7 +286,7 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
 /// The unit is another than the one in which the format reads the number.
 #[cold]
 pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(), Refusal> {
-    let mut units = Units::collect(json, |_| ());
+    let mut units = Units::collect(json, |_, _| ());
     let is_bare = |path: &str| {
         let name = normalised(path.rsplit('/').next().unwrap_or(path));
         matches!(without_unit(&name), Some("" | "system" | "systemof"))
@@ -265,11 +301,17 @@ pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(),
 /// A unit is another than the one in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Result<(), Refusal> {
+    let mut may_be_radians = true;
     fields.retain_mut(|field| {
         field.be_beside_points();
-        has_number(as_text(json), &field.path)
+        let mut numbers = numbers_called(as_text(json), &field.path).peekable();
+        let is_sent = numbers.peek().is_some();
+        may_be_radians &= !field.is_place() || numbers.all(|number| field.may_be_radians(number));
+        is_sent
     });
-    Units::collect(json, |_| ()).without_parents().check(fields.iter())
+    let mut units = Units::collect(json, |_, _| ()).without_parents();
+    units.may_be_radians = may_be_radians;
+    units.check(fields.iter())
 }
 
 /// Checks the object around an array of points, without the array. `settled`: the fields whose unit
@@ -287,18 +329,25 @@ pub(super) fn check_units_of_frame(
     fields.iter_mut().for_each(Measured::be_beside_points);
     // A file may have other bytes than UTF-8 in its names.
     let frame = String::from_utf8_lossy(frame);
-    Units::collect(frame.as_bytes(), |_| ()).without_parents().check(fields.iter())
+    Units::collect(frame.as_bytes(), |_, _| ()).without_parents().check(fields.iter())
 }
 
-/// Returns whether a member of this name is a number, or a string without a unit after its number.
-fn has_number(json: &str, name: &str) -> bool {
+/// Returns the values of the members of this name that are numbers, or strings without a unit after
+/// their number.
+fn numbers_called(json: &str, name: &str) -> impl Iterator<Item = f64> {
     let key = format!("\"{name}\"");
-    let mut places = memmem::find_iter(json.as_bytes(), key.as_bytes());
-    places.any(|at| {
-        let rest = json[at + key.len()..].trim_start().strip_prefix(':').unwrap_or_default();
-        let may_be =
-            rest.trim_start().starts_with(|c: char| "-\"".contains(c) || c.is_ascii_digit());
-        let value = may_be.then(|| Reader::new(rest.as_bytes()).value()).flatten();
-        value.is_some_and(|value| value.or_number_in_text().as_number().is_some())
+    let mut rest = json;
+    std::iter::from_fn(move || {
+        loop {
+            let at = memmem::find(rest.as_bytes(), key.as_bytes())?;
+            rest = &rest[at + key.len()..];
+            let value = rest.trim_start().strip_prefix(':').unwrap_or_default();
+            let may_be =
+                value.trim_start().starts_with(|c: char| "-\"".contains(c) || c.is_ascii_digit());
+            let value = may_be.then(|| Reader::new(value.as_bytes()).value()).flatten();
+            if let Some(number) = value.and_then(|value| value.or_number_in_text().as_f64()) {
+                return Some(number);
+            }
+        }
     })
 }

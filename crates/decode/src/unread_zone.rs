@@ -262,3 +262,38 @@ fn uses(zone: &TimeZone, abbreviation: &str, at: jiff::Timestamp) -> bool {
     let other = at.checked_add(jiff::SignedDuration::from_secs(HALF_A_YEAR)).unwrap_or(at);
     [at, other].iter().any(|at| zone.to_offset_info(*at).abbreviation() == abbreviation)
 }
+
+/// Returns whether a string is a date and a time of day that state no zone.
+#[must_use]
+pub fn lacks_zone(text: &str) -> bool {
+    let is_read = |zone| Local { zone, pattern: None }.unix_ms(text).is_ok();
+    !is_read(None) && is_read(Some(Zone::utc()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_lacks_a_zone_if_only_its_zone_is_missing() {
+        for text in ["2026-11-26T09:01:00", "Nov 26, 2026, 10:15 AM", "26.11.2026 10:15"] {
+            assert!(lacks_zone(text), "{text}");
+        }
+        for text in [
+            "20261126T090100+0200",
+            "2026-11-26T09:01:00 (UTC+02:00)",
+            "Thu Nov 26 09:01:00 +0200 2026",
+            "2026-11-26T09:01:00\u{2212}02:00",
+            "2026-11-26T09:01:00[Europe/Berlin]",
+            "2026-11-26T09:01:00 EST",
+            "1795770000",
+            "2026-11-26",
+            "09:01:00",
+            "03/04/2026 10:15",
+            "n/a 0",
+            "",
+        ] {
+            assert!(!lacks_zone(text), "{text}");
+        }
+    }
+}

@@ -401,6 +401,7 @@ fn out_of_range_error_names_every_plausible_cause() {
     }
 }
 
+/// Every format reads a number in one unit. A payload that states another unit is rejected.
 #[test]
 fn other_unit_beside_a_number_is_rejected() {
     let own = format_called("milepost");
@@ -433,7 +434,6 @@ fn other_unit_beside_a_number_is_rejected() {
         (r#""speed":43,"Geschwindigkeit_Einheit":"Knoten""#, "says knots"),
         (r#""speed":43,"Geschwindigkeitseinheit":"km/h""#, "Geschwindigkeitseinheit says km/h"),
         (r#""speed":43,"measurementSystem":"imperial""#, "says imperial (mph)"),
-        (r#""unit":"rad""#, "unit says rad, but lat is read in deg"),
         (r#""units":"semicircles""#, "units says semicircles, but lat is read in deg"),
         (r#""coord_unit":"radians""#, "coord_unit says rad, but lat is read in deg"),
         (r#""speed":43,"imperial":true"#, "imperial says imperial (mph), but speed is read in m/s"),
@@ -441,6 +441,14 @@ fn other_unit_beside_a_number_is_rejected() {
         (r#""speed":43,"use_metric":"no""#, "use_metric says imperial (mph)"),
         (r#""alt":1000,"is_imperial":1"#, "is_imperial says imperial (ft)"),
         (r#""speed":43,"isMetric":0"#, "isMetric says imperial (mph)"),
+        (r#""speed":43,"metric":"False""#, "metric says imperial (mph)"),
+        (r#""speed":43,"metric":false"#, "metric says imperial (mph)"),
+        (r#""speed":43,"units":{"isMetric":false}"#, "units/isMetric says imperial (mph)"),
+        (r#""alt":1000,"units":{"imperial":true}"#, "units/imperial says imperial (ft)"),
+        (
+            r#""speed":3,"speed_unit":"m/s","isMetric":false,"alt":9"#,
+            "isMetric says imperial (ft), but alt is read in m",
+        ),
         (r#""speed":43,"system_of_units":"US""#, "system_of_units says US (mph)"),
         (r#""speed":43,"systemOfUnits":"marine""#, "systemOfUnits says marine (knots)"),
         (r#""speed":43,"measurement_system":"US""#, "measurement_system says US (mph)"),
@@ -486,12 +494,20 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed":"36 km/h","velocidad_unidad":"km/h""#,
         r#""speed":10,"velocidad":36,"velocidad_unidad":"km/h""#,
         r#""speed":10,"units":{"temp":"imperial"},"company":{"units":"imperial"}"#,
+        // Neither 33.4 nor 3.7 is a place in radians, so this is the unit of another angle.
+        r#""yaw":1.2,"unit":"rad""#,
+        r#""speed":3,"speed_unit":"m/s","isMetric":false"#,
+        r#""speed":3,"speed_unit":"m/s","units":"imperial""#,
+        r#""speed":3,"unit":"m/s","imperial":true"#,
+        r#""speed":3,"metric":"N""#,
+        r#""speed":3,"metric":"F","heading":5"#,
+        r#""speed":3,"metric":"no""#,
+        r#""speed":10,"units":{"isMetric":true},"company":{"units":{"imperial":true}}"#,
     ] {
         assert_place(&own, &unsigned(members), [33.4, 3.7]);
     }
 }
 
-/// Every format reads a number in one unit. A payload that states another unit is rejected.
 #[test]
 fn coordinates_of_another_reference_system_are_rejected() {
     let feature = |member: &str| {
@@ -507,6 +523,15 @@ fn coordinates_of_another_reference_system_are_rejected() {
         (r#""datum":"OSGB36""#, true),
         (r#""CRS":"NAD27""#, true),
         (r#""geodeticDatum":"Tokyo""#, true),
+        (r#""coord_type_input":"gcj02""#, true),
+        (r#""datum":"NAD 1927""#, true),
+        (r#""crs":"EPSG:4277""#, true),
+        (r#""crs":"urn:ogc:def:crs:EPSG::27700""#, true),
+        (r#""crs":{"name":"GCJ02"}"#, true),
+        (r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:EPSG::4267"}}"#, true),
+        (r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:OGC:1.3:CRS84"}}"#, false),
+        (r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:EPSG::4326"}}"#, false),
+        (r#""crs":{"id":"gcj02"},"crs_name":"gcj02","srs":"EPSG:42770","datum":"4277""#, false),
         (r#""coordType":"wgs84","datum":"WGS 84","crs":"EPSG:4326""#, false),
         (r#""datum":"2026-11-26","geodesic":"gcj02","home":{"coordType":"gcj02"}"#, false),
         (r#""coords":"gcj02","map":"tokyo""#, false),
@@ -520,9 +545,58 @@ fn coordinates_of_another_reference_system_are_rejected() {
             }
         }
     }
-    let keep = Keep::of_names(&["coordType".to_owned()]).unwrap();
-    let kept = Source::new("in/+", Driver::Topic(Template::first()), Format::Milepost, keep);
-    assert_place(&kept, &unsigned(r#""coordType":"gcj02""#), [33.4, 3.7]);
+    let keep = || Keep::of_names(&["coordType".to_owned()]).unwrap();
+    let kept = |format| Source::new("in/+", Driver::Topic(Template::first()), format, keep());
+    let own = kept(Format::Milepost);
+    assert_place(&own, &unsigned(r#""coordType":"gcj02""#), [33.4, 3.7]);
+    // The object around the points may state the system of all of them.
+    let batch = |member: &str| format!(r#"{{{member},"points":[{}]}}"#, unsigned(r#""x":1"#));
+    let collection = |member: &str| {
+        let feature = feature(r#""x":1"#);
+        format!(r#"{{"type":"FeatureCollection",{member},"features":[{feature}]}}"#)
+    };
+    let in_batch =
+        mapped_source(Fields { points: Some(pointer("/points")), ..fields(TimeUnit::BySize) });
+    let geojson = format_called("geojson");
+    for (member, is_refused) in [
+        (r#""coordType":"gcj02""#, true),
+        (r#""crs":{"type":"name","properties":{"name":"EPSG:4277"}}"#, true),
+        (r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:OGC:1.3:CRS84"}}"#, false),
+        (r#""coordType":"wgs84""#, false),
+    ] {
+        for (source, payload) in [(&in_batch, batch(member)), (&geojson, collection(member))] {
+            if is_refused {
+                assert_refused(source, &payload, "wrong_type", "are read in WGS 84");
+            } else {
+                assert_place(source, &payload, [33.4, 3.7]);
+            }
+        }
+    }
+    let kept = kept(Format::GeoJson(SpeedUnit::MetresPerSecond));
+    assert_place(&kept, &collection(r#""coordType":"gcj02""#), [33.4, 3.7]);
+}
+
+#[test]
+fn bare_radians_apply_to_a_place_that_may_be_in_radians() {
+    let own = format_called("milepost");
+    let place = |lat: &str, lng: &str| {
+        format!(r#"{{"lat":{lat},"lng":{lng},"ts":1795770000,"unit":"rad"}}"#)
+    };
+    for (lat, lng) in [("0.58", "0.06"), ("-1.57", "3.14")] {
+        assert_refused(&own, &place(lat, lng), "wrong_type", "unit says rad");
+    }
+    for (lat, lng) in [("0.58", "3.7"), ("33.4", "0.06")] {
+        let expected = [lat, lng].map(|text| text.parse().unwrap());
+        assert_place(&own, &place(lat, lng), expected);
+    }
+    let stated = mapped_source(Fields { has_unit_of_degrees: true, ..fields(TimeUnit::BySize) });
+    assert_place(&stated, &place("0.58", "0.06"), [0.58, 0.06]);
+    let in_batch =
+        mapped_source(Fields { points: Some(pointer("/points")), ..fields(TimeUnit::BySize) });
+    let batch = |points: &str| format!(r#"{{"unit":"rad","points":[{points}]}}"#);
+    let one = |lat: &str| format!(r#"{{"lat":{lat},"lng":0.06,"ts":1795770000}}"#);
+    assert_refused(&in_batch, &batch(&one("0.58")), "wrong_type", "unit says rad");
+    assert_place(&in_batch, &batch(&one("33.4")), [33.4, 0.06]);
 }
 
 #[test]

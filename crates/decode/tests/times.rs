@@ -411,6 +411,15 @@ fn older_time_rejects_the_fix_under_a_name_of_a_time() {
             }
         }
     }
+    // In milepost's own format, `$date` is a word for a time whatever is around it.
+    for name in ["created", "last", "battery"] {
+        for value in
+            [r#"{"$date":"2026-11-20T08:00:00Z"}"#, r#"{"$date":{"$numberLong":"1795000000000"}}"#]
+        {
+            let payload = own_fix(&format!(r#""{name}":{value}"#));
+            assert_refused(&format_called("milepost"), &payload, "$date");
+        }
+    }
 }
 
 #[test]
@@ -434,6 +443,7 @@ fn other_times_and_numbers_leave_the_fix_undated() {
             r#""hours":1234,"minutes":30,"week":47,"day":3"#,
             r#""expires_at":{"_seconds":1795000000},"drive_time":{"seconds":5025}"#,
             r#""odometer":{"value":1795000000},"seconds":1795000"#,
+            r#""battery":{"at":{"value":1795000000}}"#,
             r#""year":2000,"month":1,"day":1,"hour":0,"minute":0"#,
             r#""device":"123456","gps":"3D","fix":3,"t":123456"#,
         ] {

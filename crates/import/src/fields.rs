@@ -203,6 +203,7 @@ pub(super) fn fields_of_columns(
         acc: at("acc")?,
         seq: at("seq")?,
         driver: None,
+        has_unit_of_degrees: args.unit_of("lat").is_some(),
         more: Some(Box::new(more)),
     })
 }
@@ -280,6 +281,7 @@ pub(super) fn fields_by_names(
         acc,
         seq,
         driver: None,
+        has_unit_of_degrees: args.unit_of("lat").is_some(),
         more: Some(Box::new(more)),
     })
 }

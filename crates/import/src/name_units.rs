@@ -37,11 +37,14 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
-/// Words for a length and for a time, of which other units of speed and of pace consist.
+/// Words for a length and for a time, of which other units of speed consist. A pace has a word for a
+/// time before its stroke.
 const LENGTHS_OF_SPEED: [&str; 13] =
     ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "mile", "nm", "nmi"];
-const TIMES_OF_SPEED: [&str; 10] =
-    ["s", "sec", "min", "mins", "h", "hr", "hour", "second", "minute", "day"];
+const TIMES_OF_SPEED: [&str; 19] = [
+    "s", "sec", "secs", "second", "seconds", "sekunden", "segundos", "min", "mins", "minute",
+    "minutes", "minuten", "minutos", "h", "hr", "hrs", "hour", "hours", "day",
+];
 
 /// Checks that the name of a column does not state a different unit from the one in which the
 /// column is read. `value`: the first value of the column; `has_option`: the command line gives the
@@ -84,13 +87,13 @@ pub(super) fn check_name(
         let factor = lower.split(['x', '×', '*']).nth(1).unwrap_or_default();
         let has_factor = factor.starts_with(|c: char| c.is_ascii_digit());
         let unit = lower.trim_end_matches([')', ']']).split_once('/');
-        // A speed such as `ft/s`, or a pace such as `min/km` and `s/100m`.
-        let is_rate_of = |length: &str, time: &str| {
-            let length = length.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
-            LENGTHS_OF_SPEED.contains(&length.trim()) && TIMES_OF_SPEED.contains(&time.trim())
-        };
-        let is_known =
-            unit.is_some_and(|(a, b)| is_rate_of(a, b) || is_rate_of(b, a)) || has_factor;
+        // A time before the stroke is that of a pace, whatever follows: `min/km avg`, `s/lap`.
+        let is_known = has_factor
+            || unit.is_some_and(|(before, after)| {
+                let before = without_number(before);
+                TIMES_OF_SPEED.contains(&before.trim_end_matches('.'))
+                    || LENGTHS_OF_SPEED.contains(&before) && TIMES_OF_SPEED.contains(&after.trim())
+            });
         quantity == Quantity::Speed
             && stated.is_none()
             && (is_known || !has_option && inner.contains('/'))
@@ -121,6 +124,11 @@ pub(super) fn check_name(
         if quantity == Quantity::Angle { "deg if its numbers are degrees" } else { "" }
     );
     Ok(())
+}
+
+/// Returns the length `m` of `100m`.
+fn without_number(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').trim_end()
 }
 
 /// Returns whether an angle has the marks or spaces of its notation, as `52°31'12"N` has: then its
@@ -162,6 +170,15 @@ mod tests {
             ("speed", "Speed [ft/s]", Speed, true, Some(1.0)),
             ("speed", "Speed (m/min)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (km/min)", Speed, true, Some(1.0)),
+            ("speed", "Speed (min/miles)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (mins/miles)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (min/kilometer)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (min/meter)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (sec/yard)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (s/lap)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (min/km avg)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (minutes/km)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (seconds/km)", Speed, true, Some(1.0)),
             ("speed", "speed_fpm", Speed, false, None),
             ("alt", "alt (FL)", Length, false, None),
             ("alt", "altitude_yards", Length, true, Some(0.3048)),

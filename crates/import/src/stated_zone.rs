@@ -9,9 +9,8 @@ use super::args::{ImportArgs, Kind};
 use super::features::CheckFrame;
 use super::names::normalised;
 use super::stated_unit::unit_frames;
-use super::values::has_offset;
 use super::zones::{has_other_clock, is_other_than_utc, is_shifted, states_zone};
-use milepost_decode::{Zone, is_zone_in_other_language, names_unit};
+use milepost_decode::{Zone, is_zone_in_other_language, lacks_zone, names_unit};
 
 /// Appended to the error for a zone that follows times without an offset.
 const FIXES_MAY_BE_STORED: &str =
@@ -107,7 +106,8 @@ impl<'c> StatedZone<'c> {
         if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
             return self.add(format!("the time {time:.40}"), line);
         }
-        if !self.is_active || has_offset(time) || !time.contains(|c: char| c.is_ascii_digit()) {
+        // A value that the decoder rejects, such as a date alone, ends no file.
+        if !self.is_active || self.has_local || !lacks_zone(time) {
             return Ok(());
         }
         self.has_local = true;

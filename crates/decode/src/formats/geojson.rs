@@ -16,6 +16,7 @@ use crate::names;
 use crate::point::Point;
 use crate::points::Points;
 use crate::reader::as_text;
+use crate::reference_system::check_system_around;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{Quantity, SpeedUnit, TimeUnit};
@@ -116,6 +117,7 @@ pub(super) fn read(
             };
             if !unread.is_missing() {
                 check_units_around(json, measured(unit))?;
+                check_system_around(json, &points.schema.keep)?;
                 if has_heights(as_text(features)) {
                     check_unit_of_height(json, unit)?;
                 }
@@ -212,7 +214,7 @@ pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
             9 => ("acc", Quantity::Length, 1.0),
             _ => return None,
         };
-        Some(Measured { field, path: path.to_owned(), quantity, factor })
+        Some(Measured { field, path: path.to_owned(), quantity, factor, has_unit: false })
     });
     fields.collect()
 }

@@ -14,6 +14,7 @@ use crate::keep::Origin;
 use crate::names;
 use crate::point::Point;
 use crate::points::Points;
+use crate::reference_system::check_system_around;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
@@ -42,6 +43,8 @@ pub struct Fields {
     pub seq: Option<Pointer>,
     /// Pointer of the driver's id, for a source without `driver`.
     pub driver: Option<Pointer>,
+    /// The configuration states the unit of lat and lng.
+    pub has_unit_of_degrees: bool,
     pub more: Option<Box<More>>,
 }
 
@@ -208,8 +211,9 @@ impl Mapping {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
         let may_stand_alone = self.quirks.root_is_optional;
         let found = pointer.raw_in(json)?;
-        if found.has_unit && found.value.is_some_and(|array| array.starts_with(b"[")) {
+        if found.may_describe_points && found.value.is_some_and(|array| array.starts_with(b"[")) {
             check_units_around(json, self.measured())?;
+            check_system_around(json, &points.schema.keep)?;
         }
         match found.value {
             Some(array) if !may_stand_alone || array.starts_with(b"[") => {
@@ -316,6 +320,7 @@ impl Mapping {
     pub(super) fn measured(&self) -> Vec<Measured> {
         let Self { fields, quirks } = self;
         let more = fields.more.as_deref();
+        let has_unit_of_degrees = fields.has_unit_of_degrees;
         let degrees = |slot: usize| more.map_or(1.0, |more| more.degrees[slot].factor());
         let all = [
             (Some(&fields.lat), Quantity::Angle, degrees(LAT)),
@@ -333,7 +338,8 @@ impl Mapping {
         };
         let fields =
             all.into_iter().zip(FIELDS).filter_map(|((pointer, quantity, factor), field)| {
-                let measured = move |path| Measured { field, path, quantity, factor };
+                let has_unit = has_unit_of_degrees && ["lat", "lng"].contains(&field);
+                let measured = move |path| Measured { field, path, quantity, factor, has_unit };
                 Some(paths(pointer?.path()).map(measured))
             });
         fields.flatten().collect()
@@ -368,8 +374,7 @@ impl Mapping {
 impl Fields {
     /// Returns the pointers, one per slot.
     pub fn pointers(&self) -> [Option<&Pointer>; 8] {
-        let Self { lat, lng, ts, speed, heading, alt, acc, seq, points: _, driver: _, more: _ } =
-            self;
+        let Self { lat, lng, ts, speed, heading, alt, acc, seq, .. } = self;
         [
             Some(lat),
             Some(lng),

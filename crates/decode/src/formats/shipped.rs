@@ -183,6 +183,7 @@ pub fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mapping> {
         acc,
         seq: None,
         driver: None,
+        has_unit_of_degrees: false,
         more: None,
     };
     Some(Mapping::shipped(fields, *quirks))

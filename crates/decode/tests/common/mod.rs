@@ -51,6 +51,7 @@ pub(crate) fn fields(unit: TimeUnit) -> Fields {
         acc: None,
         seq: None,
         driver: None,
+        has_unit_of_degrees: false,
         more: None,
     }
 }
