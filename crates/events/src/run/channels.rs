@@ -39,7 +39,9 @@ impl ChannelQueue {
     /// or this order if the queue is full.
     fn push(&mut self, order: Order) -> Option<Order> {
         let state = match (&order, self.channel) {
-            (Order::Clear { topic, .. }, Channel::Mqtt) => Some(topic.clone()),
+            (Order::Clear { driver_id, kind, fence }, Channel::Mqtt) => {
+                Some(topic(&self.prefix, driver_id, *kind, fence))
+            }
             (Order::Publish(event) | Order::Republish(event), Channel::Mqtt)
                 if event.kind.changes_state() =>
             {
@@ -148,20 +150,17 @@ impl Channels {
 
     /// Clears the retained messages of an erased driver.
     pub(super) fn clear(&mut self, driver_id: &str, fences: &[String]) {
-        let Some(queue) = self.queues.iter().find(|queue| queue.channel == Channel::Mqtt) else {
-            return;
-        };
-        let topic = |kind, fence: &str| Order::Clear {
+        let clear = |kind, fence: &str| Order::Clear {
             driver_id: driver_id.to_owned(),
-            topic: topic(&queue.prefix, driver_id, kind, fence),
+            kind,
+            fence: fence.to_owned(),
         };
-        let states: [_; TOPICS_PER_DRIVER] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
+        let states: [_; TOPICS_PER_DRIVER] = [clear(Kind::Silent, ""), clear(Kind::Fast, "")];
         let fence_topics = |fence: &String| -> [_; TOPICS_PER_FENCE] {
-            [Kind::Left, Kind::Slow].map(|kind| topic(kind, fence))
+            [Kind::Left, Kind::Slow].map(|kind| clear(kind, fence))
         };
-        let states: Vec<_> =
-            states.into_iter().chain(fences.iter().flat_map(fence_topics)).collect();
-        states.into_iter().for_each(|order| self.push(Channel::Mqtt, order));
+        let states = states.into_iter().chain(fences.iter().flat_map(fence_topics));
+        states.for_each(|order| self.push(Channel::Mqtt, order));
     }
 
     /// Publishes again, oldest first, the states that the broker may have lost.

@@ -44,10 +44,11 @@ pub(super) enum Order {
     Publish(Event),
     /// Publishes again a state that the broker may have lost.
     Republish(Event),
-    /// Clears the retained message of this driver at this topic.
+    /// Clears the retained message of this driver at the topic of these events.
     Clear {
         driver_id: String,
-        topic: String,
+        kind: Kind,
+        fence: String,
     },
 }
 
@@ -62,7 +63,7 @@ impl Order {
     pub(super) fn rule(&self) -> Rule {
         match self {
             Self::Publish(event) | Self::Republish(event) => (event.kind, event.fence.clone()),
-            Self::Clear { topic, .. } => (Kind::Left, topic.clone()),
+            Self::Clear { .. } => (Kind::Left, String::new()), // no event has this rule
         }
     }
 
@@ -74,17 +75,16 @@ impl Order {
         }
     }
 
-    /// Returns whether both orders set the retained message of one topic.
-    pub(super) fn is_of_topic_of(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::Publish(one) | Self::Republish(one),
-                Self::Publish(two) | Self::Republish(two),
-            ) => one.fence == two.fence && one.kind.changes_state() && one.state() == two.state(),
-            (Self::Clear { topic: one, .. }, Self::Clear { topic: two, .. }) => one == two,
-            (Self::Publish(_) | Self::Republish(_), Self::Clear { .. })
-            | (Self::Clear { .. }, Self::Publish(_) | Self::Republish(_)) => false,
-        }
+    /// Returns whether the waiting order `older` is needless after this one, which sets the retained
+    /// message of the same topic. An order that clears a topic stays: the newer one may be dropped.
+    pub(super) fn supersedes(&self, older: &Self) -> bool {
+        let state = |order: &Self| match order {
+            Self::Publish(event) | Self::Republish(event) => event.kind.state(&event.fence),
+            Self::Clear { kind, fence, .. } => kind.state(fence),
+        };
+        let is_kept = matches!(older, Self::Clear { .. }) && !matches!(self, Self::Clear { .. });
+        let is_same_driver = self.driver_id() == older.driver_id();
+        !is_kept && self.is_state() && is_same_driver && state(self) == state(older)
     }
 
     /// Returns whether the order would only repeat the waiting order `older`.
