@@ -90,7 +90,9 @@ impl Order {
     /// Returns whether the order would only repeat the waiting order `older`.
     pub(super) fn repeats(&self, older: &Self) -> bool {
         match (self, older) {
-            (Self::Republish(event), Self::Publish(older)) => event.id() == older.id(),
+            (Self::Republish(event), Self::Publish(older) | Self::Republish(older)) => {
+                event.id() == older.id()
+            }
             (Self::Publish(_) | Self::Republish(_) | Self::Clear { .. }, _) => false,
         }
     }
@@ -103,6 +105,9 @@ pub(super) struct Answer {
     pub(super) id: String,
     /// `false`: the channel drops the event and will never deliver it.
     pub(super) is_accepted: bool,
+    /// The order was to publish a state again. Its event counts neither as delivered nor as
+    /// dropped.
+    pub(super) is_repeated: bool,
 }
 
 /// A channel task's ends of the queues between it and the main task.
@@ -123,7 +128,21 @@ impl Ends {
     }
 
     pub(super) async fn answer(&self, channel: Channel, id: String, is_accepted: bool) {
-        let _ = self.answers.send(Answer { channel, id, is_accepted }).await; // fails only once the main task has ended
+        self.send(Answer { channel, id, is_accepted, is_repeated: false }).await;
+    }
+
+    /// Answers an order of the MQTT channel. An order that clears a topic has no answer.
+    pub(super) async fn answer_order(&self, order: &Order, is_accepted: bool) {
+        let (id, is_repeated) = match order {
+            Order::Publish(event) => (event.id(), false),
+            Order::Republish(event) => (event.id(), true),
+            Order::Clear { .. } => return,
+        };
+        self.send(Answer { channel: Channel::Mqtt, id, is_accepted, is_repeated }).await;
+    }
+
+    async fn send(&self, answer: Answer) {
+        let _ = self.answers.send(answer).await; // fails only once the main task has ended
     }
 
     /// Returns the ends of a channel with no erased drivers, the sender of its orders, and its

@@ -159,10 +159,10 @@ impl Backlog {
     /// Enqueues an order. Reports the events that are dropped.
     async fn accept(&mut self, order: Order, now: Instant, ends: &Ends, outage: &mut Outage) {
         for (dropped, why) in self.push(order, now) {
-            if let Order::Publish(dropped) = dropped {
-                outage.report_dropped(&dropped, why);
-                ends.answer(Channel::Mqtt, dropped.id(), false).await;
+            if let Order::Publish(dropped) = &dropped {
+                outage.report_dropped(dropped, why);
             }
+            ends.answer_order(&dropped, false).await;
         }
     }
 
@@ -317,17 +317,16 @@ async fn publish(
     waiting: &Waiting<Order>,
     ends: &Ends,
 ) -> Published {
-    let (topic, payload, is_retained, id) = match &waiting.item {
+    let (topic, payload, is_retained) = match &waiting.item {
         Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
             return Published::Dropped;
         }
         Order::Publish(event) | Order::Republish(event) => {
             let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
-            let id = matches!(waiting.item, Order::Publish(_)).then(|| event.id());
-            (topic, payload(event), event.kind.changes_state(), id)
+            (topic, payload(event), event.kind.changes_state())
         }
         Order::Clear { driver_id, kind, fence } => {
-            (topic(prefix, driver_id, *kind, fence), Vec::new(), true, None)
+            (topic(prefix, driver_id, *kind, fence), Vec::new(), true)
         }
     };
     let reason = match publisher.publish(&topic, &payload, is_retained).await {
@@ -350,9 +349,7 @@ async fn publish(
             format!("{topic}: the broker refused the message, reason {reason:#04x}: {advice}");
         return Published::Refused(reason, why);
     }
-    if let Some(id) = id {
-        ends.answer(Channel::Mqtt, id, is_accepted).await;
-    }
+    ends.answer_order(&waiting.item, is_accepted).await;
     if is_accepted { Published::Done } else { Published::Dropped }
 }
 
@@ -653,10 +650,11 @@ mod tests {
         assert!(backlog.push(order(Kind::Slow, 2, Order::Republish), now).is_empty());
         for _ in 0..2 {
             assert!(backlog.push(order(Kind::Silent, 1, Order::Republish), now).is_empty());
-            let older = backlog.push(order(Kind::Slow, 2, Order::Republish), now);
-            assert!(matches!(&*older, [(Order::Republish(_), NEWER_WAITS)]));
+            assert!(backlog.push(order(Kind::Slow, 2, Order::Republish), now).is_empty());
         }
         assert_eq!(waiting(&backlog), [(Kind::Fast, 1), (Kind::Silent, 1), (Kind::Slow, 2)]);
+        let older = backlog.push(order(Kind::Fast, 3, Order::Republish), now);
+        assert!(matches!(&*older, [(Order::Republish(_), NEWER_WAITS)]));
     }
 
     #[test]
@@ -787,6 +785,18 @@ mod tests {
             assert!(broker.answer(Duration::from_secs(20)).await.is_accepted);
         }
         assert_eq!(*broker.lost.borrow(), 1);
+    }
+
+    #[tokio::test]
+    async fn state_that_is_published_again_gets_an_answer() {
+        let mut broker = Broker::start(|_, _| Some(0)).await;
+        let orders =
+            [Order::Republish, Order::Publish].map(|publish| order(Kind::Fast, 1, publish));
+        for (order, is_repeated) in orders.into_iter().zip([true, false]) {
+            broker.orders.send(order).await.unwrap();
+            let answer = broker.answer(Duration::from_secs(5)).await;
+            assert!(answer.is_accepted && answer.is_repeated == is_repeated, "{answer:?}");
+        }
     }
 
     #[tokio::test]
