@@ -22,7 +22,8 @@ const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
-/// Reason codes with which the broker would refuse the same message again: topic name invalid,
+/// Reason codes with which the broker would refuse the same message again, in its answer or by
+/// ending the connection: topic name invalid,
 /// packet too large, payload format invalid.
 const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 
@@ -107,8 +108,13 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 pauses.succeed();
                 outage.succeed(lanes.has_failed());
             }
-            Published::Dropped => {
+            Published::Dropped { is_connected } => {
                 lanes.give_up(&next, now);
+                if !is_connected {
+                    presence.handle_disconnect(true, now);
+                    connected = None;
+                    sleep(RETRY_PAUSE_MIN).await;
+                }
             }
             Published::Refused(reason, why) => {
                 let pause = pauses.refuse(reason, next.prospect, now);
@@ -303,7 +309,9 @@ impl Presence {
 enum Published {
     Done,
     /// The driver is erased, or the broker will never accept the message.
-    Dropped,
+    Dropped {
+        is_connected: bool,
+    },
     /// The broker refused the message with this reason code. It may accept others.
     Refused(u8, String),
     Disconnected(String),
@@ -319,7 +327,7 @@ async fn publish(
 ) -> Published {
     let (topic, payload, is_retained) = match &waiting.item {
         Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
-            return Published::Dropped;
+            return Published::Dropped { is_connected: true };
         }
         Order::Publish(event) | Order::Republish(event) => {
             let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
@@ -329,9 +337,12 @@ async fn publish(
             (topic(prefix, driver_id, *kind, fence), Vec::new(), true)
         }
     };
-    let reason = match publisher.publish(&topic, &payload, is_retained).await {
-        Ok(reason) => reason,
-        Err(error) => return Published::Disconnected(error_chain(&error)),
+    let (reason, is_connected) = match publisher.publish(&topic, &payload, is_retained).await {
+        Ok(reason) => (reason, true),
+        Err(error) => match error.disconnect_reason() {
+            Some(reason) if REFUSED_FOR_EVER.contains(&reason) => (reason, false),
+            _ => return Published::Disconnected(error_chain(&error)),
+        },
     };
     let is_accepted = reason < ERROR_REASON_MIN;
     if REFUSED_FOR_EVER.contains(&reason) {
@@ -350,7 +361,7 @@ async fn publish(
         return Published::Refused(reason, why);
     }
     ends.answer_order(&waiting.item, is_accepted).await;
-    if is_accepted { Published::Done } else { Published::Dropped }
+    if is_accepted { Published::Done } else { Published::Dropped { is_connected } }
 }
 
 #[cfg(test)]
@@ -425,6 +436,9 @@ mod tests {
         }
     }
 
+    /// A reason code of DISCONNECT. PUBACK has no such code.
+    const PACKET_TOO_LARGE: u8 = 0x95;
+
     /// An MQTT channel that publishes to a scripted broker.
     struct Broker {
         orders: mpsc::Sender<Order>,
@@ -486,6 +500,10 @@ mod tests {
                 let text = String::from_utf8_lossy(&packet[..read]).into_owned();
                 let Some(reason) = respond(&text, earlier) else { break };
                 earlier += 1;
+                if reason == PACKET_TOO_LARGE {
+                    stream.write_all(&[0xe0, 1, reason]).await?;
+                    break;
+                }
                 // The packet id follows the topic, whose length precedes it.
                 let topic = packet.windows(6).position(|part| part == b"fleet/").unwrap();
                 let length = usize::from(packet[topic - 1]);
@@ -785,6 +803,21 @@ mod tests {
             assert!(broker.answer(Duration::from_secs(20)).await.is_accepted);
         }
         assert_eq!(*broker.lost.borrow(), 1);
+    }
+
+    /// A broker ends the connection at a packet that is larger than it accepts.
+    #[tokio::test]
+    async fn event_that_is_too_large_for_the_broker_is_dropped() {
+        let mut broker = Broker::start(|text, _| {
+            Some(if text.contains("fleet/large/") { PACKET_TOO_LARGE } else { 0 })
+        })
+        .await;
+        for (driver_id, is_accepted) in [("large", false), ("a", true)] {
+            broker.send(driver_id, Kind::Silent).await;
+            let answer = broker.answer(Duration::from_secs(5)).await;
+            let is_of_driver = answer.id.starts_with(driver_id);
+            assert!(is_of_driver && answer.is_accepted == is_accepted, "{answer:?}");
+        }
     }
 
     #[tokio::test]
