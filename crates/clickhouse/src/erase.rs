@@ -15,7 +15,7 @@ use tracing::warn;
 
 use super::client::{ClickHouse, Error};
 use super::column::{identifier, quoted};
-use super::errors::{NO_GRANT, UNKNOWN_IDENTIFIER, UNKNOWN_TABLE};
+use super::errors::NO_GRANT;
 use super::files::{ERASED, MIGRATIONS, Migration};
 use super::rows_body::now_with_suspends;
 use milepost_config::Replication;
@@ -28,9 +28,6 @@ use milepost_decode::position::DriverId;
 const OLD_PARTS_NAMED_MAX: u8 = 3;
 /// Maximum number of versions of fences that [`ClickHouse::fences_naming`] returns.
 const FENCES_NAMED_MAX: u8 = 100;
-/// Error codes of a server that cannot look at the fences until an operator changes a grant or
-/// migrates the tables. After any other error, `erase` must ask again.
-const CANNOT_LOOK: [u32; 3] = [NO_GRANT, UNKNOWN_TABLE, UNKNOWN_IDENTIFIER];
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
 /// the database.
@@ -245,9 +242,8 @@ impl ClickHouse {
     }
 
     /// Returns the versions of fences whose column `drivers` names this driver, such as `depot` or
-    /// `depot (valid_from 2026-11-28 10:00:00.000)`. Returns `None` if they cannot be looked at: the
-    /// login may not read the columns, or an older `milepost migrate` did not create them. `erase`
-    /// does not change them: a fence without ids is for all drivers.
+    /// `depot (valid_from 2026-11-28 10:00:00.000)`. Returns `None` if the login may not read the
+    /// columns. `erase` does not change them: a fence without ids is for all drivers.
     pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Option<Vec<String>>, Error> {
         let sql = format!(
             "SELECT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') \
@@ -259,7 +255,7 @@ impl ClickHouse {
         let fences = self.ask("asking for fences of the driver", &sql).await;
         match fences {
             Ok(fences) => Ok(Some(fences.into_iter().map(|[name]| name).collect())),
-            Err(error) if error.code().is_some_and(|code| CANNOT_LOOK.contains(&code)) => Ok(None),
+            Err(error) if error.code() == Some(NO_GRANT) => Ok(None),
             Err(error) => Err(error),
         }
     }

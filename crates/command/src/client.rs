@@ -58,6 +58,15 @@ impl ClientError {
         matches!(self, Self::Codec(CodecError::Refused { reason, .. }) if BUSY.contains(reason))
     }
 
+    /// Returns the reason code of the broker's DISCONNECT, if it sent one.
+    pub fn disconnect_reason(&self) -> Option<u8> {
+        if let Self::Codec(CodecError::Disconnected { reason, .. }) = self {
+            Some(*reason)
+        } else {
+            None
+        }
+    }
+
     /// Returns whether the broker accepted the connection, and then closed it or stopped answering.
     /// Some brokers react like this to a subscription that their access rules forbid.
     pub fn is_hang_up(&self) -> bool {

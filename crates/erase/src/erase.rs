@@ -90,7 +90,12 @@ impl EraseReport {
     }
 
     fn is_all_in_reach(&self) -> bool {
-        self.out_of_reach.is_empty() && self.fences.iter().all(Vec::is_empty)
+        self.out_of_reach.is_empty() && self.fences.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Returns whether this scan found nothing, but did not look at the fences.
+    fn are_only_fences_unknown(&self) -> bool {
+        self.is_clean() && self.out_of_reach.is_empty() && self.fences.is_none()
     }
 
     /// Returns whether this scan found nothing.
@@ -200,7 +205,7 @@ impl fmt::Display for EraseReport {
         }
         if self.fences.is_none() {
             f.write_str(
-                "fences: not looked at, because this login may not read name, valid_from and drivers of fences, or milepost migrate has not created them\n",
+                "fences: not looked at, so a fence may name the driver: grant SELECT(name, valid_from, drivers) on fences to this login, and run the command again\n",
             )?;
         }
         for fence in self.fences.iter().flatten() {
@@ -211,6 +216,11 @@ impl fmt::Display for EraseReport {
         }
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
+            (yes, Outcome::DataLeft)
+                if self.are_only_fences_unknown() && (self.is_sure || !yes) =>
+            {
+                writeln!(f, "nothing of {id} was found, but the fences were not looked at")
+            }
             (false, Outcome::DataLeft) => {
                 writeln!(f, "{id} was erased, but this data is left: run the command with --yes")
             }
@@ -595,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn report_states_that_fences_were_not_looked_at() {
+    fn erasure_is_not_done_while_fences_were_not_looked_at() {
         let report = |fences| EraseReport {
             driver_id: DriverId::new("7").unwrap(),
             yes: true,
@@ -613,9 +623,13 @@ mod tests {
         for fences in [None, Some(Vec::new())] {
             let is_checked = fences.is_some();
             let report = report(fences);
-            assert_ne!(report.to_string().contains("fences: not looked at"), is_checked);
+            let printed = report.to_string();
+            assert_ne!(printed.contains("fences: not looked at"), is_checked);
+            assert_ne!(printed.contains("grant SELECT(name, valid_from, drivers)"), is_checked);
+            assert_eq!(printed.contains("nothing of 7 is left"), is_checked, "{printed}");
             assert_eq!(report.json()["fences_checked"], is_checked);
-            assert!(report.outcome() == Outcome::Clean);
+            assert_eq!(report.json()["done"], is_checked);
+            assert_eq!(report.outcome() == Outcome::Clean, is_checked);
         }
         let named = report(Some(vec!["depot".to_owned()]));
         assert!(named.to_string().contains("the fence depot names the driver"));

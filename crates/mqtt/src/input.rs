@@ -189,7 +189,8 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
             let reason = body.first().copied().unwrap_or(0);
             let explanation = DisconnectReasonCode::try_from(reason)
                 .map_or_else(|_| format!("reason {reason:#04x}"), |reason| format!("{reason:?}"));
-            Err(CodecError::Disconnected { taken_over: reason == SESSION_TAKEN_OVER, explanation })
+            let taken_over = reason == SESSION_TAKEN_OVER;
+            Err(CodecError::Disconnected { reason, taken_over, explanation })
         }
         other => Err(CodecError::Unexpected(other)),
     }

@@ -54,6 +54,8 @@ pub enum CodecError {
     /// The broker's DISCONNECT.
     #[error("the broker ended the connection: {explanation}")]
     Disconnected {
+        /// DISCONNECT's reason code (MQTT 5, 3.14.2.1).
+        reason: u8,
         /// Whether the reason is 0x8E: another client has connected with the same client id.
         taken_over: bool,
         /// The reason's name.

@@ -39,7 +39,9 @@ impl ChannelQueue {
     /// or this order if the queue is full.
     fn push(&mut self, order: Order) -> Option<Order> {
         let state = match (&order, self.channel) {
-            (Order::Clear { topic, .. }, Channel::Mqtt) => Some(topic.clone()),
+            (Order::Clear { driver_id, kind, fence }, Channel::Mqtt) => {
+                Some(topic(&self.prefix, driver_id, *kind, fence))
+            }
             (Order::Publish(event) | Order::Republish(event), Channel::Mqtt)
                 if event.kind.changes_state() =>
             {
@@ -89,7 +91,8 @@ struct Undelivered {
 /// The queues of all channels; see the module.
 pub(super) struct Channels {
     queues: Vec<ChannelQueue>,
-    /// Written events that wait for a channel, by id.
+    /// Written events that wait for a channel, by id, and states that are published again although
+    /// the table records no acceptance.
     undelivered: HashMap<String, Undelivered>,
     /// Events that a channel accepted, which the table does not record yet.
     pub(super) unrecorded: Vec<DeliveredEvent>,
@@ -148,27 +151,29 @@ impl Channels {
 
     /// Clears the retained messages of an erased driver.
     pub(super) fn clear(&mut self, driver_id: &str, fences: &[String]) {
-        let Some(queue) = self.queues.iter().find(|queue| queue.channel == Channel::Mqtt) else {
-            return;
-        };
-        let topic = |kind, fence: &str| Order::Clear {
+        let clear = |kind, fence: &str| Order::Clear {
             driver_id: driver_id.to_owned(),
-            topic: topic(&queue.prefix, driver_id, kind, fence),
+            kind,
+            fence: fence.to_owned(),
         };
-        let states: [_; TOPICS_PER_DRIVER] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
+        let states: [_; TOPICS_PER_DRIVER] = [clear(Kind::Silent, ""), clear(Kind::Fast, "")];
         let fence_topics = |fence: &String| -> [_; TOPICS_PER_FENCE] {
-            [Kind::Left, Kind::Slow].map(|kind| topic(kind, fence))
+            [Kind::Left, Kind::Slow].map(|kind| clear(kind, fence))
         };
-        let states: Vec<_> =
-            states.into_iter().chain(fences.iter().flat_map(fence_topics)).collect();
-        states.into_iter().for_each(|order| self.push(Channel::Mqtt, order));
+        let states = states.into_iter().chain(fences.iter().flat_map(fence_topics));
+        states.for_each(|order| self.push(Channel::Mqtt, order));
     }
 
     /// Publishes again, oldest first, the states that the broker may have lost.
     pub(super) fn republish(&mut self, states: Vec<DeliveredEvent>) {
-        states
-            .into_iter()
-            .for_each(|delivered| self.push(Channel::Mqtt, Order::Republish(delivered.event)));
+        for delivered in states {
+            let event = delivered.event.clone();
+            if delivered.mqtt_at.is_none() {
+                let unrecorded = Undelivered { delivery: delivered, pending: Vec::new() };
+                self.undelivered.entry(event.id()).or_insert(unrecorded);
+            }
+            self.push(Channel::Mqtt, Order::Republish(event));
+        }
     }
 
     pub(super) fn forget(&mut self, is_erased: impl Fn(&str) -> bool) {
@@ -178,9 +183,12 @@ impl Channels {
 
     /// Processes the channels' answers, refills their queues and updates the metrics.
     pub(super) fn drain_answers(&mut self, answers: &mut mpsc::Receiver<Answer>, now: i64) {
-        while let Ok(Answer { channel, id, is_accepted }) = answers.try_recv() {
-            let counted = if is_accepted { &self.status.delivered } else { &self.status.dropped };
-            counted.with_label_values(&[channel.name()]).inc();
+        while let Ok(Answer { channel, id, is_accepted, is_repeated }) = answers.try_recv() {
+            if !is_repeated {
+                let status = &self.status;
+                let counted = if is_accepted { &status.delivered } else { &status.dropped };
+                counted.with_label_values(&[channel.name()]).inc();
+            }
             if let (true, Some(Undelivered { delivery: delivered, .. })) =
                 (is_accepted, self.undelivered.get_mut(&id))
             {
@@ -190,7 +198,11 @@ impl Channels {
                 }
                 self.unrecorded.push(delivered.clone());
             }
-            self.finish(channel, &id);
+            if is_repeated {
+                self.finish_repeated(&id);
+            } else {
+                self.finish(channel, &id);
+            }
         }
         for queue in &mut self.queues {
             queue.refill();
@@ -207,8 +219,10 @@ impl Channels {
         let Some(queue) = self.queues.iter_mut().find(|queue| queue.channel == channel) else {
             return;
         };
-        if let Some(Order::Publish(event)) = queue.push(order) {
-            self.count_dropped(channel, &event);
+        match queue.push(order) {
+            Some(Order::Publish(event)) => self.count_dropped(channel, &event),
+            Some(Order::Republish(event)) => self.finish_repeated(&event.id()),
+            Some(Order::Clear { .. }) | None => {}
         }
     }
 
@@ -230,7 +244,12 @@ impl Channels {
     fn finish(&mut self, channel: Channel, id: &str) {
         let Some(undelivered) = self.undelivered.get_mut(id) else { return };
         undelivered.pending.retain(|waiting| *waiting != channel);
-        if undelivered.pending.is_empty() {
+        self.finish_repeated(id);
+    }
+
+    /// Forgets an event that no channel is to deliver any more.
+    fn finish_repeated(&mut self, id: &str) {
+        if self.undelivered.get(id).is_some_and(|undelivered| undelivered.pending.is_empty()) {
             self.undelivered.remove(id);
         }
     }
@@ -281,7 +300,7 @@ mod tests {
         while let Ok(Order::Publish(event)) = queue.try_recv() {
             let (channel, id) = (Channel::Mqtt, event.id());
             answer
-                .try_send(Answer { channel, id, is_accepted: true })
+                .try_send(Answer { channel, id, is_accepted: true, is_repeated: false })
                 .expect("the queue of answers is empty");
             received.push((event.kind, event.ts));
             channels.drain_answers(&mut answers, 9);
@@ -318,6 +337,30 @@ mod tests {
             received,
             [(Kind::Fast, 1), (Kind::Heard, 4), (Kind::Silent, 5), (Kind::Jump, 6)]
         );
+    }
+
+    /// A later process would replace the state by an older one.
+    #[test]
+    fn acceptance_of_a_state_that_is_published_again_is_recorded() {
+        let (orders, _queue) = mpsc::channel(9);
+        let (answer, mut answers) = mpsc::channel(9);
+        let queues = vec![ChannelQueue::new(Channel::Mqtt, "fleet/events", orders)];
+        let mut channels = Channels::new(queues, Arc::new(Status::new()));
+        let state =
+            |kind, mqtt_at| DeliveredEvent { event: event(kind, 1), mqtt_at, webhook_at: Some(5) };
+        let states = vec![state(Kind::Fast, None), state(Kind::Silent, None)];
+        channels.republish([states, vec![state(Kind::Left, Some(4))]].concat());
+        for (kind, is_accepted) in [(Kind::Fast, true), (Kind::Silent, false), (Kind::Left, true)] {
+            let (channel, id) = (Channel::Mqtt, event(kind, 1).id());
+            let answered = Answer { channel, id, is_accepted, is_repeated: true };
+            answer.try_send(answered).expect("the queue of answers has room");
+        }
+        channels.drain_answers(&mut answers, 9);
+        assert_eq!(channels.unrecorded, [state(Kind::Fast, Some(9))]);
+        assert!(channels.undelivered.is_empty());
+        for counted in [&channels.status.delivered, &channels.status.dropped] {
+            assert_eq!(counted.with_label_values(&["mqtt"]).get(), 0);
+        }
     }
 
     #[test]

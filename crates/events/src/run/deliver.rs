@@ -44,10 +44,11 @@ pub(super) enum Order {
     Publish(Event),
     /// Publishes again a state that the broker may have lost.
     Republish(Event),
-    /// Clears the retained message of this driver at this topic.
+    /// Clears the retained message of this driver at the topic of these events.
     Clear {
         driver_id: String,
-        topic: String,
+        kind: Kind,
+        fence: String,
     },
 }
 
@@ -62,7 +63,7 @@ impl Order {
     pub(super) fn rule(&self) -> Rule {
         match self {
             Self::Publish(event) | Self::Republish(event) => (event.kind, event.fence.clone()),
-            Self::Clear { topic, .. } => (Kind::Left, topic.clone()),
+            Self::Clear { .. } => (Kind::Left, String::new()), // no event has this rule
         }
     }
 
@@ -74,23 +75,24 @@ impl Order {
         }
     }
 
-    /// Returns whether both orders set the retained message of one topic.
-    pub(super) fn is_of_topic_of(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::Publish(one) | Self::Republish(one),
-                Self::Publish(two) | Self::Republish(two),
-            ) => one.fence == two.fence && one.kind.changes_state() && one.state() == two.state(),
-            (Self::Clear { topic: one, .. }, Self::Clear { topic: two, .. }) => one == two,
-            (Self::Publish(_) | Self::Republish(_), Self::Clear { .. })
-            | (Self::Clear { .. }, Self::Publish(_) | Self::Republish(_)) => false,
-        }
+    /// Returns whether the waiting order `older` is needless after this one, which sets the retained
+    /// message of the same topic. An order that clears a topic stays: the newer one may be dropped.
+    pub(super) fn supersedes(&self, older: &Self) -> bool {
+        let state = |order: &Self| match order {
+            Self::Publish(event) | Self::Republish(event) => event.kind.state(&event.fence),
+            Self::Clear { kind, fence, .. } => kind.state(fence),
+        };
+        let is_kept = matches!(older, Self::Clear { .. }) && !matches!(self, Self::Clear { .. });
+        let is_same_driver = self.driver_id() == older.driver_id();
+        !is_kept && self.is_state() && is_same_driver && state(self) == state(older)
     }
 
     /// Returns whether the order would only repeat the waiting order `older`.
     pub(super) fn repeats(&self, older: &Self) -> bool {
         match (self, older) {
-            (Self::Republish(event), Self::Publish(older)) => event.id() == older.id(),
+            (Self::Republish(event), Self::Publish(older) | Self::Republish(older)) => {
+                event.id() == older.id()
+            }
             (Self::Publish(_) | Self::Republish(_) | Self::Clear { .. }, _) => false,
         }
     }
@@ -103,6 +105,9 @@ pub(super) struct Answer {
     pub(super) id: String,
     /// `false`: the channel drops the event and will never deliver it.
     pub(super) is_accepted: bool,
+    /// The order was to publish a state again. Its event counts neither as delivered nor as
+    /// dropped.
+    pub(super) is_repeated: bool,
 }
 
 /// A channel task's ends of the queues between it and the main task.
@@ -123,7 +128,21 @@ impl Ends {
     }
 
     pub(super) async fn answer(&self, channel: Channel, id: String, is_accepted: bool) {
-        let _ = self.answers.send(Answer { channel, id, is_accepted }).await; // fails only once the main task has ended
+        self.send(Answer { channel, id, is_accepted, is_repeated: false }).await;
+    }
+
+    /// Answers an order of the MQTT channel. An order that clears a topic has no answer.
+    pub(super) async fn answer_order(&self, order: &Order, is_accepted: bool) {
+        let (id, is_repeated) = match order {
+            Order::Publish(event) => (event.id(), false),
+            Order::Republish(event) => (event.id(), true),
+            Order::Clear { .. } => return,
+        };
+        self.send(Answer { channel: Channel::Mqtt, id, is_accepted, is_repeated }).await;
+    }
+
+    async fn send(&self, answer: Answer) {
+        let _ = self.answers.send(answer).await; // fails only once the main task has ended
     }
 
     /// Returns the ends of a channel with no erased drivers, the sender of its orders, and its

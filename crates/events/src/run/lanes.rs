@@ -24,8 +24,10 @@ pub(super) type Rule = (Kind, String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prospect {
     Sound,
-    /// It failed before, or the last delivery of its rule failed.
-    Suspect,
+    /// It has not failed, but the last delivery of its rule failed.
+    Doubtful,
+    /// It failed before.
+    Failed,
 }
 
 /// A delivery that waits, or is in flight.
@@ -41,6 +43,8 @@ pub(super) struct Waiting<T> {
     /// Pause after the next failure.
     pause: Duration,
     pub(super) has_failed: bool,
+    /// It is never dropped, and does not count towards [`WAITING_MAX`].
+    is_kept: bool,
 }
 
 /// When a lane is due, and a number that tells lanes with the same time apart.
@@ -93,10 +97,11 @@ impl Limit {
 pub(super) struct Lanes<T> {
     lanes: HashMap<String, Lane<T>>,
     sound: BTreeMap<DueAt, String>,
-    suspect: BTreeMap<DueAt, String>,
+    doubtful: BTreeMap<DueAt, String>,
+    failed_lanes: BTreeMap<DueAt, String>,
     /// The rules whose last delivery failed, with the limit on their rate, if there is one.
     failing: HashMap<Rule, Option<Limit>>,
-    /// Number of waiting deliveries, without those in flight.
+    /// Number of waiting deliveries, without those in flight and those that are never dropped.
     count: usize,
     /// Number of waiting deliveries that have failed before.
     failed: usize,
@@ -110,7 +115,8 @@ impl<T> Default for Lanes<T> {
         Self {
             lanes: HashMap::new(),
             sound: BTreeMap::new(),
-            suspect: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
+            failed_lanes: BTreeMap::new(),
             failing: HashMap::new(),
             count: 0,
             failed: 0,
@@ -133,17 +139,24 @@ impl<T> Lanes<T> {
         self.failed > 0
     }
 
-    /// Returns whether deliveries of this driver wait behind one that is not expected to succeed.
-    fn is_blocked(&self, driver_id: &str) -> bool {
-        let due = self.lanes.get(driver_id).and_then(|lane| lane.due);
-        due.is_some_and(|(prospect, _)| prospect == Prospect::Suspect)
+    /// Returns whether [`WAITING_MAX`] wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.count >= WAITING_MAX
     }
 
-    /// Returns whether the driver's next delivery is of a rule whose last delivery failed.
+    /// Returns whether a new delivery of this driver and rule would wait behind one that is not
+    /// expected to succeed.
+    fn is_blocked(&self, driver_id: &str, rule: &Rule) -> bool {
+        match self.lanes.get(driver_id) {
+            Some(lane) => lane.due.is_some_and(|(prospect, _)| prospect != Prospect::Sound),
+            None => self.failing.contains_key(rule),
+        }
+    }
+
+    /// Returns whether the driver's next delivery has failed before.
     pub(super) fn is_failing(&self, driver_id: &str) -> bool {
         let lane = self.lanes.get(driver_id);
-        let first = lane.and_then(|lane| lane.waiting.front());
-        first.is_some_and(|first| self.failing.contains_key(&first.rule))
+        lane.and_then(|lane| lane.waiting.front()).is_some_and(|first| first.has_failed)
     }
 
     /// Returns the waiting deliveries of this driver, oldest first.
@@ -162,21 +175,28 @@ impl<T> Lanes<T> {
         item: T,
         now: Instant,
     ) -> Option<T> {
-        if self.count < WAITING_MAX {
-            self.insert(driver_id, rule, item, now);
-            return None;
-        }
-        if self.is_blocked(&driver_id) {
+        let evicted = if !self.is_full() {
+            None
+        } else if self.is_blocked(&driver_id, &rule) {
             return Some(item);
-        }
-        let Some(evicted) = self.evict() else { return Some(item) };
-        self.insert(driver_id, rule, item, now);
-        Some(evicted.item)
+        } else if let Some(evicted) = self.evict() {
+            Some(evicted.item)
+        } else {
+            return Some(item);
+        };
+        self.insert((driver_id, rule), item, now, false);
+        evicted
     }
 
-    fn insert(&mut self, driver_id: String, rule: Rule, item: T, now: Instant) {
+    /// Enqueues a delivery that is never dropped, however many wait.
+    pub(super) fn keep(&mut self, driver_id: String, rule: Rule, item: T, now: Instant) {
+        self.insert((driver_id, rule), item, now, true);
+    }
+
+    fn insert(&mut self, (driver_id, rule): (String, Rule), item: T, now: Instant, is_kept: bool) {
         let waiting = Waiting {
             item,
+            is_kept,
             driver_id: driver_id.clone(),
             rule,
             prospect: Prospect::Sound,
@@ -184,7 +204,7 @@ impl<T> Lanes<T> {
             pause: RETRY_PAUSE_MIN,
             has_failed: false,
         };
-        self.count += 1;
+        self.count += usize::from(!is_kept);
         match self.lanes.get_mut(&driver_id) {
             Some(lane) => lane.waiting.push_back(waiting),
             None => {
@@ -195,32 +215,42 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Replaces the driver's oldest waiting delivery for which `is_older` returns true. The new one
-    /// waits behind all others of the driver, and inherits the failures of the old one: otherwise a
-    /// receiver that refuses both would get more attempts. Returns the old delivery, or `item` as
-    /// an error if there is none.
+    /// Removes the waiting deliveries of the driver for which `is_older` returns true. If it removes
+    /// any, the new delivery waits behind all others of the driver, and inherits the failures of
+    /// the oldest one: otherwise a receiver that refuses both would get more attempts. `is_kept`: it
+    /// is never dropped. Returns the removed deliveries, or `item` as an error if there is none.
     pub(super) fn replace(
         &mut self,
-        driver_id: &str,
-        rule: Rule,
+        (driver_id, rule): (&str, Rule),
         item: T,
+        is_kept: bool,
+        now: Instant,
         is_older: impl Fn(&T, &T) -> bool,
-    ) -> Result<T, T> {
+    ) -> Result<Vec<T>, T> {
         let Some(lane) = self.lanes.get_mut(driver_id) else { return Err(item) };
-        let place = lane.waiting.iter().position(|waiting| is_older(&waiting.item, &item));
-        let Some(mut waiting) = place.and_then(|place| lane.waiting.remove(place)) else {
-            return Err(item);
-        };
-        let older = std::mem::replace(&mut waiting.item, item);
-        waiting.rule = rule;
+        let is_first_older = lane.waiting.front().is_some_and(|first| is_older(&first.item, &item));
+        let (older, others) = std::mem::take(&mut lane.waiting)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|waiting| is_older(&waiting.item, &item));
+        lane.waiting = others;
+        let mut older = older.into_iter();
+        let Some(mut waiting) = older.next() else { return Err(item) };
+        let mut removed = vec![std::mem::replace(&mut waiting.item, item)];
+        self.count -= usize::from(!waiting.is_kept);
+        self.count += usize::from(!is_kept);
+        (waiting.rule, waiting.is_kept) = (rule, is_kept);
         lane.waiting.push_back(waiting);
-        if place == Some(0)
-            && let Some((prospect, due_at)) = lane.due.take()
-        {
-            self.due_mut(prospect).remove(&due_at);
-            self.schedule(driver_id, due_at.0);
+        let due = if is_first_older { lane.due.take() } else { None };
+        let has_failed = lane.waiting.front().is_some_and(|first| first.has_failed);
+        for left in older {
+            self.forget(&left);
+            removed.push(left.item);
         }
-        Ok(older)
+        if let Some((prospect, due_at)) = due {
+            self.due_mut(prospect).remove(&due_at);
+            self.schedule(driver_id, if has_failed { due_at.0 } else { now });
+        }
+        Ok(removed)
     }
 
     /// Returns when the next delivery of this prospect is due.
@@ -228,13 +258,26 @@ impl<T> Lanes<T> {
         self.due(prospect).first_key_value().map(|((at, _), _)| *at)
     }
 
+    /// Returns whether a delivery of this prospect is due.
+    pub(super) fn is_due(&self, prospect: Prospect, now: Instant) -> bool {
+        self.next_at(prospect).is_some_and(|at| at <= now)
+    }
+
     /// Returns which prospect to take next, if one of it is due: sound deliveries first, except at
-    /// every eighth turn. Otherwise suspect ones would never leave while sound ones are always due.
-    pub(super) fn preferred(&self) -> [Prospect; 2] {
+    /// every eighth turn. Otherwise the others would never leave while sound ones are always due.
+    /// Of these, the prospect whose first delivery has been due for longest is first.
+    pub(super) fn preferred(&self) -> [Prospect; 3] {
+        let first_due = |prospect| self.due(prospect).first_key_value().map(|(due_at, _)| *due_at);
+        let mut suspect = [Prospect::Doubtful, Prospect::Failed];
+        if let (Some(doubtful), Some(failed)) = (first_due(suspect[0]), first_due(suspect[1]))
+            && failed < doubtful
+        {
+            suspect.reverse();
+        }
         if self.turn + 1 == TURNS {
-            [Prospect::Suspect, Prospect::Sound]
+            [suspect[0], suspect[1], Prospect::Sound]
         } else {
-            [Prospect::Sound, Prospect::Suspect]
+            [Prospect::Sound, suspect[0], suspect[1]]
         }
     }
 
@@ -242,7 +285,7 @@ impl<T> Lanes<T> {
     /// [`Self::succeed`], [`Self::give_up`], [`Self::abandon`], [`Self::retry`] or
     /// [`Self::requeue`], no other delivery of its driver is returned.
     pub(super) fn take(&mut self, prospect: Prospect, now: Instant) -> Option<Waiting<T>> {
-        while self.next_at(prospect).is_some_and(|at| at <= now) {
+        while self.is_due(prospect, now) {
             let ((at, _), driver_id) = self.due_mut(prospect).pop_first()?;
             let lane = self.lanes.get_mut(&driver_id)?;
             lane.due = None;
@@ -312,8 +355,8 @@ impl<T> Lanes<T> {
         failed.has_failed = true;
         let driver_id = failed.driver_id.clone();
         if let Some(lane) = self.lanes.get_mut(&driver_id) {
+            self.count += usize::from(!failed.is_kept);
             lane.waiting.push_front(failed);
-            self.count += 1;
             self.failed += 1;
         }
         self.schedule(&driver_id, at);
@@ -325,15 +368,27 @@ impl<T> Lanes<T> {
         self.requeue(failed, now, not_before);
     }
 
-    /// Removes and returns the newest delivery that waits behind a failure, of the driver whose
-    /// next attempt is the last; `None` if no driver waits after a failure.
+    /// Returns whether a full channel may take another delivery in place of one that waits behind a
+    /// failure: no delivery that was not tried yet is due.
+    pub(super) fn can_evict(&self) -> bool {
+        self.doubtful.is_empty() && !self.failed_lanes.is_empty()
+    }
+
+    /// Removes and returns the newest delivery that waits behind a failure and may be dropped, of
+    /// the driver whose next attempt is the last; `None` if there is none.
     fn evict(&mut self) -> Option<Waiting<T>> {
-        let driver_id = self.suspect.last_key_value()?.1.clone();
+        let lanes = self.failed_lanes.iter().rev().chain(self.doubtful.iter().rev());
+        let (driver_id, place) = lanes.map(|(_, driver_id)| driver_id).find_map(|driver_id| {
+            let waiting = &self.lanes.get(driver_id)?.waiting;
+            Some((driver_id.clone(), waiting.iter().rposition(|waiting| !waiting.is_kept)?))
+        })?;
         let lane = self.lanes.get_mut(&driver_id)?;
-        let evicted = lane.waiting.pop_back()?;
-        if lane.waiting.is_empty() {
-            self.lanes.remove(&driver_id);
-            self.suspect.pop_last();
+        let evicted = lane.waiting.remove(place)?;
+        if place == 0
+            && let Some((prospect, due_at)) = lane.due.take()
+        {
+            self.due_mut(prospect).remove(&due_at);
+            self.schedule(&driver_id, due_at.0);
         }
         self.forget(&evicted);
         Some(evicted)
@@ -341,7 +396,7 @@ impl<T> Lanes<T> {
 
     /// Counts a delivery that does not wait any more.
     fn forget(&mut self, left: &Waiting<T>) {
-        self.count -= 1;
+        self.count -= usize::from(!left.is_kept);
         self.failed -= usize::from(left.has_failed);
     }
 
@@ -352,8 +407,13 @@ impl<T> Lanes<T> {
             self.lanes.remove(driver_id);
             return;
         };
-        let is_suspect = first.has_failed || self.failing.contains_key(&first.rule);
-        let prospect = if is_suspect { Prospect::Suspect } else { Prospect::Sound };
+        let prospect = if first.has_failed {
+            Prospect::Failed
+        } else if self.failing.contains_key(&first.rule) {
+            Prospect::Doubtful
+        } else {
+            Prospect::Sound
+        };
         self.scheduled += 1;
         let due_at = (at, self.scheduled);
         lane.due = Some((prospect, due_at));
@@ -363,14 +423,16 @@ impl<T> Lanes<T> {
     fn due(&self, prospect: Prospect) -> &BTreeMap<DueAt, String> {
         match prospect {
             Prospect::Sound => &self.sound,
-            Prospect::Suspect => &self.suspect,
+            Prospect::Doubtful => &self.doubtful,
+            Prospect::Failed => &self.failed_lanes,
         }
     }
 
     fn due_mut(&mut self, prospect: Prospect) -> &mut BTreeMap<DueAt, String> {
         match prospect {
             Prospect::Sound => &mut self.sound,
-            Prospect::Suspect => &mut self.suspect,
+            Prospect::Doubtful => &mut self.doubtful,
+            Prospect::Failed => &mut self.failed_lanes,
         }
     }
 }
@@ -405,14 +467,17 @@ mod tests {
         }
         let failed = lanes.take(Prospect::Sound, now).unwrap();
         lanes.retry(failed, now, now);
-        assert_eq!((lanes.len(), lanes.has_failed(), lanes.is_blocked("p")), (5, true, true));
+        assert_eq!(
+            (lanes.len(), lanes.has_failed(), lanes.is_blocked("p", &rule("p"))),
+            (5, true, true)
+        );
         let sound = deliver(&mut lanes, Prospect::Sound, now);
         assert_eq!(names(&sound), [("a", 1), ("b", 1), ("a", 2)]);
-        assert_eq!(lanes.next_at(Prospect::Suspect), Some(now + RETRY_PAUSE_MIN));
+        assert_eq!(lanes.next_at(Prospect::Failed), Some(now + RETRY_PAUSE_MIN));
         let later = now + RETRY_PAUSE_MIN;
-        let again = lanes.take(Prospect::Suspect, later).unwrap();
+        let again = lanes.take(Prospect::Failed, later).unwrap();
         assert_eq!((again.item, again.pause), (1, 2 * RETRY_PAUSE_MIN));
-        assert!(lanes.take(Prospect::Suspect, later).is_none());
+        assert!(lanes.take(Prospect::Failed, later).is_none());
         lanes.succeed(&again, later);
         assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, later)), [("p", 2)]);
         assert!(lanes.lanes.is_empty());
@@ -427,12 +492,12 @@ mod tests {
         let failed = lanes.take(Prospect::Sound, now).unwrap();
         lanes.retry(failed, now, now + RETRY_PAUSE_MAX);
         assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("c", 1)]);
-        let other = lanes.take(Prospect::Suspect, now).unwrap();
+        let other = lanes.take(Prospect::Doubtful, now).unwrap();
         assert_eq!(other.driver_id, "b");
         lanes.succeed(&other, now);
         lanes.push("d".to_owned(), rule("bad"), 1, now);
         assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("d", 1)]);
-        assert_eq!(lanes.next_at(Prospect::Suspect), Some(now + RETRY_PAUSE_MAX));
+        assert_eq!(lanes.next_at(Prospect::Failed), Some(now + RETRY_PAUSE_MAX));
     }
 
     #[test]
@@ -443,7 +508,7 @@ mod tests {
         }
         let cut = lanes.take(Prospect::Sound, now).unwrap();
         lanes.requeue(cut, now, now);
-        assert_eq!((lanes.has_failed(), lanes.is_blocked("a")), (true, true));
+        assert_eq!((lanes.has_failed(), lanes.is_blocked("a", &rule("yard"))), (true, true));
         assert_eq!(names(&deliver(&mut lanes, Prospect::Sound, now)), [("b", 1)]);
     }
 
@@ -454,22 +519,23 @@ mod tests {
         for driver_id in ["p", "q"] {
             lanes.push(driver_id.to_owned(), rule("yard"), 1, now);
         }
-        let (mut at, mut prospect) = (now, Prospect::Sound);
+        let take = |lanes: &mut Lanes<u32>, at| {
+            lanes.preferred().into_iter().find_map(|prospect| lanes.take(prospect, at))
+        };
+        let mut at = now;
         for pause in [1, 2] {
-            let p = lanes.take(prospect, at).unwrap();
+            let p = take(&mut lanes, at).unwrap();
             assert_eq!(p.driver_id, "p");
             let not_before = lanes.limit(&p, at, Duration::ZERO);
             lanes.retry(p, at, not_before);
-            prospect = Prospect::Suspect;
-            assert!(lanes.take(Prospect::Sound, at).is_none());
-            assert!(lanes.take(prospect, at).is_none());
+            assert!(take(&mut lanes, at).is_none());
             at += Duration::from_secs(pause);
-            assert_eq!(lanes.next_at(prospect), Some(at));
+            assert_eq!(lanes.next_at(Prospect::Doubtful), Some(at));
         }
-        let q = lanes.take(prospect, at).unwrap();
+        let q = take(&mut lanes, at).unwrap();
         assert_eq!(q.driver_id, "q");
         lanes.succeed(&q, at);
-        assert_eq!(lanes.next_at(prospect), Some(at + RETRY_PAUSE_MIN));
+        assert_eq!(lanes.next_at(Prospect::Failed), Some(at + RETRY_PAUSE_MIN));
     }
 
     #[test]
@@ -522,6 +588,41 @@ mod tests {
     }
 
     #[test]
+    fn new_delivery_of_a_failing_rule_is_dropped_by_full_lanes() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        for n in 0..10_000 {
+            assert_eq!(lanes.push("p".to_owned(), rule("p"), n, now), None);
+        }
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now);
+        assert_eq!(lanes.push("a".to_owned(), rule("p"), 10_001, now), Some(10_001));
+        assert_eq!(lanes.push("a".to_owned(), rule("a"), 10_002, now), Some(9_999));
+    }
+
+    #[test]
+    fn full_lanes_never_drop_a_kept_delivery() {
+        let (now, mut lanes) = (Instant::now(), Lanes::default());
+        lanes.push("p".to_owned(), rule("p"), 0, now);
+        let failed = lanes.take(Prospect::Sound, now).unwrap();
+        lanes.retry(failed, now, now);
+        for n in 1..10_000 {
+            assert_eq!(lanes.push("p".to_owned(), rule("p"), n, now), None);
+        }
+        for driver_id in ["p", "q"] {
+            lanes.keep(driver_id.to_owned(), rule("p"), 20_000, now);
+        }
+        assert!(lanes.is_full() && lanes.len() == WAITING_MAX);
+        let evicted = std::iter::from_fn(|| lanes.evict().map(|evicted| evicted.item));
+        assert!(evicted.eq((0..10_000).rev()));
+        assert_eq!((lanes.len(), lanes.has_failed()), (0, false));
+        let later = now + RETRY_PAUSE_MIN;
+        assert_eq!(
+            names(&deliver(&mut lanes, Prospect::Doubtful, later)),
+            [("q", 20_000), ("p", 20_000)]
+        );
+    }
+
+    #[test]
     fn replaced_delivery_goes_behind_the_others_of_its_driver() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for n in [10, 20, 30] {
@@ -529,21 +630,21 @@ mod tests {
         }
         let failed = lanes.take(Prospect::Sound, now).unwrap();
         lanes.retry(failed, now, now);
-        let is_of_topic = |older: &u32, newer: &u32| older / 10 == newer / 10;
-        assert_eq!(lanes.replace("p", rule("q"), 40, is_of_topic), Err(40));
-        assert_eq!(lanes.replace("q", rule("q"), 11, is_of_topic), Err(11));
-        assert_eq!(lanes.replace("p", rule("q"), 21, is_of_topic), Ok(20));
-        assert_eq!(lanes.replace("p", rule("q"), 11, is_of_topic), Ok(10));
-        assert_eq!((lanes.len(), lanes.has_failed()), (3, true));
+        let replace = |lanes: &mut Lanes<u32>, driver_id, item| {
+            let is_of_topic = |older: &u32, newer: &u32| older / 10 == newer / 10;
+            lanes.replace((driver_id, rule("q")), item, false, now, is_of_topic)
+        };
+        assert_eq!(replace(&mut lanes, "p", 40), Err(40));
+        assert_eq!(replace(&mut lanes, "q", 11), Err(11));
+        assert_eq!(replace(&mut lanes, "p", 21), Ok(vec![20]));
         assert_eq!(lanes.next_at(Prospect::Sound), None);
-        let later = now + RETRY_PAUSE_MIN;
-        let (mut taken, mut at) = (Vec::new(), later);
-        while let Some(next) =
-            [Prospect::Sound, Prospect::Suspect].into_iter().find_map(|p| lanes.take(p, at))
-        {
+        assert_eq!(replace(&mut lanes, "p", 11), Ok(vec![10]));
+        assert_eq!((lanes.len(), lanes.has_failed()), (3, true));
+        assert_eq!(lanes.next_at(Prospect::Doubtful), Some(now));
+        let (mut taken, at) = (Vec::new(), now);
+        while let Some(next) = lanes.preferred().into_iter().find_map(|p| lanes.take(p, at)) {
             lanes.succeed(&next, at);
             taken.push((next.item, next.has_failed));
-            at += RETRY_PAUSE_MIN;
         }
         assert_eq!(taken, [(30, false), (21, false), (11, true)]);
     }

@@ -7,7 +7,7 @@ use tokio::time::{sleep, sleep_until};
 use tracing::warn;
 
 use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload, topic};
-use super::lanes::{Lanes, Prospect, RETRY_PAUSE_MIN, WAITING_MAX, Waiting};
+use super::lanes::{Lanes, Prospect, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, WAITING_MAX, Waiting};
 use super::publisher::connect;
 use super::status::Status;
 use milepost_command::client::Client;
@@ -22,21 +22,29 @@ const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
-/// Reason codes with which the broker would refuse the same message again: topic name invalid,
+/// Reason codes with which the broker would refuse the same message again, in its answer or by
+/// ending the connection: topic name invalid,
 /// packet too large, payload format invalid.
 const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
+
+/// Reason codes of a broker that may refuse every message for a while: unspecified error,
+/// implementation specific error, quota exceeded.
+const LIMITS: [u8; 3] = [0x80, 0x83, QUOTA_EXCEEDED];
+const QUOTA_EXCEEDED: u8 = 0x97;
 
 /// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
 /// between them, and counts in `ends` how often the broker may have lost its retained messages.
 ///
 /// If the broker does not accept an order, only the later ones of the same driver wait. If too many
-/// wait, further ones take the place of those that wait behind a failure.
+/// wait, further ones take the place of those that the broker refused. If it limits the rate, or
+/// those that wait were not tried yet, further ones stay in the queue of the main task, which keeps
+/// the newest state of each topic.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
     let (mut node, mut connected) = (nodes.next(), None::<Client>);
     let mut presence = Presence::new(Instant::now());
-    let mut suspects_at = Instant::now();
+    let mut pauses = Pauses::new(Instant::now());
     loop {
         let Some(address) = node else { return };
         let Some(publisher) = &mut connected else {
@@ -57,7 +65,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             continue;
         };
         let now = Instant::now();
-        while backlog.lanes.next_at(Prospect::Sound).is_none()
+        while backlog.can_pull(&pauses, now)
             && let Ok(order) = ends.orders.try_recv()
         {
             backlog.accept(order, now, &ends, &mut outage).await;
@@ -67,14 +75,19 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
         }
         let lanes = &mut backlog.lanes;
         outage.lapse(lanes.has_failed());
-        let is_allowed = |prospect: &Prospect| *prospect == Prospect::Sound || now >= suspects_at;
+        let is_sound_due = lanes.is_due(Prospect::Sound, now);
+        let is_allowed = |prospect: &Prospect| now >= pauses.end(*prospect, is_sound_due);
         let mut prospects = lanes.preferred().into_iter().filter(is_allowed);
         let next = prospects.find_map(|prospect| lanes.take(prospect, now));
         let Some(next) = next else {
-            let next_at = lanes.next_at(Prospect::Suspect).map(|at| at.max(suspects_at));
+            let is_sound_due = lanes.is_due(Prospect::Sound, now); // `take` may have changed it
+            let end = |prospect| pauses.end(prospect, is_sound_due);
+            let next_at = |prospect| Some(lanes.next_at(prospect)?.max(end(prospect)));
+            let next_at = lanes.preferred().into_iter().filter_map(next_at).min();
             let wake_at = next_at.unwrap_or(now);
+            let can_pull = backlog.can_pull(&pauses, now);
             tokio::select! {
-                order = ends.orders.recv() => {
+                order = ends.orders.recv(), if can_pull => {
                     let Some(order) = order else { return };
                     backlog.accept(order, now, &ends, &mut outage).await;
                 }
@@ -92,20 +105,28 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
         match outcome {
             Published::Done => {
                 lanes.succeed(&next, now);
+                pauses.succeed();
                 outage.succeed(lanes.has_failed());
             }
-            Published::Dropped => {
+            Published::Dropped { is_connected } => {
                 lanes.give_up(&next, now);
+                if !is_connected {
+                    presence.handle_disconnect(true, now);
+                    connected = None;
+                    sleep(RETRY_PAUSE_MIN).await;
+                }
             }
-            Published::Refused(why) => {
-                outage.report(&format!("{address}: {why}"));
-                lanes.retry(next, now, now);
+            Published::Refused(reason, why) => {
+                let pause = pauses.refuse(reason, next.prospect, now);
+                let effect = pause.map(|pause| format!("; publishing pauses for {pause:?}"));
+                outage.report(&format!("{address}: {why}{}", effect.unwrap_or_default()));
+                lanes.requeue(next, now, now);
             }
             Published::Disconnected(why) => {
-                let may_be_cause = next.prospect == Prospect::Suspect;
+                let may_be_cause = next.prospect != Prospect::Sound;
                 presence.handle_disconnect(may_be_cause, now);
                 if may_be_cause {
-                    suspects_at = now + HANG_UP_PAUSE;
+                    pauses.hang_up(now);
                 }
                 // The message is rarely the cause. If it fails again, it may be.
                 if next.has_failed {
@@ -133,32 +154,50 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// Enqueues an order. Reports the event that is dropped, if any.
+    /// Returns whether to take a further order from the queue: no sound one is due, and there is
+    /// room. In full lanes, an order that the broker refused makes room, unless the broker limits
+    /// the rate of all messages.
+    fn can_pull(&self, pauses: &Pauses, now: Instant) -> bool {
+        let has_room = !self.lanes.is_full() || (!pauses.is_limited && self.lanes.can_evict());
+        has_room && !self.lanes.is_due(Prospect::Sound, now)
+    }
+
+    /// Enqueues an order. Reports the events that are dropped.
     async fn accept(&mut self, order: Order, now: Instant, ends: &Ends, outage: &mut Outage) {
-        if let Some((Order::Publish(dropped), why)) = self.push(order, now) {
-            outage.report_dropped(&dropped, why);
-            ends.answer(Channel::Mqtt, dropped.id(), false).await;
+        for (dropped, why) in self.push(order, now) {
+            if let Order::Publish(dropped) = &dropped {
+                outage.report_dropped(dropped, why);
+            }
+            ends.answer_order(&dropped, false).await;
         }
     }
 
-    /// Enqueues an order. Returns the one that is dropped, if any, and why. Behind a message that
-    /// the broker refuses, only the newest state of each topic waits.
-    fn push(&mut self, order: Order, now: Instant) -> Option<(Order, &'static str)> {
+    /// Enqueues an order. Returns those that are dropped, and why. Behind a message that the broker
+    /// refuses, only the newest state of each topic waits. An order that clears a topic is never
+    /// dropped, and replaces the events of the topic.
+    fn push(&mut self, order: Order, now: Instant) -> Vec<(Order, &'static str)> {
         let driver_id = order.driver_id().to_owned();
         if self.lanes.of_driver(&driver_id).any(|older| order.repeats(older)) {
-            return None;
+            return Vec::new();
         }
         let is_refused = self.lanes.is_failing(&driver_id);
+        let is_clear = matches!(order, Order::Clear { .. });
         let is_older = |older: &Order, newer: &Order| {
-            let is_lossless = !matches!(older, Order::Publish(_));
-            (is_refused || is_lossless) && newer.is_of_topic_of(older)
+            let is_lossless = is_clear || !matches!(older, Order::Publish(_));
+            (is_refused || is_lossless) && newer.supersedes(older)
         };
-        match self.lanes.replace(&driver_id, order.rule(), order, is_older) {
-            Ok(older) => Some((older, NEWER_WAITS)),
+        let rule = order.rule();
+        match self.lanes.replace((&driver_id, rule.clone()), order, is_clear, now, is_older) {
+            Ok(_) if is_clear => Vec::new(),
+            Ok(older) => older.into_iter().map(|older| (older, NEWER_WAITS)).collect(),
+            Err(order) if is_clear => {
+                self.lanes.keep(driver_id, rule, order, now);
+                Vec::new()
+            }
             Err(order) => {
-                let dropped = self.lanes.push(driver_id, order.rule(), order, now)?;
-                self.has_gap |= dropped.is_state();
-                Some((dropped, TOO_MANY_WAIT))
+                let dropped = self.lanes.push(driver_id, rule, order, now);
+                self.has_gap |= dropped.as_ref().is_some_and(Order::is_state);
+                dropped.into_iter().map(|dropped| (dropped, TOO_MANY_WAIT)).collect()
             }
         }
     }
@@ -168,6 +207,56 @@ impl Backlog {
     fn take_gap(&mut self) -> bool {
         let has_room = self.lanes.len() <= WAITING_MAX / 2;
         has_room && std::mem::take(&mut self.has_gap)
+    }
+}
+
+/// Times until which messages wait although the channel is connected.
+struct Pauses {
+    /// End of the pause of all messages.
+    resumes_at: Instant,
+    /// Duration of the next pause of all messages.
+    pause: Duration,
+    /// The last refusal was one of [`LIMITS`].
+    is_limited: bool,
+    /// End of the pause after a message that was not sound ended the connection.
+    suspects_at: Instant,
+}
+
+impl Pauses {
+    fn new(now: Instant) -> Self {
+        Self { resumes_at: now, pause: RETRY_PAUSE_MIN, is_limited: false, suspects_at: now }
+    }
+
+    /// Returns until when messages of this prospect wait. One that has not failed may be accepted,
+    /// so it gives way only to sound ones. `is_sound_due`: there is one.
+    fn end(&self, prospect: Prospect, is_sound_due: bool) -> Instant {
+        match prospect {
+            Prospect::Sound => self.resumes_at,
+            Prospect::Doubtful if !is_sound_due => self.resumes_at,
+            Prospect::Doubtful | Prospect::Failed => self.resumes_at.max(self.suspects_at),
+        }
+    }
+
+    fn succeed(&mut self) {
+        self.pause = RETRY_PAUSE_MIN;
+    }
+
+    /// Pauses all messages if the broker may refuse every one, and returns for how long. A message
+    /// that was refused before may be the only one with such an error, so it causes no pause.
+    fn refuse(&mut self, reason: u8, prospect: Prospect, now: Instant) -> Option<Duration> {
+        self.is_limited = LIMITS.contains(&reason);
+        let is_of_all = reason == QUOTA_EXCEEDED || prospect == Prospect::Sound;
+        (self.is_limited && is_of_all).then(|| {
+            let pause = self.pause;
+            self.resumes_at = now + pause;
+            self.pause = RETRY_PAUSE_MAX.min(pause * 2);
+            pause
+        })
+    }
+
+    /// The connection ended at a message that may be the cause.
+    fn hang_up(&mut self, now: Instant) {
+        self.suspects_at = now + HANG_UP_PAUSE;
     }
 }
 
@@ -220,9 +309,11 @@ impl Presence {
 enum Published {
     Done,
     /// The driver is erased, or the broker will never accept the message.
-    Dropped,
-    /// The broker refused the message. It may accept others.
-    Refused(String),
+    Dropped {
+        is_connected: bool,
+    },
+    /// The broker refused the message with this reason code. It may accept others.
+    Refused(u8, String),
     Disconnected(String),
 }
 
@@ -234,34 +325,43 @@ async fn publish(
     waiting: &Waiting<Order>,
     ends: &Ends,
 ) -> Published {
-    let (topic, payload, is_retained, id) = match &waiting.item {
+    let (topic, payload, is_retained) = match &waiting.item {
         Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
-            return Published::Dropped;
+            return Published::Dropped { is_connected: true };
         }
         Order::Publish(event) | Order::Republish(event) => {
             let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
-            let id = matches!(waiting.item, Order::Publish(_)).then(|| event.id());
-            (topic, payload(event), event.kind.changes_state(), id)
+            (topic, payload(event), event.kind.changes_state())
         }
-        Order::Clear { topic, .. } => (topic.clone(), Vec::new(), true, None),
+        Order::Clear { driver_id, kind, fence } => {
+            (topic(prefix, driver_id, *kind, fence), Vec::new(), true)
+        }
     };
-    let reason = match publisher.publish(&topic, &payload, is_retained).await {
-        Ok(reason) => reason,
-        Err(error) => return Published::Disconnected(error_chain(&error)),
+    let (reason, is_connected) = match publisher.publish(&topic, &payload, is_retained).await {
+        Ok(reason) => (reason, true),
+        Err(error) => match error.disconnect_reason() {
+            Some(reason) if REFUSED_FOR_EVER.contains(&reason) => (reason, false),
+            _ => return Published::Disconnected(error_chain(&error)),
+        },
     };
     let is_accepted = reason < ERROR_REASON_MIN;
     if REFUSED_FOR_EVER.contains(&reason) {
         warn!(topic, reason, "the broker refused an event: it will not be published again");
     } else if !is_accepted {
-        return Published::Refused(format!(
-            "{topic}: the broker refused the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
-            mqtt.username.as_deref().unwrap_or("this client")
-        ));
+        let advice = match reason {
+            QUOTA_EXCEEDED => "quota exceeded: raise the broker's limit for this client".to_owned(),
+            _ if LIMITS.contains(&reason) => "the broker's log has the cause".to_owned(),
+            _ => {
+                let user = mqtt.username.as_deref().unwrap_or("this client");
+                format!("allow {user} to publish to {prefix}/#")
+            }
+        };
+        let why =
+            format!("{topic}: the broker refused the message, reason {reason:#04x}: {advice}");
+        return Published::Refused(reason, why);
     }
-    if let Some(id) = id {
-        ends.answer(Channel::Mqtt, id, is_accepted).await;
-    }
-    if is_accepted { Published::Done } else { Published::Dropped }
+    ends.answer_order(&waiting.item, is_accepted).await;
+    if is_accepted { Published::Done } else { Published::Dropped { is_connected } }
 }
 
 #[cfg(test)]
@@ -336,6 +436,9 @@ mod tests {
         }
     }
 
+    /// A reason code of DISCONNECT. PUBACK has no such code.
+    const PACKET_TOO_LARGE: u8 = 0x95;
+
     /// An MQTT channel that publishes to a scripted broker.
     struct Broker {
         orders: mpsc::Sender<Order>,
@@ -397,6 +500,10 @@ mod tests {
                 let text = String::from_utf8_lossy(&packet[..read]).into_owned();
                 let Some(reason) = respond(&text, earlier) else { break };
                 earlier += 1;
+                if reason == PACKET_TOO_LARGE {
+                    stream.write_all(&[0xe0, 1, reason]).await?;
+                    break;
+                }
                 // The packet id follows the topic, whose length precedes it.
                 let topic = packet.windows(6).position(|part| part == b"fleet/").unwrap();
                 let length = usize::from(packet[topic - 1]);
@@ -535,12 +642,12 @@ mod tests {
         let (now, mut backlog) = (Instant::now(), Backlog::default());
         let states = [Kind::Fast, Kind::Silent, Kind::Heard, Kind::Jump, Kind::Jump];
         for (kind, ts) in states.into_iter().zip(1..) {
-            assert!(backlog.push(order(kind, ts, Order::Publish), now).is_none());
+            assert!(backlog.push(order(kind, ts, Order::Publish), now).is_empty());
         }
         let refused = backlog.lanes.take(Prospect::Sound, now).unwrap();
         backlog.lanes.retry(refused, now, now);
-        let (dropped, why) = backlog.push(order(Kind::Slow, 6, Order::Publish), now).unwrap();
-        assert_eq!((dropped.rule().0, why), (Kind::Fast, NEWER_WAITS));
+        let dropped = backlog.push(order(Kind::Slow, 6, Order::Publish), now);
+        assert!(matches!(&*dropped, [(fast, NEWER_WAITS)] if fast.rule().0 == Kind::Fast));
         let expected = [
             (Kind::Silent, 2),
             (Kind::Heard, 3),
@@ -556,15 +663,202 @@ mod tests {
     fn state_that_waits_is_not_enqueued_again_when_states_are_republished() {
         let (now, mut backlog) = (Instant::now(), Backlog::default());
         for kind in [Kind::Fast, Kind::Silent] {
-            assert!(backlog.push(order(kind, 1, Order::Publish), now).is_none());
+            assert!(backlog.push(order(kind, 1, Order::Publish), now).is_empty());
         }
-        assert!(backlog.push(order(Kind::Slow, 2, Order::Republish), now).is_none());
+        assert!(backlog.push(order(Kind::Slow, 2, Order::Republish), now).is_empty());
         for _ in 0..2 {
-            assert!(backlog.push(order(Kind::Silent, 1, Order::Republish), now).is_none());
-            let older = backlog.push(order(Kind::Slow, 2, Order::Republish), now);
-            assert!(matches!(older, Some((Order::Republish(_), NEWER_WAITS))));
+            assert!(backlog.push(order(Kind::Silent, 1, Order::Republish), now).is_empty());
+            assert!(backlog.push(order(Kind::Slow, 2, Order::Republish), now).is_empty());
         }
         assert_eq!(waiting(&backlog), [(Kind::Fast, 1), (Kind::Silent, 1), (Kind::Slow, 2)]);
+        let older = backlog.push(order(Kind::Fast, 3, Order::Republish), now);
+        assert!(matches!(&*older, [(Order::Republish(_), NEWER_WAITS)]));
+    }
+
+    #[test]
+    fn all_older_states_of_a_topic_give_way_behind_a_refusal() {
+        let (now, mut backlog) = (Instant::now(), Backlog::default());
+        for (kind, ts) in [Kind::Jump, Kind::Silent, Kind::Heard].into_iter().zip(1..) {
+            assert!(backlog.push(order(kind, ts, Order::Publish), now).is_empty());
+        }
+        let refused = backlog.lanes.take(Prospect::Sound, now).unwrap();
+        backlog.lanes.requeue(refused, now, now);
+        assert_eq!(backlog.push(order(Kind::Silent, 4, Order::Publish), now).len(), 2);
+        assert_eq!(waiting(&backlog), [(Kind::Jump, 1), (Kind::Silent, 4)]);
+        assert_eq!(backlog.lanes.len(), 2);
+    }
+
+    /// The rule of an event may fail because the broker hangs up at another driver's.
+    #[test]
+    fn states_of_a_driver_without_a_failure_are_all_published() {
+        let (now, mut backlog) = (Instant::now(), Backlog::default());
+        backlog.lanes.push("x".to_owned(), (Kind::Silent, String::new()), silent("x"), now);
+        let cause = backlog.lanes.take(Prospect::Sound, now).unwrap();
+        backlog.lanes.retry(cause, now, now);
+        for (kind, ts) in [(Kind::Silent, 1), (Kind::Heard, 2)] {
+            assert!(backlog.push(order(kind, ts, Order::Publish), now).is_empty());
+        }
+        assert_eq!(waiting(&backlog), [(Kind::Silent, 1), (Kind::Heard, 2)]);
+    }
+
+    fn silent(driver_id: &str) -> Order {
+        let Order::Publish(event) = order(Kind::Silent, 1, Order::Publish) else { unreachable!() };
+        Order::Publish(Event { driver_id: driver_id.to_owned(), ..event })
+    }
+
+    /// Returns a backlog with full lanes, whose first order the broker refused.
+    fn full(now: Instant) -> Backlog {
+        let mut backlog = Backlog::default();
+        assert!(backlog.push(silent("d0"), now).is_empty());
+        let refused = backlog.lanes.take(Prospect::Sound, now).unwrap();
+        backlog.lanes.requeue(refused, now, now);
+        for n in 1..WAITING_MAX {
+            assert!(backlog.push(silent(&format!("d{n}")), now).is_empty());
+        }
+        backlog
+    }
+
+    /// The retained message of an erased driver would stay at the broker.
+    #[test]
+    fn full_lanes_drop_no_order_that_clears_a_topic() {
+        let now = Instant::now();
+        let mut backlog = full(now);
+        let clear = |driver_id: &str, kind| {
+            let (driver_id, fence) = (driver_id.to_owned(), String::new());
+            Order::Clear { driver_id, kind, fence }
+        };
+        for (driver_id, kind) in [("d0", Kind::Heard), ("d0", Kind::Fast), ("a", Kind::Silent)] {
+            for _ in 0..2 {
+                assert!(backlog.push(clear(driver_id, kind), now).is_empty());
+            }
+        }
+        // The event of the topic makes room for one other.
+        assert!(backlog.push(silent("b"), now).is_empty());
+        for n in 0..100 {
+            assert_eq!(backlog.push(silent(&format!("c{n}")), now).len(), 1);
+        }
+        let clears = |driver_id| {
+            let waiting = backlog.lanes.of_driver(driver_id);
+            waiting.map(|order| matches!(order, Order::Clear { .. })).collect::<Vec<_>>()
+        };
+        assert_eq!((clears("d0"), clears("a")), (vec![true, true], vec![true]));
+    }
+
+    #[test]
+    fn full_lanes_leave_orders_in_the_queue_while_the_broker_limits_the_rate() {
+        let now = Instant::now();
+        let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
+        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
+            backlog.lanes.requeue(sound, now, now);
+        }
+        assert!(backlog.can_pull(&pauses, now));
+        assert_eq!(pauses.refuse(0x87, Prospect::Sound, now), None);
+        assert!(backlog.can_pull(&pauses, now));
+        for (prospect, pause) in [(Prospect::Sound, Some(1)), (Prospect::Failed, None)] {
+            assert_eq!(pauses.refuse(0x80, prospect, now), pause.map(Duration::from_secs));
+            assert!(!backlog.can_pull(&pauses, now));
+        }
+        for pause in [2, 4, 8, 16, 30, 30] {
+            let expected = Some(Duration::from_secs(pause));
+            assert_eq!(pauses.refuse(QUOTA_EXCEEDED, Prospect::Failed, now), expected);
+        }
+        assert_eq!(pauses.end(Prospect::Sound, false), now + RETRY_PAUSE_MAX);
+        assert!(!backlog.can_pull(&pauses, now));
+    }
+
+    /// A failing rule of events that the broker never got must not empty the queue.
+    #[test]
+    fn full_lanes_leave_orders_in_the_queue_while_untried_ones_wait() {
+        let now = Instant::now();
+        let mut backlog = full(now);
+        let cause = backlog.lanes.take(Prospect::Sound, now).unwrap();
+        backlog.lanes.retry(cause, now, now);
+        assert!(backlog.lanes.take(Prospect::Sound, now).is_none()); // all are of this rule
+        assert!(backlog.lanes.is_full() && !backlog.can_pull(&Pauses::new(now), now));
+    }
+
+    /// A broker accepts a number of messages in each second.
+    #[tokio::test]
+    async fn broker_that_limits_the_rate_loses_no_state() {
+        const MANY: usize = 2 * WAITING_MAX + 4_000;
+        let window = std::sync::Mutex::new((Instant::now(), 0));
+        let mut broker = Broker::start(move |_, _| {
+            let (since, accepted) = &mut *window.lock().unwrap();
+            if since.elapsed() >= Duration::from_secs(1) {
+                (*since, *accepted) = (Instant::now(), 0);
+            }
+            *accepted += 1;
+            Some(if *accepted > 4_000 { 0x97 } else { 0 })
+        })
+        .await;
+        let orders = broker.orders.clone();
+        tokio::spawn(async move {
+            for n in 0..MANY {
+                let Order::Publish(event) = order(Kind::Silent, 1, Order::Publish) else { return };
+                let event = Event { driver_id: format!("d{n}"), ..event };
+                orders.send(Order::Publish(event)).await.unwrap();
+            }
+        });
+        for _ in 0..MANY {
+            assert!(broker.answer(Duration::from_secs(20)).await.is_accepted);
+        }
+        assert_eq!(*broker.lost.borrow(), 1);
+    }
+
+    /// A broker ends the connection at a packet that is larger than it accepts.
+    #[tokio::test]
+    async fn event_that_is_too_large_for_the_broker_is_dropped() {
+        let mut broker = Broker::start(|text, _| {
+            Some(if text.contains("fleet/large/") { PACKET_TOO_LARGE } else { 0 })
+        })
+        .await;
+        for (driver_id, is_accepted) in [("large", false), ("a", true)] {
+            broker.send(driver_id, Kind::Silent).await;
+            let answer = broker.answer(Duration::from_secs(5)).await;
+            let is_of_driver = answer.id.starts_with(driver_id);
+            assert!(is_of_driver && answer.is_accepted == is_accepted, "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn state_that_is_published_again_gets_an_answer() {
+        let mut broker = Broker::start(|_, _| Some(0)).await;
+        let orders =
+            [Order::Republish, Order::Publish].map(|publish| order(Kind::Fast, 1, publish));
+        for (order, is_repeated) in orders.into_iter().zip([true, false]) {
+            broker.orders.send(order).await.unwrap();
+            let answer = broker.answer(Duration::from_secs(5)).await;
+            assert!(answer.is_accepted && answer.is_repeated == is_repeated, "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn event_behind_a_replaced_refusal_is_published_soon() {
+        let mut broker =
+            Broker::start(|text, _| Some(if text.contains("/speed") { 0x87 } else { 0 })).await;
+        broker.send("d", Kind::Fast).await;
+        broker.send("d", Kind::Silent).await;
+        sleep(Duration::from_millis(500)).await; // the first one is refused
+        broker.send("d", Kind::Slow).await;
+        for (kind, is_accepted) in [("fast", false), ("silent", true)] {
+            let answer = broker.answer(Duration::from_secs(5)).await;
+            assert!(answer.is_accepted == is_accepted && answer.id.contains(kind), "{answer:?}");
+        }
+    }
+
+    /// The broker ends the connection at the events of some drivers.
+    #[tokio::test]
+    async fn driver_without_a_failure_waits_for_no_other_drivers_failures() {
+        let mut broker = Broker::start(|text, _| (!text.contains("fleet/x")).then_some(0)).await;
+        for n in 0..6 {
+            broker.send(&format!("x{n}"), Kind::Silent).await;
+        }
+        sleep(Duration::from_secs(9)).await; // each has failed
+        for driver_id in ["a", "b"] {
+            broker.send(driver_id, Kind::Silent).await;
+            let answer = broker.answer(Duration::from_secs(4)).await;
+            assert!(answer.is_accepted && answer.id.starts_with(driver_id), "{answer:?}");
+        }
     }
 
     /// Hundreds of drivers may have an event at which the broker hangs up.

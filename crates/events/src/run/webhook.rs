@@ -29,7 +29,7 @@ use milepost_tls::Tls;
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Maximum number of concurrent posts.
 const POSTS_MAX: usize = 8;
-/// Maximum number of these that may be posts of [`Prospect::Suspect`] events.
+/// Maximum number of these that may be posts of events that are not [`Prospect::Sound`].
 const SUSPECT_POSTS_MAX: usize = 4;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
@@ -69,7 +69,7 @@ impl Posts {
         let is_free = self.sound + self.suspect < POSTS_MAX;
         match prospect {
             Prospect::Sound => is_free,
-            Prospect::Suspect => {
+            Prospect::Doubtful | Prospect::Failed => {
                 let max = if self.is_failing { 1 } else { SUSPECT_POSTS_MAX };
                 is_free && self.suspect < max
             }
@@ -79,7 +79,7 @@ impl Posts {
     fn in_flight(&mut self, prospect: Prospect) -> &mut usize {
         match prospect {
             Prospect::Sound => &mut self.sound,
-            Prospect::Suspect => &mut self.suspect,
+            Prospect::Doubtful | Prospect::Failed => &mut self.suspect,
         }
     }
 
@@ -106,7 +106,7 @@ impl Posts {
 
     /// Returns when the next post may begin; `None`: not before a post ends or an event arrives.
     fn next_at(&self) -> Option<Instant> {
-        let prospects = [Prospect::Sound, Prospect::Suspect].into_iter();
+        let prospects = [Prospect::Sound, Prospect::Doubtful, Prospect::Failed].into_iter();
         let places = prospects.filter(|prospect| self.has_place(*prospect));
         places
             .filter_map(|prospect| self.lanes.next_at(prospect))
@@ -533,7 +533,7 @@ mod tests {
                     accepted += 1;
                     posts.lanes.succeed(&post, at);
                 } else {
-                    assert_eq!(post.prospect, Prospect::Suspect);
+                    assert_ne!(post.prospect, Prospect::Sound);
                     limited.push((post.driver_id.clone(), second));
                     assert!(posts.fail(post, RATE_LIMIT, at).is_none());
                 }
@@ -633,7 +633,7 @@ mod tests {
         let resumed = resumed + RETRY_PAUSE_MIN;
         for driver_id in ["q", "p"] {
             let post = posts.take(resumed).unwrap();
-            assert_eq!((post.prospect, &*post.driver_id), (Prospect::Suspect, driver_id));
+            assert_eq!((post.prospect, &*post.driver_id), (Prospect::Doubtful, driver_id));
             *posts.in_flight(post.prospect) -= 1;
         }
     }

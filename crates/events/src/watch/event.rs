@@ -75,6 +75,17 @@ impl Kind {
         !matches!(self, Self::Jump | Self::OffHours)
     }
 
+    /// Returns the state that events of this kind and fence change; `None` for `jump` and
+    /// `off_hours`, which change no state.
+    pub(crate) fn state(self, fence: &str) -> Option<State> {
+        match self {
+            Self::Entered | Self::Overstayed | Self::Left => Some(State::Fence(fence.to_owned())),
+            Self::Silent | Self::Heard => Some(State::Contact),
+            Self::Fast | Self::Slow => Some(State::Speed(fence.to_owned())),
+            Self::Jump | Self::OffHours => None,
+        }
+    }
+
     /// Returns the kind whose state is assumed before this event: "entered" before "left", and
     /// "left" before "entered", even before a driver's first event. A kind without a state returns
     /// itself.
@@ -144,13 +155,7 @@ impl Event {
     /// Returns the driver's id, and the state that the event changes; `None` for `jump` and
     /// `off_hours`, which change no state.
     pub(crate) fn state(&self) -> Option<(String, State)> {
-        let state = match self.kind {
-            Kind::Entered | Kind::Overstayed | Kind::Left => State::Fence(self.fence.clone()),
-            Kind::Silent | Kind::Heard => State::Contact,
-            Kind::Fast | Kind::Slow => State::Speed(self.fence.clone()),
-            Kind::Jump | Kind::OffHours => return None,
-        };
-        Some((self.driver_id.clone(), state))
+        Some((self.driver_id.clone(), self.kind.state(&self.fence)?))
     }
 }
 
