@@ -39,7 +39,11 @@ use self::scene::Scene;
 /// Longest allowed time between the end of a fault and the recovery of every member. A row that
 /// takes longer fails.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
-const RSS_BYTES_MAX: u64 = 64 << 20;
+/// Maximum peak memory of a member, which includes the resident pages of its executable.
+///
+/// Debug builds of `lab` play debug builds of milepost. Their executable has 40 MiB more, much of
+/// which is resident: at the same row one had 66 MiB and an optimised one 36.
+const RSS_BYTES_MAX: u64 = if cfg!(debug_assertions) { 96 << 20 } else { 64 << 20 };
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
 /// Longest time until the rows of a table must be visible in its view.
 const VIEW_WITHIN: Duration = Duration::from_secs(5);
