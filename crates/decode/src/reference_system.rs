@@ -52,8 +52,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
         (b'd', b'a', b't') => key.len() == 5 && lower(3) == b'u',
         (b'g', b'e', b'o') => lower(3) == b'd',
         (b'c' | b's', b'r', b's') => key.len() == 3,
-        // Not `coords` and `coordinates`.
-        (b'c', b'o', b'o') => key.len() > 6 && key.len() != 11,
+        // Not `coords` and `coordinates`, but `coordSystem`, which has as many letters.
+        (b'c', b'o', b'o') => key.len() > 6 && (key.len() != 11 || lower(5) == b's'),
         _ => false,
     }
 }
@@ -131,4 +131,41 @@ fn check(
              them as they are with keep = [\"{name:.40}\"] (import: --keep)"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_of_a_reference_system_is_seen_in_each_spelling() {
+        for name in NAMES {
+            for key in [name, &name.to_uppercase()] {
+                assert!(is_name(key.as_bytes()), "{key}");
+            }
+        }
+        for key in ["coordSystem", "coord_system", "coordinateSystem", "Coord-Sys", "geodeticDatum"]
+        {
+            assert!(is_name(key.as_bytes()), "{key}");
+        }
+        for key in
+            ["coords", "coordinates", "Coordinates", "coordinate", "date", "data", "geometry"]
+        {
+            assert!(!is_name(key.as_bytes()), "{key}");
+        }
+    }
+
+    #[test]
+    fn each_system_far_from_wgs_84_is_seen() {
+        for system in SYSTEMS {
+            assert!(is_far(system) && is_far(&system.to_uppercase()), "{system}");
+        }
+        for code in CODES {
+            assert!(is_far(&format!("EPSG:{code}")), "{code}");
+            assert!(is_far(&format!("urn:ogc:def:crs:EPSG::{code}")), "{code}");
+        }
+        for near in ["WGS84", "WGS 84", "EPSG:4326", "CRS84", "ETRS89", "NAD83", ""] {
+            assert!(!is_far(near), "{near}");
+        }
+    }
 }
