@@ -153,8 +153,10 @@ export class Replay {
       // On a phone the box makes room for the map; the warning stays.
       if (!past.truncated) this.box.dataset.playing = '';
       this.play(past, scope, group, isSame);
+      const { activeElement } = document;
+      const isHidden = activeElement !== null && this.box.contains(activeElement) && !activeElement.checkVisibility();
       // The next Space pauses: a focused button of the form would load the span again.
-      if (!isSame && document.activeElement === focused) byId('play', HTMLButtonElement).focus();
+      if (isHidden || (!isSame && activeElement === focused)) byId('play', HTMLButtonElement).focus();
     } catch (error) {
       if (controller.signal.aborted) return;
       this.request = null;

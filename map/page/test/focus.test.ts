@@ -49,7 +49,7 @@ describe('a replay', () => {
     vi.stubGlobal('fetch', () => new Promise((resolve) => (answer = () => resolve(Response.json(past)))));
     const { box, player } = { box: shown.element('replay-box'), player: shown.element('player') };
     box.hidden = true;
-    box.append(shown.element('replay-from-date'), shown.element('replay-form'));
+    box.append(...['replay-from-date', 'replay-to-date', 'replay-form'].map((id) => shown.element(id)));
     player.append(shown.element('play'));
     // The browser takes the focus from an element that is hidden.
     const stop = () => player.contains(document.activeElement) && Object.assign(document, { activeElement: null });
@@ -69,6 +69,15 @@ describe('a replay', () => {
     answer();
     await settled();
     expect([replay.isPlaying, shown.focused()]).toEqual([true, 'replay-form']);
+  });
+
+  test('on a phone gives the focus of a field that it hides to Play', async () => {
+    const field = shown.element('replay-to-date');
+    field.focus();
+    field.hidden = true; // style.css does it, for data-playing
+    answer();
+    await settled();
+    expect(shown.focused()).toBe('play');
   });
 
   test('gives the focus back to its button when it closes', async () => {

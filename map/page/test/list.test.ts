@@ -39,14 +39,22 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-test('no link is offered for drivers that the filter no longer means', async () => {
+const settled = () => vi.advanceTimersByTimeAsync(0);
+/** Returns whether a link is offered. */
+const share = () => !shown.element('list-share').hidden;
+
+/** Opens the list with the filter `van`. */
+function openVans() {
   vi.useFakeTimers();
-  const settled = () => vi.advanceTimersByTimeAsync(0);
-  const share = () => !shown.element('list-share').hidden;
   const drivers = list(() => {}, () => {}, () => {}, () => {});
   drivers.allowSharing();
   shown.element('filter.find').value = 'van';
   drivers.toggle();
+  return drivers;
+}
+
+test('no link is offered for drivers that the filter no longer means', async () => {
+  openVans();
   waiting.shift()!.answer('van-1');
   await settled();
   expect(share()).toBe(true);
@@ -70,13 +78,7 @@ test('no link is offered for drivers that the filter no longer means', async () 
 });
 
 test('an answer to an earlier filter is dropped, and the next request is sent', async () => {
-  vi.useFakeTimers();
-  const settled = () => vi.advanceTimersByTimeAsync(0);
-  const share = () => !shown.element('list-share').hidden;
-  const drivers = list(() => {}, () => {}, () => {}, () => {});
-  drivers.allowSharing();
-  shown.element('filter.find').value = 'van';
-  drivers.toggle();
+  const drivers = openVans();
   const changes = {
     input: () => void (shown.element('filter.find').value = 'bike', shown.element('filter').dispatch('input')),
     group: () => drivers.setGroup('north'),

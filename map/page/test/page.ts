@@ -68,6 +68,9 @@ class Fake {
     return null;
   }
   setCustomValidity(): void {}
+  checkVisibility(): boolean {
+    return !this.hidden && (this.parent?.checkVisibility() ?? true);
+  }
   focus(): void {
     Object.assign(document, { activeElement: this });
   }

@@ -369,8 +369,8 @@ impl Live {
         if is_full {
             self.write(Fleet::begin_pass);
         }
-        // A stream, so without `wait_end_of_query`: the map shows the first drivers while ClickHouse
-        // still reads the others, and neither of them holds a whole fleet in memory.
+        // A stream, so without `wait_end_of_query`: the map shows the first drivers while
+        // ClickHouse still reads the others, and neither of them holds a whole fleet in memory.
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut ids, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
         let (mut last_part, mut age_ms) = (None, None);
