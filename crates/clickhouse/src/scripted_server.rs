@@ -12,6 +12,7 @@ pub(super) type Answer = Option<(u16, &'static str)>;
 /// The summary of ClickHouse, as a further header.
 const SUMMARY: &str =
     "x-clickhouse-summary: {\"written_rows\":\"0\",\"result_rows\":\"LINES\"}\r\n";
+
 /// A server that gives the configured answer to each request.
 pub(super) struct ScriptedServer {
     pub(super) url: String,

@@ -183,7 +183,8 @@ impl Decoder {
 
     /// Checks an object around an array of points, without the array, for units of the points'
     /// numbers, such as `"speed_unit":"mph"` in a FeatureCollection, for the reference system of
-    /// their coordinates, and for the zone of their times. `settled`: the fields whose unit is known.
+    /// their coordinates, and for the zone of their times. `settled`: the fields whose unit is
+    /// known.
     ///
     /// # Errors
     /// A stated unit, reference system or zone differs from the one in which a source reads the

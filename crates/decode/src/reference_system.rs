@@ -73,11 +73,12 @@ fn is_far(text: &str) -> bool {
     has_name(&system) || has_name(last) || system.contains("epsg") && CODES.contains(&code)
 }
 
-/// Checks a point for a reference system of its coordinates. `root`: the object whose members `keep`
-/// names.
+/// Checks a point for a reference system of its coordinates. `root`: the object whose members
+/// `keep` names.
 ///
 /// # Errors
-/// The system is one of those that differ from WGS 84, and the configuration does not keep its name.
+/// The system is one of those that differ from WGS 84, and the configuration does not keep its
+/// name.
 #[cold]
 pub(super) fn check_system(
     json: &[u8],

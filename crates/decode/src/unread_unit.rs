@@ -48,8 +48,8 @@ impl Measured {
     ///
     /// A bare `unit` states the unit of a speed, unless its value is `ms`, which may also mean
     /// milliseconds. It states the unit of an altitude if its value is feet, or a system of units
-    /// with feet, such as `imperial`, and that of an angle if its value is one such as `rad`. A bare
-    /// `rad` states the unit of a place only if the place may be in radians.
+    /// with feet, such as `imperial`, and that of an angle if its value is one such as `rad`. A
+    /// bare `rad` states the unit of a place only if the place may be in radians.
     fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));

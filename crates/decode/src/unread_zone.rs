@@ -275,6 +275,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_name_of_a_zone_passes_the_first_check() {
+        for name in TRANSLATIONS.iter().chain(&ZONES).chain(&ZONE_PARTS).chain(&UTC_FLAGS) {
+            assert!(may_state_zone(format!("\"{name}\"").as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
     fn time_lacks_a_zone_if_only_its_zone_is_missing() {
         for text in ["2026-11-26T09:01:00", "Nov 26, 2026, 10:15 AM", "26.11.2026 10:15"] {
             assert!(lacks_zone(text), "{text}");

@@ -37,8 +37,8 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
-/// Words for a length and for a time, of which other units of speed consist. A pace has a word for a
-/// time before its stroke.
+/// Words for a length and for a time, of which other units of speed consist. A pace has a word for
+/// a time before its stroke.
 const LENGTHS_OF_SPEED: [&str; 13] =
     ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "mile", "nm", "nmi"];
 const TIMES_OF_SPEED: [&str; 19] = [

@@ -199,7 +199,7 @@ impl Channels {
                 self.unrecorded.push(delivered.clone());
             }
             if is_repeated {
-                self.finish_repeated(&id);
+                self.forget_finished(&id);
             } else {
                 self.finish(channel, &id);
             }
@@ -221,7 +221,7 @@ impl Channels {
         };
         match queue.push(order) {
             Some(Order::Publish(event)) => self.count_dropped(channel, &event),
-            Some(Order::Republish(event)) => self.finish_repeated(&event.id()),
+            Some(Order::Republish(event)) => self.forget_finished(&event.id()),
             Some(Order::Clear { .. }) | None => {}
         }
     }
@@ -244,11 +244,11 @@ impl Channels {
     fn finish(&mut self, channel: Channel, id: &str) {
         let Some(undelivered) = self.undelivered.get_mut(id) else { return };
         undelivered.pending.retain(|waiting| *waiting != channel);
-        self.finish_repeated(id);
+        self.forget_finished(id);
     }
 
     /// Forgets an event that no channel is to deliver any more.
-    fn finish_repeated(&mut self, id: &str) {
+    fn forget_finished(&mut self, id: &str) {
         if self.undelivered.get(id).is_some_and(|undelivered| undelivered.pending.is_empty()) {
             self.undelivered.remove(id);
         }

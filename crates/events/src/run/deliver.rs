@@ -23,6 +23,7 @@ pub(super) const TOO_MANY_WAIT: &str =
     "10,000 events wait: further ones take the place of those that wait behind a failed one";
 /// Interval between log lines about dropped events.
 const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Mqtt,
@@ -75,8 +76,9 @@ impl Order {
         }
     }
 
-    /// Returns whether the waiting order `older` is needless after this one, which sets the retained
-    /// message of the same topic. An order that clears a topic stays: the newer one may be dropped.
+    /// Returns whether the waiting order `older` is needless after this one, which sets the
+    /// retained message of the same topic. An order that clears a topic stays: the newer one may be
+    /// dropped.
     pub(super) fn supersedes(&self, older: &Self) -> bool {
         let state = |order: &Self| match order {
             Self::Publish(event) | Self::Republish(event) => event.kind.state(&event.fence),

@@ -215,10 +215,11 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Removes the waiting deliveries of the driver for which `is_older` returns true. If it removes
-    /// any, the new delivery waits behind all others of the driver, and inherits the failures of
-    /// the oldest one: otherwise a receiver that refuses both would get more attempts. `is_kept`: it
-    /// is never dropped. Returns the removed deliveries, or `item` as an error if there is none.
+    /// Removes the waiting deliveries of the driver for which `is_older` returns true. If it
+    /// removes any, the new delivery waits behind all others of the driver, and inherits the
+    /// failures of the oldest one: otherwise a receiver that refuses both would get more attempts.
+    /// `is_kept`: it is never dropped. Returns the removed deliveries, or `item` as an error if
+    /// there is none.
     pub(super) fn replace(
         &mut self,
         (driver_id, rule): (&str, Rule),

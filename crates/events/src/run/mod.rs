@@ -450,9 +450,9 @@ impl Events {
         Ok(())
     }
 
-    /// Clears the topics of the erased drivers that are not in `before`. Clears them for every fence:
-    /// if a driver was erased while no process ran, this process does not know which topics the
-    /// driver has.
+    /// Clears the topics of the erased drivers that are not in `before`. Clears them for every
+    /// fence: if a driver was erased while no process ran, this process does not know which topics
+    /// the driver has.
     fn clear_unwatched(&mut self, erased: &Erased, before: &Erased) {
         let areas = self.watch.rules.areas.iter();
         let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();

@@ -23,10 +23,8 @@ const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
 /// Reason codes with which the broker would refuse the same message again, in its answer or by
-/// ending the connection: topic name invalid,
-/// packet too large, payload format invalid.
+/// ending the connection: topic name invalid, packet too large, payload format invalid.
 const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
-
 /// Reason codes of a broker that may refuse every message for a while: unspecified error,
 /// implementation specific error, quota exceeded.
 const LIMITS: [u8; 3] = [0x80, 0x83, QUOTA_EXCEEDED];
@@ -868,7 +866,7 @@ mod tests {
         for n in 0..100 {
             broker.send(&format!("x{n}"), Kind::Jump).await;
         }
-        sleep(Duration::from_secs(4)).await; // the first one has failed twice
+        sleep(Duration::from_secs(4)).await; // some have failed
         for n in 0..200 {
             broker.send(&format!("a{n}"), Kind::Silent).await;
         }
