@@ -1,6 +1,8 @@
 //! Detects numbers whose exponent hides lost digits: `1.79555E+12`, as a spreadsheet or C's `%g`
 //! writes a time in milliseconds, stands for any time within 2.8 hours.
 
+use memchr::memchr2_iter;
+
 use super::json::{Scalar, resolution, seconds_lost};
 use super::refusal::{Refusal, refuse};
 use super::unit::TimeUnit;
@@ -22,11 +24,10 @@ pub(super) const fn may_have_exponent(value: &Scalar<'_>) -> bool {
 /// Returns whether the text may contain a number with an exponent. A string such as `"1e3"` counts,
 /// too.
 pub(super) fn is_in(json: &[u8]) -> bool {
-    json.windows(3).any(|three| match three {
-        [digit, b'e' | b'E', next] => {
-            digit.is_ascii_digit() && (next.is_ascii_digit() || b"+-".contains(next))
-        }
-        _ => false,
+    memchr2_iter(b'e', b'E', json).any(|at| {
+        let (before, after) = (json[..at].last(), json.get(at + 1));
+        before.is_some_and(u8::is_ascii_digit)
+            && after.is_some_and(|next| next.is_ascii_digit() || b"+-".contains(next))
     })
 }
 

@@ -119,35 +119,39 @@ impl Scalar<'_> {
     }
 }
 
+/// Words for a flag that is not set.
+pub(super) const UNSET_WORDS: [&str; 5] = ["false", "0", "no", "n", "f"];
+/// Words for a flag that is not set, in other languages.
+pub(super) const UNSET_IN_OTHER_LANGUAGES: [&str; 19] = [
+    "nein",
+    "non",
+    "não",
+    "nao",
+    "nee",
+    "nej",
+    "nei",
+    "nie",
+    "falsch",
+    "falso",
+    "faux",
+    "falsk",
+    "onwaar",
+    "fałsz",
+    "нет",
+    "ложь",
+    "否",
+    "いいえ",
+    "아니요",
+];
+
 /// Returns whether a string is a flag that is not set: `false`, `0` or `no`, also by its first
 /// letter, and in other languages.
 #[must_use]
 pub fn is_unset(text: &str) -> bool {
-    const WORDS: [&str; 5] = ["false", "0", "no", "n", "f"];
-    const OTHER_LANGUAGES: [&str; 19] = [
-        "nein",
-        "non",
-        "não",
-        "nao",
-        "nee",
-        "nej",
-        "nei",
-        "nie",
-        "falsch",
-        "falso",
-        "faux",
-        "falsk",
-        "onwaar",
-        "fałsz",
-        "нет",
-        "ложь",
-        "否",
-        "いいえ",
-        "아니요",
-    ];
     const BYTES_MAX: usize = 12;
-    text.len() <= 5 && WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
-        || (3..=BYTES_MAX).contains(&text.len()) && OTHER_LANGUAGES.contains(&&*text.to_lowercase())
+    text.len() <= 5 && UNSET_WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
+        || (3..=BYTES_MAX).contains(&text.len())
+            && UNSET_IN_OTHER_LANGUAGES.contains(&&*text.to_lowercase())
 }
 
 /// Parses a decimal number; `None` for "inf" and "nan".

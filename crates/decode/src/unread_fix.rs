@@ -3,7 +3,7 @@
 
 use super::field_names::normalised;
 use super::hemisphere::hemisphere;
-use super::json::{Scalar, is_unset};
+use super::json::{Scalar, UNSET_IN_OTHER_LANGUAGES, UNSET_WORDS, is_unset};
 use super::keep::{Keep, Value, visit_values};
 use super::refusal::{Refusal, refuse};
 use crate::reject::Reason;
@@ -255,6 +255,9 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
 /// Returns the meaning of a value as a flag; `None` if it is not a flag's.
 #[cold]
 fn flag_value(value: &str) -> Option<FlagValue> {
+    if !may_be_flag_word(value) {
+        return None;
+    }
     let word = normalised(value.trim());
     if is_unset(&word) {
         return Some(FlagValue::Unset);
@@ -263,6 +266,37 @@ fn flag_value(value: &str) -> Option<FlagValue> {
         return Some(FlagValue::Set);
     }
     (NO_FIX.contains(&&*word) || word.ends_with(NO_FIX_ENDING)).then_some(FlagValue::NoFix)
+}
+
+/// Lengths in bytes of the words for a flag, as bits, by the first byte of the word.
+static WORD_LENGTHS: [u64; 128] = {
+    let lists: [&[&str]; 4] = [&UNSET_WORDS, &UNSET_IN_OTHER_LANGUAGES, &SET, &NO_FIX];
+    let (mut lengths, mut list) = ([0; 128], 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            let word = lists[list][at].as_bytes();
+            if word[0].is_ascii() {
+                lengths[word[0] as usize] |= 1 << word.len();
+            }
+            at += 1;
+        }
+        list += 1;
+    }
+    lengths
+};
+
+/// Returns whether a value may be a word for a flag, by its first letter and its length. Most
+/// values are not, such as the `type` of GeoJSON.
+fn may_be_flag_word(value: &str) -> bool {
+    let value = value.trim_ascii().as_bytes();
+    // Separators do not count, and the letters of other scripts are not compared here.
+    if value.len() > VALUE_BYTES_MAX || !value.iter().all(u8::is_ascii_alphanumeric) {
+        return true;
+    }
+    let [first, .., last] = value else { return true };
+    WORD_LENGTHS[usize::from(first.to_ascii_lowercase())] >> value.len() & 1 == 1
+        || last.eq_ignore_ascii_case(&b'x')
 }
 
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
@@ -353,5 +387,21 @@ fn denies_fix(parent: &str, name: &str, value: &str) -> bool {
         FlagValue::Unset => is_in(&FLAGS) && !is_number_of_fix && !is_float,
         FlagValue::Set => is_in(&OPPOSITES),
         FlagValue::NoFix => is_in(&FLAGS) || is_in(&STATES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_for_a_flag_passes_the_first_check() {
+        let words = UNSET_WORDS.iter().chain(&UNSET_IN_OTHER_LANGUAGES).chain(&SET).chain(&NO_FIX);
+        for word in words.chain(&[NO_FIX_ENDING, "GPS_FIX_TYPE_NO_FIX", " No Fix "]) {
+            let upper = word.to_uppercase();
+            assert!(may_be_flag_word(word) && may_be_flag_word(&upper), "{word}");
+            assert!(flag_value(word).is_some(), "{word}");
+        }
+        assert!(!may_be_flag_word("Feature") && !may_be_flag_word("Point"));
     }
 }

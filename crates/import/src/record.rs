@@ -1,34 +1,51 @@
 //! Builds the payload of a fix: a JSON object of strings for the decoder.
 
 use std::collections::HashSet;
+use std::ops::Range;
+
+/// Maximum number of names that are compared one by one.
+const COMPARED_MAX: usize = 32;
 
 /// A JSON object under construction. It is reused for every fix.
 #[derive(Default)]
 pub(super) struct Record {
     json: Vec<u8>,
-    names: HashSet<String>,
+    /// Place of the first members' names in `json`, with their quotes.
+    names: Vec<Range<usize>>,
+    /// Names of the members after these, as JSON. Most fixes have none.
+    more_names: HashSet<Vec<u8>>,
 }
 
 impl Record {
     pub(super) fn clear(&mut self) {
         self.json.clear();
         self.names.clear();
+        self.more_names.clear();
     }
 
     /// Adds a member, unless its value is empty.
     pub(super) fn put(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.json.push(if self.json.is_empty() { b'{' } else { b',' });
+            let begin = self.json.len();
             put_string(name, &mut self.json);
+            let place = begin..self.json.len();
+            if self.names.len() < COMPARED_MAX {
+                self.names.push(place);
+            } else {
+                self.more_names.insert(self.json[place].to_vec());
+            }
             self.json.push(b':');
             put_string(value, &mut self.json);
-            self.names.insert(name.to_owned());
         }
     }
 
     /// Returns whether there is a member of this name.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.names.contains(name)
+        let mut json = Vec::new();
+        put_string(name, &mut json);
+        self.names.iter().any(|place| self.json[place.clone()] == *json)
+            || self.more_names.contains(&json)
     }
 
     /// Returns whether there is a member of this name and value.
@@ -48,7 +65,14 @@ impl Record {
 }
 
 fn put_string(text: &str, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, text).expect("writing to a Vec cannot fail");
+    let is_escaped = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
+    if text.bytes().any(is_escaped) {
+        serde_json::to_writer(out, text).expect("writing to a Vec cannot fail");
+    } else {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    }
 }
 
 #[cfg(test)]
@@ -64,7 +88,7 @@ mod tests {
             assert!(!record.has(&name));
             record.put(&name, "x");
         }
-        assert!(record.has("n0") && record.has("n199999"));
+        assert!(record.has("n0") && record.has("n199999") && !record.has("n200000"));
     }
 
     #[test]
@@ -75,6 +99,7 @@ mod tests {
         record.put("lat", "1");
         record.put("none", "");
         record.put("a \"b\"", "x\\y");
+        assert!(record.has("a \"b\"") && !record.has("a b"));
         assert!(record.has("lat") && !record.has("la") && !record.has("none") && !record.has("x"));
         assert_eq!(record.finish(), br#"{"lat":"1","a \"b\"":"x\\y"}"#);
     }

@@ -103,6 +103,10 @@ impl<'c> StatedZone<'c> {
     /// The file has a time without an offset, and states another zone than the one in which it is
     /// read.
     pub(super) fn check_time(&mut self, time: &str, line: u64) -> Result<()> {
+        // Nearly every time ends with `Z`, which is UTC.
+        if matches!(time.as_bytes(), [.., b'0'..=b'9', b'Z']) {
+            return Ok(());
+        }
         if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
             return self.add(format!("the time {time:.40}"), line);
         }

@@ -4,6 +4,7 @@
 use std::io::{self, BufRead, Read};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use memchr::memchr_iter;
 use quick_xml::XmlVersion;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, BytesStart, Event};
@@ -48,7 +49,7 @@ impl<R: BufRead> BufRead for Bounded<R> {
     fn consume(&mut self, bytes: usize) {
         self.remaining -= bytes;
         if let Ok(here) = self.input.fill_buf() {
-            self.line += here[..bytes].iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.line += memchr_iter(b'\n', &here[..bytes]).count() as u64;
         }
         self.input.consume(bytes);
     }
@@ -161,9 +162,15 @@ fn points(
     loop {
         let event = xml.read_event_into(&mut buffer);
         let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
+        let local_name = match &event {
+            Event::Start(element) | Event::Empty(element) => Some(element.local_name()),
+            Event::End(element) => Some(element.local_name()),
+            _ => None,
+        };
+        let local = local_name.as_ref().map_or("", |name| name.as_ref());
         if let Event::Start(element) | Event::Empty(element) = &event {
             check_root(element, (file_kind, root), &mut has_root)?;
-            match element.local_name().as_ref() {
+            match local {
                 "rtept" => unread_points[0] += 1,
                 "wpt" => unread_points[1] += 1,
                 name if name == point && is_planned => unread_points[0] += 1,
@@ -177,36 +184,34 @@ fn points(
         depth +=
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         units_depth = units_depth.filter(|open| depth >= *open);
-        match event {
-            Event::Start(element) if element.local_name().as_ref() == point && !is_planned => {
-                begin(&element, &mut record)?;
+        match &event {
+            Event::Start(element) if local == point && !is_planned => {
+                begin(element, &mut record)?;
                 line = xml.get_ref().line;
                 extensions = Extensions::default();
                 open.clear();
                 point_depth = Some(depth);
             }
-            Event::Empty(element) if element.local_name().as_ref() == point && !is_planned => {
-                begin(&element, &mut record)?;
+            Event::Empty(element) if local == point && !is_planned => {
+                begin(element, &mut record)?;
                 finish(&mut record, xml.get_ref().line, emit)?;
             }
-            Event::End(element)
-                if element.local_name().as_ref() == point && point_depth.is_some() =>
-            {
+            Event::End(_) if local == point && point_depth.is_some() => {
                 // Elements of the point without an end tag end here.
                 depth = point_depth.take().unwrap_or(depth) - 1;
                 extensions.add_to(&mut record);
                 finish(&mut record, line, emit)?;
             }
-            Event::End(element) if point_depth.is_some() => {
-                let (name, is_own) = (element.local_name(), point_depth == Some(depth));
+            Event::End(_) if point_depth.is_some() => {
+                let is_own = point_depth == Some(depth);
                 let mut unit = None;
                 // Elements without an end tag end with the one around them.
-                if let Some(at) = open.iter().rposition(|(known, _)| known == name.as_ref()) {
+                if let Some(at) = open.iter().rposition(|(known, _)| known == local) {
                     unit = open.drain(at..).next().and_then(|(_, unit)| unit);
                 }
                 let parent = open.last().map_or("", |(parent, _)| parent);
-                let is_value = has_values && name.as_ref() == "Value" && !parent.is_empty();
-                let name = if is_value { parent } else { name.as_ref() };
+                let is_value = has_values && local == "Value" && !parent.is_empty();
+                let name = if is_value { parent } else { local };
                 let known = names.iter().find(|(known, _)| *known == name);
                 let name = known.map_or(name, |(_, name)| *name);
                 let mut value = text.trim().to_owned();
@@ -232,43 +237,39 @@ fn points(
                 }
                 text.clear();
             }
-            Event::End(element) if element.local_name().as_ref() == root => is_ended = true,
+            Event::End(_) if local == root => is_ended = true,
             Event::End(_) if zone_element.is_some() => {
                 let name = zone_element.take().unwrap_or_default();
                 zone.add_value(&name, text.trim(), xml.get_ref().line)?;
                 text.clear();
             }
-            Event::End(element) if Some(element.local_name().as_ref()) == plan => {
-                is_planned = false
-            }
+            Event::End(_) if Some(local) == plan => is_planned = false,
             Event::Start(element) => {
                 is_ended = false;
                 text.clear();
                 // The point's own elements need no parent, unless they may have a unit.
-                let name = element.local_name();
-                let name = name.as_ref();
-                let has_inner = has_values || !open.is_empty() || is_extensions(name);
-                let known = names.iter().find(|(known, _)| *known == name);
-                let gpx_name = known.map_or(name, |(_, gpx_name)| *gpx_name);
+                let has_inner = has_values || !open.is_empty() || is_extensions(local);
+                let known = names.iter().find(|(known, _)| *known == local);
+                let gpx_name = known.map_or(local, |(_, gpx_name)| *gpx_name);
                 let is_field = Extensions::FIELDS.contains(&gpx_name);
                 let is_time = gpx_name == GPX_TIME;
                 if point_depth.is_none() {
                     if !is_time {
-                        zone.add_attributes(&element, xml.get_ref().line)?;
+                        zone.add_attributes(element, xml.get_ref().line)?;
                     }
                     zone_element = match units_depth {
-                        Some(_) => Some(format!("units/{name}")),
-                        None => states_something(name).then(|| name.to_owned()),
+                        Some(_) => Some(format!("units/{local}")),
+                        None => states_something(local).then(|| local.to_owned()),
                     };
-                    units_depth = units_depth.or_else(|| is_units(name).then_some(depth));
+                    units_depth = units_depth.or_else(|| is_units(local).then_some(depth));
                 } else if is_time && !element.attributes_raw().is_empty() {
-                    open.push((name.to_owned(), zone_attribute(&element).map(|(_, zone)| zone)));
-                } else if has_inner || is_field || is_units(name) {
-                    open.push((name.to_owned(), is_field.then(|| unit_of(&element)).flatten()));
+                    open.push((local.to_owned(), zone_attribute(element).map(|(_, zone)| zone)));
+                } else if has_inner || is_field || is_units(local) {
+                    open.push((local.to_owned(), is_field.then(|| unit_of(element)).flatten()));
                 }
             }
             Event::Empty(element) if point_depth.is_none() => {
-                zone.add_attributes(&element, xml.get_ref().line)?;
+                zone.add_attributes(element, xml.get_ref().line)?;
             }
             Event::Text(part) if point_depth.is_some() || zone_element.is_some() => {
                 text.push_str(&part.xml10_content())
@@ -276,9 +277,9 @@ fn points(
             Event::CData(part) if point_depth.is_some() || zone_element.is_some() => {
                 text.push_str(&part.xml10_content())
             }
-            Event::GeneralRef(name) if point_depth.is_some() => match entity_char(&name) {
+            Event::GeneralRef(name) if point_depth.is_some() => match entity_char(name) {
                 Some(c) => text.push(c),
-                None => text.extend(["&", &name, ";"]),
+                None => text.extend(["&", name, ";"]),
             },
             Event::Comment(comment) => {
                 zone.add_comment(&comment.xml10_content(), xml.get_ref().line)?;
