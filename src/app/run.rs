@@ -24,7 +24,7 @@ use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::events::{ServerStatus, WatcherRequest};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
-use milepost_core::peers::standing::Member;
+use milepost_core::peers::member::Member;
 use milepost_core::screened::ErasedSnapshot;
 use milepost_core::session::events::{self, Leave};
 use milepost_decode::Decoder;
@@ -111,7 +111,7 @@ async fn leave_group(
     leave: &watch::Sender<Option<Leave>>,
     driver: &mut oneshot::Receiver<ConsumerTotals>,
 ) -> Result<(ConsumerTotals, bool)> {
-    let ours = shared.member.standing(shared.metrics.is_subscribed(), 0);
+    let ours = shared.member.status(shared.metrics.is_subscribed(), 0);
     let (decided, uncertain) = leaving::decide(config, ours).await;
     leave.send_replace(Some(decided));
     let totals = driver.await.context("the driver's thread panicked; see stderr")?;

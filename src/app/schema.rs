@@ -18,7 +18,7 @@ use milepost_command::tables::{
     self, CHECK_EVERY_READY, CHECK_EVERY_UNREADY, Verdict, WAITING_LOGGED_EVERY,
 };
 use milepost_core::delivery::events::{Schema, ServerStatus, WatcherRequest};
-use milepost_core::peers::standing::Member;
+use milepost_core::peers::member::Member;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX};
 use milepost_core::throttle::Throttle;
 use milepost_observe::now_ms;

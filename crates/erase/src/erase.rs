@@ -15,7 +15,7 @@ use milepost_config::Config;
 use milepost_core::erased::ERASED_MAX;
 use milepost_core::peers::decision::FollowUp;
 use milepost_decode::position::DriverId;
-use milepost_observe::ask::{OnUnresolved, query_peers};
+use milepost_observe::peers::{OnUnresolved, query_peers};
 use milepost_spool as spool;
 use milepost_spool::erase::{EraseCounts, count};
 use milepost_spool::{Kind, OpenError, Spool};

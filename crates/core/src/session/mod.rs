@@ -267,7 +267,7 @@ impl Session {
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 
-    /// Records that the open batch closes early because of a [suspicion](Window::suspicion_at).
+    /// Records that the open batch closes early as a [probe](Window::probe_at).
     pub fn probed(&mut self, now: Instant) {
         self.window.probed(self.acks.unacked(), now);
     }

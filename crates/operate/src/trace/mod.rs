@@ -16,7 +16,7 @@ use milepost_command::{ASK_TIMEOUT, Shown, tables};
 use milepost_config::Config;
 use milepost_core::peers::decision::FollowUp;
 use milepost_decode::position::DriverId;
-use milepost_observe::ask::{OnUnresolved, query_peers};
+use milepost_observe::peers::{OnUnresolved, query_peers};
 use milepost_spool as spool;
 use milepost_spool::{Kind, format};
 
