@@ -296,7 +296,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         settings.clone().with("SPOOL__DIR", spool.display().to_string()).start_at(port)?;
     member.wait_until_ready()?;
     let (code, printed) = settings.call(&["erase", "--driver", "d8", "--yes", "--within", "1s"])?;
-    assert!(code == 75 && printed.contains("its spool has 1 files"), "{printed}");
+    assert!(code == 75 && printed.contains("its spool has 1 file:"), "{printed}");
 
     // The list is full: another driver is refused, and nothing is written.
     world.query(

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use milepost_clickhouse::{ClickHouse, Error, Hosts, Traces};
 use milepost_command::{ASK_TIMEOUT, Outcome, Shown, tables};
 use milepost_config::Config;
+use milepost_core::counted::counted;
 use milepost_core::erased::ERASED_MAX;
 use milepost_core::peers::decision::FollowUp;
 use milepost_decode::position::DriverId;
@@ -464,9 +465,9 @@ async fn members(config: &Config, digest: &str) -> Members {
                 members.done.push(format!("{} at {address}", theirs.name));
             }
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.pending.push(format!(
-                "{} at {address} skips erased drivers; its spool has {} files: it drops their rows when it inserts a batch. For files in \
+                "{} at {address} skips erased drivers; its spool has {}: it drops their rows when it inserts a batch. For files in \
                  quarantine, stop it and run the command on its machine",
-                theirs.name, theirs.spool_files
+                theirs.name, counted(theirs.spool_files, "file")
             )),
             Ok(theirs) => {
                 members.pending.push(format!("{} at {address} has not read the current list yet", theirs.name));
@@ -493,8 +494,11 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
     if !remove {
         let found =
             spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
-        let text =
-            format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
+        let text = format!(
+            "{dir}: {}, {} that cannot be read",
+            counted(found.rows, "row"),
+            counted(found.unreadable, "file")
+        );
         return Ok((text, found == EraseCounts::default()));
     }
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
@@ -504,8 +508,9 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             let found = spool.erase(&inventory, is_erased)?;
             Ok((
                 format!(
-                    "{} rows removed, {} files that cannot be read",
-                    found.rows, found.unreadable
+                    "{} removed, {} that cannot be read",
+                    counted(found.rows, "row"),
+                    counted(found.unreadable, "file")
                 ),
                 found.unreadable == 0,
             ))

@@ -365,9 +365,7 @@ impl fmt::Display for DeliveryNotice {
                 write!(f, "the disk of spool.dir has not answered for {waited:.0?}")
             }
             Self::SpoolEmpty { batches } => {
-                let batches =
-                    if *batches == 1 { "1 batch".to_owned() } else { format!("{batches} batches") };
-                write!(f, "the spool is empty again; {batches} replayed")
+                write!(f, "the spool is empty again; {} replayed", counted(*batches, "batch"))
             }
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
