@@ -25,7 +25,7 @@ const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
 const LOG_BYTES_MAX: usize = 64 << 10;
 /// Log line of an insert that was cancelled because the engine, which other tests share, did not
 /// respond for seconds. The outcome of such an insert is unknown in every case.
-const ABORTED: &str = "aborted after a silence of ClickHouse";
+const ABORTED: &str = "aborted: ClickHouse answers again after a silence";
 /// Time that milepost has to acknowledge the rows of a last insert on a busy machine.
 const ACK_TIMEOUT: Duration = Duration::from_secs(30);
 const OBSERVE_EVERY: Duration = Duration::from_millis(500);
