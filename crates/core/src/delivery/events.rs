@@ -176,8 +176,8 @@ pub struct WatcherRequest {
 /// Why a batch goes to the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
-    /// It is unknown whether the tables exist. A batch of QoS 0 messages alone is also stored while
-    /// the tables are known to be wrong.
+    /// It is unknown whether the tables exist. A batch that has only QoS 0 messages is also stored
+    /// while the tables are known to be wrong.
     NoTables,
     /// An attempt to insert the batch failed.
     InsertFailed,

@@ -58,7 +58,7 @@ pub enum FollowUp {
     Stop,
 }
 
-/// The inquiry of one leaving member.
+/// Collects the answers of all peers for one leaving member.
 #[derive(Debug)]
 pub struct Inquiry {
     ours: MemberStatus,
@@ -69,7 +69,7 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Starts without answers.
+    /// Creates an inquiry that has no answers yet.
     #[must_use]
     pub fn new(ours: MemberStatus) -> Self {
         Self { ours, successor: None, refusals: BTreeMap::new() }
@@ -114,7 +114,7 @@ impl Inquiry {
         next
     }
 
-    /// Decides by the answers so far. A peer that has not answered counts as absent.
+    /// Returns the decision from the answers so far. A peer that has not answered counts as absent.
     #[must_use]
     pub fn decision(self) -> Decision {
         if let Some((to, address)) = self.successor {
@@ -205,29 +205,36 @@ mod tests {
         );
         let kept = "keeping the session: no member with a lower name is known to stay";
         assert_eq!(decide(status_of("milepost-2")), kept, "our own answer");
-        let other = |change: fn(&mut MemberStatus)| {
+        let decide_with = |change: fn(&mut MemberStatus)| {
             let mut theirs = status_of("milepost-1");
             change(&mut theirs);
             decide(theirs)
         };
-        for (line, what) in [
+        for (decision, reason) in [
             (decide(status_of("milepost-10")), "milepost-10 at 10.0.0.1:9464 has a higher name"),
             (
-                other(|theirs| theirs.group = "h".to_owned()),
+                decide_with(|theirs| theirs.group = "h".to_owned()),
                 "milepost-1 at 10.0.0.1:9464 is in another group",
             ),
-            (other(|theirs| theirs.topics.clear()), "milepost-1 at 10.0.0.1:9464 has other topics"),
             (
-                other(|theirs| theirs.subscribed = false),
+                decide_with(|theirs| theirs.topics.clear()),
+                "milepost-1 at 10.0.0.1:9464 has other topics",
+            ),
+            (
+                decide_with(|theirs| theirs.subscribed = false),
                 "milepost-1 at 10.0.0.1:9464 is not subscribed",
             ),
-            (other(|theirs| theirs.leaving = true), "milepost-1 at 10.0.0.1:9464 is leaving too"),
+            (
+                decide_with(|theirs| theirs.leaving = true),
+                "milepost-1 at 10.0.0.1:9464 is leaving too",
+            ),
         ] {
-            assert_eq!(line, format!("{kept} ({what})"));
+            assert_eq!(decision, format!("{kept} ({reason})"));
         }
     }
 
-    /// A pod that reaches no peer and does not come back loses its share, so its log must warn.
+    /// If a pod reaches no peer and never starts again, the messages of its share are lost, so its
+    /// log must warn.
     #[test]
     fn decision_without_answers_is_uncertain() {
         let certain = |answers: Vec<Result<MemberStatus, String>>| {
