@@ -35,7 +35,7 @@ use milepost_observe::metrics::Metrics;
 use milepost_spool::Spool;
 
 /// The process's own name in `/readyz`.
-const PART: &str = "process";
+const HEALTH_KEY: &str = "process";
 
 /// Runs the consumer. `startup_tasks`: tasks that the companions run while the consumer starts.
 ///
@@ -51,7 +51,7 @@ pub async fn run(
     metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
     // Report the consumer as not ready from the start: a probe may arrive before the driver's
     // thread runs.
-    health.set(driver::PART, vec!["consumer: starting".to_owned()]);
+    health.set(driver::HEALTH_KEY, vec!["consumer: starting".to_owned()]);
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
         .await
@@ -84,7 +84,7 @@ pub async fn run(
     }
     let grace_ends = Instant::now() + config.shutdown.grace;
     member.set_leaving(); // before any peer is asked: peers must not count on this member
-    health.set(PART, vec!["leaving".to_owned()]);
+    health.set(HEALTH_KEY, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
         ended = leave_group(&config, &shared, &leave, &mut driver) => Ok(ended?),

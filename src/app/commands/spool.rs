@@ -289,15 +289,15 @@ async fn replay_all(
     commands: mpsc::Sender<DeliveryCommand>,
     mut reports: mpsc::Receiver<Report>,
 ) -> Result<()> {
-    let (mut reported_at, mut refused) = (Instant::now(), 0);
+    let (mut reported_at, mut refusals_checked) = (Instant::now(), 0);
     while policy.has_more_to_replay() {
         let now = Instant::now();
         // This command has no watcher of ClickHouse. After a refused insert, check the tables here
         // before the next one.
         let refusals = policy.watcher_request(now).refusals;
-        if refusals > refused {
+        if refusals > refusals_checked {
             tables::until_ready(clickhouse, |_| {}).await?;
-            refused = refusals;
+            refusals_checked = refusals;
         }
         policy.handle_server_status(ServerStatus { refusals, ..ServerStatus::ready() }, now);
         policy.handle_timeout(now);
