@@ -262,16 +262,16 @@ mod tests {
         }
         let good = table_report(SHARDS, Some(SHARDED), &[("1", false), ("1", false), ("2", false)]);
         assert!(good.has_finding(Level::Ok, SUBJECT, "2, and inserts reach all"), "{good}");
-        let alone = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
+        let without_replicas = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
         assert!(
-            alone.has_finding(Level::Ok, SUBJECT, "2, and"),
-            "with one replica each, internal_replication does not matter: {alone}"
+            without_replicas.has_finding(Level::Ok, SUBJECT, "2, and"),
+            "with one replica each, internal_replication does not matter: {without_replicas}"
         );
-        for one in [
+        for unsharded in [
             table_report("", None, &[]),
             table_report("replication = 'macros'\ncluster = 'c'", None, &two[..1]),
         ] {
-            assert!(one.findings().is_empty(), "{one}");
+            assert!(unsharded.findings().is_empty(), "{unsharded}");
         }
     }
 
