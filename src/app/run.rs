@@ -243,7 +243,7 @@ fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
         connections: config.mqtt.connections,
         session: events::SessionConfig {
             receive_maximum: config.mqtt.receive_maximum,
-            answer_within: config.mqtt.connect_timeout,
+            answer_timeout: config.mqtt.connect_timeout,
             session_expiry: config.mqtt.session_expiry,
             seed,
         },
