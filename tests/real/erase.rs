@@ -214,7 +214,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, 75, "{printed}");
-    assert!(printed.contains("my_log (Log, column Driver_Id): 1 rows"), "{printed}");
+    assert!(printed.contains("my_log (Log, column Driver_Id): 1 row"), "{printed}");
     assert!(printed.contains("the fence depot names the driver"), "{printed}");
     assert!(
         printed.contains("the fence yard (valid_from 2026-01-02 03:04:05.000) names"),

@@ -19,6 +19,7 @@ use super::errors::NO_GRANT;
 use super::files::{ERASED, MIGRATIONS, Migration};
 use super::rows_body::now_with_suspends;
 use milepost_config::Replication;
+use milepost_core::counted::counted;
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::erased::{ERASED_MAX, Erased, ErasedVersion};
 use milepost_core::screened::ErasedSnapshot;
@@ -232,7 +233,7 @@ impl ClickHouse {
             );
             let rows = match self.number("counting rows that erase does not reach", &sql).await {
                 Ok(0) => continue,
-                Ok(rows) => format!("{rows} rows"),
+                Ok(rows) => counted(rows, "row"),
                 Err(error) if error.code().is_some() => "cannot be counted".to_owned(),
                 Err(error) => return Err(error),
             };

@@ -184,13 +184,14 @@ impl fmt::Display for EraseReport {
             )?;
         }
         if self.refreshes > 0 {
-            writeln!(f, "{} views are being refreshed", self.refreshes)?;
+            let verb = if self.refreshes == 1 { "is" } else { "are" };
+            writeln!(f, "{} {verb} being refreshed", counted(self.refreshes, "view"))?;
         }
         if self.inserts > 0 {
             writeln!(
                 f,
-                "{} inserts in flight began before every member had read the list: they may still add rows",
-                self.inserts
+                "{} in flight began before every member had read the list, and may still add rows",
+                counted(self.inserts, "insert")
             )?;
         }
         if self.members.unknown {
