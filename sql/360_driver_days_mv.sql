@@ -5,11 +5,11 @@
 --   run    Consecutive looks within radius_m of the first look of the run. After stop_s or more without a fix, the limit for the next look is
 --          trip_m, or trip_m plus radius_m if that look is within trip_m of the fix before it. A look within 1,000 m of the first one also
 --          belongs to the run if the device reports that it stands: it sends a speed of 0 at this look and at the look before, at most 30 s
---          earlier. If the device reports that it stands, but is too far from the run before, a new run begins, which ignores a speed of 0.
+--          earlier. A device that reports so farther away begins a new run, in which a speed of 0 has no effect.
 --          The place of a run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. Whether the next run belongs to the stop depends on the absence before it, and on the
---          distance from its place to the place of the first run. If neither the stop so far nor the next run lasts for stop_s, the limits
---          of absence and distance are spike_s and half of radius_m; if one of them does, trip_s and radius_m; if both do, trip_s and trip_m.
+--          distance from its place to the place of the first run. The limits of absence and distance depend on how many of the two, the stop
+--          so far and the next run, last for stop_s. None: spike_s and half of radius_m; one: trip_s and radius_m; both: trip_s and trip_m.
 --          An absence in which the driver moves for 60 s ends the stop, even if the absence is short. If the last run is too short for a
 --          stop, the next one may also belong to the stop before that run. A stop lasts for at least stop_s, absences included. A shorter
 --          stop, even a single run below 45 s, counts if it fills the time between two silences or is next to parking.
@@ -21,16 +21,16 @@
 --          a curve, which is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
 --          added. Nothing is added if a neighbouring leg is shorter than 32 m and took clearly less time (bend_time) than the leg: such a
 --          device sends a fix wherever it turns.
--- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. There are four kinds of jumps (the limit spike_s is not
--- about jumps, but about absences from a stop):
+-- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. The limit spike_s concerns absences from a stop, not jumps.
+-- There are four kinds of jumps:
 --   1. A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
 --   2. The first fix after a silence, or the very first fix, if the leg from it is faster than speed_max, but the leg from the next fix takes
 --      at most an hour and is not faster, and the next fix is nearer to the fix before the silence.
 --   3. A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
 --      shorter than 60 % of the way there and back, and both legs are faster than 5 m/s plus one and a half times the speed around them.
---      The speed around them is the highest of three speeds: of the direct way, of the leg before, and of the leg after. If the leg before
---      begins at a second wrong fix, its speed is too high. So a lower speed replaces it if there is one: the higher of the speed from the
---      third fix before straight to the fix before, and the speed of the leg to that third fix. The same applies to the leg after.
+--      The speed around them is the highest of three speeds: of the direct way, of the leg before, and of the leg after. The leg before may
+--      begin at a second wrong fix, which makes its speed too high. So its speed counts as at most the higher of two others: the speed from
+--      the third fix before straight to the fix before, and the speed of the leg to that third fix. The same applies to the leg after.
 --   4. A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if the device sleeps or wakes
 --      up. A device sleeps if it sends a speed of 0 at all three, each at most two hours after the one before; the fix is at most 1,000 m
 --      away; and the fix before it is within radius_m of its predecessor, or the fix after it within radius_m of its successor. A device
@@ -64,13 +64,13 @@ WITH
     45000 AS run_ms, -- shortest run that can be a stop or a part of one
     60000 AS false_ms, -- longest time to the neighbouring fixes that can show that a sent speed is false
     8 AS brake_mps2, -- a vehicle neither accelerates nor brakes harder than this, metres per second squared
-    1000 AS honest_m, -- a device that sends only speeds of 0 all day and moves farther than this is not believed, nor is a speed of 0 farther than this from a run
+    1000 AS honest_m, -- a speed of 0 is not believed farther than this from a run, nor on a day on which the device sends only 0 and moves farther than this
     7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0
     2.5 AS moving_mps, -- the driver moves at a look if the speed over three legs is at least this; over three legs, because a single wrong look must not count as movement
     60000 AS moving_ms, -- an absence in which the driver moves for this long is a trip
     37 AS step_m, -- length of the route that one mean covers
     64 AS step_s_max, -- longest time that one mean covers
-    0.7 AS path_share, -- the speed over three legs counts as at least this share of their length, divided by their time
+    0.7 AS path_share, -- lower limit of the speed over three legs, as a share of the sum of their lengths divided by their time
     32 AS bend_m, -- a shorter leg has no corner between its ends
     2.2 AS bend_max, -- largest sum of the turns at both ends of a leg, radians; where the route turns farther, no corner is added
     0.75 AS bend_share, -- share of the detour through the corner
@@ -166,7 +166,7 @@ WITH
             arrayMap((s, s0) -> if(s0 > 0 AND s > s0, s - s0 - 1, 0), fix.2, before(fix.2, 0)) AS fix_lost
         FROM collected
     ),
-    -- vague_…: the inaccurate fixes. fix_lost: sequence numbers missing before a fix. curve: radius of curvature in the prime vertical, metres.
+    -- vague_…: values of the inaccurate fixes. fix_lost: sequence numbers missing before a fix. curve: radius of curvature in the prime vertical, metres.
     accurate AS
     (
         SELECT

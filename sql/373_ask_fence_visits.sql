@@ -1,12 +1,12 @@
 -- Visits of drivers to areas: from the first fix inside to the last fix inside before the driver is outside for more than 60 s. A silence of
 -- more than 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and
--- the visit goes on. Dropped fixes are left out (sql/360), as in trips.
+-- the visit continues. Dropped fixes are left out (sql/360), as in trips.
 --
--- Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. If a silence crosses that limit, the fix at
--- the other end of the silence counts, too, if it is at most three UTC days beyond the limit. That fix is read from driver_days_state, so
--- that positions need not be read for these days. A driver whose newest fix is inside the area counts as still there: the visit overlaps
--- every later window, if that fix is from today (UTC) or the three days before. is_open: the newest of all fixes that were read is in the visit.
--- It comes from the same snapshot as the visit; last_positions may already have a newer fix.
+-- Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. If a silence crosses that limit, the visit
+-- also includes the fix at the other end of the silence, up to three UTC days beyond the limit. That fix comes from driver_days_state:
+-- positions of those days are not read. A driver whose newest fix is inside the area, and from today (UTC) or the three days before, counts as
+-- still there: the visit overlaps every later window. is_open: the visit has the newest fix that this query read; last_positions may already
+-- have a newer one.
 --
 -- Testing whether a fix is inside a polygon is slow. So only a few pairs of fix and area are tested exactly: those in the same cell of a grid (a
 -- twentieth of a degree; five degrees for large areas) whose fix is also within the bounds of the area.
@@ -15,7 +15,7 @@ WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
     parseDateTime64BestEffort({to:String}, 3, {tz:String}) + INTERVAL 12 HOUR AS end_ts,
     toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
-    3 AS silent_days, -- as the longest silence that counts as parking in trips (sql/370), UTC days
+    3 AS silent_days, -- longest silence that counts as parking, UTC days; as in trips (sql/370)
     3600000 AS gap_ms, -- as in sql/360
     toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS still_inside_ms, -- a driver whose newest fix is older no longer counts as inside
     60000 AS spike_ms, -- longest absence within a visit
@@ -71,10 +71,12 @@ FROM
                                     AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
                             )
                         UNION ALL
-                        -- Three fixes from beyond the window: the last fix before a silence across first_ts, which may still last; the end of the
-                        -- trip before that fix; and the first fix after a silence across end_ts. Of a gap, only the fix after it is read
-                        -- (began = ended). All other parts follow each other without a pause, so a pause between two parts is a silence.
-                        -- silence: the fix to add, and the times of the fixes at both ends of the silence, 0 if there is none.
+                        -- Adds up to three fixes of each driver from beyond the window:
+                        --   1. the last fix before a silence that crosses first_ts; the silence may not have ended yet
+                        --   2. the end of the trip before that fix
+                        --   3. the first fix after a silence that crosses end_ts
+                        -- A gap is read as the fix after it (began = ended). All other parts follow each other without a pause, so a pause between
+                        -- two parts is a silence. silence: the fix to add, and the times of the fixes at both ends of the silence, 0 if there is none.
                         SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
                         FROM
                         (

@@ -1,10 +1,11 @@
--- Periods in which a driver was faster than the given speed in metres per second: one row from the first such fix to the last one. The speed is
--- that of the device; a slower fix ends the period, as do 180 s without a fast fix. If the device sends no speed, it is derived from two fixes
--- that are 5 s to an hour apart: the first ones of two successive 15-second spans that have fixes. The period then begins with the first fix of
--- such a pair (is_derived). Dropped fixes are left out (sql/360). So are fixes with a stuck speed (is_stuck): the device repeats a high speed,
--- but between the first fast fixes of two successive 15-second spans, 5 s to an hour apart, it moves less than parked_m, and less than a quarter
--- of the distance at that speed. Only days of drivers with a speed above the given one are read: for sent speeds, the index speed_range
--- (sql/302) finds them; for derived speeds, derived_cms (sql/352) does, once the day is computed.
+-- Periods in which a driver was faster than the given speed, in metres per second: one row from the first such fix to the last one. The speed is
+-- that of the device. A slower fix ends the period, and so do 180 s without a fast fix.
+--   is_derived  The device sends no speed, so it is derived from two fixes that are 5 s to an hour apart: the first fixes of two successive
+--               15-second spans that have fixes. The period then begins with the first fix of such a pair.
+--   is_stuck    The device repeats a high speed, but hardly moves. The first fast fixes of two successive 15-second spans are 5 s to an hour
+--               apart, and the distance between them is less than parked_m, and less than a quarter of the distance at that speed.
+-- Fixes with a stuck speed are left out, and so are dropped fixes (sql/360). The view reads only days of drivers with a speed above the given
+-- one: the index speed_range (sql/302) finds the days of sent speeds; derived_cms (sql/352), those of derived speeds, once they are computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
@@ -32,7 +33,8 @@ FROM
         FROM
         (
             SELECT
-                -- look: time, latitude and longitude of the span's first fast fix, and its run. neighbour: the next look of the run, or the one before.
+                -- look: time, latitude and longitude of the span's first fast fix, and its run. neighbour: the
+                -- next look of the run if it is at most gap_ms later, otherwise the previous one.
                 *, (began_ms, first_at.1, first_at.2, run) AS look, leadInFrame(look) OVER around AS after, lagInFrame(look) OVER around AS before,
                 if(after.4 = run AND after.1 - began_ms <= gap_ms, after, before) AS neighbour, abs(began_ms - neighbour.1) AS leg_ms,
                 neighbour.4 = run AND leg_ms BETWEEN 5000 AND gap_ms AND geoDistance(first_at.2 / 1e7, first_at.1 / 1e7, neighbour.3 / 1e7, neighbour.2 / 1e7)
@@ -56,7 +58,7 @@ FROM
                             AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
                             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
                             AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-                            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects only which granules are read; other rows in them do no harm
+                            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects the granules to read, and filters no row: is_fast tests each row
                             (
                                 SELECT DISTINCT toDate(ts), driver_id
                                 FROM {database}.positions{all}

@@ -106,7 +106,7 @@ impl LiveConsumer {
             connections: Connections::Fixed(1),
             session: events::SessionConfig {
                 receive_maximum: config.mqtt.receive_maximum,
-                answer_within: config.mqtt.connect_timeout,
+                answer_timeout: config.mqtt.connect_timeout,
                 session_expiry: config.mqtt.session_expiry,
                 seed,
             },

@@ -128,7 +128,7 @@ async fn run(config: Config) -> Result<()> {
     let mut live = tokio::spawn(async move { live_state.live.run(&live_state.store).await });
     let names_state = Arc::clone(&state);
     let mut names =
-        tokio::spawn(async move { names_state.live.follow_names(&names_state.store).await });
+        tokio::spawn(async move { names_state.live.poll_names(&names_state.store).await });
     let router = http::router(Arc::clone(&state));
     let server_state = Arc::clone(&state);
     let mut server = tokio::spawn(async move {

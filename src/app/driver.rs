@@ -49,8 +49,8 @@ const REPLAY_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// connects anyway. Until the clocks have been compared, the consumer defers each message that it
 /// would reject if its own clock were wrong.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The consumer's name in `/readyz` and `/livez`.
-pub(crate) const PART: &str = "consumer";
+/// Key of the consumer's reasons and heartbeats in [`Health`].
+pub(crate) const HEALTH_KEY: &str = "consumer";
 
 #[derive(Debug)]
 pub(crate) struct Wiring {
@@ -157,7 +157,7 @@ impl Driver {
                 yield_now().await; // lets tokio poll the other sockets for readiness
                 continue;
             }
-            self.delay();
+            self.sleep_for_read_delay();
             self.wait().await;
         }
         self.publish_health();
@@ -242,8 +242,9 @@ impl Driver {
         }
     }
 
-    /// Sleeps for one [`ReadDelay`], so that the next round reads a few hundred messages at once.
-    fn delay(&mut self) {
+    /// Sleeps for one [`ReadDelay`] if data has arrived, so that the next round reads a few hundred
+    /// messages at once.
+    fn sleep_for_read_delay(&mut self) {
         let received =
             self.state.transports.iter_mut().map(Transport::take_bytes).filter(|bytes| *bytes > 0);
         let (bytes, connections) =
@@ -318,7 +319,7 @@ impl Driver {
         let now = Instant::now();
         let consumer = &self.state.consumer;
         self.wiring.metrics.publish(consumer.totals());
-        self.wiring.health.beat(PART, now);
+        self.wiring.health.beat(HEALTH_KEY, now);
         let request = consumer.watcher_request(now);
         self.wiring
             .watcher_request
@@ -329,7 +330,7 @@ impl Driver {
             let interval =
                 if reasons.is_empty() { HEALTH_INTERVAL_READY } else { HEALTH_INTERVAL_UNREADY };
             self.next_health_update = now + interval;
-            self.wiring.health.set(PART, reasons);
+            self.wiring.health.set(HEALTH_KEY, reasons);
         }
     }
 }

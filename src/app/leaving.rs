@@ -8,9 +8,9 @@ use tracing::{info, warn};
 use milepost_config::{Config, LeaveGroup, Shutdown};
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::Decision;
-use milepost_core::peers::standing::MemberStatus;
+use milepost_core::peers::member::MemberStatus;
 use milepost_core::session::events::Leave;
-use milepost_observe::ask::ask;
+use milepost_observe::peers::decide_by_peers;
 
 /// The timeout for asking the peers is the grace period divided by this number. Flushing to
 /// ClickHouse then gets half of the grace period, and the spool the last sixth.
@@ -44,7 +44,7 @@ fn is_elsewhere(peer: &Peer) -> bool {
 }
 
 /// Decides at SIGTERM whether the sessions are kept. Call it after
-/// [`set_leaving`](milepost_core::peers::standing::Member::set_leaving), so that no peer counts on
+/// [`set_leaving`](milepost_core::peers::member::Member::set_leaving), so that no peer counts on
 /// this member.
 ///
 /// The second value is true if the decision to keep the sessions is uncertain: no peer is known to
@@ -63,7 +63,7 @@ pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool)
             "\"auto\" without shutdown.peers: keeping the session".to_owned(),
         ),
         LeaveGroup::Auto => {
-            let decision = ask(peers, ours, *grace / ASK_TIMEOUT_DIVISOR).await;
+            let decision = decide_by_peers(peers, ours, *grace / ASK_TIMEOUT_DIVISOR).await;
             let (leave, uncertain) = match decision {
                 Decision::Leave { .. } => (Leave::Unsubscribe, false),
                 Decision::Keep { certain, .. } => (Leave::KeepSession, !certain),

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use milepost_core::peers::Peer;
-use milepost_observe::ask::resolve;
+use milepost_observe::peers::resolve;
 
 /// Interval between resolutions of the names. Pods are replaced within about a minute.
 const RESOLVE_EVERY: Duration = Duration::from_secs(15);

@@ -24,7 +24,7 @@ use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::events::{ServerStatus, WatcherRequest};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
-use milepost_core::peers::standing::Member;
+use milepost_core::peers::member::Member;
 use milepost_core::screened::ErasedSnapshot;
 use milepost_core::session::events::{self, Leave};
 use milepost_decode::Decoder;
@@ -35,7 +35,7 @@ use milepost_observe::metrics::Metrics;
 use milepost_spool::Spool;
 
 /// The process's own name in `/readyz`.
-const PART: &str = "process";
+const HEALTH_KEY: &str = "process";
 
 /// Runs the consumer. `startup_tasks`: tasks that the companions run while the consumer starts.
 ///
@@ -51,7 +51,7 @@ pub async fn run(
     metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
     // Report the consumer as not ready from the start: a probe may arrive before the driver's
     // thread runs.
-    health.set(driver::PART, vec!["consumer: starting".to_owned()]);
+    health.set(driver::HEALTH_KEY, vec!["consumer: starting".to_owned()]);
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
         .await
@@ -84,7 +84,7 @@ pub async fn run(
     }
     let grace_ends = Instant::now() + config.shutdown.grace;
     member.set_leaving(); // before any peer is asked: peers must not count on this member
-    health.set(PART, vec!["leaving".to_owned()]);
+    health.set(HEALTH_KEY, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
         ended = leave_group(&config, &shared, &leave, &mut driver) => Ok(ended?),
@@ -111,7 +111,7 @@ async fn leave_group(
     leave: &watch::Sender<Option<Leave>>,
     driver: &mut oneshot::Receiver<ConsumerTotals>,
 ) -> Result<(ConsumerTotals, bool)> {
-    let ours = shared.member.standing(shared.metrics.is_subscribed(), 0);
+    let ours = shared.member.status(shared.metrics.is_subscribed(), 0);
     let (decided, uncertain) = leaving::decide(config, ours).await;
     leave.send_replace(Some(decided));
     let totals = driver.await.context("the driver's thread panicked; see stderr")?;
@@ -243,7 +243,7 @@ fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
         connections: config.mqtt.connections,
         session: events::SessionConfig {
             receive_maximum: config.mqtt.receive_maximum,
-            answer_within: config.mqtt.connect_timeout,
+            answer_timeout: config.mqtt.connect_timeout,
             session_expiry: config.mqtt.session_expiry,
             seed,
         },

@@ -18,7 +18,7 @@ use milepost_command::tables::{
     self, CHECK_EVERY_READY, CHECK_EVERY_UNREADY, Verdict, WAITING_LOGGED_EVERY,
 };
 use milepost_core::delivery::events::{Schema, ServerStatus, WatcherRequest};
-use milepost_core::peers::standing::Member;
+use milepost_core::peers::member::Member;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX};
 use milepost_core::throttle::Throttle;
 use milepost_observe::now_ms;
@@ -60,7 +60,8 @@ impl Watcher {
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
-        let mut has_moved = false;
+        // The last round left an endpoint that refused it, and reported no status.
+        let mut has_switched_endpoint = false;
         // Time and endpoint of the last round that also queried the tables and the list.
         let mut last_full_round: Option<(Instant, usize)> = None;
         loop {
@@ -113,16 +114,16 @@ impl Watcher {
                 }
             };
             // Do not report a refusal of one endpoint while another one can be used: nothing would
-            // be inserted until the next round. Move only once per round, because each endpoint may
-            // refuse for a different reason.
+            // be inserted until the next round. Switch only once before a report, because each
+            // endpoint may refuse for a different reason.
             if let (Schema::Refused(why), Some(cause)) = (&schema, cause)
-                && !std::mem::replace(&mut has_moved, true)
+                && !std::mem::replace(&mut has_switched_endpoint, true)
                 && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await
             {
                 last_full_round = None;
                 continue;
             }
-            has_moved = false;
+            has_switched_endpoint = false;
             // If the query got no answer, tables that were ready stay ready: if the server is down,
             // the inserts fail and show it. But if the list is too old, report that, because every
             // insert would be refused.
@@ -139,13 +140,13 @@ impl Watcher {
     /// Checks the tables and reads the list of erased drivers. `before`: the tables' state after
     /// the previous round.
     async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Verdict> {
-        let within = if *before == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
+        let list_timeout = if *before == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
         let (verdict, erased) = tokio::join!(
             tables::judge(&self.clickhouse, before),
-            timeout(within, self.clickhouse.erased())
+            timeout(list_timeout, self.clickhouse.erased())
         );
         let verdict = verdict?;
-        let why_not_read = match erased {
+        let list_failure = match erased {
             Ok(Ok(erased)) => {
                 *list = LastRead { read_at: Instant::now(), has_failed: false };
                 self.publish(&erased);
@@ -158,11 +159,11 @@ impl Watcher {
         Ok(match verdict.schema {
             // While inserts run, the last list stays in force until it is too old.
             Schema::Ready | Schema::Unknown(_) if *before == Schema::Ready => {
-                let list_verdict = list.after_failed_read(why_not_read);
+                let list_verdict = list.after_failed_read(list_failure);
                 let list_decides = verdict.schema == Schema::Ready || list.is_old();
                 if list_decides { list_verdict } else { verdict }
             }
-            Schema::Ready => why_not_read,
+            Schema::Ready => list_failure,
             Schema::Unknown(_) | Schema::Refused(_) => verdict,
         })
     }
@@ -249,8 +250,8 @@ impl LastRead {
     /// Returns the tables' state after the list could not be read. If the server did not answer,
     /// the state stays `Ready` until the list is too old. If the server refused, the refusal is the
     /// state at once.
-    fn after_failed_read(&mut self, refusal: Verdict) -> Verdict {
-        let Schema::Unknown(why) = refusal.schema else { return refusal };
+    fn after_failed_read(&mut self, failure: Verdict) -> Verdict {
+        let Schema::Unknown(why) = failure.schema else { return failure };
         if !std::mem::replace(&mut self.has_failed, true) {
             warn!(why, "the list of erased drivers could not be read; retrying");
         }

@@ -18,7 +18,8 @@ use milepost_tls::{Server, Stream};
 /// Maximum bytes in the write buffer. Further acknowledgements wait in the session.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// The packet type that a reader finds if it takes a TLS alert (0x15) for an MQTT fixed header.
+/// The packet type that a TLS alert (0x15) decodes to. A TLS server sends an alert if a client
+/// speaks plain MQTT.
 const TLS_ALERT: u8 = 0x15 >> 4;
 
 /// Why a connection ended.
@@ -53,9 +54,9 @@ pub(super) enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// Returns whether a connection can end with this error before CONNACK because only one side
-    /// speaks TLS.
-    pub(super) fn may_be_tls(&self) -> bool {
+    /// Returns whether the cause may be that only one side speaks TLS. Call it only if the
+    /// connection ended before CONNACK.
+    pub(super) fn may_be_tls_mismatch(&self) -> bool {
         matches!(
             self,
             Self::Broken(_) | Self::Closed | Self::Codec(CodecError::Unexpected(TLS_ALERT))

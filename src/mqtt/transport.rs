@@ -109,14 +109,15 @@ impl Transport {
         match session.connection() {
             ConnectionState::Connecting if is_down => {
                 let ends_session = session.ends_session();
-                let (node, within) = consumer.dial(self.index, now);
+                let (node, tcp_timeout) = consumer.dial(self.index, now);
                 let address = shared.address(&node);
                 self.had_node_answered = shared.answered.contains(&node);
                 self.node = Some(node);
                 let dialing =
-                    Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
+                    Box::pin(shared.dialer.dial(self.index, ends_session, address, tcp_timeout));
                 let latest = now + shared.mqtt.connect_timeout;
-                let probe_at = within.map_or(latest, |_| latest.min(now + NODE_ANSWER_TIMEOUT));
+                let probe_at =
+                    tcp_timeout.map_or(latest, |_| latest.min(now + NODE_ANSWER_TIMEOUT));
                 self.state = State::Dialing {
                     dialing,
                     waiting: AnswerWait { probe_at, latest, probing: None },
@@ -337,7 +338,7 @@ impl Transport {
         );
         let mut why = error_chain(error);
         // A TLS port closes a plain connection before CONNACK: suggest the scheme for TLS.
-        if is_before_connack && !self.had_node_answered && error.may_be_tls() {
+        if is_before_connack && !self.had_node_answered && error.may_be_tls_mismatch() {
             why = format!("{why}; {}", tls::port_hint(Server::Broker, false));
         }
         consumer.handle_event(self.index, SessionEvent::Disconnected { taken_over, why }, now);

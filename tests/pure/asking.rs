@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::Decision;
-use milepost_core::peers::standing::{Member, MemberStatus};
-use milepost_observe::ask::{PATH, ask};
+use milepost_core::peers::member::{Member, MemberStatus};
+use milepost_observe::peers::{PATH, decide_by_peers};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-fn standing(name: &str) -> MemberStatus {
-    Member::new(name, "milepost", &["drivers/+/gps".to_owned()]).standing(true, 0)
+fn status_of(name: &str) -> MemberStatus {
+    Member::new(name, "milepost", &["drivers/+/gps".to_owned()]).status(true, 0)
 }
 
 /// Starts a member. Returns the member's address and the counter of the requests that it receives.
 async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (body, requests) = (standing(name).to_json(), Arc::new(AtomicUsize::new(0)));
+    let (body, requests) = (status_of(name).to_json(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&requests);
     tokio::spawn(async move {
         loop {
@@ -45,7 +45,7 @@ async fn peer_listed_twice_is_asked_once() {
     let (higher, requests) = member("milepost-2").await;
     let address = format!("{}:{}", higher.host, higher.port);
     let peers = [higher.clone(), higher];
-    let decision = ask(&peers, standing("milepost-1"), Duration::from_secs(3)).await;
+    let decision = decide_by_peers(&peers, status_of("milepost-1"), Duration::from_secs(3)).await;
     let reasons = vec![format!("milepost-2 at {address} has a higher name")];
     assert_eq!(decision, Decision::Keep { reasons, certain: true });
     assert_eq!(requests.load(Ordering::SeqCst), 1);
@@ -57,6 +57,7 @@ async fn member_with_a_lower_name_is_found_after_a_hung_member() {
     let hung = Peer { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
     let (lower, _) = member("milepost-0").await;
     let address = format!("{}:{}", lower.host, lower.port);
-    let decision = ask(&[hung, lower], standing("milepost-1"), Duration::from_secs(600)).await;
+    let decision =
+        decide_by_peers(&[hung, lower], status_of("milepost-1"), Duration::from_secs(600)).await;
     assert_eq!(decision, Decision::Leave { to: "milepost-0".to_owned(), address });
 }

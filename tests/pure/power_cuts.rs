@@ -105,16 +105,16 @@ impl Operation {
             (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
         let hex = |at: usize| u8::from_str_radix(&data[at..at + 2], 16).unwrap();
         let bytes: Bytes = (0..data.len()).step_by(2).map(hex).collect();
-        let below = |path: &str| Path::new(path).strip_prefix(root).map(Path::to_owned);
+        let relative = |path: &str| Path::new(path).strip_prefix(root).map(Path::to_owned);
         match name {
-            "mkdir" => Mkdir(below(path).unwrap()),
-            "create" => Create(below(path).unwrap()),
-            "write" => Write(below(path).unwrap(), bytes),
-            "fsync" => Fsync(below(path).unwrap()),
+            "mkdir" => Mkdir(relative(path).unwrap()),
+            "create" => Create(relative(path).unwrap()),
+            "write" => Write(relative(path).unwrap(), bytes),
+            "fsync" => Fsync(relative(path).unwrap()),
             "rename" => {
-                Rename(below(path).unwrap(), below(str::from_utf8(&bytes).unwrap()).unwrap())
+                Rename(relative(path).unwrap(), relative(str::from_utf8(&bytes).unwrap()).unwrap())
             }
-            "unlink" => Unlink(below(path).unwrap()),
+            "unlink" => Unlink(relative(path).unwrap()),
             _ => {
                 Promise(name.to_owned(), path.split(',').map(|row| row.parse().unwrap()).collect())
             }
@@ -133,10 +133,10 @@ type Change = Vec<(PathBuf, Option<Entry>)>;
 /// A directory tree: each path with the content of its file, or `None` for a folder.
 type Tree = BTreeMap<PathBuf, Option<Bytes>>;
 
-/// Model of a disk: its certain content, and the changes that a power cut may undo.
+/// Model of a disk: its durable entries, and the changes that a power cut may undo.
 #[derive(Default)]
 struct Disk {
-    certain: BTreeMap<PathBuf, Entry>,
+    durable: BTreeMap<PathBuf, Entry>,
     pending: Vec<Change>,
     /// Content of each file, and whether it has been fsynced since the last write.
     files: Vec<(Bytes, bool)>,
@@ -148,14 +148,14 @@ impl Disk {
         for (path, content) in tree {
             disk.files.extend(content.clone().map(|bytes| (bytes, true)));
             let entry = content.map_or(Entry::Folder, |_| Entry::File(disk.files.len() - 1));
-            disk.certain.insert(path, entry);
+            disk.durable.insert(path, entry);
         }
         disk
     }
 
-    /// Returns the certain content after these changes.
-    fn after(&self, changes: impl Iterator<Item = Change>) -> BTreeMap<PathBuf, Entry> {
-        let mut entries = self.certain.clone();
+    /// Returns the durable entries with these changes applied.
+    fn entries_with(&self, changes: impl Iterator<Item = Change>) -> BTreeMap<PathBuf, Entry> {
+        let mut entries = self.durable.clone();
         for (path, entry) in changes.flatten() {
             match entry {
                 Some(entry) => drop(entries.insert(path, entry)),
@@ -169,7 +169,7 @@ impl Disk {
         if path == Path::new("") {
             Entry::Folder
         } else {
-            self.after(self.pending.iter().cloned())[path]
+            self.entries_with(self.pending.iter().cloned())[path]
         }
     }
 
@@ -194,7 +194,7 @@ impl Disk {
                 Entry::Folder => {
                     let is_in_folder = |change: &mut Change| change[0].0.parent() == Some(path);
                     let synced: Vec<Change> = self.pending.extract_if(.., is_in_folder).collect();
-                    self.certain = self.after(synced.into_iter());
+                    self.durable = self.entries_with(synced.into_iter());
                 }
             },
             Promise(..) => {}
@@ -210,7 +210,7 @@ impl Disk {
             let kept =
                 self.pending.iter().enumerate().filter(is_kept).map(|(_, change)| change.clone());
             let mut found = vec![Tree::new()];
-            for (path, entry) in self.after(kept) {
+            for (path, entry) in self.entries_with(kept) {
                 let parent = path.parent().unwrap();
                 let contents: Vec<Option<Bytes>> = match entry {
                     Entry::Folder => vec![None],
@@ -383,7 +383,7 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
     eprintln!("{states} states after a power cut within {} operations", operations.len());
     assert!(states > 100, "the log lacks operations: {operations:?}");
 
-    let check_found = |mistake: &str, planted: Vec<Operation>, expected: &str| {
+    let assert_found = |mistake: &str, planted: Vec<Operation>, expected: &str| {
         assert_ne!(planted, operations, "{mistake}: no operation was changed");
         assert_eq!(
             check_every_power_cut(&initial, &planted),
@@ -397,13 +397,13 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
         operations.iter().filter(is_kept).cloned().collect()
     };
     let is_file = |path: &Path| path.extension().is_some();
-    check_found("no fsync of the file", without(&is_file), "a batch is torn");
-    check_found(
+    assert_found("no fsync of the file", without(&is_file), "a batch is torn");
+    assert_found(
         "no fsync of the directory",
         without(&|path| path.ends_with("spool")),
         "a stored row is lost",
     );
-    check_found(
+    assert_found(
         "no fsync of a parent",
         without(&|path| path == Path::new("")),
         "a stored row is lost",
@@ -416,5 +416,5 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
             renamed_first[at] = Fsync(to);
         }
     }
-    check_found("rename before fsync", renamed_first, "a batch is torn");
+    assert_found("rename before fsync", renamed_first, "a batch is torn");
 }

@@ -335,7 +335,7 @@ impl Backend for RealBackend {
         (!self.received.is_empty()).then(|| self.received.remove(0))
     }
 
-    fn pass(&mut self, until: Instant) -> Instant {
+    fn advance_time(&mut self, until: Instant) -> Instant {
         let reports = self.reports.as_mut().expect("restart was called");
         let (report, now) = self.runtime.block_on(async {
             let report = tokio::time::timeout_at(until.into(), reports.recv()).await.ok().flatten();
@@ -379,7 +379,7 @@ impl Backend for RealBackend {
         self.attempts.len()
     }
 
-    fn inserts_from_before(&self) -> usize {
+    fn inserts_begun_before_erasure(&self) -> usize {
         let state = self.server.state();
         state.in_flight.range(..state.first_after_erasure).count()
     }
@@ -416,10 +416,10 @@ fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
     world.wait(Duration::from_secs(2));
     world.kill();
     world.erase();
-    assert_eq!(world.server.inserts_from_before(), 1, "the server still runs the insert");
+    assert_eq!(world.server.inserts_begun_before_erasure(), 1, "the server still runs the insert");
     assert!(!world.server.is_stored(2));
     world.wait(Duration::from_secs(40));
-    assert_eq!(world.server.inserts_from_before(), 0);
+    assert_eq!(world.server.inserts_begun_before_erasure(), 0);
     // `milepost erase` waits for such an insert, and hides its rows afterwards.
     assert!(world.server.is_stored(2), "the insert committed after the erasure");
     world.recover();

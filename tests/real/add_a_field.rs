@@ -69,7 +69,7 @@ fn add_a_field_recipe_works_as_written() -> Result<()> {
 
     let replica = unmigrated("add_a_field_replica")?;
     let settings =
-        cluster::for_cluster(patched_settings(&replica), &replica, &Arc::new(Hosts::default()))?;
+        cluster::on_cluster(patched_settings(&replica), &replica, &Arc::new(Hosts::default()))?;
     settings.migrate()?;
     assert_eq!(
         columns(&replica)?,

@@ -43,12 +43,12 @@ fn rewrite_for_single_server(statement: &str, hosts_without_tables: usize) -> St
     sql
 }
 
-fn cluster(world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
-    for_cluster(world.settings.clone(), world, hosts)
+fn cluster_settings(world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
+    on_cluster(world.settings.clone(), world, hosts)
 }
 
 /// Returns these settings for the cluster `c`, which a proxy in front of the engine simulates.
-pub fn for_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
+pub fn on_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
     let hosts = Arc::clone(hosts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(" ON CLUSTER 'c'") {
@@ -83,7 +83,7 @@ fn migration_count() -> Result<usize> {
 fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
     let world = unmigrated("cluster")?;
     let hosts = Arc::new(Hosts::default());
-    let settings = cluster(&world, &hosts)?;
+    let settings = cluster_settings(&world, &hosts)?;
     let files = migration_count()?;
     let recorded = || world.query("SELECT count() FROM {db}.schema_migrations FINAL");
 
@@ -121,7 +121,7 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
 #[test]
 fn concurrent_migrations_of_a_cluster_apply_once() -> Result<()> {
     let world = unmigrated("cluster_twice")?;
-    let settings = cluster(&world, &Arc::new(Hosts::default()))?;
+    let settings = cluster_settings(&world, &Arc::new(Hosts::default()))?;
     let outcomes = std::thread::scope(|scope| {
         let handles = [scope.spawn(|| settings.migrate()), scope.spawn(|| settings.migrate())];
         handles.map(|handle| handle.join().expect("the migration does not panic"))
@@ -153,8 +153,9 @@ const SHARDS: &str =
 <shard><replica><host>127.0.0.1</host><port>1</port></replica></shard></half>
 </remote_servers></clickhouse>";
 
-/// Starts a proxy to an engine with [`SHARDS`], for `migrate` and `run` on the cluster `c`.
-fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
+/// Starts a proxy in front of an engine with [`SHARDS`]. Returns settings for the cluster `c`. The
+/// proxy adds each insert to `inserts`.
+fn sharded_settings(world: &World, inserts: &Inserts) -> Result<Settings> {
     let inserts = Arc::clone(inserts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("query=INSERT") {
@@ -195,9 +196,10 @@ const PARAMETERISED_VIEWS: [&str; 12] = [
     "fence_visits(fence='', driver='', from={f}, to={t}, tz='UTC')",
 ];
 
-/// Stores a fence, and a driver whose last fix is in the fence and about 20 hours old. For the last
-/// minute, `fence_visits` finds this visit only in `driver_days_state`.
-fn sleep_in_a_fence(world: &World) -> Result<()> {
+/// Stores a fence, and a driver whose last fix is in the fence and about 20 hours old. A query of
+/// `fence_visits` for the last minute does not read this fix from `positions`: it finds the visit
+/// only in `driver_days_state`.
+fn store_driver_asleep_in_a_fence(world: &World) -> Result<()> {
     world.query(
         "INSERT INTO {db}.fences (name, polygons)
         VALUES ('yard', [[[(8, 50), (9, 50), (9, 51), (8, 51)]]])",
@@ -227,7 +229,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "sharded")?;
     let inserts = Inserts::default();
-    let settings = sharded(&world, &inserts)?;
+    let settings = sharded_settings(&world, &inserts)?;
     settings.migrate()?;
     settings.migrate()?;
 
@@ -284,7 +286,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         Ok(counts)
     };
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
-    sleep_in_a_fence(&world)?;
+    store_driver_asleep_in_a_fence(&world)?;
     let one_shard_counts = count_rows()?;
     ensure!(visits_of_the_last_minute(&world)? == "asleep\t2");
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
@@ -325,7 +327,8 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
 fn new_views_read_the_history_of_both_shards() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "filled")?;
-    let settings = sharded(&world, &Inserts::default())?.with("CLICKHOUSE__CLUSTER", "two");
+    let settings =
+        sharded_settings(&world, &Inserts::default())?.with("CLICKHOUSE__CLUSTER", "two");
     settings.migrate()?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts) SELECT toString(number % 3), now64(3) FROM numbers(300)",
@@ -352,7 +355,7 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "half_written")?;
     let inserts = Inserts::default();
-    let settings = sharded(&world, &inserts)?;
+    let settings = sharded_settings(&world, &inserts)?;
     settings.migrate()?;
     repoint(&world, "positions_all", "c", "half")?;
     let milepost = settings.run()?;
@@ -393,11 +396,11 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
 }
 
 #[test]
-fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
+fn unsharded_tables_are_refused_with_shards_and_vice_versa() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "half")?;
     let inserts = Inserts::default();
-    let settings = sharded(&world, &inserts)?;
+    let settings = sharded_settings(&world, &inserts)?;
     let without = settings.clone().with("CLICKHOUSE__SHARDS", "false");
     without.migrate()?;
     let (code, printed) = settings.call(&["migrate"])?;

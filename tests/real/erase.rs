@@ -214,7 +214,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, 75, "{printed}");
-    assert!(printed.contains("my_log (Log, column Driver_Id): 1 rows"), "{printed}");
+    assert!(printed.contains("my_log (Log, column Driver_Id): 1 row"), "{printed}");
     assert!(printed.contains("the fence depot names the driver"), "{printed}");
     assert!(
         printed.contains("the fence yard (valid_from 2026-01-02 03:04:05.000) names"),
@@ -296,7 +296,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         settings.clone().with("SPOOL__DIR", spool.display().to_string()).start_at(port)?;
     member.wait_until_ready()?;
     let (code, printed) = settings.call(&["erase", "--driver", "d8", "--yes", "--within", "1s"])?;
-    assert!(code == 75 && printed.contains("its spool has 1 files"), "{printed}");
+    assert!(code == 75 && printed.contains("its spool has 1 file:"), "{printed}");
 
     // The list is full: another driver is refused, and nothing is written.
     world.query(

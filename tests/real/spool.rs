@@ -162,9 +162,9 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
     std::fs::write(scene.dir.join(format!("2{}", name.replace(".batch", ".damaged"))), "torn")?;
     let (code, printed) =
         scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
-    ensure!(code == 75 && printed.contains("1 files are not exported"), "{code} {printed}");
+    ensure!(code == 75 && printed.contains("1 file not exported"), "{code} {printed}");
     ensure!(
-        printed.contains(".damaged: not exported") && printed.contains("rows, too large"),
+        printed.contains(".damaged: not exported") && printed.contains(", too large"),
         "{printed}"
     );
     for name in [format!("1{rows}"), format!("2{}", name.replace(".batch", ".damaged"))] {
@@ -207,7 +207,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
         let code = replay.wait(SOON)?.code();
         ensure!(code == Some(75), "{code:?}: {}", replay.log()?);
         ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "0");
-        ensure!(scene.settings.call(&["spool", "list"])?.1.contains("1 batches with 1 positions"));
+        ensure!(scene.settings.call(&["spool", "list"])?.1.contains("1 batch with 1 position;"));
         Ok(())
     };
     scene.world.query(

@@ -22,7 +22,7 @@ pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Resul
          AND level = 0 AND modification_time > now() - {PERIOD_SECONDS}",
         clickhouse.database
     );
-    let rows = clickhouse.ask_if_allowed::<2>("reading system.parts", &sql).await?;
+    let rows = clickhouse.query_rows_if_allowed::<2>("reading system.parts", &sql).await?;
     let number = |cell: &String| cell.parse::<u64>().ok();
     let found = rows.and_then(|rows| match rows.first() {
         Some([parts, rows]) => number(parts).zip(number(rows)),

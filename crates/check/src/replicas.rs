@@ -60,7 +60,7 @@ pub(super) async fn check(
          replaceRegexpAll(zookeeper_exception, '\\\\s+', ' ') FROM system.replicas WHERE database = '{}' ORDER BY table",
         config.database
     );
-    let rows = clickhouse.ask("reading system.replicas", &sql).await?;
+    let rows = clickhouse.query_rows("reading system.replicas", &sql).await?;
     let replicas: Vec<Replica> = rows.into_iter().map(replica).collect();
     health(report, config, &replicas);
     tokens(report, &config.database, tables, defaults);

@@ -45,7 +45,7 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
         Err(error) => return report.failure("clickhouse", error_chain(&error)),
     };
     let before = unix_ms();
-    let answer = clickhouse.ask(
+    let answer = clickhouse.query_rows(
         "asking for the version",
         "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)))",
     );
@@ -202,7 +202,7 @@ async fn has_grant(
     on: &str,
 ) -> Result<Option<bool>, Error> {
     let sql = format!("CHECK GRANT {privilege} ON {on}");
-    let answer = clickhouse.ask_if_allowed("CHECK GRANT", &sql).await?;
+    let answer = clickhouse.query_rows_if_allowed("CHECK GRANT", &sql).await?;
     Ok(answer.and_then(|rows| rows.into_iter().next()).map(|[flag]| flag == "1"))
 }
 
@@ -240,7 +240,7 @@ async fn tables(
     let sql = format!(
         "SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'"
     );
-    let existing: Vec<[String; 3]> = clickhouse.ask("reading system.tables", &sql).await?;
+    let existing: Vec<[String; 3]> = clickhouse.query_rows("reading system.tables", &sql).await?;
     let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
     let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
     let expected = clickhouse.tables();
@@ -265,7 +265,8 @@ async fn tables(
     // Reading the server's defaults may require a grant. Without it, a setting that a table leaves
     // to the server is reported as unknown.
     let sql = "SELECT name, value FROM system.merge_tree_settings";
-    let defaults = clickhouse.ask_if_allowed("reading system.merge_tree_settings", sql).await?;
+    let defaults =
+        clickhouse.query_rows_if_allowed("reading system.merge_tree_settings", sql).await?;
     let defaults = defaults.unwrap_or_default();
     // Skip tables that the operator created: their settings are up to the operator.
     let holds_rows = |[name, engine, _]: &&[String; 3]| {
@@ -329,7 +330,7 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
         return Ok(());
     }
     let sql = format!("SELECT name FROM system.tables WHERE database = '{database}'");
-    let existing = clickhouse.ask("reading system.tables", &sql).await?;
+    let existing = clickhouse.query_rows("reading system.tables", &sql).await?;
     let missing: Vec<&str> =
         names.into_iter().filter(|name| !existing.iter().any(|[view]| view == name)).collect();
     if missing.is_empty() {
@@ -416,7 +417,7 @@ fn durability(
 async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = "SELECT name, value FROM system.settings WHERE name IN \
                ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', 'materialized_views_ignore_errors')";
-    let rows: Vec<[String; 2]> = clickhouse.ask("reading system.settings", sql).await?;
+    let rows: Vec<[String; 2]> = clickhouse.query_rows("reading system.settings", sql).await?;
     let value = |name: &str| {
         rows.iter().find(|[key, _]| key == name).and_then(|[_, value]| value.parse::<u64>().ok())
     };

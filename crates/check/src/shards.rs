@@ -42,7 +42,8 @@ pub(super) async fn check(
         "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
         cluster_name(cluster)
     );
-    let Some(rows) = clickhouse.ask_if_allowed("reading system.clusters", &sql).await? else {
+    let Some(rows) = clickhouse.query_rows_if_allowed("reading system.clusters", &sql).await?
+    else {
         return Ok(());
     };
     let hosts: Vec<Host> = (rows.into_iter())
@@ -60,12 +61,15 @@ pub(super) async fn check(
         "SELECT name FROM system.tables WHERE database = '{database}' AND name IN ('{}') AND position(as_select, '_all') = 0",
         VIEWS.join("', '")
     );
-    report_views(report, &clickhouse.ask::<1>("reading what views select", &sql).await?.concat());
+    report_views(
+        report,
+        &clickhouse.query_rows::<1>("reading what views select", &sql).await?.concat(),
+    );
     // clusterAllReplicas numbers each replica as a shard, in the order of the cluster.
     let sql = format!(
         "SELECT shardNum(), hostName(), getMacro('shard') FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
     );
-    match clickhouse.ask("asking every host for its macros", &sql).await {
+    match clickhouse.query_rows("asking every host for its macros", &sql).await {
         Ok(rows) => compare_macros(report, &hosts, &rows),
         Err(error) => report.warning(
             SUBJECT,
@@ -258,16 +262,16 @@ mod tests {
         }
         let good = table_report(SHARDS, Some(SHARDED), &[("1", false), ("1", false), ("2", false)]);
         assert!(good.has_finding(Level::Ok, SUBJECT, "2, and inserts reach all"), "{good}");
-        let alone = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
+        let without_replicas = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
         assert!(
-            alone.has_finding(Level::Ok, SUBJECT, "2, and"),
-            "with one replica each, internal_replication does not matter: {alone}"
+            without_replicas.has_finding(Level::Ok, SUBJECT, "2, and"),
+            "with one replica each, internal_replication does not matter: {without_replicas}"
         );
-        for one in [
+        for unsharded in [
             table_report("", None, &[]),
             table_report("replication = 'macros'\ncluster = 'c'", None, &two[..1]),
         ] {
-            assert!(one.findings().is_empty(), "{one}");
+            assert!(unsharded.findings().is_empty(), "{unsharded}");
         }
     }
 

@@ -243,7 +243,7 @@ impl ClickHouse {
 
     /// Runs a query, and returns the cells of each row as strings. A missing cell is empty. Fails
     /// if the answer is truncated.
-    pub async fn ask<const CELLS: usize>(
+    pub async fn query_rows<const CELLS: usize>(
         &self,
         step: &str,
         sql: &str,
@@ -271,14 +271,14 @@ impl ClickHouse {
         Ok(answer.lines().map(row).collect())
     }
 
-    /// Like [`ask`](Self::ask), but returns `None` if the server rejects the query, for example
-    /// because the login lacks a grant or the server is too old.
-    pub async fn ask_if_allowed<const CELLS: usize>(
+    /// Like [`query_rows`](Self::query_rows), but returns `None` if the server rejects the query, for
+    /// example because the login lacks a grant or the server is too old.
+    pub async fn query_rows_if_allowed<const CELLS: usize>(
         &self,
         step: &str,
         sql: &str,
     ) -> Result<Option<Vec<[String; CELLS]>>, Error> {
-        match self.ask(step, sql).await {
+        match self.query_rows(step, sql).await {
             Ok(rows) => Ok(Some(rows)),
             Err(error) if error.code().is_some() => Ok(None),
             Err(error) => Err(error),
@@ -287,7 +287,7 @@ impl ClickHouse {
 
     /// Returns the first value of the first row, if there is one.
     pub async fn value(&self, step: &str, sql: &str) -> Result<Option<String>, Error> {
-        Ok(self.ask(step, sql).await?.into_iter().next().map(|[value]| value))
+        Ok(self.query_rows(step, sql).await?.into_iter().next().map(|[value]| value))
     }
 
     /// Like [`value`](Self::value), as a number. A missing or unparsable value becomes `u64::MAX`,

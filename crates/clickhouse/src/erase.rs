@@ -19,6 +19,7 @@ use super::errors::NO_GRANT;
 use super::files::{ERASED, MIGRATIONS, Migration};
 use super::rows_body::now_with_suspends;
 use milepost_config::Replication;
+use milepost_core::counted::counted;
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::erased::{ERASED_MAX, Erased, ErasedVersion};
 use milepost_core::screened::ErasedSnapshot;
@@ -108,7 +109,7 @@ impl ClickHouse {
         );
         // The list is as old as the start of the query, because the answer may take a while.
         let read_at = now_with_suspends();
-        let rows: Vec<[String; 4]> = self.ask(step, &sql).await?;
+        let rows: Vec<[String; 4]> = self.query_rows(step, &sql).await?;
         if rows.len() > ERASED_MAX + 1 {
             let why = format!(
                 "more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)"
@@ -186,7 +187,7 @@ impl ClickHouse {
         let table =
             |[is_string, name]: [String; 2]| TableOfDrivers { is_string: is_string == "1", name };
         let tables: Vec<TableOfDrivers> =
-            self.ask(step, &sql).await?.into_iter().map(table).collect();
+            self.query_rows(step, &sql).await?.into_iter().map(table).collect();
         // system.columns leaves out tables that this login may not see. Compare the answer with the
         // files that create a column `driver_id`, directly or through `{stored}` or
         // `{stored_plain}`.
@@ -220,7 +221,7 @@ impl ClickHouse {
             self.database
         );
         let found: Vec<[String; 3]> =
-            self.ask("asking for tables that erase does not reach", &sql).await?;
+            self.query_rows("asking for tables that erase does not reach", &sql).await?;
         let mut out_of_reach = Vec::new();
         for [table, column, engine] in found {
             let sql = format!(
@@ -232,7 +233,7 @@ impl ClickHouse {
             );
             let rows = match self.number("counting rows that erase does not reach", &sql).await {
                 Ok(0) => continue,
-                Ok(rows) => format!("{rows} rows"),
+                Ok(rows) => counted(rows, "row"),
                 Err(error) if error.code().is_some() => "cannot be counted".to_owned(),
                 Err(error) => return Err(error),
             };
@@ -252,7 +253,7 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let fences = self.ask("asking for fences of the driver", &sql).await;
+        let fences = self.query_rows("asking for fences of the driver", &sql).await;
         match fences {
             Ok(fences) => Ok(Some(fences.into_iter().map(|[name]| name).collect())),
             Err(error) if error.code() == Some(NO_GRANT) => Ok(None),
@@ -327,7 +328,7 @@ impl ClickHouse {
                 "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
                  LEFT JOIN ({select}) AS found ON found.table = asked.table {settings}"
             );
-            let rows = self.ask::<4>(step, &sql).await?.into_iter();
+            let rows = self.query_rows::<4>(step, &sql).await?.into_iter();
             Ok::<HashMap<_, _>, Error>(rows.map(|[table, cells @ ..]| (table, cells)).collect())
         };
         let seen = answers("counting", &counts, "").await?;

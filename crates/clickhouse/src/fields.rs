@@ -387,7 +387,8 @@ impl ClickHouse {
              FROM {columns} WHERE database = '{}' AND table IN ({names}) GROUP BY table, name ORDER BY table, min(position)",
             self.database
         );
-        let rows: Vec<[String; 5]> = self.ask("asking for the columns of fields", &sql).await?;
+        let rows: Vec<[String; 5]> =
+            self.query_rows("asking for the columns of fields", &sql).await?;
         Ok(ExistingColumns { columns: rows.into_iter().map(column).collect() })
     }
 }

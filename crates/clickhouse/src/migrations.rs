@@ -122,7 +122,7 @@ impl ClickHouse {
             self.database
         );
         let tables: HashMap<_, _> =
-            (self.ask("reading the time-to-live of the tables", &sql).await?.into_iter())
+            (self.query_rows("reading the time-to-live of the tables", &sql).await?.into_iter())
                 .map(|[name, engine]| (name, engine))
                 .collect();
         let lacks = |table: &str, setting: &str| {
@@ -183,7 +183,7 @@ impl ClickHouse {
             on_every_host("tables"),
             on_every_host("one"),
         );
-        let rows = self.ask("asking for the existing tables", &sql).await?;
+        let rows = self.query_rows("asking for the existing tables", &sql).await?;
         Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
@@ -243,7 +243,7 @@ impl ClickHouse {
             self.database,
             names.collect::<Vec<_>>().join("', '")
         );
-        let rows: Vec<[String; 3]> = self.ask("reading system.columns", &sql).await?;
+        let rows: Vec<[String; 3]> = self.query_rows("reading system.columns", &sql).await?;
         let mut misfits = Vec::new();
         for table in TABLES {
             let exists = |name: &str| rows.iter().any(|[table, ..]| table == name);
@@ -311,7 +311,7 @@ impl ClickHouse {
             self.database
         );
         let step = "reading the recorded migrations";
-        let rows = match self.ask(step, &sql).await {
+        let rows = match self.query_rows(step, &sql).await {
             Err(error) if matches!(error.code(), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => {
                 return Ok(Vec::new());
             }

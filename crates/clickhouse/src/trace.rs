@@ -54,7 +54,9 @@ impl ClickHouse {
             driver_id.as_str()
         );
         let step = "reading the last position";
-        let Some(row) = self.ask(step, &sql).await?.into_iter().next() else { return Ok(None) };
+        let Some(row) = self.query_rows(step, &sql).await?.into_iter().next() else {
+            return Ok(None);
+        };
         let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
         if age_s.parse::<i64>().is_err() {
             return Err(Error::not_clickhouse(step, "fix"));
@@ -71,7 +73,7 @@ impl ClickHouse {
             driver_id.as_str()
         );
         let counts: Option<[String; 2]> =
-            self.ask("counting fixes", &sql).await?.into_iter().next();
+            self.query_rows("counting fixes", &sql).await?.into_iter().next();
         Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
@@ -85,7 +87,7 @@ impl ClickHouse {
             self.table_on_all_shards("rejects"),
             id = driver_id.as_str()
         );
-        let rows = self.ask("reading rejects", &sql).await?;
+        let rows = self.query_rows("reading rejects", &sql).await?;
         Ok(rows
             .into_iter()
             .filter_map(|[reason, count, last, detail]| {
@@ -114,7 +116,7 @@ impl ClickHouse {
             driver_id.as_str(),
             spans.collect::<Vec<_>>().join(" OR ")
         );
-        let rows = self.ask("looking for fixes", &sql).await?;
+        let rows = self.query_rows("looking for fixes", &sql).await?;
         let fix = |[ts, seq, lat_e7, lng_e7]: [String; 4]| {
             let (ts, seq) = (ts.parse().ok()?, seq.parse().ok()?);
             Some(StoredFix { ts, seq, lat_e7: lat_e7.parse().ok()?, lng_e7: lng_e7.parse().ok()? })

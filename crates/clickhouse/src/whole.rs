@@ -174,12 +174,12 @@ mod tests {
         for (headers, body) in whole {
             for end in 0..=body.len() {
                 let clickhouse = client_of(headers, &body[..end]).await;
-                let rows = clickhouse.ask::<1>("asking", "SELECT x").await;
+                let rows = clickhouse.query_rows::<1>("asking", "SELECT x").await;
                 assert_eq!(rows.is_ok(), end == body.len(), "{headers}{end}: {rows:?}");
             }
         }
         let proxy = client_of("", b"a\nb\n").await;
-        assert_eq!(proxy.ask::<1>("asking", "SELECT x").await.unwrap().len(), 2);
+        assert_eq!(proxy.query_rows::<1>("asking", "SELECT x").await.unwrap().len(), 2);
     }
 
     /// A proxy may answer for ClickHouse, or cut the request.

@@ -55,20 +55,20 @@ pub async fn insert(
 fn hash_of_rejects(rejects: &[Reject], stored: &[(PathBuf, u64)]) -> u64 {
     let mut rows = Vec::new();
     // Each part follows its length, so that no two lists of parts give the same bytes.
-    let mut put = |part: &[u8]| {
+    let mut append = |part: &[u8]| {
         rows.extend_from_slice(&(part.len() as u64).to_le_bytes());
         rows.extend_from_slice(part);
     };
     for Reject { topic, driver_id, reason, payload, payload_bytes, count, .. } in rejects {
         for part in [topic.as_bytes(), driver_id.as_bytes(), reason.name().as_bytes(), payload] {
-            put(part);
+            append(part);
         }
-        put(&payload_bytes.to_le_bytes());
-        put(&count.to_le_bytes());
+        append(&payload_bytes.to_le_bytes());
+        append(&count.to_le_bytes());
     }
     for (path, fixes) in stored {
-        put(path.as_os_str().as_encoded_bytes());
-        put(&fixes.to_le_bytes());
+        append(path.as_os_str().as_encoded_bytes());
+        append(&fixes.to_le_bytes());
     }
     XxHash3_128::oneshot(&rows) as u64
 }

@@ -95,11 +95,11 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
 /// because a list of all pairs would grow with the square of the number of sources.
 fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
-    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for topic in sources.iter().map(Source::topic) {
-        let times = times.entry(topic).or_default();
-        *times += 1;
-        if *times > 1 {
+        let count = counts.entry(topic).or_default();
+        *count += 1;
+        if *count > 1 {
             continue;
         }
         if let Some(earlier) = distinct.iter().find(|earlier| overlap(earlier, topic)) {
@@ -108,8 +108,8 @@ fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
         }
         distinct.push(topic);
     }
-    for (topic, times) in times.into_iter().filter(|(_, times)| *times > 1) {
-        s.add_violation(key, format!("\"{topic}\" is listed {times} times; keep one"));
+    for (topic, count) in counts.into_iter().filter(|(_, count)| *count > 1) {
+        s.add_violation(key, format!("\"{topic}\" is listed {count} times; keep one"));
     }
 }
 
@@ -128,20 +128,20 @@ fn report_unused(s: &mut Settings, mappings: &Mappings) {
 
 /// Checks a topic filter, and returns the number of levels that are `+`.
 pub(super) fn filter(topic: &str) -> Result<usize, String> {
-    let levels = topic.split('/').filter(|level| *level == "+").count();
+    let pluses = topic.split('/').filter(|level| *level == "+").count();
     let expected =
         "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
     if topic.is_empty()
         || topic.contains(['#', '\0'])
         || topic.starts_with('$')
-        || levels != topic.matches('+').count()
+        || pluses != topic.matches('+').count()
     {
         return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {expected}"));
     }
-    if levels > PLUSES_MAX {
+    if pluses > PLUSES_MAX {
         return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} `+`"));
     }
-    Ok(levels)
+    Ok(pluses)
 }
 
 /// One section, `[[sources]]` or `[formats.NAME]`.
@@ -171,12 +171,13 @@ impl Entry<'_> {
     }
 
     /// Reads a value without adding it to the effective configuration.
-    fn hidden(&mut self, name: &str) -> Option<String> {
+    fn value(&mut self, name: &str) -> Option<String> {
         self.s.read(&self.key(name))
     }
 
+    /// Reads a value, and adds it to the effective configuration.
     fn text(&mut self, name: &str) -> Option<String> {
-        let text = self.hidden(name)?;
+        let text = self.value(name)?;
         self.show(name, &text);
         Some(text)
     }
@@ -218,9 +219,9 @@ impl Entry<'_> {
         let driver = self.driver(pluses, format.as_ref());
         let keep = self.keep(format.as_ref());
         let zone = self.checked("zone", Zone::new);
-        let other = self.checked("driver_other", OtherBytes::new).unwrap_or_default();
+        let other_bytes = self.checked("driver_other", OtherBytes::new).unwrap_or_default();
         pluses?;
-        let source = Source::new(&topic?, driver?, format?, keep).with_other_bytes(other);
+        let source = Source::new(&topic?, driver?, format?, keep).with_other_bytes(other_bytes);
         Some(match zone {
             Some(zone) => source.in_zone(zone),
             None => source,
@@ -228,7 +229,7 @@ impl Entry<'_> {
     }
 
     fn format(&mut self, mappings: &Mappings) -> Option<Format> {
-        let name = self.hidden("format").unwrap_or_else(|| "milepost".to_owned());
+        let name = self.value("format").unwrap_or_else(|| "milepost".to_owned());
         self.show("format", &name);
         let unit = self.unit("speed_unit", &SpeedUnit::NAMES);
         let needs_unit = matches!(&*name, "thingsboard" | "geojson");
@@ -371,6 +372,7 @@ impl Entry<'_> {
     fn check_unit(&mut self, name: &str, unit: &str, units: impl FnOnce() -> String) {
         match (self.has(name), self.has(unit)) {
             (true, false) => {
+                // The error about an empty unit lists the units after a prefix.
                 let units = units();
                 let units = units.trim_start_matches("\"\": must be ");
                 self.add_violation(unit, format!("required with {name}: {units}"));

@@ -159,7 +159,7 @@ fn consumer() -> Consumer {
         connections: Connections::Fixed(1),
         session: events::SessionConfig {
             receive_maximum: 1_000,
-            answer_within: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(30),
             session_expiry: Duration::from_secs(120),
             seed: 1,
         },

@@ -1,10 +1,11 @@
-//! Formats a count with its noun: "1 row", "2 rows".
+//! Formats a count with its noun: "1 row", "2 rows", "2 batches".
 
 use std::fmt::Display;
 
-/// Returns a count with its noun, which gets an "s" unless the count is 1.
+/// Returns a count with its noun, which gets an "s", or "es" after "ch", unless the count is 1.
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
-    let ending = if count == N::from(1) { "" } else { "s" };
+    let plural = if noun.ends_with("ch") { "es" } else { "s" };
+    let ending = if count == N::from(1) { "" } else { plural };
     format!("{count} {noun}{ending}")
 }

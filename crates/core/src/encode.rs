@@ -38,7 +38,7 @@ pub struct Insert {
 #[must_use]
 pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
     let positions =
-        insert(&position::TABLE, database, in_order(&batch.positions), 96, Position::encode);
+        insert(&position::TABLE, database, sorted(&batch.positions), 96, Position::encode);
     let rejects = insert(&reject::TABLE, database, batch.rejects.iter(), 512, Reject::encode);
     positions.into_iter().chain(rejects).collect()
 }
@@ -61,7 +61,7 @@ fn day(ts: Timestamp) -> i64 {
 /// - 32 bits: index of the row.
 ///
 /// Rows whose integers differ only in the index are compared by their sort keys.
-fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
+fn sorted(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
     let (mut shared, mut longest) = (first.len(), 0);
@@ -143,7 +143,7 @@ impl Insert {
     #[must_use]
     pub fn without(&self, is_erased: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
         let kinds = self.columns()?;
-        let (mut body, mut kept, mut at, mut erased) = (Vec::new(), 0, 0, 0);
+        let (mut body, mut copy_from, mut at, mut erased) = (Vec::new(), 0, 0, 0);
         for _ in 0..self.rows {
             let begin = at;
             let mut is_row_erased = false;
@@ -157,14 +157,14 @@ impl Insert {
             }
             // Copy the rows since the last erased one, up to this one.
             if is_row_erased {
-                body.extend_from_slice(&self.body[kept..begin]);
-                (kept, erased) = (at, erased + 1);
+                body.extend_from_slice(&self.body[copy_from..begin]);
+                (copy_from, erased) = (at, erased + 1);
             }
         }
         if erased == 0 {
             return Some((self.clone(), 0));
         }
-        body.extend_from_slice(&self.body[kept..at]);
+        body.extend_from_slice(&self.body[copy_from..at]);
         Some((
             Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - erased },
             erased,
@@ -215,8 +215,8 @@ mod tests {
         let limits = Limits { fix_age_max: Duration::from_secs(200 * 86_400), ..Limits::default() };
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
-        // Fixes of one day, of several days, and of more time than the integer's 32 bits hold.
-        for (begin, length_max, apart_s) in [
+        // Fixes of one day, of several days, and of a longer time than 32 bits of milliseconds.
+        for (prefix, length_max, apart_s) in [
             ("", 3, 1),
             ("d", 3, 86_400),
             ("sim-bench-", 8, 43_200),
@@ -227,27 +227,30 @@ mod tests {
         ] {
             let mut decoded = Decoded::default();
             for _ in 0..1_000 {
-                let end: String = (0..random.usize(1..=length_max))
+                let suffix: String = (0..random.usize(1..=length_max))
                     .map(|_| random.choice(['-', '0', 'a']).unwrap())
                     .collect();
                 let [lat, ts, seq] = [2, 3, 2].map(|values| random.i64(1..=values));
                 let payload =
                     format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
-                let topic = format!("drivers/{begin}{end}/gps");
+                let topic = format!("drivers/{prefix}{suffix}/gps");
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, Timestamp::from_unix_ms(86_400_000 * 200), &mut decoded);
             }
-            let ordered: Vec<_> = in_order(&decoded.positions).collect();
+            let ordered: Vec<_> = sorted(&decoded.positions).collect();
             assert_eq!((ordered.len(), decoded.rejects.len()), (1_000, 0));
-            let sorted =
+            let day_and_driver =
                 |row: &Position| (row.ts.unix_ms() / 86_400_000, row.driver_id.as_bytes().to_vec());
-            assert!(ordered.is_sorted_by_key(|row| sorted(row)), "{begin} {length_max} {apart_s}");
+            assert!(
+                ordered.is_sorted_by_key(|row| day_and_driver(row)),
+                "{prefix} {length_max} {apart_s}"
+            );
             assert!(
                 ordered.is_sorted_by(|a, b| sort_key(a) <= sort_key(b)),
-                "{begin} {length_max} {apart_s}"
+                "{prefix} {length_max} {apart_s}"
             );
         }
-        assert_eq!(in_order(&[]).len(), 0);
+        assert_eq!(sorted(&[]).len(), 0);
     }
 
     #[test]
@@ -270,13 +273,13 @@ mod tests {
     #[test]
     fn erasing_a_driver_keeps_all_other_rows() {
         for insert in inserts() {
-            for gone in 0..insert.rows {
-                let id = "d".repeat(1 + gone * 7);
+            for erased in 0..insert.rows {
+                let id = "d".repeat(1 + erased * 7);
                 let (others, left_out) = insert.without(|driver| driver == id.as_bytes()).unwrap();
                 assert_eq!((others.rows, left_out), (9, 1));
-                let parts =
-                    [0..gone, gone + 1..insert.rows].map(|rows| insert.part(rows).unwrap().body);
-                assert_eq!(others.body, parts.concat(), "without row {gone}");
+                let parts = [0..erased, erased + 1..insert.rows]
+                    .map(|rows| insert.part(rows).unwrap().body);
+                assert_eq!(others.body, parts.concat(), "without row {erased}");
             }
             assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);
             assert_eq!(insert.without(|_| true).unwrap().0.rows, 0);

@@ -12,10 +12,11 @@ use tracing::{info, warn};
 use milepost_clickhouse::{ClickHouse, Error, Hosts, Traces};
 use milepost_command::{ASK_TIMEOUT, Outcome, Shown, tables};
 use milepost_config::Config;
+use milepost_core::counted::counted;
 use milepost_core::erased::ERASED_MAX;
 use milepost_core::peers::decision::FollowUp;
 use milepost_decode::position::DriverId;
-use milepost_observe::ask::{OnUnresolved, query_peers};
+use milepost_observe::peers::{OnUnresolved, query_peers};
 use milepost_spool as spool;
 use milepost_spool::erase::{EraseCounts, count};
 use milepost_spool::{Kind, OpenError, Spool};
@@ -60,9 +61,9 @@ pub(crate) struct EraseReport {
     out_of_reach: Vec<String>,
     /// Fences that name the driver; `None` if the login cannot look at them.
     fences: Option<Vec<String>>,
-    /// Whether the last [`CLEAN_SCANS_REQUIRED`] scans were clean. Only scans after
-    /// [`LIST_READ_TIME_MAX`] count, because by then every member has read the list.
-    is_sure: bool,
+    /// The last [`CLEAN_SCANS_REQUIRED`] scans were clean. Scans before [`LIST_READ_TIME_MAX`] do
+    /// not count, because a member may not have read the list by then.
+    is_confirmed: bool,
 }
 
 /// The members of the group, by their answers.
@@ -82,7 +83,7 @@ impl EraseReport {
     #[must_use]
     pub(crate) fn outcome(&self) -> Outcome {
         let is_done = if self.yes {
-            self.is_clean() && self.is_sure && self.is_all_in_reach()
+            self.is_clean() && self.is_confirmed && self.is_all_in_reach()
         } else {
             self.is_clean() && self.is_all_in_reach() || !self.is_erased
         };
@@ -183,13 +184,14 @@ impl fmt::Display for EraseReport {
             )?;
         }
         if self.refreshes > 0 {
-            writeln!(f, "{} views are being refreshed", self.refreshes)?;
+            let verb = if self.refreshes == 1 { "is" } else { "are" };
+            writeln!(f, "{} {verb} being refreshed", counted(self.refreshes, "view"))?;
         }
         if self.inserts > 0 {
             writeln!(
                 f,
-                "{} inserts in flight began before every member had read the list: they may still add rows",
-                self.inserts
+                "{} in flight began before every member had read the list, and may still add rows",
+                counted(self.inserts, "insert")
             )?;
         }
         if self.members.unknown {
@@ -217,7 +219,7 @@ impl fmt::Display for EraseReport {
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
             (yes, Outcome::DataLeft)
-                if self.are_only_fences_unknown() && (self.is_sure || !yes) =>
+                if self.are_only_fences_unknown() && (self.is_confirmed || !yes) =>
             {
                 writeln!(f, "nothing of {id} was found, but the fences were not looked at")
             }
@@ -231,7 +233,7 @@ impl fmt::Display for EraseReport {
                 writeln!(f, "nothing of {id} is left on this replica")
             }
             (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
-            (true, Outcome::DataLeft) if self.is_sure => {
+            (true, Outcome::DataLeft) if self.is_confirmed => {
                 writeln!(f, "everything else of {id} is removed")
             }
             (true, Outcome::DataLeft) if self.is_clean() => {
@@ -295,14 +297,15 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
     }
     // If this run added the driver to the list, also measure the time with this host's clock: the
     // server's clock may have been set forward.
-    let is_fresh = || written_at.is_some_and(|at| at.elapsed() < LIST_READ_TIME_MAX);
+    let was_just_added = || written_at.is_some_and(|at| at.elapsed() < LIST_READ_TIME_MAX);
     let (mut clean_scans, mut interval) = (0, SCAN_INTERVAL_MIN);
     loop {
         let age = written_at.map_or(Duration::MAX, |at| at.elapsed());
         let scanned = async {
             let report = scan(config, &clickhouse, driver_id, args.yes, age).await?;
-            let is_clean =
-                report.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &report).await?;
+            let is_clean = report.is_clean()
+                && !was_just_added()
+                && !may_use_older_list(&clickhouse, &report).await?;
             Ok((report, is_clean))
         };
         let (mut report, is_clean) = match scanned.await {
@@ -316,8 +319,8 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             scanned => scanned?,
         };
         clean_scans = if is_clean { clean_scans + 1 } else { 0 };
-        report.is_sure = clean_scans == CLEAN_SCANS_REQUIRED;
-        let is_last = !report.yes || report.is_sure || Instant::now() >= deadline;
+        report.is_confirmed = clean_scans == CLEAN_SCANS_REQUIRED;
+        let is_last = !report.yes || report.is_confirmed || Instant::now() >= deadline;
         if let Some(stuck) = report
             .tables
             .iter()
@@ -378,7 +381,7 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
 
 /// Returns whether a member that could not be asked, or a replay that an operator started, may
 /// still use an older list. Fails if the driver is no longer on the list.
-async fn is_too_early(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
+async fn may_use_older_list(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&report.driver_id).await?;
     let is_listed = erased_for.is_some() || !report.yes;
     let id = report.driver_id.as_str();
@@ -434,7 +437,7 @@ async fn scan(
         spool,
         out_of_reach,
         fences,
-        is_sure: false,
+        is_confirmed: false,
     })
 }
 
@@ -464,9 +467,9 @@ async fn members(config: &Config, digest: &str) -> Members {
                 members.done.push(format!("{} at {address}", theirs.name));
             }
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.pending.push(format!(
-                "{} at {address} skips erased drivers; its spool has {} files: it drops their rows when it inserts a batch. For files in \
+                "{} at {address} skips erased drivers; its spool has {}: it drops their rows when it inserts a batch. For files in \
                  quarantine, stop it and run the command on its machine",
-                theirs.name, theirs.spool_files
+                theirs.name, counted(theirs.spool_files, "file")
             )),
             Ok(theirs) => {
                 members.pending.push(format!("{} at {address} has not read the current list yet", theirs.name));
@@ -493,8 +496,11 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
     if !remove {
         let found =
             spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
-        let text =
-            format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
+        let text = format!(
+            "{dir}: {}, {} that cannot be read",
+            counted(found.rows, "row"),
+            counted(found.unreadable, "file")
+        );
         return Ok((text, found == EraseCounts::default()));
     }
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
@@ -504,8 +510,9 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             let found = spool.erase(&inventory, is_erased)?;
             Ok((
                 format!(
-                    "{} rows removed, {} files that cannot be read",
-                    found.rows, found.unreadable
+                    "{} removed, {} that cannot be read",
+                    counted(found.rows, "row"),
+                    counted(found.unreadable, "file")
                 ),
                 found.unreadable == 0,
             ))
@@ -514,16 +521,17 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             let listed = spool::list(&settings.dir)?;
             let count =
                 |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
-            let (batches, kept) = (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
+            let (batches, quarantined) =
+                (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
             let mut text = format!(
                 "a running member uses it; {batches} batches, from which it drops the rows when it inserts them"
             );
-            if kept > 0 {
+            if quarantined > 0 {
                 text += &format!(
-                    "; {kept} files in quarantine, which it does not change: stop it, and run the command again"
+                    "; {quarantined} files in quarantine, which it does not change: stop it, and run the command again"
                 );
             }
-            Ok((text, batches + kept == 0))
+            Ok((text, batches + quarantined == 0))
         }
         Err(error @ OpenError::Io { .. }) => Err(anyhow!(error)),
     });
@@ -538,17 +546,17 @@ mod tests {
 
     use super::*;
 
-    /// Answers one request after the other. Returns the number of requests that were inserts.
+    /// Answers one request after another. Returns the number of requests that were inserts.
     fn serve(listener: std::net::TcpListener, answers: [(&str, &str); 3]) -> usize {
         use std::io::{Read as _, Write as _};
         let mut inserts = 0;
         for (head, body) in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            let (mut request, mut part) = (String::new(), [0; 4096]);
+            let (mut request, mut chunk) = (String::new(), [0; 4096]);
             while !request.contains("erased") {
-                let read = stream.read(&mut part).unwrap();
+                let read = stream.read(&mut chunk).unwrap();
                 assert!(read > 0, "{request}");
-                request += &String::from_utf8_lossy(&part[..read]);
+                request += &String::from_utf8_lossy(&chunk[..read]);
             }
             inserts += usize::from(request.contains("INSERT"));
             let length = body.len();
@@ -618,7 +626,7 @@ mod tests {
             spool: (String::new(), true),
             out_of_reach: Vec::new(),
             fences,
-            is_sure: true,
+            is_confirmed: true,
         };
         for fences in [None, Some(Vec::new())] {
             let is_checked = fences.is_some();

@@ -27,8 +27,8 @@ use super::health::Health;
 use super::logging;
 use super::metrics::Metrics;
 pub use super::read_in_time::ReadInTime;
-use crate::ask::PATH;
-use milepost_core::peers::standing::Member;
+use crate::peers::PATH;
+use milepost_core::peers::member::Member;
 
 /// Maximum number of connections; a further connection ends the oldest. No connection is reserved
 /// for probes, because only its request shows whether it belongs to a probe.
@@ -68,7 +68,7 @@ pub fn answers(
             PATH => {
                 let spool = metrics.totals().delivery;
                 let files = spool.spool_batches + spool.spool_quarantined;
-                (StatusCode::OK, member.standing(metrics.is_subscribed(), files).to_json() + "\n")
+                (StatusCode::OK, member.status(metrics.is_subscribed(), files).to_json() + "\n")
             }
             _ => (
                 StatusCode::NOT_FOUND,
@@ -161,7 +161,7 @@ pub fn ask_ready_over<S: Read + Write>(
     let host =
         if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let address = SocketAddr::new(host, listen.port());
-    let ask = || -> std::io::Result<String> {
+    let request = || -> std::io::Result<String> {
         let stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
         stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
         let mut stream = wrap(address, stream)?;
@@ -173,7 +173,7 @@ pub fn ask_ready_over<S: Read + Write>(
             _ => Ok(answer),
         }
     };
-    let answer = ask().map_err(|error| format!("no answer at {address}: {error}"))?;
+    let answer = request().map_err(|error| format!("no answer at {address}: {error}"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     if head.starts_with("HTTP/1.1 200 ") {
         Ok(())

@@ -4,7 +4,7 @@
 //! ```text
 //! totals ─▶ metrics ─┐
 //! reasons ─▶ health ─┼─▶ http ─▶ Prometheus, probes, operators
-//! Member ────────────┘        ◀─ ask ─▶ other members' /member
+//! Member ────────────┘        ◀─ peers ─▶ other members' /member
 //! log lines ─▶ logging (a bounded queue, a thread of its own) ─▶ stderr
 //! ```
 //!
@@ -13,7 +13,6 @@
 //!
 //! At most 64 connections are open: a further one replaces the oldest. Request bodies are ignored.
 
-pub mod ask;
 pub mod build;
 mod clock;
 pub mod endpoints;
@@ -21,6 +20,7 @@ pub mod health;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+pub mod peers;
 mod read_in_time;
 mod series;
 

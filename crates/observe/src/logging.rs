@@ -150,9 +150,9 @@ impl Lines {
         }
     }
 
-    fn flush(&self, within: Duration) {
+    fn flush(&self, timeout: Duration) {
         let waits = |state: &mut State| !state.queue.is_empty() || state.is_writing;
-        drop(self.changed.wait_timeout_while(self.lock(), within, waits));
+        drop(self.changed.wait_timeout_while(self.lock(), timeout, waits));
     }
 }
 

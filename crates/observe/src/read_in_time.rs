@@ -13,14 +13,14 @@ use tokio::time::{Instant, Sleep, sleep};
 #[derive(Debug)]
 pub struct ReadInTime<S> {
     stream: S,
-    within: Duration,
+    timeout: Duration,
     deadline: Pin<Box<Sleep>>,
     is_armed: bool,
 }
 
 impl<S> ReadInTime<S> {
-    pub fn new(stream: S, within: Duration) -> Self {
-        Self { stream, within, deadline: Box::pin(sleep(within)), is_armed: false }
+    pub fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, deadline: Box::pin(sleep(timeout)), is_armed: false }
     }
 
     /// Returns `polled`, the result of a write or a flush; or an error if the write or flush still
@@ -32,7 +32,7 @@ impl<S> ReadInTime<S> {
     ) -> Poll<io::Result<T>> {
         if polled.is_pending() {
             if !self.is_armed {
-                self.deadline.as_mut().reset(Instant::now() + self.within);
+                self.deadline.as_mut().reset(Instant::now() + self.timeout);
                 self.is_armed = true;
             }
             if self.deadline.as_mut().poll(cx).is_ready() {

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 use milepost_command::Shown;
 use milepost_config::Config;
 use milepost_core::peers::Peer;
-use milepost_core::peers::standing::MemberStatus;
-use milepost_observe::ask::{PATH, get, resolve};
+use milepost_core::peers::member::MemberStatus;
+use milepost_observe::peers::{PATH, get, resolve};
 
 /// Timeout for resolving a member's host name, and for all answers of one member.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -114,7 +114,10 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
                 for address in addresses.into_iter().filter(|address| queried.insert(*address)) {
                     requests.spawn(async move {
                         let late = |_| Err(format!("no answer within {ANSWER_TIMEOUT:?}"));
-                        (address, timeout(ANSWER_TIMEOUT, ask(address)).await.unwrap_or_else(late))
+                        (
+                            address,
+                            timeout(ANSWER_TIMEOUT, sample(address)).await.unwrap_or_else(late),
+                        )
                     });
                 }
             }
@@ -140,7 +143,7 @@ fn unanswered(address: String, why: String) -> Row {
     Row { name: address.clone(), address, reasons: vec![why], ..Row::default() }
 }
 
-async fn ask(address: SocketAddr) -> Result<Answer, String> {
+async fn sample(address: SocketAddr) -> Result<Answer, String> {
     let at = Instant::now();
     let (_, member) = get(address, PATH).await?;
     let (status, ready) = get(address, "/readyz").await?;

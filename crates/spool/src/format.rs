@@ -52,20 +52,22 @@ pub fn length(inserts: &[Insert]) -> u64 {
 /// Writes the inserts without copying their bodies.
 pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     let mut hasher = XxHash3_128::new();
-    let mut put = |bytes: &[u8]| {
+    let mut write_hashed = |bytes: &[u8]| {
         hasher.write(bytes);
         to.write_all(bytes)
     };
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput);
-    put(MAGIC)?;
-    put(&VERSION.to_le_bytes())?;
-    put(&u32::try_from(inserts.len()).map_err(|_| io::ErrorKind::InvalidInput)?.to_le_bytes())?;
+    write_hashed(MAGIC)?;
+    write_hashed(&VERSION.to_le_bytes())?;
+    write_hashed(
+        &u32::try_from(inserts.len()).map_err(|_| io::ErrorKind::InvalidInput)?.to_le_bytes(),
+    )?;
     for insert in inserts {
-        put(&(insert.rows as u64).to_le_bytes())?;
-        put(&length(insert.statement.as_bytes())?.to_le_bytes())?;
-        put(&(insert.body.len() as u64).to_le_bytes())?;
-        put(insert.statement.as_bytes())?;
-        put(&insert.body)?;
+        write_hashed(&(insert.rows as u64).to_le_bytes())?;
+        write_hashed(&length(insert.statement.as_bytes())?.to_le_bytes())?;
+        write_hashed(&(insert.body.len() as u64).to_le_bytes())?;
+        write_hashed(insert.statement.as_bytes())?;
+        write_hashed(&insert.body)?;
     }
     let checksum = hasher.finish_128();
     to.write_all(&checksum.to_le_bytes())

@@ -33,12 +33,12 @@ use self::stage::{Fault, Stage};
 const PARTS: [&str; 8] =
     ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
 /// Parts that run only with `--full`.
-const LONG: [&str; 2] = ["smaller", "everyone"];
+const FULL_ONLY: [&str; 2] = ["smaller", "everyone"];
 /// Parts that `--prove` runs: the parts in which the planted mistakes show.
-const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
+const PROVE_PARTS: [&str; 3] = ["ramp", "kill", "memory"];
 /// Length of the memory part of `--prove`, in seconds; long enough to tell a leak from a cache.
-const PROOF_MEMORY_SECONDS: u32 = 60;
-/// CPU cores used by other processes above which a run needs `--busy`.
+const PROVE_MEMORY_SECONDS: u32 = 60;
+/// Maximum CPU cores that other processes may use during a run without `--busy`.
 const OTHERS_CORES_MAX: f64 = 0.1;
 
 /// Arguments of `lab story`.
@@ -183,9 +183,9 @@ fn ensure_quiet() -> Result<()> {
     Ok(())
 }
 
-/// Returns all steps in the order of the run: part by part, and the consumers in turn. `ceiling`:
-/// the broker's measured rate, which is known after the ramp. The part `memory` depends on this
-/// rate.
+/// Returns all steps in the order of the run: part by part, and in each part every consumer at each
+/// step. `ceiling`: the broker's maximum rate as measured by the ramp, messages a second; the part
+/// `memory` depends on it.
 fn turns<'a>(
     arguments: &Arguments,
     plan: &'a Plan,
@@ -193,8 +193,8 @@ fn turns<'a>(
     ceiling: Option<f64>,
 ) -> Vec<Turn<'a>> {
     let is_selected = |part: &str| {
-        let is_full = !LONG.contains(&part) || arguments.full;
-        let is_proof = !arguments.prove || PROOF.contains(&part);
+        let is_full = !FULL_ONLY.contains(&part) || arguments.full;
+        let is_proof = !arguments.prove || PROVE_PARTS.contains(&part);
         if arguments.only.is_empty() {
             is_full && is_proof
         } else {
@@ -225,7 +225,7 @@ fn turns<'a>(
     }
     let (everyone, everyone_seconds) = plan.everyone.each_once();
     add("everyone", everyone, None, everyone_seconds);
-    let memory = if arguments.prove { PROOF_MEMORY_SECONDS } else { seconds.memory };
+    let memory = if arguments.prove { PROVE_MEMORY_SECONDS } else { seconds.memory };
     add("memory", plan.memory.step(ceiling), None, memory);
     turns
 }
@@ -246,8 +246,9 @@ fn run_turns(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path
         if arguments.resume && resume::has_step(&record, turn.part, name, &turn.step, turn.limit) {
             continue;
         }
-        // The pods come in order of size: if one pod was too small, all later pods are too small.
-        if turn.part == "smaller" && has_failed_a_smaller_pod(&record, name) {
+        // The plan lists the pods from large to small: after a pod that was too small, all later
+        // pods are too small.
+        if turn.part == "smaller" && has_failed_in_an_earlier_pod(&record, name) {
             continue;
         }
         eprint!(
@@ -298,7 +299,7 @@ fn run_turns(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path
         && record.outcomes.iter().all(|outcome| outcome.error.is_none()))
 }
 
-fn has_failed_a_smaller_pod(record: &Record, name: &str) -> bool {
+fn has_failed_in_an_earlier_pod(record: &Record, name: &str) -> bool {
     let mut tried = record
         .outcomes
         .iter()

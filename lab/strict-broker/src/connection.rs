@@ -15,7 +15,7 @@ use crate::filter;
 use crate::handshake::{self, Accepted};
 use crate::hub::Hub;
 use crate::orders::{Behaviour, Request};
-use crate::packet::{Message, put, put_codes, put_disconnect};
+use crate::packet::{Message, encode, encode_codes, encode_disconnect};
 use crate::session::{Ending, Expiry};
 use crate::socket::{Event, Socket};
 
@@ -74,7 +74,7 @@ pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>, node: usize) {
     let Connection { mut socket, accepted: Accepted { client, link, .. }, .. } = connection;
     hub.broker.borrow_mut().close(&client, &link, close.expiry, Instant::now());
     if let Some(code) = close.code {
-        put_disconnect(code, &mut socket.out);
+        encode_disconnect(code, &mut socket.out);
     }
     if close.flushes {
         socket.close().await;
@@ -153,9 +153,10 @@ impl Connection<'_> {
             Packet::PubAck(ack) => self.ack(ack.pkid),
             Packet::Subscribe(subscribe) => self.subscribe(&subscribe)?,
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(&unsubscribe),
-            Packet::PingReq(_) => {
-                put(&Packet::PingResp(rumqttc::v5::mqttbytes::v5::PingResp), &mut self.socket.out)
-            }
+            Packet::PingReq(_) => encode(
+                &Packet::PingResp(rumqttc::v5::mqttbytes::v5::PingResp),
+                &mut self.socket.out,
+            ),
             Packet::Disconnect(disconnect) => return Err(self.disconnect(disconnect)),
             Packet::Connect(..)
             | Packet::ConnAck(_)
@@ -201,7 +202,7 @@ impl Connection<'_> {
         if self.hub.broker.borrow().denies(Instant::now()) {
             if qos == QoS::AtLeastOnce {
                 let reason = PubAckReason::NotAuthorized;
-                put(
+                encode(
                     &Packet::PubAck(PubAck { pkid: packet_id, reason, properties: None }),
                     &mut self.socket.out,
                 );
@@ -214,7 +215,7 @@ impl Connection<'_> {
         if qos == QoS::AtLeastOnce {
             let reason =
                 if reached { PubAckReason::Success } else { PubAckReason::NoMatchingSubscribers };
-            put(
+            encode(
                 &Packet::PubAck(PubAck { pkid: packet_id, reason, properties: None }),
                 &mut self.socket.out,
             );
@@ -238,10 +239,10 @@ impl Connection<'_> {
             Some(Behaviour::Never | Behaviour::Lose) => {}
             Some(Behaviour::Late(time)) => {
                 let mut late = BytesMut::new();
-                put_codes(SUBACK, subscribe.pkid, &codes, &mut late);
+                encode_codes(SUBACK, subscribe.pkid, &codes, &mut late);
                 self.late.push((Instant::now() + time, late));
             }
-            None => put_codes(SUBACK, subscribe.pkid, &codes, &mut self.socket.out),
+            None => encode_codes(SUBACK, subscribe.pkid, &codes, &mut self.socket.out),
         }
         Ok(())
     }
@@ -249,7 +250,7 @@ impl Connection<'_> {
     fn unsubscribe(&mut self, unsubscribe: &Unsubscribe) {
         let codes =
             self.hub.broker.borrow_mut().unsubscribe(&self.accepted.client, &unsubscribe.filters);
-        put_codes(UNSUBACK, unsubscribe.pkid, &codes, &mut self.socket.out);
+        encode_codes(UNSUBACK, unsubscribe.pkid, &codes, &mut self.socket.out);
     }
 
     fn disconnect(&self, disconnect: Disconnect) -> Close {

@@ -10,7 +10,7 @@ use rumqttc::v5::mqttbytes::v5::{
 use crate::broker::{Hello, Opened};
 use crate::hub::Hub;
 use crate::orders::{Behaviour, Request};
-use crate::packet::{PACKET_BYTES_MAX, put, put_refusal};
+use crate::packet::{PACKET_BYTES_MAX, encode, encode_refusal};
 use crate::router::ClientId;
 use crate::session::{Expiry, Link};
 use crate::socket::{Event, Socket, WaitOutcome};
@@ -42,16 +42,16 @@ pub(crate) async fn accept(socket: &mut Socket, hub: &Hub, node: usize) -> Optio
         return None;
     }
     if connect.properties.as_ref().is_some_and(|properties| properties.receive_maximum == Some(0)) {
-        put_refusal(PROTOCOL_ERROR, &mut socket.out);
+        encode_refusal(PROTOCOL_ERROR, &mut socket.out);
         return None;
     }
     if connect.client_id.is_empty() {
-        put_refusal(NO_CLIENT_ID, &mut socket.out);
+        encode_refusal(NO_CLIENT_ID, &mut socket.out);
         return None;
     }
     let client = ClientId::from(connect.client_id.as_str());
     if let Some(reason) = hub.broker.borrow().refusal(&client, Instant::now()) {
-        put_refusal(reason, &mut socket.out);
+        encode_refusal(reason, &mut socket.out);
         return None;
     }
     let behaviour = hub.orders.borrow_mut().take(Request::Connect, &client);
@@ -68,7 +68,7 @@ pub(crate) async fn accept(socket: &mut Socket, hub: &Hub, node: usize) -> Optio
         hub.broker.borrow_mut().close(&accepted.client, &accepted.link, None, Instant::now());
         return None;
     }
-    put(&connack(&hello, opened.present, hub), &mut socket.out);
+    encode(&connack(&hello, opened.present, hub), &mut socket.out);
     Some(accepted)
 }
 
@@ -80,7 +80,7 @@ async fn read_connect(socket: &mut Socket) -> Option<Connect> {
             Ok(None) => {}
             Ok(Some(_)) => return None,
             Err(fault) => {
-                put_refusal(fault.code(), &mut socket.out);
+                encode_refusal(fault.code(), &mut socket.out);
                 return None;
             }
         }

@@ -179,14 +179,14 @@ impl Outbox {
     pub(crate) fn write(&mut self, out: &mut BytesMut, enough: usize) {
         while out.len() < enough {
             if let Some(message) = self.qos0_queue.pop_front() {
-                message.put(0, false, out);
+                message.encode(0, false, out);
                 continue;
             }
             let index = usize::try_from(self.next - self.first).expect("at most 65,535");
             let Some(slot) = self.sent.get(index) else { return };
             let packet_id = u16::try_from(self.next % IDS).expect("at most 65,534") + 1;
             if let Some(message) = slot {
-                message.put(packet_id, self.next < self.dup_below, out);
+                message.encode(packet_id, self.next < self.dup_below, out);
             }
             self.next += 1;
         }

@@ -66,22 +66,22 @@ pub(crate) fn read(input: &mut BytesMut) -> Result<Option<Packet>, Fault> {
 }
 
 /// Appends a packet. The codec refuses only packets that this broker never builds.
-pub(crate) fn put(packet: &Packet, out: &mut BytesMut) {
+pub(crate) fn encode(packet: &Packet, out: &mut BytesMut) {
     packet.write(out, None).expect("our packets are small and complete");
 }
 
 /// Appends a CONNACK that refuses the client with this reason code, even one that rumqttc lacks.
-pub(crate) fn put_refusal(code: u8, out: &mut BytesMut) {
+pub(crate) fn encode_refusal(code: u8, out: &mut BytesMut) {
     out.put_slice(&[0x20, 3, 0, code, 0]);
 }
 
 /// Appends a DISCONNECT with this reason code, even one that rumqttc lacks.
-pub(crate) fn put_disconnect(code: u8, out: &mut BytesMut) {
+pub(crate) fn encode_disconnect(code: u8, out: &mut BytesMut) {
     out.put_slice(&[DISCONNECT, 2, code, 0]);
 }
 
 /// Appends a SUBACK or UNSUBACK with a reason code for each filter, even codes that rumqttc lacks.
-pub(crate) fn put_codes(head: u8, packet_id: u16, codes: &[u8], out: &mut BytesMut) {
+pub(crate) fn encode_codes(head: u8, packet_id: u16, codes: &[u8], out: &mut BytesMut) {
     out.put_u8(head);
     put_length(codes.len() + 3, out);
     out.put_u16(packet_id);
@@ -114,7 +114,7 @@ impl Message {
         Self { topic, payload, qos, properties: properties.map(Rc::new), share: None }
     }
 
-    pub(crate) fn put(&self, packet_id: u16, dup: bool, out: &mut BytesMut) {
+    pub(crate) fn encode(&self, packet_id: u16, dup: bool, out: &mut BytesMut) {
         let publish = Publish {
             dup,
             qos: self.qos,

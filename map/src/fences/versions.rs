@@ -340,17 +340,17 @@ mod tests {
     }
 
     #[test]
-    fn renaming_the_past_keeps_an_ended_fence_of_that_name() {
+    fn rename_of_the_past_is_refused_if_it_would_overlap() {
         let stored = [version("yard", 0, NO_END_MS, 1.0), version("gate", 0, 500, 3.0)];
         let change = Change { rewrites_past: true, ..edit("gate", "yard", Some(0), 1.0) };
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
-        // A fence that begins later is in the way, too: visits at that time would count twice.
+        // A fence that begins later also conflicts: visits at that time would count twice.
         let stored = [stored[0].clone(), version("gate", 100, 500, 3.0)];
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
     }
 
     #[test]
-    fn rewriting_the_past_keeps_the_versions_of_others() {
+    fn rewriting_the_past_keeps_versions_of_other_users() {
         // Another viewer ended the version that this viewer's page still shows.
         let stored = [version("yard", 0, 500, 1.0), version("yard", 500, NO_END_MS, 2.0)];
         let change = Change {
@@ -361,13 +361,13 @@ mod tests {
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("has ended"));
         let rows = plan(&Change { until_ms: None, ..change }, &stored, NOW).unwrap();
         assert_eq!(rows, [version("yard", 0, 500, 3.0)]);
-        // A new version inside a valid one, and an end beyond a planned one.
+        // Neither a new version inside a valid one nor an end after a planned start is allowed.
         let new = edit("yard", "yard", Some(700), 3.0);
         assert!(plan(&new, &stored, NOW).unwrap_err().contains("another version"));
         let planned = [version("yard", 0, 2_000, 1.0), version("yard", 2_000, 3_000, 2.0)];
         let longer = Change { until_ms: Some(NO_END_MS), ..edit("yard", "yard", Some(0), 1.0) };
         assert!(plan(&longer, &planned, NOW).unwrap_err().contains("another version"));
-        // A page that was opened earlier does not bring back a fence that another viewer removed.
+        // A page that was opened earlier does not restore a fence that another viewer removed.
         let removed = [version("yard", 0, 500, 1.0)];
         for rewrites_past in [true, false] {
             let stale = Change { rewrites_past, ..longer.clone() };
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_that_an_import_made_stays_editable() {
+    fn imported_overlap_stays_editable() {
         let stored = [version("yard", 0, NO_END_MS, 1.0), version("yard", 500, NO_END_MS, 2.0)];
         let rows = plan(&edit("yard", "yard", Some(500), 3.0), &stored, NOW).unwrap();
         assert_eq!(rows, [version("yard", 500, NOW, 2.0), version("yard", NOW, NO_END_MS, 3.0)]);

@@ -262,8 +262,8 @@ pub(super) async fn run_query<T>(
     let _timer = state.live.metrics.viewer_queries.start_timer();
     // ClickHouse enforces a shorter limit itself; this timeout is for a network that does not
     // respond.
-    let within = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
-    match tokio::time::timeout(within, query).await {
+    let timeout = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
+    match tokio::time::timeout(timeout, query).await {
         Ok(answer) => answer.map_err(|error| match error {
             Error::LimitExceeded(words) => bad(words),
             Error::Unavailable(words) => unavailable(words),

@@ -116,8 +116,8 @@ async fn wait_for_write(
     if left.is_zero() {
         return Err(unavailable(ERASED_TOO_SLOW.to_owned()));
     }
-    let within = state.config.clickhouse.query_timeout.min(left);
-    match tokio::time::timeout(within, write).await {
+    let timeout = state.config.clickhouse.query_timeout.min(left);
+    match tokio::time::timeout(timeout, write).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
             tracing::warn!(%error, "ClickHouse did not store a viewer's change");
@@ -129,16 +129,16 @@ async fn wait_for_write(
         }
         Err(_) => {
             let limit = state.config.clickhouse.query_timeout;
-            Err(unavailable(too_slow(within, limit)))
+            Err(unavailable(too_slow(timeout, limit)))
         }
     }
 }
 
-/// Returns the message for a write that ClickHouse did not answer within a time. `limit`:
+/// Returns the message for a write that ClickHouse did not answer within `timeout`. `limit`:
 /// `clickhouse.query_timeout`.
-fn too_slow(within: Duration, limit: Duration) -> String {
-    let seconds = within.as_millis().div_ceil(1_000);
-    let option = if within == limit { " (clickhouse.query_timeout)" } else { "" };
+fn too_slow(timeout: Duration, limit: Duration) -> String {
+    let seconds = timeout.as_millis().div_ceil(1_000);
+    let option = if timeout == limit { " (clickhouse.query_timeout)" } else { "" };
     format!("ClickHouse did not answer within {seconds} s{option}")
 }
 
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn slow_write_names_its_limit_in_whole_seconds() {
         let words =
-            |within, limit| too_slow(Duration::from_millis(within), Duration::from_millis(limit));
+            |timeout, limit| too_slow(Duration::from_millis(timeout), Duration::from_millis(limit));
         assert_eq!(words(200, 30_000), "ClickHouse did not answer within 1 s");
         let option = "ClickHouse did not answer within 30 s (clickhouse.query_timeout)";
         assert_eq!(words(30_000, 30_000), option);

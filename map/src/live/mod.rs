@@ -5,8 +5,8 @@
 //!
 //! Guarantee: a row is visible after the next query, even if its fix is old; a removed driver
 //! disappears within `map.reread`. While ClickHouse is down, the last positions stay, and every
-//! tick has the time of the first failed query. While inserts have stopped, every tick has the time
-//! of the last insert, even if no page was open at that time.
+//! tick states the time of the first failed query. While no inserts arrive, every tick states the
+//! time of the last insert, even if no page was open at that time.
 
 mod reading;
 mod tick;
@@ -52,13 +52,14 @@ const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
 const NAMES_PERIOD: Duration = Duration::from_secs(10);
 
 /// A tile that is encoded by the first request for it.
-type Cut = Arc<OnceLock<Arc<Part>>>;
+type LazyTile = Arc<OnceLock<Arc<Part>>>;
 
 /// Cached tiles of one generation. Each tile is encoded once, even if several requests wait for it.
 #[derive(Default)]
 struct Tiles {
     generation: u64,
-    cut: HashMap<(Tile, Kind, Look), Cut>,
+    by_key: HashMap<(Tile, Kind, Look), LazyTile>,
+    /// Total size of the encoded tiles.
     bytes: usize,
 }
 
@@ -234,14 +235,14 @@ impl Live {
                 *tiles = Tiles { generation, ..Tiles::default() };
             }
             if tiles.bytes < TILES_BYTES_MAX {
-                Arc::clone(tiles.cut.entry((tile, kind, look.clone())).or_default())
+                Arc::clone(tiles.by_key.entry((tile, kind, look.clone())).or_default())
             } else {
-                tiles.cut.get(&(tile, kind, look.clone())).map(Arc::clone).unwrap_or_default()
+                tiles.by_key.get(&(tile, kind, look.clone())).map(Arc::clone).unwrap_or_default()
             }
         };
-        let mut was_cut = false;
-        let cut = lazy_tile.get_or_init(|| {
-            was_cut = true;
+        let mut was_encoded = false;
+        let part = lazy_tile.get_or_init(|| {
+            was_encoded = true;
             let now_ms = self.tick.borrow().now;
             let fleet = self.fleet();
             Arc::new(Part::new(
@@ -249,14 +250,14 @@ impl Live {
                 &tiles::cut(&fleet, tile, kind, &self.filter(&fleet, look), now_ms),
             ))
         });
-        if was_cut {
+        if was_encoded {
             self.metrics.tiles_cut.inc();
             let mut tiles = lock(&self.tiles);
             if tiles.generation == generation {
-                tiles.bytes += cut.bytes();
+                tiles.bytes += part.bytes();
             }
         }
-        Arc::clone(cut)
+        Arc::clone(part)
     }
 
     /// Runs the query loop: one query a second while a page is open. Never returns.
@@ -302,17 +303,17 @@ impl Live {
         }
     }
 
-    /// Runs the loop that reads names and groups when they have changed, while a page is open.
-    /// Never returns.
-    pub async fn follow_names(&self, store: &Store) {
-        let mut known = None;
+    /// Runs the loop that checks for new names and groups while a page is open, and reads them when
+    /// they have changed. Never returns.
+    pub async fn poll_names(&self, store: &Store) {
+        let mut last_stamp = None;
         let mut was_failing = false;
         loop {
             match store.names_stamp().await {
-                Ok(stamp) if known.as_ref() == Some(&stamp) => was_failing = false,
+                Ok(stamp) if last_stamp.as_ref() == Some(&stamp) => was_failing = false,
                 Ok(stamp) => match store.names().await {
                     Ok(directory) => {
-                        (known, was_failing) = (Some(stamp), false);
+                        (last_stamp, was_failing) = (Some(stamp), false);
                         self.write(|fleet| fleet.set_directory(Arc::new(directory)));
                         self.tick.send_modify(|tick| {
                             tick.names += 1;
@@ -325,9 +326,9 @@ impl Live {
             }
             tokio::select! {
                 () = tokio::time::sleep(NAMES_PERIOD) => {}
-                () = self.names_changed.notified() => known = None,
+                () = self.names_changed.notified() => last_stamp = None,
             }
-            while self.is_idle() && known.is_some() {
+            while self.is_idle() && last_stamp.is_some() {
                 tokio::time::sleep(PERIOD).await;
             }
         }
@@ -350,9 +351,9 @@ impl Live {
             tick.now = now_ms;
             if is_silent && tick.state != State::Away {
                 (tick.state, tick.since) = (State::Away, now_ms);
-                let words = format!("no row of a response for {SILENT_AFTER:?}");
-                warn!("{words}; waiting");
-                *lock(&self.unready_reason) = Some(format!("clickhouse: {words}"));
+                let why = format!("no row of a response for {SILENT_AFTER:?}");
+                warn!("{why}; waiting");
+                *lock(&self.unready_reason) = Some(format!("clickhouse: {why}"));
             }
         });
     }
@@ -434,20 +435,20 @@ impl Live {
                     tick.generation += 1;
                     reading.last_recut = Some(now);
                 }
-                *lock(&self.unready_reason) = self.left_out();
+                *lock(&self.unready_reason) = self.drivers_max_reason();
                 reading
                     .stale_since(now_ms)
                     .map_or((State::Ok, now_ms), |stopped| (State::Stale, stopped))
             }
             Err(error) => {
                 self.metrics.read_errors.inc();
-                let words = match store.error(&error) {
-                    Error::LimitExceeded(words) | Error::Unavailable(words) => words,
+                let why = match store.error(&error) {
+                    Error::LimitExceeded(why) | Error::Unavailable(why) => why,
                 };
                 if reading.record_failure() {
-                    warn!(%error, "{words}; trying again every second");
+                    warn!(%error, "{why}; trying again every second");
                 }
-                *lock(&self.unready_reason) = Some(format!("clickhouse: {words}"));
+                *lock(&self.unready_reason) = Some(format!("clickhouse: {why}"));
                 (State::Away, now_ms)
             }
         };
@@ -463,7 +464,7 @@ impl Live {
         self.metrics.drivers.set(i64::try_from(fleet.len()).unwrap_or(i64::MAX));
         self.metrics.memory_bytes.set(i64::try_from(fleet.memory_bytes()).unwrap_or(i64::MAX));
         let all = summary(&fleet, &Arc::default(), self.ages, now_ms);
-        // `follow_names` may have changed `generation` and `names` meanwhile.
+        // `poll_names` may have changed `generation` and `names` meanwhile.
         self.tick.send_modify(|sent| {
             tick.generation += u64::from(sent.names != tick.names);
             tick.names = sent.names;
@@ -473,7 +474,7 @@ impl Live {
     }
 
     /// Returns the line of `/readyz` about drivers above `map.drivers_max`; `None`: there are none.
-    fn left_out(&self) -> Option<String> {
+    fn drivers_max_reason(&self) -> Option<String> {
         let left_out = self.fleet().left_out();
         (left_out > 0).then(|| {
             format!(
@@ -484,7 +485,8 @@ impl Live {
     }
 }
 
-/// Logs a failure, unless the attempt before failed too. Returns the new value of `was_failing`.
+/// Logs a failure, unless the previous attempt failed too. Returns `true`, the new value of
+/// `was_failing`.
 fn warn_once(was_failing: bool, error: &clickhouse::error::Error) -> bool {
     if !was_failing {
         warn!(%error, "the names of drivers cannot be read; trying again");
@@ -504,7 +506,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn first_viewer_waits_for_a_query_and_not_for_a_tick() {
+    async fn first_viewer_waits_for_a_query_not_a_tick() {
         let live = Live::new(&config::Config::parse("").expect("defaults").map, Arc::default());
         let mut context = Context::from_waker(Waker::noop());
         let tick = |now, generation| {

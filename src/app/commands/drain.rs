@@ -22,8 +22,8 @@ use milepost_core::consumer::{Connections, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::peers::decision::FollowUp;
 use milepost_core::session::events::Leave;
-use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_observe::metrics::Metrics;
+use milepost_observe::peers::{OnUnresolved, query_peers};
 
 /// How long `drain` waits for the last totals of the driver's thread while that thread ends.
 const TOTALS_TIMEOUT: Duration = Duration::from_secs(5);

@@ -20,6 +20,7 @@ use crate::executor::Executor;
 use milepost_clickhouse::ClickHouse;
 use milepost_command::{Outcome, Shown, Signals, tables};
 use milepost_config::Config;
+use milepost_core::counted::counted;
 use milepost_core::delivery::events::{DeliveryCommand, Report, ServerStatus};
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::encode::Insert;
@@ -76,7 +77,10 @@ impl fmt::Display for Listing {
         let Self { dir, batches, positions, bytes, files: _ } = self;
         writeln!(
             f,
-            "{batches} batches with {positions} positions; {bytes} bytes in {}",
+            "{} with {}; {} in {}",
+            counted(*batches, "batch"),
+            counted(*positions, "position"),
+            counted(*bytes, "byte"),
             dir.display()
         )
     }
@@ -96,7 +100,8 @@ pub fn list(config: &Config) -> Result<Listing> {
             (Kind::Unfinished, _) => "unfinished: being written, or left by a crash".to_owned(),
             (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
             (Kind::Row, _) => {
-                "one row, too large for ClickHouse or a proxy before it, in quarantine".to_owned()
+                "one row, too large for ClickHouse or a proxy in front of it, in quarantine"
+                    .to_owned()
             }
             (Kind::Batch, None) => "not a file name of milepost: never replayed".to_owned(),
             (Kind::Batch, Some(_)) => match read(dir, &file) {
@@ -129,7 +134,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     let dir = &settings(config)?.dir;
     let created = DirBuilder::new().recursive(true).mode(0o700).create(target);
     created.with_context(|| format!("cannot create {}", target.display()))?;
-    let (mut text, mut exported, mut skipped) = (String::new(), 0, 0);
+    let (mut text, mut exported, mut skipped) = (String::new(), 0, 0_u64);
     for file in files(config)? {
         let inserts = match file.kind {
             Kind::Unfinished => continue, // its messages were not acknowledged
@@ -156,7 +161,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
                 write_private(&target.join(name), bytes)
                     .with_context(|| format!("cannot write {name}"))?;
             }
-            writeln!(text, "{sql} {data} {} rows{note}", insert.rows)?;
+            writeln!(text, "{sql} {data} {}{note}", counted(insert.rows, "row"))?;
             exported += 1;
         }
     }
@@ -166,7 +171,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
         "no insert to export\n"
     });
     if skipped > 0 {
-        writeln!(text, "{skipped} files are not exported")?;
+        writeln!(text, "{} not exported", counted(skipped, "file"))?;
         return Ok((text, Outcome::DataLeft));
     }
     Ok((text, Outcome::Clean))
@@ -284,15 +289,15 @@ async fn replay_all(
     commands: mpsc::Sender<DeliveryCommand>,
     mut reports: mpsc::Receiver<Report>,
 ) -> Result<()> {
-    let (mut reported_at, mut refused) = (Instant::now(), 0);
+    let (mut reported_at, mut refusals_checked) = (Instant::now(), 0);
     while policy.has_more_to_replay() {
         let now = Instant::now();
         // This command has no watcher of ClickHouse. After a refused insert, check the tables here
         // before the next one.
         let refusals = policy.watcher_request(now).refusals;
-        if refusals > refused {
+        if refusals > refusals_checked {
             tables::until_ready(clickhouse, |_| {}).await?;
-            refused = refusals;
+            refusals_checked = refusals;
         }
         policy.handle_server_status(ServerStatus { refusals, ..ServerStatus::ready() }, now);
         policy.handle_timeout(now);

@@ -25,7 +25,7 @@ const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
 const LOG_BYTES_MAX: usize = 64 << 10;
 /// Log line of an insert that was cancelled because the engine, which other tests share, did not
 /// respond for seconds. The outcome of such an insert is unknown in every case.
-const ABORTED: &str = "aborted after a silence of ClickHouse";
+const ABORTED: &str = "aborted: ClickHouse answers again after a silence";
 /// Time that milepost has to acknowledge the rows of a last insert on a busy machine.
 const ACK_TIMEOUT: Duration = Duration::from_secs(30);
 const OBSERVE_EVERY: Duration = Duration::from_millis(500);
@@ -260,8 +260,8 @@ impl Stage {
     }
 
     /// Waits until the inserts that began before the fault have ended. Returns the numbers of
-    /// stored and of acknowledged messages at that time. milepost may have given up such an insert:
-    /// then its rows are stored and unacknowledged, but not because of the fault.
+    /// stored and of acknowledged messages at that time. If milepost cancelled such an insert, its
+    /// rows may be stored and unacknowledged, but not because of the fault.
     fn stored_and_acked_before(&self) -> Result<(u64, u64)> {
         wait_until("the inserts that began before the fault have ended", SOON, || {
             Ok(self.server.honest_in_progress() == 0)
@@ -359,22 +359,26 @@ impl Stage {
         figures.expect(lost == 0, || format!("{lost} lost"));
         figures.expect(resident <= RESIDENT_BYTES_MAX, || format!("{} MiB", resident >> 20));
         figures.expect(logged <= LOG_BYTES_MAX, || format!("{} KiB of log", logged >> 10));
-        let within = self.case.report_timeout();
-        figures.expect(figures.recovered_after.is_some(), || format!("not back within {within:?}"));
+        let timeout = self.case.report_timeout();
+        figures
+            .expect(figures.recovered_after.is_some(), || format!("not back within {timeout:?}"));
         if let Expect::Refused { kinds, .. } = self.case.expect {
             figures.expect(figures.logged_after.is_some(), || {
-                format!("no cause in the log within {within:?}")
+                format!("no cause in the log within {timeout:?}")
             });
             figures.expect(figures.unready_after.is_some(), || {
-                format!("no cause in /readyz within {within:?}")
+                format!("no cause in /readyz within {timeout:?}")
             });
-            let counted = self.case.hangs() || !figures.errors.is_empty(); // a hung insert has not failed yet
+            // A hung insert has not failed yet.
+            let is_counted = self.case.hangs() || !figures.errors.is_empty();
             let aborted_inserts = self.milepost.process.log()?.matches(ABORTED).count();
-            let is_known =
+            let is_expected_kind =
                 |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && aborted_inserts > 0;
-            let known = counted && figures.errors.keys().all(|kind| is_known(kind));
-            figures
-                .expect(known, || format!("a failed insert was not counted as one of {kinds:?}"));
+            let only_expected_kinds =
+                is_counted && figures.errors.keys().all(|kind| is_expected_kind(kind));
+            figures.expect(only_expected_kinds, || {
+                format!("a failed insert was not counted as one of {kinds:?}")
+            });
             self.check_tokens(kinds, aborted_inserts, figures);
         }
         self.check_server(figures);
@@ -401,7 +405,7 @@ impl Stage {
         } else {
             self.case.hangs() || !figures.errors.is_empty()
         };
-        figures.expect(had_effect, || "no insert met the fault".to_owned());
+        figures.expect(had_effect, || "the fault affected no insert".to_owned());
     }
 
     /// Asserts that a token identifies its rows. After an unknown outcome, a retry has a new token.

@@ -163,11 +163,11 @@ mod tests {
     use crate::session::events::{SessionConfig, SessionEvent};
 
     fn disconnected() -> Session {
-        let answer_within = Duration::from_secs(10);
+        let answer_timeout = Duration::from_secs(10);
         let session_expiry = Duration::from_secs(120);
         Session::consuming(SessionConfig {
             receive_maximum: 100,
-            answer_within,
+            answer_timeout,
             session_expiry,
             seed: 1,
         })

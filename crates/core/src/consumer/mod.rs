@@ -314,7 +314,7 @@ impl Consumer {
         sessions
             .chain(batch)
             .chain(held)
-            .chain(self.suspicion_at())
+            .chain(self.probe_at())
             .chain(self.nodes.poll_timeout())
             .chain(self.delivery.poll_timeout(now))
             .min()
@@ -423,11 +423,11 @@ impl Consumer {
         if leaves || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
             return CloseWhen::NotEmpty;
         }
-        if self.suspicion_at().is_none_or(|at| at > now) {
+        if self.probe_at().is_none_or(|at| at > now) {
             return CloseWhen::Due;
         }
-        let suspects = |session: &&mut Session| session.suspicion_at().is_some_and(|at| at <= now);
-        self.sessions.iter_mut().filter(suspects).for_each(|session| session.probed(now));
+        let is_due = |session: &&mut Session| session.probe_at().is_some_and(|at| at <= now);
+        self.sessions.iter_mut().filter(is_due).for_each(|session| session.probed(now));
         CloseWhen::NotEmpty
     }
 
@@ -457,13 +457,13 @@ impl Consumer {
         self.leaving.is_some() && self.sessions.iter().all(Session::is_flushing)
     }
 
-    /// Returns when a silence suggests that a session's window is full. `None` while a batch is in
-    /// flight: the broker may be waiting for the acknowledgements of that batch.
-    fn suspicion_at(&self) -> Option<Instant> {
+    /// Returns when to probe whether a session's window is full. `None` while a batch is in flight:
+    /// the broker may be waiting for the acknowledgements of that batch.
+    fn probe_at(&self) -> Option<Instant> {
         if self.intake.open().is_empty() || self.delivery.is_busy() {
             return None;
         }
-        self.sessions.iter().filter_map(Session::suspicion_at).min()
+        self.sessions.iter().filter_map(Session::probe_at).min()
     }
 
     /// Passes durable batches to the intake, and the completions that follow to the sessions.

@@ -37,7 +37,8 @@ struct NodeState {
 #[derive(Debug)]
 struct Placement {
     node: Node,
-    /// Time for which the session tries its node before it moves to another one; zero for a visit.
+    /// Time for which the session tries its node before it moves to another one; zero for a visit
+    /// to a former session.
     /// `None`: the session waits until it has reached this node once.
     patience: Option<Duration>,
     /// Time from which the patience counts; `None` while the session is live, or after a move.
@@ -75,8 +76,8 @@ impl Nodes {
     pub(super) fn set(&mut self, nodes: &[Node]) {
         let before = std::mem::replace(self, Self::new(nodes));
         for known in &mut self.known {
-            let same = before.known.iter().find(|same| same.node == known.node);
-            known.failed_at = same.and_then(|same| same.failed_at);
+            let same = before.known.iter().find(|old| old.node == known.node);
+            known.failed_at = same.and_then(|old| old.failed_at);
         }
         for mut placement in before.placements {
             if placement.dialed_at.is_none() && !self.is_known(&placement.node) {
@@ -201,7 +202,8 @@ impl Nodes {
             (true, false) => return None, // no attempt has failed since the connection ended
         };
         let at = placement.lost_at? + patience;
-        // If a round of all nodes failed, no single node is the cause: back off as with one node.
+        // After a failed attempt on every node, no single node is the cause: back off as with one
+        // node.
         let ends_round = placement.moves + 1 >= self.known.len();
         Some(if other.failed_at.is_some() || ends_round { at.max(next_try) } else { at })
     }

@@ -176,8 +176,8 @@ pub struct WatcherRequest {
 /// Why a batch goes to the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
-    /// It is unknown whether the tables exist. A batch of QoS 0 messages alone is also stored while
-    /// the tables are known to be wrong.
+    /// It is unknown whether the tables exist. A batch that has only QoS 0 messages is also stored
+    /// while the tables are known to be wrong.
     NoTables,
     /// An attempt to insert the batch failed.
     InsertFailed,
@@ -365,9 +365,7 @@ impl fmt::Display for DeliveryNotice {
                 write!(f, "the disk of spool.dir has not answered for {waited:.0?}")
             }
             Self::SpoolEmpty { batches } => {
-                let batches =
-                    if *batches == 1 { "1 batch".to_owned() } else { format!("{batches} batches") };
-                write!(f, "the spool is empty again; {batches} replayed")
+                write!(f, "the spool is empty again; {} replayed", counted(*batches, "batch"))
             }
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,

@@ -187,8 +187,8 @@ impl std::fmt::Display for UnreadNotice {
         }
         write!(
             f,
-            "{list}: not read. Rename a field, map it with [formats.NAME], or store it with `keep` \
-             (milepost_fields_unread_total counts them)"
+            "{list}: not read. Rename a field, map it with [formats.NAME], or store it with \
+             `keep`. The metric milepost_fields_unread_total counts unread fields"
         )
     }
 }

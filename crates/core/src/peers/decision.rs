@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::standing::MemberStatus;
+use super::member::MemberStatus;
 
 /// Maximum number of peers that a log line names.
 const NAMED_MAX: usize = 8;
@@ -58,7 +58,7 @@ pub enum FollowUp {
     Stop,
 }
 
-/// The inquiry of one leaving member.
+/// Collects the answers of all peers for one leaving member.
 #[derive(Debug)]
 pub struct Inquiry {
     ours: MemberStatus,
@@ -69,7 +69,7 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Starts without answers.
+    /// Creates an inquiry that has no answers yet.
     #[must_use]
     pub fn new(ours: MemberStatus) -> Self {
         Self { ours, successor: None, refusals: BTreeMap::new() }
@@ -114,7 +114,7 @@ impl Inquiry {
         next
     }
 
-    /// Decides by the answers so far. A peer that has not answered counts as absent.
+    /// Returns the decision from the answers so far. A peer that has not answered counts as absent.
     #[must_use]
     pub fn decision(self) -> Decision {
         if let Some((to, address)) = self.successor {
@@ -166,7 +166,7 @@ impl<'a> Iterator for Parts<'a> {
 mod tests {
     use super::*;
 
-    fn standing(name: &str) -> MemberStatus {
+    fn status_of(name: &str) -> MemberStatus {
         let topics = ["drivers/+/gps".to_owned()].into();
         MemberStatus {
             name: name.to_owned(),
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn member_leaves_only_to_a_lower_member_with_its_topics() {
-        let ours = standing("milepost-2");
+        let ours = status_of("milepost-2");
         let decide = |theirs: MemberStatus| {
             let mut inquiry = Inquiry::new(ours.clone());
             let next = inquiry.handle_answer("10.0.0.1:9464", Ok(theirs));
@@ -200,38 +200,45 @@ mod tests {
             decision.to_string()
         };
         assert_eq!(
-            decide(standing("milepost-1")),
+            decide(status_of("milepost-1")),
             "unsubscribing: milepost-1 at 10.0.0.1:9464 stays, and takes our share"
         );
         let kept = "keeping the session: no member with a lower name is known to stay";
-        assert_eq!(decide(standing("milepost-2")), kept, "our own answer");
-        let other = |change: fn(&mut MemberStatus)| {
-            let mut theirs = standing("milepost-1");
+        assert_eq!(decide(status_of("milepost-2")), kept, "our own answer");
+        let decide_with = |change: fn(&mut MemberStatus)| {
+            let mut theirs = status_of("milepost-1");
             change(&mut theirs);
             decide(theirs)
         };
-        for (line, what) in [
-            (decide(standing("milepost-10")), "milepost-10 at 10.0.0.1:9464 has a higher name"),
+        for (decision, reason) in [
+            (decide(status_of("milepost-10")), "milepost-10 at 10.0.0.1:9464 has a higher name"),
             (
-                other(|theirs| theirs.group = "h".to_owned()),
+                decide_with(|theirs| theirs.group = "h".to_owned()),
                 "milepost-1 at 10.0.0.1:9464 is in another group",
             ),
-            (other(|theirs| theirs.topics.clear()), "milepost-1 at 10.0.0.1:9464 has other topics"),
             (
-                other(|theirs| theirs.subscribed = false),
+                decide_with(|theirs| theirs.topics.clear()),
+                "milepost-1 at 10.0.0.1:9464 has other topics",
+            ),
+            (
+                decide_with(|theirs| theirs.subscribed = false),
                 "milepost-1 at 10.0.0.1:9464 is not subscribed",
             ),
-            (other(|theirs| theirs.leaving = true), "milepost-1 at 10.0.0.1:9464 is leaving too"),
+            (
+                decide_with(|theirs| theirs.leaving = true),
+                "milepost-1 at 10.0.0.1:9464 is leaving too",
+            ),
         ] {
-            assert_eq!(line, format!("{kept} ({what})"));
+            assert_eq!(decision, format!("{kept} ({reason})"));
         }
     }
 
-    /// A pod that reaches no peer and does not come back loses its share, so its log must warn.
+    /// If a pod reaches no peer and never starts again, the messages of its share are lost, so its
+    /// log must warn.
     #[test]
     fn decision_without_answers_is_uncertain() {
         let certain = |answers: Vec<Result<MemberStatus, String>>| {
-            let mut inquiry = Inquiry::new(standing("milepost-2"));
+            let mut inquiry = Inquiry::new(status_of("milepost-2"));
             for answer in answers {
                 inquiry.handle_answer("10.0.0.1:9464", answer);
             }
@@ -241,17 +248,17 @@ mod tests {
             }
         };
         let silent = || Err("cannot be reached".to_owned());
-        let starting = MemberStatus { subscribed: false, ..standing("milepost-1") };
-        let leaving = MemberStatus { leaving: true, ..standing("milepost-1") };
+        let starting = MemberStatus { subscribed: false, ..status_of("milepost-1") };
+        let leaving = MemberStatus { leaving: true, ..status_of("milepost-1") };
         assert!(!certain(vec![silent()]));
         assert!(!certain(vec![Ok(starting.clone())]));
         assert!(certain(vec![silent(), Ok(starting), Ok(leaving)]), "the last answer counts");
-        assert!(certain(vec![Ok(standing("milepost-3"))]));
+        assert!(certain(vec![Ok(status_of("milepost-3"))]));
     }
 
     #[test]
     fn log_line_of_a_decision_is_bounded() {
-        let mut inquiry = Inquiry::new(standing("milepost-2"));
+        let mut inquiry = Inquiry::new(status_of("milepost-2"));
         for n in 0..1_000 {
             inquiry.handle_answer(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()));
         }

@@ -6,8 +6,8 @@
 //! counts as uncertain. The members' answers are trusted.
 
 pub mod decision;
+pub mod member;
 mod peer;
-pub mod standing;
 pub mod waves;
 
 pub use self::peer::Peer;

@@ -39,7 +39,7 @@ pub(super) struct Continuity {
     pub(super) sessions_lost: u64,
     /// Lost sessions that may have held messages that are stored nowhere.
     pub(super) lost_at_risk: u64,
-    /// The end of the last connection that was accepted; `None` before it.
+    /// The end of the last connection that the broker accepted; `None` until one has ended.
     last: Option<Ended>,
     /// A connection attempt has failed after `last`, so the broker or its node was down.
     attempt_failed: bool,
@@ -59,8 +59,8 @@ impl Continuity {
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
-        // The broker may still owe messages from before a connection that received none, so such a
-        // connection does not change the count.
+        // A connection that received no messages does not change the count: the broker may still
+        // owe messages of an earlier connection.
         let owed = ended.accepted + ended.deferred;
         if owed > 0 {
             self.owed = owed;

@@ -12,7 +12,7 @@ pub struct SessionConfig {
     /// Receive Maximum in CONNECT.
     pub receive_maximum: u16,
     /// Longest time for CONNACK, SUBACK or UNSUBACK to arrive.
-    pub answer_within: Duration,
+    pub answer_timeout: Duration,
     /// Time for which the broker keeps the session while it is not connected.
     pub session_expiry: Duration,
     /// Seed of the jitter in reconnect delays.

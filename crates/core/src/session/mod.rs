@@ -267,7 +267,7 @@ impl Session {
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 
-    /// Records that the open batch closes early because of a [suspicion](Window::suspicion_at).
+    /// Records that the open batch closes early as a [probe](Window::probe_at).
     pub fn probed(&mut self, now: Instant) {
         self.window.probed(self.acks.unacked(), now);
     }
@@ -341,7 +341,8 @@ impl Session {
         };
         let warning = self.continuity.connected(connack, terms, now);
         self.notices.extend(warning);
-        self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
+        self.connection =
+            ConnectionState::Subscribing { until: now + self.settings.answer_timeout };
         match self.purpose {
             Purpose::Consume => self.commands.push_back(SessionCommand::Subscribe),
             Purpose::Empty(_, then) if session_present => {
@@ -490,7 +491,8 @@ impl Session {
 
     fn unsubscribe(&mut self, now: Instant) {
         self.commands.push_back(SessionCommand::Unsubscribe);
-        self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
+        self.connection =
+            ConnectionState::Subscribing { until: now + self.settings.answer_timeout };
     }
 
     fn advance(&mut self, has_room: bool, now: Instant) {
@@ -522,7 +524,7 @@ impl Session {
                 let packet =
                     if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
-                    format!("no answer to our {packet} within {:?}", self.settings.answer_within),
+                    format!("no answer to our {packet} within {:?}", self.settings.answer_timeout),
                     now,
                 );
             }
@@ -538,8 +540,8 @@ mod tests {
     use super::*;
 
     fn settings() -> SessionConfig {
-        let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
-        SessionConfig { receive_maximum: 100, answer_within, session_expiry, seed: 1 }
+        let (answer_timeout, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
+        SessionConfig { receive_maximum: 100, answer_timeout, session_expiry, seed: 1 }
     }
 
     /// Returns a consuming session after a CONNACK that resumed it.
@@ -663,7 +665,7 @@ mod tests {
                 session.handle_event(event, now);
             }
             session.commands.clear();
-            now += 2 * session.settings.answer_within;
+            now += 2 * session.settings.answer_timeout;
             session.handle_timeout(true, false, now);
             assert_eq!(acks(&mut session, 1, now), [1], "{case}");
             session.handle_timeout(true, false, now);

@@ -18,10 +18,10 @@ impl Session {
         self.window.messages()
     }
 
-    /// Returns when the broker's silence suggests that its window is full. `None` without
-    /// unacknowledged messages.
-    pub fn suspicion_at(&self) -> Option<Instant> {
-        if self.acks.unacked() > 0 { self.window.suspicion_at() } else { None }
+    /// Returns when to probe whether the broker's window is full. `None` without unacknowledged
+    /// messages.
+    pub fn probe_at(&self) -> Option<Instant> {
+        if self.acks.unacked() > 0 { self.window.probe_at() } else { None }
     }
 
     /// Returns for how long the window has been full most of the time.

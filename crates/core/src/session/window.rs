@@ -112,18 +112,18 @@ impl Window {
         self.last_arrival = Some(now);
     }
 
-    /// Returns when the silence since the last arrival becomes suspicious; `None` if no probe is
-    /// due.
-    pub fn suspicion_at(&self) -> Option<Instant> {
+    /// Returns when to send a probe: the time at which the silence since the last arrival becomes
+    /// suspicious. `None` if no probe is due.
+    pub fn probe_at(&self) -> Option<Instant> {
         let silence = (self.gap * SILENCE_GAPS).max(SILENCE_MIN);
         if silence > SILENCE_MAX || self.probe.is_some() {
             return None;
         }
-        let suspicion_at = self.last_arrival? + silence;
-        Some(self.no_probe_before.map_or(suspicion_at, |before| before.max(suspicion_at)))
+        let probe_at = self.last_arrival? + silence;
+        Some(self.no_probe_before.map_or(probe_at, |before| before.max(probe_at)))
     }
 
-    /// Records a probe: rows were flushed early because of a suspicion.
+    /// Records a probe: rows were flushed early because of a suspicious silence.
     pub fn probed(&mut self, unacked: usize, now: Instant) {
         let silence = self.last_arrival.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.probe = Some(Probe { unacked, silence, acked_at: None });
@@ -185,18 +185,16 @@ mod tests {
         fn flush(&mut self) -> bool {
             self.now += PROBE_ANSWER_MAX + Duration::from_millis(1);
             self.window.expire_probe(self.now);
-            let suspicion = self
-                .window
-                .suspicion_at()
-                .filter(|at| *at <= self.now + Duration::from_millis(500));
-            if suspicion.is_some() {
+            let probe_at =
+                self.window.probe_at().filter(|at| *at <= self.now + Duration::from_millis(500));
+            if probe_at.is_some() {
                 self.window.probed(self.unacked, self.now);
                 self.flushes += 1;
             }
             self.now += Duration::from_millis(20);
             self.unacked = 0;
             self.window.acked(self.now);
-            suspicion.is_some()
+            probe_at.is_some()
         }
     }
 
@@ -249,10 +247,10 @@ mod tests {
     fn slow_fleet_is_never_probed() {
         let mut scene = Scene::new();
         scene.arrive(300, Duration::from_millis(100));
-        assert_eq!(scene.window.suspicion_at(), None);
+        assert_eq!(scene.window.probe_at(), None);
         scene.window.gap = SILENCE_MAX / SILENCE_GAPS;
         assert_eq!(
-            scene.window.suspicion_at(),
+            scene.window.probe_at(),
             Some(scene.now + SILENCE_MAX),
             "a fleet just fast enough for a probe"
         );

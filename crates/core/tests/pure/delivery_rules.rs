@@ -1,6 +1,6 @@
 //! Tests the rules by which a batch is inserted, retried, stored, replayed, deferred or put into
-//! quarantine. They run the policy against a server that answers by the names of batches and
-//! files.
+//! quarantine. They run the policy against a scripted server, whose answer depends on the name of
+//! the batch or file.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ struct Rig {
     /// Name of each file, and its number of rows or why it cannot be replayed.
     files: BTreeMap<File, (String, Result<usize, &'static str>)>,
     pending: Vec<(Instant, Report)>,
-    /// Name of each inserted piece's batch.
+    /// Batch name of each inserted piece, in order.
     inserted: Vec<String>,
     durable: BTreeSet<BatchId>,
     notices: Vec<DeliveryNotice>,
@@ -294,7 +294,7 @@ fn names(bad: usize, good: usize) -> Vec<String> {
 }
 
 #[test]
-fn only_an_insert_that_failed_before_logs_its_success() {
+fn insert_logs_its_success_only_after_a_failure() {
     let failing = Cell::new(2);
     let mut rig = rig(policy_settings(), move |name, _| {
         let fails = name == "bad" && failing.get() > 0;
@@ -355,7 +355,7 @@ fn fully_erased_batch_is_durable_and_server_health_unchanged() {
 }
 
 #[test]
-fn failure_is_cleared_once_its_batch_is_fully_erased() {
+fn failure_is_cleared_when_its_batch_is_fully_erased() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
@@ -428,7 +428,7 @@ fn one_failing_batch_does_not_stop_the_others() {
 }
 
 #[test]
-fn outage_spools_other_batches_only_once_the_spool_has_a_file() {
+fn other_batches_are_not_spooled_until_the_spool_has_a_file() {
     let rule =
         |name: &str, _: &Piece| if name == "bad" { Err(FailureKind::Transient) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
@@ -649,7 +649,7 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     assert_eq!(
         (rig.durable.len(), rig.files.len()),
         (3, 3),
-        "and so is the batch that waits for a slot"
+        "the batch that waits for a slot is spooled too"
     );
     for because in ["an insert is slow, and", "every insert is slow, and"] {
         let line = format!("batches go to the spool: {because}");
@@ -999,7 +999,7 @@ fn leaving_process_spools_unfinished_batches_after_12_s() {
 /// If this report were accepted in the wrong stage, a batch would be dropped during its insert.
 #[test]
 #[should_panic(expected = "a report does not fit the batch's stage")]
-fn report_of_a_removed_file_panics_if_the_batch_has_none() {
+fn removed_report_for_a_batch_without_a_file_panics() {
     let mut rig = rig(spooling(), |_, _| Ok(()));
     let batch = rig.offer("a", 1, true).unwrap();
     rig.report(batch, Outcome::Removed);

@@ -273,7 +273,7 @@ fn unresponsive_broker_is_disconnected() {
     ] {
         let mut rig = rig(sessions, 50);
         rig.connected(0, true);
-        rig.wait(session_settings().answer_within);
+        rig.wait(session_settings().answer_timeout);
         assert_eq!(rig.commands(0), [command, SessionCommand::HangUp]);
         let lines = rig.lines().join("\n");
         assert!(lines.contains(&format!("no answer to {request} within 30s")), "{lines}");

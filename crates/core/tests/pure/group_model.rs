@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use milepost_core::consumer::Connections;
 use milepost_core::peers::decision::{Decision, Inquiry};
-use milepost_core::peers::standing::{Member, MemberStatus};
+use milepost_core::peers::member::{Member, MemberStatus};
 use milepost_core::session::events::Leave;
 
 use crate::cases::cases;
@@ -647,7 +647,7 @@ fn is_dead(state: State) -> bool {
 }
 
 fn status_of(process: &Process) -> MemberStatus {
-    process.member.standing(process.world.consumer.totals().sessions.connected > 0, 0)
+    process.member.status(process.world.consumer.totals().sessions.connected > 0, 0)
 }
 
 fn answer(process: &Process, asker: &MemberStatus) -> Result<MemberStatus, String> {

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use milepost_core::peers::decision::{Decision, FollowUp, Inquiry};
-use milepost_core::peers::standing::Member;
+use milepost_core::peers::member::Member;
 use milepost_core::peers::waves::Waves;
 
 use crate::model::World;
@@ -30,7 +30,7 @@ impl Group {
     /// the order of the requests.
     fn leave(&mut self, leaving: usize) -> Decision {
         self.members[leaving].set_leaving();
-        let mut inquiry = Inquiry::new(self.members[leaving].standing(true, 0));
+        let mut inquiry = Inquiry::new(self.members[leaving].status(true, 0));
         let mut waves = Waves::new(self.rng.u64(..));
         (0..self.members.len()).for_each(|peer| waves.add(peer));
         let mut pending = std::collections::VecDeque::new();
@@ -41,7 +41,7 @@ impl Group {
             }
             let Some(peer) = pending.pop_front() else { return inquiry.decision() };
             waves.answered();
-            let answer = Ok(self.members[peer].standing(true, 0));
+            let answer = Ok(self.members[peer].status(true, 0));
             if inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer) == FollowUp::Stop {
                 return inquiry.decision();
             }

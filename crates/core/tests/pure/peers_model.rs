@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use milepost_core::erased::Erased;
 use milepost_core::peers::decision::{Decision, FollowUp, Inquiry, order};
-use milepost_core::peers::standing::{Member, MemberStatus};
+use milepost_core::peers::member::{Member, MemberStatus};
 use proptest::prelude::*;
 
 /// Typical names of members, unsorted.
@@ -89,19 +89,17 @@ impl World {
     fn answer(&self, peer: usize, asker: &MemberStatus) -> Option<Result<MemberStatus, String>> {
         let pod = &self.pods[peer];
         let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
-        let standing = process.member.standing(process.connected, 0);
+        let status = process.member.status(process.connected, 0);
         match pod.behaviour {
-            Behaviour::Honest => Some(Ok(standing)),
+            Behaviour::Honest => Some(Ok(status)),
             Behaviour::Hung => None,
             Behaviour::Garbage => Some(MemberStatus::from_json(b"<html>")),
             Behaviour::Echo => Some(Ok(asker.clone())),
-            Behaviour::OtherGroup => {
-                Some(Ok(MemberStatus { group: "other".to_owned(), ..standing }))
-            }
+            Behaviour::OtherGroup => Some(Ok(MemberStatus { group: "other".to_owned(), ..status })),
             Behaviour::OtherTopics => {
-                Some(Ok(MemberStatus { topics: ["other/+".to_owned()].into(), ..standing }))
+                Some(Ok(MemberStatus { topics: ["other/+".to_owned()].into(), ..status }))
             }
-            Behaviour::ClaimsToLeave => Some(Ok(MemberStatus { leaving: true, ..standing })),
+            Behaviour::ClaimsToLeave => Some(Ok(MemberStatus { leaving: true, ..status })),
         }
     }
 
@@ -126,7 +124,7 @@ impl World {
                 {
                     process.member.set_leaving();
                     process.inquiry =
-                        Some(Inquiry::new(process.member.standing(process.connected, 0)));
+                        Some(Inquiry::new(process.member.status(process.connected, 0)));
                 }
             }
             Step::Answer { asker, peer } => self.ask(asker, peer),
@@ -140,7 +138,7 @@ impl World {
 
     fn ask(&mut self, asker: usize, peer: usize) {
         let Some(process) = &self.pods[asker].process else { return };
-        let Some(answer) = self.answer(peer, &process.member.standing(process.connected, 0)) else {
+        let Some(answer) = self.answer(peer, &process.member.status(process.connected, 0)) else {
             return;
         };
         let inquiry =
@@ -180,12 +178,12 @@ fn member_document_names_no_list_while_an_old_one_is_held() {
     let member = Member::new("milepost-0", "milepost", &[]);
     member.set_initial_erased(&one);
     member.set_erased(&one);
-    assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
+    assert_eq!(member.status(true, 0).erased, Some(one.digest()));
     member.set_erased(&other);
     member.set_erased(&one);
-    assert_eq!(member.standing(true, 0).erased, None, "a batch may still hold the other list");
+    assert_eq!(member.status(true, 0).erased, None, "a batch may still hold the other list");
     drop(other);
-    assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
+    assert_eq!(member.status(true, 0).erased, Some(one.digest()));
 }
 
 fn behaviour() -> impl Strategy<Value = Behaviour> {

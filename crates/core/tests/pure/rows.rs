@@ -96,7 +96,7 @@ pub fn intake_settings(rows_max: usize) -> intake::IntakeConfig {
 pub fn session_settings() -> events::SessionConfig {
     events::SessionConfig {
         receive_maximum: 1_000,
-        answer_within: Duration::from_secs(30),
+        answer_timeout: Duration::from_secs(30),
         session_expiry: Duration::from_secs(120),
         seed: 1,
     }

@@ -14,9 +14,10 @@ pub use self::live::follow;
 use milepost_clickhouse::{LastFix, RejectedFor};
 use milepost_command::{ASK_TIMEOUT, Shown, tables};
 use milepost_config::Config;
+use milepost_core::counted::counted;
 use milepost_core::peers::decision::FollowUp;
 use milepost_decode::position::DriverId;
-use milepost_observe::ask::{OnUnresolved, query_peers};
+use milepost_observe::peers::{OnUnresolved, query_peers};
 use milepost_spool as spool;
 use milepost_spool::{Kind, format};
 
@@ -83,7 +84,7 @@ impl fmt::Display for Trace {
                 writeln!(f, "last fix     {ts} UTC, {age_s} s ago, at {lat}, {lng}{speed}")?;
                 writeln!(f, "             received {received_at}, inserted {inserted_at}")?;
             }
-            None => writeln!(f, "last fix     none of {} in ClickHouse", driver_id.as_str())?,
+            None => writeln!(f, "last fix     ClickHouse has no fix of {}", driver_id.as_str())?,
         }
         writeln!(f, "fixes        {} in the last hour, {} in the last day", fixes[0], fixes[1])?;
         match erased_s {
@@ -102,10 +103,11 @@ impl fmt::Display for Trace {
         match spool {
             None => writeln!(f, "spool        spool.dir is not set here")?,
             Some(InSpool { dir, rows, files, unreadable }) => {
-                write!(f, "spool        {rows} rows in {files} files of {dir}")?;
+                let (rows, files) = (counted(*rows, "row"), counted(*files, "file"));
+                write!(f, "spool        {rows} in {files} of {dir}")?;
                 match unreadable {
                     0 => writeln!(f)?,
-                    _ => writeln!(f, "; {unreadable} files cannot be read")?,
+                    _ => writeln!(f, "; {} cannot be read", counted(*unreadable, "file"))?,
                 }
             }
         }
@@ -128,8 +130,9 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
                 format!("{} at {address}: its spool is empty", theirs.name)
             }
             Ok(theirs) => format!(
-                "{} at {address}: its spool has {} files; run this command on its machine to search them",
-                theirs.name, theirs.spool_files
+                "{} at {address}: its spool has {}; run this command on its machine to search it",
+                theirs.name,
+                counted(theirs.spool_files, "file")
             ),
             Err(why) => format!("{address} could not be asked: {why}"),
         });

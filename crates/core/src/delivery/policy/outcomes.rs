@@ -145,8 +145,8 @@ impl Delivery {
         }
     }
 
-    /// Halves the piece. A single row that is too large goes into quarantine; without a spool it is
-    /// dropped and counted.
+    /// Handles an insert that was refused as too large: halves the piece. A single row that is too
+    /// large goes into quarantine; without a spool it is dropped and counted.
     fn too_large(&mut self, id: BatchId, why: String, now: Instant) {
         self.attempt_answered(id);
         let Some(state) = self.batches.get_mut(&id) else { return };
@@ -157,7 +157,7 @@ impl Delivery {
             state.progress.pieces.push_front(Piece { insert, rows: middle..rows.end });
             state.progress.pieces.push_front(Piece { insert, rows: rows.start..middle });
             if state.fresh().is_some() {
-                self.bound_batches(id, rows.len(), why);
+                self.lower_batch_bytes_max(id, rows.len(), why);
             }
             self.continue_batch(id, now);
         } else {
@@ -190,7 +190,7 @@ impl Delivery {
         self.commands.push_back(DeliveryCommand::QuarantineRow(id, row));
     }
 
-    /// Handles a row in quarantine: its file is fsynced.
+    /// Handles a row whose file in quarantine is fsynced.
     pub(super) fn row_quarantined(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_accepted();
         self.totals.spool_quarantined += 1;
@@ -222,8 +222,8 @@ impl Delivery {
         self.forget(id);
     }
 
-    /// Lowers the upper bound of new batches, so that later batches are not refused as well.
-    fn bound_batches(&mut self, id: BatchId, rows: usize, why: String) {
+    /// Lowers the size limit of new batches, so that later batches are not refused as well.
+    fn lower_batch_bytes_max(&mut self, id: BatchId, rows: usize, why: String) {
         let Some(fresh) = self.batches.get(&id).and_then(BatchState::fresh) else { return };
         let batch_bytes_max = fresh.bytes / 2;
         if self.batch_bytes_max.is_none_or(|max| batch_bytes_max < max) {
@@ -256,7 +256,8 @@ impl Delivery {
         }
     }
 
-    /// Clears the refusal of the spool, and logs its end if the refusal was logged.
+    /// Handles a write that the spool accepted: clears the refusal, and logs the recovery if the
+    /// refusal was logged.
     fn spool_accepted(&mut self) {
         self.spool_refusal = None;
         let was_logged = std::mem::take(&mut self.is_refusal_logged);

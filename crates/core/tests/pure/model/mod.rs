@@ -56,7 +56,7 @@ pub trait Backend {
     /// Returns the next report that is due.
     fn report(&mut self, now: Instant) -> Option<Report>;
     /// Advances time to the next report, at most to `until`. Returns the new time.
-    fn pass(&mut self, until: Instant) -> Instant;
+    fn advance_time(&mut self, until: Instant) -> Instant;
     fn is_silent(&self) -> bool;
     fn is_durable(&self, seq: u32) -> bool;
     /// Returns whether the row is in ClickHouse or in quarantine.
@@ -67,7 +67,7 @@ pub trait Backend {
     fn attempts(&self) -> usize;
     /// Number of inserts that were running when a driver was erased and still are, whether or not a
     /// process waits for them.
-    fn inserts_from_before(&self) -> usize;
+    fn inserts_begun_before_erasure(&self) -> usize;
 }
 
 pub struct World<B> {
@@ -207,7 +207,10 @@ impl<B: Backend> World<B> {
     }
 
     fn record_stored_erasable(&mut self) {
-        if self.erased && self.stored_erasable.is_none() && self.server.inserts_from_before() == 0 {
+        if self.erased
+            && self.stored_erasable.is_none()
+            && self.server.inserts_begun_before_erasure() == 0
+        {
             let stored = self.erasable.iter().copied().filter(|seq| self.server.is_stored(*seq));
             self.stored_erasable = Some(stored.collect());
         }
@@ -561,14 +564,14 @@ impl<B: Backend> World<B> {
     pub fn next(&mut self, until: Instant) -> Instant {
         let dials = |id: &usize| self.connects(*id) && !self.dialing.contains_key(id);
         if (0..self.consumer.sessions()).any(|id| dials(&id)) {
-            return self.server.pass(self.instant());
+            return self.server.advance_time(self.instant());
         }
         let timeout = self.consumer.poll_timeout(self.instant());
         let next = timeout
             .into_iter()
             .chain(self.dialing.values().map(|(_, at)| *at))
             .fold(until, Instant::min);
-        self.server.pass(next)
+        self.server.advance_time(next)
     }
 
     /// Ends all faults and runs until nothing is in flight. Asserts that acknowledgements advance

@@ -22,7 +22,7 @@ pub enum Mood {
     Refusing,
     /// Neither answers nor commits.
     Hanging,
-    /// Remembers the token of every insert, with or without its rows.
+    /// Records the token of every insert, but stores only some of the inserts.
     Dying,
     /// Random behaviour, including commits whose answers are lost.
     Flaky,
@@ -148,7 +148,7 @@ pub struct Server {
     disk_mood: Disk,
     files: BTreeMap<File, Rows>,
     /// Rows of the batches that the executor holds.
-    kept: BTreeMap<BatchId, Rows>,
+    encoded: BTreeMap<BatchId, Rows>,
     pending: Vec<Pending>,
     next_sequence: u64,
     /// Rows in quarantine; without a spool, the rows that would be in quarantine.
@@ -163,7 +163,7 @@ impl Server {
             table: Table::new(seed),
             disk_mood: Disk::Fine,
             files: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            encoded: BTreeMap::new(),
             pending: Vec::new(),
             next_sequence: 0,
             quarantined: BTreeSet::new(),
@@ -181,7 +181,7 @@ impl Server {
         timeout: Duration,
         now: Instant,
     ) {
-        let mut rows = self.kept[&batch][insert][rows].to_vec();
+        let mut rows = self.encoded[&batch][insert][rows].to_vec();
         let rows_before = rows.len();
         rows.retain(|row| row.position().is_none_or(|seq| !self.is_erased(seq)));
         let erased = (rows_before - rows.len()) as u64;
@@ -288,7 +288,7 @@ impl Server {
     }
 
     fn store(&mut self, batch: BatchId, now: Instant) {
-        let rows = self.kept[&batch].clone();
+        let rows = self.encoded[&batch].clone();
         let duration = self.disk_duration();
         if self.disk_mood == Disk::Full {
             return self.report_later(batch, Outcome::Refused("full".to_owned()), duration, now);
@@ -322,7 +322,7 @@ impl Server {
 impl Backend for Server {
     fn restart(&mut self, spool: bool) -> SpoolInventory {
         self.has_spool = spool;
-        self.kept.clear();
+        self.encoded.clear();
         self.pending.clear();
         SpoolInventory {
             files: self.files.keys().copied().collect(),
@@ -354,7 +354,7 @@ impl Backend for Server {
         Some(self.pending.remove(index).report)
     }
 
-    fn pass(&mut self, until: Instant) -> Instant {
+    fn advance_time(&mut self, until: Instant) -> Instant {
         self.pending.iter().map(|pending| pending.at).min().map_or(until, |at| at.min(until))
     }
 
@@ -381,7 +381,7 @@ impl Backend for Server {
     }
 
     /// An attempt commits when it begins, so no insert outlives an erasure.
-    fn inserts_from_before(&self) -> usize {
+    fn inserts_begun_before_erasure(&self) -> usize {
         0
     }
 
@@ -408,7 +408,7 @@ impl Backend for Server {
                     batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
                 let rows =
                     [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
-                assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is accepted once");
+                assert!(self.encoded.insert(batch.id, rows).is_none(), "a batch is accepted once");
             }
             DeliveryCommand::Attempt { batch, piece, attempt } => {
                 let Piece { insert, rows } = piece;
@@ -428,7 +428,7 @@ impl Backend for Server {
                 let loaded = rows.as_ref().map_or(Loaded::Damaged("gone".to_owned()), |rows| {
                     Loaded::Rows(rows.iter().map(Vec::len).collect())
                 });
-                self.kept.extend(rows.map(|rows| (batch, rows)));
+                self.encoded.extend(rows.map(|rows| (batch, rows)));
                 self.report_later(batch, Outcome::Loaded(loaded), self.disk_duration(), now);
             }
             DeliveryCommand::Remove(batch, file) => {
@@ -448,7 +448,7 @@ impl Backend for Server {
                 );
             }
             DeliveryCommand::QuarantineRow(batch, piece) => {
-                let row = self.kept[&batch][piece.insert][piece.rows][0].position();
+                let row = self.encoded[&batch][piece.insert][piece.rows][0].position();
                 if row.is_some_and(|seq| self.is_erased(seq)) {
                     return self.report_later(
                         batch,
@@ -462,7 +462,7 @@ impl Backend for Server {
                 self.next_sequence += 1;
                 self.report_later(batch, Outcome::RowQuarantined(file), self.disk_duration(), now);
             }
-            DeliveryCommand::Forget(batch) => drop(self.kept.remove(&batch)),
+            DeliveryCommand::Forget(batch) => drop(self.encoded.remove(&batch)),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Requests `/member` from peers within a time limit: at first from a few peers at a time, then
-//! from more and more until the answers are decisive.
+//! from more and more, until an answer decides or all peers have answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::{Decision, FollowUp, Inquiry};
-use milepost_core::peers::standing::MemberStatus;
+use milepost_core::peers::member::MemberStatus;
 use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
@@ -39,7 +39,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How to handle a host name that does not resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnresolved {
-    /// Look the name up again until the time is over.
+    /// Look the name up again until the time limit.
     Retry,
     /// Do not look the name up again; report it at the end.
     Report,
@@ -52,12 +52,12 @@ enum Reply {
     Answer(SocketAddr, Result<MemberStatus, String>),
 }
 
-/// Requests the standing of the members at the peers' addresses, at most [`ADDRESSES_MAX`], and
-/// repeats a request without an answer. `ours`: this member's own standing. Returns as soon as the
-/// decision is certain, at the latest after `within`.
-pub async fn ask(peers: &[Peer], ours: MemberStatus, within: Duration) -> Decision {
+/// Decides whether this member leaves the group, by the `/member` documents of its peers. Repeats a
+/// request that gets no answer. `ours`: this member's own status. Returns as soon as the decision
+/// is certain, at the latest after `time_limit`.
+pub async fn decide_by_peers(peers: &[Peer], ours: MemberStatus, time_limit: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
-    query_peers(peers, within, OnUnresolved::Retry, |address, answer| {
+    query_peers(peers, time_limit, OnUnresolved::Retry, |address, answer| {
         inquiry.handle_answer(address, answer)
     })
     .await;
@@ -66,17 +66,17 @@ pub async fn ask(peers: &[Peer], ours: MemberStatus, within: Duration) -> Decisi
 
 /// Sends a request to the peers' addresses, at most [`ADDRESSES_MAX`] of them. Passes each answer,
 /// or the reason why there is none, to `handle_answer`, which decides whether to ask that address
-/// again. Takes at most `within`.
+/// again. Takes at most `time_limit`.
 pub async fn query_peers(
     peers: &[Peer],
-    within: Duration,
+    time_limit: Duration,
     on_unresolved: OnUnresolved,
     mut handle_answer: impl FnMut(&str, Result<MemberStatus, String>) -> FollowUp,
 ) {
-    let until = Instant::now() + within;
+    let until = Instant::now() + time_limit;
     let mut requests = JoinSet::new();
     // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
-    let unanswered = || format!("its addresses were not found within {within:?}");
+    let unanswered = || format!("its addresses were not found within {time_limit:?}");
     let mut unresolved: BTreeMap<usize, String> =
         (0..peers.len()).map(|index| (index, unanswered())).collect();
     let (mut queried, mut silent) = (BTreeSet::new(), BTreeSet::new());
@@ -145,7 +145,7 @@ pub async fn query_peers(
         handle_answer(&peers[index].host, Err(why));
     }
     for address in silent {
-        handle_answer(&address.to_string(), Err(format!("no answer within {within:?}")));
+        handle_answer(&address.to_string(), Err(format!("no answer within {time_limit:?}")));
     }
 }
 
@@ -161,7 +161,7 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
     let mut requests = JoinSet::new();
     loop {
-        requests.spawn(request_standing(address));
+        requests.spawn(request_status(address));
         while let Ok(Some(answer)) = timeout(HEDGE_AFTER, requests.join_next()).await {
             let answer = answer.expect("a request does not panic");
             if answer.is_ok() || requests.is_empty() {
@@ -172,7 +172,7 @@ async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
 }
 
 /// Requests `/member`. Has no timeout.
-async fn request_standing(address: SocketAddr) -> Result<MemberStatus, String> {
+async fn request_status(address: SocketAddr) -> Result<MemberStatus, String> {
     match get(address, PATH).await? {
         (StatusCode::OK, answer) => MemberStatus::from_json(&answer),
         (status, _) => Err(format!("HTTP {status} to GET {PATH}: not a milepost of this version")),

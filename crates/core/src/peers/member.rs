@@ -132,7 +132,7 @@ impl Member {
 
     /// Returns the member's current document.
     #[must_use]
-    pub fn standing(&self, subscribed: bool, spool_files: u64) -> MemberStatus {
+    pub fn status(&self, subscribed: bool, spool_files: u64) -> MemberStatus {
         MemberStatus {
             name: self.name.clone(),
             group: self.group.clone(),
@@ -152,24 +152,24 @@ mod tests {
     #[test]
     fn member_document_round_trips() {
         let member = Member::new("milepost-2", "fleet", &["b/+".to_owned(), "a/+".to_owned()]);
-        let standing = member.standing(true, 3);
-        assert!(!standing.leaving);
-        assert_eq!(MemberStatus::from_json(standing.to_json().as_bytes()), Ok(standing));
+        let status = member.status(true, 3);
+        assert!(!status.leaving);
+        assert_eq!(MemberStatus::from_json(status.to_json().as_bytes()), Ok(status));
         member.set_leaving();
-        assert!(member.standing(false, 0).leaving);
+        assert!(member.status(false, 0).leaving);
 
         let (first, second) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
         let before = Arc::default();
         member.set_initial_erased(&before);
-        assert_eq!(member.standing(false, 0).erased, None, "no list has been read yet");
+        assert_eq!(member.status(false, 0).erased, None, "no list has been read yet");
         member.set_erased(&first);
-        assert_eq!(member.standing(false, 0).erased, None, "a batch holds the initial list");
+        assert_eq!(member.status(false, 0).erased, None, "a batch holds the initial list");
         drop(before);
-        assert_eq!(member.standing(false, 0).erased, Some(first.digest()));
+        assert_eq!(member.status(false, 0).erased, Some(first.digest()));
         member.set_erased(&second);
-        assert_eq!(member.standing(false, 0).erased, None, "a batch holds the first list");
+        assert_eq!(member.status(false, 0).erased, None, "a batch holds the first list");
         drop(first);
-        assert_eq!(member.standing(false, 0).erased, Some(second.digest()));
+        assert_eq!(member.status(false, 0).erased, Some(second.digest()));
 
         let newer_version =
             br#"{"name":"n","group":"g","topics":[],"subscribed":true,"leaving":false,"more":1}"#;
