@@ -39,7 +39,7 @@ use self::leftovers::Leftovers;
 use self::status::Status;
 use crate::fences::store::{FenceStore, StoredFence};
 use crate::watch::reader::{Reader, STEP_MS};
-use crate::watch::store::{DeliveredEvent, EventStore};
+use crate::watch::store::{DeliveredEvent, EventStore, FIXES_MAX};
 use crate::watch::{Area, Event, Limits, Rules, Watch};
 use milepost_clickhouse::{ClickHouse, Retry, Writer};
 use milepost_command::{Outcome, Signals, tables};
@@ -68,7 +68,8 @@ const LAG_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of topics of erased drivers that are cleared at once. For a new process, every
 /// erased driver is new.
 const CLEARED_MAX: usize = 100_000;
-/// Interval between log lines about clock steps: replicas with different clocks may answer in turn.
+/// Interval between log lines about clock steps: replicas with different clocks may answer in turn;
+/// also between those about inserts with too many fixes.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 const WRITE_FAILED: &str = "writing events failed";
 /// The name of the polling task in `/readyz`.
@@ -104,6 +105,7 @@ struct Events {
     invalid_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
+    crowded_log: Throttle,
     drivers_log: Throttle,
 }
 
@@ -163,12 +165,15 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         invalid_fences: BTreeSet::new(),
         began: Instant::now(),
         clock_log: Throttle::every(CLOCK_LOG_EVERY),
+        crowded_log: Throttle::every(CLOCK_LOG_EVERY),
         drivers_log: Throttle::once(),
     };
     tokio::select! {
         () = events.poll_forever(&mut answers) => {}
         () = beats => {}
-        () = signals.next() => info!("stopping: undelivered events will be sent by the next process"),
+        () = signals.next() => info!(
+            "stopping: the next process delivers the events that wait, but posts none older than a quarter of an hour"
+        ),
         Some(ended) = tasks.join_next() => bail!("a task ended unexpectedly: {:?}", ended.err()),
     }
     Ok(Outcome::Clean)
@@ -294,6 +299,9 @@ impl Events {
         let channels = (self.config.events.topic.is_some(), self.config.webhook.is_some());
         let mut leftovers =
             Leftovers::read(&EventStore(&self.clickhouse), now - REPLAY_MS, channels).await?;
+        // The channels must know the erased drivers before they get the first event: a crash may
+        // have come before the rows of a driver were removed.
+        let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));
         // The others are among the known ones.
@@ -301,6 +309,7 @@ impl Events {
         before.append(&mut leftovers.unpublished);
         before.sort_by_key(|delivered| delivered.event.known_at);
         // Nothing below may fail: a repeated start would deliver the events again.
+        self.erased.send_replace(erased);
         let outdated = self.channels.resume(before, known);
         leftovers.report(&outdated, &self.status);
         Ok(())
@@ -362,6 +371,11 @@ impl Events {
             warn!(
                 step_ms,
                 "ClickHouse's clock was set, or its replicas' clocks differ: no silence is reported until events.silent_for, or a fence's silent_for_s, has passed"
+            );
+        }
+        if self.reader.is_crowded() && self.crowded_log.allow(now) {
+            warn!(
+                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events. If batch.rows_max is above that, lower it"
             );
         }
         if self.watch.untracked_fixes > 0 && self.drivers_log.allow(now) {

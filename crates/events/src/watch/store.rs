@@ -63,7 +63,7 @@ impl DeliveredEvent {
 
 const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Maximum number of fixes in one answer, which is held in memory.
-const FIXES_MAX: usize = 200_000;
+pub(crate) const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
 /// server's clock were inserted before it was set back. No span without an end includes them, which
 /// are all spans of the first poll; the spans before a step of the clock (`watch::reader`) may.
