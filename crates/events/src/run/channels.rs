@@ -6,14 +6,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::deliver::{Answer, Channel, Order, QUEUE_MAX, topic};
+use super::deliver::{Answer, Channel, DROPPED_LOG_EVERY, Order, QUEUE_MAX, topic};
 use super::status::Status;
 use crate::watch::store::DeliveredEvent;
 use crate::watch::{Event, Kind};
+use milepost_core::throttle::Throttle;
 
 /// Number of topics with a state of one driver, without those of fences.
 pub(super) const TOPICS_PER_DRIVER: usize = 2;
@@ -28,11 +30,13 @@ pub(super) struct ChannelQueue {
     prefix: String,
     /// States that wait for room in a full queue, by topic. A newer state replaces an older one.
     overflow: BTreeMap<String, Order>,
+    dropped_log: Throttle,
 }
 
 impl ChannelQueue {
     pub(super) fn new(channel: Channel, prefix: &str, orders: mpsc::Sender<Order>) -> Self {
-        Self { channel, orders, prefix: prefix.to_owned(), overflow: BTreeMap::new() }
+        let dropped_log = Throttle::every(DROPPED_LOG_EVERY);
+        Self { channel, orders, prefix: prefix.to_owned(), overflow: BTreeMap::new(), dropped_log }
     }
 
     /// Enqueues an order. Returns the order that is dropped, if any: an older state of the topic,
@@ -247,18 +251,22 @@ impl Channels {
             return;
         };
         match queue.push(order) {
-            Some(Order::Publish(event)) => self.count_dropped(channel, &event),
+            Some(Order::Publish(event)) => {
+                let is_logged = queue.dropped_log.allow(Instant::now());
+                self.count_dropped(channel, &event, is_logged);
+            }
             Some(Order::Republish(event)) => self.forget_finished(&event.id()),
             Some(Order::Clear { .. }) | None => {}
         }
     }
 
-    fn count_dropped(&mut self, channel: Channel, event: &Event) {
+    fn count_dropped(&mut self, channel: Channel, event: &Event, is_logged: bool) {
         let name = channel.name();
         let dropped = self.status.dropped.with_label_values(&[name]);
-        if dropped.get() == 0 {
+        if is_logged {
             warn!(
                 to = name,
+                id = event.id(),
                 "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest state of each topic; all others are only in the table"
             );
         }
