@@ -630,6 +630,43 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     })
 }
 
+/// The broker refused a message for hours. Events that are no states waited behind it.
+#[test]
+fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()> {
+    let world = world("events_waited")?;
+    let insert = |driver: &str, kind: &str, minutes: u32| {
+        let fence = if kind == "jump" { "" } else { "yard" };
+        world.query(&format!(
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT '{driver}', known, '{kind}', '{fence}', \
+             52, 13, now64(3) - INTERVAL {minutes} MINUTE AS known"
+        ))
+    };
+    // `left` takes the place of `entered`.
+    for (kind, minutes) in [("jump", 40), ("entered", 35), ("off_hours", 35), ("left", 30)] {
+        insert("d1", kind, minutes)?;
+    }
+    insert("d2", "jump", 2_000)?;
+    let hook = Webhook::start()?;
+    let url = format!("http://127.0.0.1:{}/", hook.port);
+    let settings = world.settings.clone().with("WEBHOOK__URL", url).with("WEBHOOK__TOKEN", "t");
+    let watcher = Watcher::start_watching(&settings, &world, "waited")?;
+    world.wait_for(
+        "SELECT arraySort(groupArray((driver_id, CAST(kind AS String)))) FROM {db}.events FINAL WHERE mqtt_at > 0",
+        "[('d1','jump'),('d1','left'),('d1','off_hours'),('d2','jump')]",
+        SOON,
+    )?;
+    let metrics = watcher.get("/metrics")?;
+    for (to, dropped) in [("mqtt", 1), ("webhook", 5)] {
+        let line = format!("milepost_events_dropped_total{{to=\"{to}\"}} {dropped}\n");
+        ensure!(metrics.contains(&line), "{line}: {metrics}");
+    }
+    let log = watcher.process.log()?;
+    for kinds in ["entered: 1", "entered: 1, jump: 2, left: 1, off_hours: 1"] {
+        ensure!(log.contains(&format!("\"{kinds}\"")), "{kinds}: {log}");
+    }
+    Ok(())
+}
+
 /// The history of `events` grows for ever. So a start reads only the newest states and the last
 /// minutes.
 #[test]

@@ -180,6 +180,17 @@ fn events_of_polls(
     sorted(out)
 }
 
+/// An answer has a limit of fixes, and an insert may have more of them, all with one insert time.
+#[test]
+fn insert_with_more_fixes_than_an_answer_hides_no_later_insert() {
+    let crowd = (0..5).map(|n| fix(1, BEGAN + n, 0.8));
+    let crowd = crowd.map(|fix| Fix { inserted_at: BEGAN + 2_000, ..fix });
+    let later = [2_100, 2_200].map(|ms| fix(2, BEGAN + ms, 0.05));
+    let inserts: Vec<_> = crowd.chain(later).map(|fix| (fix, BEGAN + 2_500)).collect();
+    let events = events_of_polls(&inserts, &[10_000], 3, BEGAN + 60_000);
+    assert!(events.iter().any(|event| event.id() == format!("d2/entered/{}/0/a", BEGAN + 2_100)));
+}
+
 fn ids(events: &[Event]) -> BTreeSet<String> {
     events.iter().map(Event::id).collect()
 }

@@ -6,14 +6,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::deliver::{Answer, Channel, Order, QUEUE_MAX, topic};
+use super::deliver::{Answer, Channel, DROPPED_LOG_EVERY, Order, QUEUE_MAX, topic};
 use super::status::Status;
 use crate::watch::store::DeliveredEvent;
 use crate::watch::{Event, Kind};
+use milepost_core::throttle::Throttle;
 
 /// Number of topics with a state of one driver, without those of fences.
 pub(super) const TOPICS_PER_DRIVER: usize = 2;
@@ -28,11 +30,13 @@ pub(super) struct ChannelQueue {
     prefix: String,
     /// States that wait for room in a full queue, by topic. A newer state replaces an older one.
     overflow: BTreeMap<String, Order>,
+    dropped_log: Throttle,
 }
 
 impl ChannelQueue {
     pub(super) fn new(channel: Channel, prefix: &str, orders: mpsc::Sender<Order>) -> Self {
-        Self { channel, orders, prefix: prefix.to_owned(), overflow: BTreeMap::new() }
+        let dropped_log = Throttle::every(DROPPED_LOG_EVERY);
+        Self { channel, orders, prefix: prefix.to_owned(), overflow: BTreeMap::new(), dropped_log }
     }
 
     /// Enqueues an order. Returns the order that is dropped, if any: an older state of the topic,
@@ -94,7 +98,8 @@ pub(super) struct Channels {
     /// Written events that wait for a channel, by id, and states that are published again although
     /// the table records no acceptance.
     undelivered: HashMap<String, Undelivered>,
-    /// Events that a channel accepted, which the table does not record yet.
+    /// Events to write again: those that a channel accepted, which the table does not record yet,
+    /// and those of [`Self::renew_waiting`].
     pub(super) unrecorded: Vec<DeliveredEvent>,
     status: Arc<Status>,
 }
@@ -105,24 +110,36 @@ impl Channels {
     }
 
     /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
-    /// an hour, oldest first; `before`: the last earlier state of each topic. MQTT gets the events
-    /// that are newer than the last one it accepted for their topic, so that an older state never
-    /// replaces a newer one. The webhook gets the events in `known`.
-    pub(super) fn resume(&mut self, before: Vec<DeliveredEvent>, known: Vec<DeliveredEvent>) {
+    /// an hour, oldest first; `before`: the last earlier state of each topic, and the earlier
+    /// events without a state that the broker has not accepted. MQTT gets the events that are newer
+    /// than the last one it accepted for their topic, so that an older state never replaces a newer
+    /// one. The webhook gets the events in `known`. Returns the kinds of the events that MQTT does
+    /// not get although the broker has not accepted them, one for each event.
+    pub(super) fn resume(
+        &mut self,
+        before: Vec<DeliveredEvent>,
+        known: Vec<DeliveredEvent>,
+    ) -> Vec<Kind> {
         let first = before.len();
         let deliveries: Vec<_> = before.into_iter().chain(known).collect();
         let accepted =
             deliveries.iter().enumerate().filter(|(_, delivered)| delivered.mqtt_at.is_some());
         let accepted: HashMap<_, _> =
             accepted.filter_map(|(n, delivered)| Some((delivered.event.state()?, n))).collect();
+        let has_mqtt = self.queues.iter().any(|queue| queue.channel == Channel::Mqtt);
+        let mut outdated = Vec::new();
         for (n, delivered) in deliveries.into_iter().enumerate() {
             let newest = delivered.event.state().and_then(|state| accepted.get(&state));
             let is_newer = newest.is_none_or(|newest| n > *newest);
+            if has_mqtt && !is_newer && delivered.mqtt_at.is_none() {
+                outdated.push(delivered.event.kind);
+            }
             self.enqueue_for(delivered, |channel| match channel {
                 Channel::Mqtt => is_newer,
                 Channel::Webhook => n >= first,
             });
         }
+        outdated
     }
 
     /// Enqueues a newly written event for all channels.
@@ -215,23 +232,41 @@ impl Channels {
         }
     }
 
+    /// Has the rows of events that still wait, and became known before this time, written again:
+    /// `recent_events`, from which the next process resumes them, keeps a row for two days. Leaves
+    /// out states that wait for MQTT alone, because `event_states` keeps the newest.
+    pub(super) fn renew_waiting(&mut self, known_before: i64) {
+        let is_renewed = |undelivered: &&Undelivered| {
+            let Undelivered { delivery: DeliveredEvent { event, .. }, pending } = undelivered;
+            let has_state = event.kind.changes_state();
+            event.known_at < known_before
+                && pending.iter().any(|channel| *channel == Channel::Webhook || !has_state)
+        };
+        let renewed = self.undelivered.values().filter(is_renewed);
+        self.unrecorded.extend(renewed.map(|undelivered| undelivered.delivery.clone()));
+    }
+
     fn push(&mut self, channel: Channel, order: Order) {
         let Some(queue) = self.queues.iter_mut().find(|queue| queue.channel == channel) else {
             return;
         };
         match queue.push(order) {
-            Some(Order::Publish(event)) => self.count_dropped(channel, &event),
+            Some(Order::Publish(event)) => {
+                let is_logged = queue.dropped_log.allow(Instant::now());
+                self.count_dropped(channel, &event, is_logged);
+            }
             Some(Order::Republish(event)) => self.forget_finished(&event.id()),
             Some(Order::Clear { .. }) | None => {}
         }
     }
 
-    fn count_dropped(&mut self, channel: Channel, event: &Event) {
+    fn count_dropped(&mut self, channel: Channel, event: &Event, is_logged: bool) {
         let name = channel.name();
         let dropped = self.status.dropped.with_label_values(&[name]);
-        if dropped.get() == 0 {
+        if is_logged {
             warn!(
                 to = name,
+                id = event.id(),
                 "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest state of each topic; all others are only in the table"
             );
         }
@@ -328,7 +363,7 @@ mod tests {
             delivered(Kind::Silent, 5, None),
             delivered(Kind::Jump, 6, None),
         ];
-        channels.resume(before, known);
+        assert_eq!(channels.resume(before, known), [Kind::Silent, Kind::Heard]);
         let mut received = Vec::new();
         while let Ok(Order::Publish(event)) = queue.try_recv() {
             received.push((event.kind, event.ts));
@@ -337,6 +372,26 @@ mod tests {
             received,
             [(Kind::Fast, 1), (Kind::Heard, 4), (Kind::Silent, 5), (Kind::Jump, 6)]
         );
+    }
+
+    #[test]
+    fn old_event_is_written_again_only_while_it_waits() {
+        let (orders, _queue) = mpsc::channel(9);
+        let (answer, mut answers) = mpsc::channel(9);
+        let queues = vec![ChannelQueue::new(Channel::Mqtt, "fleet/events", orders)];
+        let mut channels = Channels::new(queues, Arc::new(Status::new()));
+        let delivered =
+            |kind, ts| DeliveredEvent { event: event(kind, ts), mqtt_at: None, webhook_at: None };
+        for (kind, ts) in [(Kind::Jump, 1), (Kind::OffHours, 2), (Kind::Left, 3), (Kind::Jump, 9)] {
+            channels.enqueue(delivered(kind, ts));
+        }
+        let (channel, id) = (Channel::Mqtt, event(Kind::OffHours, 2).id());
+        answer
+            .try_send(Answer { channel, id, is_accepted: false, is_repeated: false })
+            .expect("the queue of answers has room");
+        channels.drain_answers(&mut answers, 9);
+        channels.renew_waiting(9);
+        assert_eq!(channels.unrecorded, [delivered(Kind::Jump, 1)]);
     }
 
     /// A later process would replace the state by an older one.

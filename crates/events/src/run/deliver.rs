@@ -22,7 +22,7 @@ pub(super) const QUEUE_MAX: usize = 10_000;
 pub(super) const TOO_MANY_WAIT: &str =
     "10,000 events wait: further ones take the place of those that wait behind a failed one";
 /// Interval between log lines about dropped events.
-const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
+pub(super) const DROPPED_LOG_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {

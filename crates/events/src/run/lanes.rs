@@ -1,8 +1,10 @@
 //! Deliveries that wait for a channel, in one lane for each driver: a failed delivery delays only
 //! its own driver's later ones.
 //!
-//! Guarantee: a driver's deliveries leave in the order in which they came. The time of each call is
-//! logarithmic in the number of drivers.
+//! Guarantee: a driver's deliveries leave in the order in which they came. The time of a call is
+//! logarithmic in the number of drivers, and at most linear in the number of deliveries of its
+//! driver. Exception: [`Lanes::take`] also moves the lanes whose rule began to fail or to be
+//! limited since they were scheduled, each once for each failure or limit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -54,6 +56,8 @@ type DueAt = (Instant, u64);
 #[derive(Debug)]
 struct Lane<T> {
     waiting: VecDeque<Waiting<T>>,
+    /// Number of waiting deliveries that may be dropped.
+    droppable: usize,
     /// Where the lane is scheduled; `None` while its first delivery is in flight.
     due: Option<(Prospect, DueAt)>,
 }
@@ -99,6 +103,9 @@ pub(super) struct Lanes<T> {
     sound: BTreeMap<DueAt, String>,
     doubtful: BTreeMap<DueAt, String>,
     failed_lanes: BTreeMap<DueAt, String>,
+    /// The doubtful and failed lanes with a delivery that may be dropped; true: failed. The last
+    /// one loses a delivery first.
+    evictable: BTreeMap<(bool, DueAt), String>,
     /// The rules whose last delivery failed, with the limit on their rate, if there is one.
     failing: HashMap<Rule, Option<Limit>>,
     /// Number of waiting deliveries, without those in flight and those that are never dropped.
@@ -117,6 +124,7 @@ impl<T> Default for Lanes<T> {
             sound: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             failed_lanes: BTreeMap::new(),
+            evictable: BTreeMap::new(),
             failing: HashMap::new(),
             count: 0,
             failed: 0,
@@ -205,10 +213,15 @@ impl<T> Lanes<T> {
             has_failed: false,
         };
         self.count += usize::from(!is_kept);
+        let droppable = usize::from(!is_kept);
         match self.lanes.get_mut(&driver_id) {
-            Some(lane) => lane.waiting.push_back(waiting),
+            Some(lane) => {
+                lane.waiting.push_back(waiting);
+                lane.droppable += droppable;
+                self.note_evictable(&driver_id);
+            }
             None => {
-                let lane = Lane { waiting: VecDeque::from([waiting]), due: None };
+                let lane = Lane { waiting: VecDeque::from([waiting]), droppable, due: None };
                 self.lanes.insert(driver_id.clone(), lane);
                 self.schedule(&driver_id, now);
             }
@@ -237,19 +250,21 @@ impl<T> Lanes<T> {
         let mut older = older.into_iter();
         let Some(mut waiting) = older.next() else { return Err(item) };
         let mut removed = vec![std::mem::replace(&mut waiting.item, item)];
-        self.count -= usize::from(!waiting.is_kept);
-        self.count += usize::from(!is_kept);
+        for count in [&mut self.count, &mut lane.droppable] {
+            *count -= usize::from(!waiting.is_kept);
+            *count += usize::from(!is_kept);
+        }
         (waiting.rule, waiting.is_kept) = (rule, is_kept);
         lane.waiting.push_back(waiting);
-        let due = if is_first_older { lane.due.take() } else { None };
         let has_failed = lane.waiting.front().is_some_and(|first| first.has_failed);
         for left in older {
             self.forget(&left);
             removed.push(left.item);
         }
-        if let Some((prospect, due_at)) = due {
-            self.due_mut(prospect).remove(&due_at);
-            self.schedule(driver_id, if has_failed { due_at.0 } else { now });
+        if is_first_older && let Some((at, _)) = self.unschedule(driver_id) {
+            self.schedule(driver_id, if has_failed { at } else { now });
+        } else {
+            self.note_evictable(driver_id);
         }
         Ok(removed)
     }
@@ -287,9 +302,9 @@ impl<T> Lanes<T> {
     /// [`Self::requeue`], no other delivery of its driver is returned.
     pub(super) fn take(&mut self, prospect: Prospect, now: Instant) -> Option<Waiting<T>> {
         while self.is_due(prospect, now) {
-            let ((at, _), driver_id) = self.due_mut(prospect).pop_first()?;
+            let driver_id = self.due(prospect).first_key_value()?.1.clone();
+            let (at, _) = self.unschedule(&driver_id)?;
             let lane = self.lanes.get_mut(&driver_id)?;
-            lane.due = None;
             let rule = lane.waiting.front().map(|first| &first.rule);
             if let Some(limit) = rule.and_then(|rule| self.failing.get(rule)) {
                 let resumes_at = limit.as_ref().map(|limit| limit.resumes_at);
@@ -356,7 +371,9 @@ impl<T> Lanes<T> {
         failed.has_failed = true;
         let driver_id = failed.driver_id.clone();
         if let Some(lane) = self.lanes.get_mut(&driver_id) {
-            self.count += usize::from(!failed.is_kept);
+            for count in [&mut self.count, &mut lane.droppable] {
+                *count += usize::from(!failed.is_kept);
+            }
             lane.waiting.push_front(failed);
             self.failed += 1;
         }
@@ -378,27 +395,49 @@ impl<T> Lanes<T> {
     /// Removes and returns the newest delivery that waits behind a failure and may be dropped, of
     /// the driver whose next attempt is the last; `None` if there is none.
     fn evict(&mut self) -> Option<Waiting<T>> {
-        let lanes = self.failed_lanes.iter().rev().chain(self.doubtful.iter().rev());
-        let (driver_id, place) = lanes.map(|(_, driver_id)| driver_id).find_map(|driver_id| {
-            let waiting = &self.lanes.get(driver_id)?.waiting;
-            Some((driver_id.clone(), waiting.iter().rposition(|waiting| !waiting.is_kept)?))
-        })?;
-        let lane = self.lanes.get_mut(&driver_id)?;
-        let evicted = lane.waiting.remove(place)?;
-        if place == 0
-            && let Some((prospect, due_at)) = lane.due.take()
-        {
-            self.due_mut(prospect).remove(&due_at);
-            self.schedule(&driver_id, due_at.0);
-        }
+        let driver_id = self.evictable.last_key_value()?.1.clone();
+        let waiting = &mut self.lanes.get_mut(&driver_id)?.waiting;
+        let place = waiting.iter().rposition(|waiting| !waiting.is_kept)?;
+        let evicted = waiting.remove(place)?;
         self.forget(&evicted);
+        if place == 0 {
+            let (at, _) = self.unschedule(&driver_id)?;
+            self.schedule(&driver_id, at);
+        } else {
+            self.note_evictable(&driver_id);
+        }
         Some(evicted)
     }
 
     /// Counts a delivery that does not wait any more.
     fn forget(&mut self, left: &Waiting<T>) {
-        self.count -= usize::from(!left.is_kept);
         self.failed -= usize::from(left.has_failed);
+        if !left.is_kept {
+            self.count -= 1;
+            if let Some(lane) = self.lanes.get_mut(&left.driver_id) {
+                lane.droppable -= 1;
+            }
+        }
+    }
+
+    /// Adds the lane to the evictable ones, or removes it from them.
+    fn note_evictable(&mut self, driver_id: &str) {
+        let Some(lane) = self.lanes.get(driver_id) else { return };
+        let Some((prospect, due_at)) = lane.due else { return };
+        let key = (prospect == Prospect::Failed, due_at);
+        if lane.droppable > 0 && prospect != Prospect::Sound {
+            self.evictable.insert(key, driver_id.to_owned());
+        } else {
+            self.evictable.remove(&key);
+        }
+    }
+
+    /// Removes a lane from the schedule. Returns when it was due; `None` if it was not scheduled.
+    fn unschedule(&mut self, driver_id: &str) -> Option<DueAt> {
+        let (prospect, due_at) = self.lanes.get_mut(driver_id)?.due.take()?;
+        self.due_mut(prospect).remove(&due_at);
+        self.evictable.remove(&(prospect == Prospect::Failed, due_at));
+        Some(due_at)
     }
 
     /// Schedules the first delivery of a lane, or removes the lane if none waits.
@@ -419,6 +458,7 @@ impl<T> Lanes<T> {
         let due_at = (at, self.scheduled);
         lane.due = Some((prospect, due_at));
         self.due_mut(prospect).insert(due_at, driver_id.to_owned());
+        self.note_evictable(driver_id);
     }
 
     fn due(&self, prospect: Prospect) -> &BTreeMap<DueAt, String> {
@@ -621,6 +661,47 @@ mod tests {
             names(&deliver(&mut lanes, Prospect::Doubtful, later)),
             [("q", 20_000), ("p", 20_000)]
         );
+    }
+
+    /// An eviction that looked at lanes without such a delivery would take longer the more of them
+    /// wait.
+    #[test]
+    fn evictable_lanes_are_those_with_a_delivery_that_may_be_dropped() {
+        let (mut now, mut lanes, mut random) = (Instant::now(), Lanes::default(), 1_u64);
+        for n in 0..20_000 {
+            let mut below = |bound: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) % bound
+            };
+            let (driver_id, rule) = (format!("d{}", below(9)), rule(&below(4).to_string()));
+            match below(9) {
+                0..=2 => drop(lanes.push(driver_id, rule, n, now)),
+                3 => lanes.keep(driver_id, rule, n, now),
+                4 => {
+                    let is_older = |older: &u32, newer: &u32| older % 4 == newer % 4;
+                    let _ = lanes.replace((&driver_id, rule), n, below(2) == 0, now, is_older);
+                }
+                5 => drop(lanes.evict()),
+                6 => now += Duration::from_millis(below(9_000)),
+                _ => {
+                    let next = lanes.preferred().into_iter().find_map(|p| lanes.take(p, now));
+                    let Some(next) = next else { continue };
+                    match below(4) {
+                        0 => lanes.succeed(&next, now),
+                        1 => lanes.requeue(next, now, now),
+                        2 => lanes.retry(next, now, now),
+                        _ => lanes.abandon(&next, now),
+                    }
+                }
+            }
+            let expected = lanes.lanes.iter().filter_map(|(driver_id, lane)| {
+                let (prospect, due_at) = lane.due.filter(|due| due.0 != Prospect::Sound)?;
+                let is_evictable = lane.waiting.iter().any(|waiting| !waiting.is_kept);
+                let key = (prospect == Prospect::Failed, due_at);
+                is_evictable.then(|| (key, driver_id.clone()))
+            });
+            assert_eq!(lanes.evictable, expected.collect::<BTreeMap<_, _>>(), "{n}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 mod channels;
 mod deliver;
 mod lanes;
+mod leftovers;
 mod mqtt;
 mod publisher;
 mod status;
@@ -34,10 +35,11 @@ use tracing::{info, warn};
 
 use self::channels::{ChannelQueue, Channels, TOPICS_PER_DRIVER, TOPICS_PER_FENCE};
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
+use self::leftovers::Leftovers;
 use self::status::Status;
 use crate::fences::store::{FenceStore, StoredFence};
 use crate::watch::reader::{Reader, STEP_MS};
-use crate::watch::store::{DeliveredEvent, EventStore};
+use crate::watch::store::{DeliveredEvent, EventStore, FIXES_MAX};
 use crate::watch::{Area, Event, Limits, Rules, Watch};
 use milepost_clickhouse::{ClickHouse, Retry, Writer};
 use milepost_command::{Outcome, Signals, tables};
@@ -59,12 +61,15 @@ const KNOWN_MAX: usize = 500_000;
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
 /// Interval between reads of the fences and of the erased drivers.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
+/// Interval at which the rows of waiting events are written again; see [`Channels::renew_waiting`].
+const RENEW_EVERY: Duration = Duration::from_secs(12 * 3_600);
 /// Lag of a replica above which it is reported.
 const LAG_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of topics of erased drivers that are cleared at once. For a new process, every
 /// erased driver is new.
 const CLEARED_MAX: usize = 100_000;
-/// Interval between log lines about clock steps: replicas with different clocks may answer in turn.
+/// Interval between log lines about clock steps: replicas with different clocks may answer in turn;
+/// also between those about inserts with too many fixes.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 const WRITE_FAILED: &str = "writing events failed";
 /// The name of the polling task in `/readyz`.
@@ -94,10 +99,13 @@ struct Events {
     retained_lost: watch::Receiver<u64>,
     /// Time of the last read of the fences and of the erased drivers; `None` before the first.
     read_at: Option<Instant>,
+    /// Time at which the rows of waiting events were last written again; `None` before the first.
+    renewed_at: Option<Instant>,
     /// Names of the invalid fences, which cause no events and are logged already.
     invalid_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
+    crowded_log: Throttle,
     drivers_log: Throttle,
 }
 
@@ -153,15 +161,19 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         erased,
         retained_lost: lost,
         read_at: None,
+        renewed_at: None,
         invalid_fences: BTreeSet::new(),
         began: Instant::now(),
         clock_log: Throttle::every(CLOCK_LOG_EVERY),
+        crowded_log: Throttle::every(CLOCK_LOG_EVERY),
         drivers_log: Throttle::once(),
     };
     tokio::select! {
         () = events.poll_forever(&mut answers) => {}
         () = beats => {}
-        () = signals.next() => info!("stopping: undelivered events will be sent by the next process"),
+        () = signals.next() => info!(
+            "stopping: the next process delivers the events that wait, but posts none older than a quarter of an hour"
+        ),
         Some(ended) = tasks.join_next() => bail!("a task ended unexpectedly: {:?}", ended.err()),
     }
     Ok(Outcome::Clean)
@@ -284,25 +296,22 @@ impl Events {
             known = known.len(),
             "watching"
         );
-        let unposted = match self.config.webhook {
-            Some(_) => EventStore(&self.clickhouse).unposted_before(now - REPLAY_MS).await?,
-            None => 0,
-        };
+        let channels = (self.config.events.topic.is_some(), self.config.webhook.is_some());
+        let mut leftovers =
+            Leftovers::read(&EventStore(&self.clickhouse), now - REPLAY_MS, channels).await?;
+        // The channels must know the erased drivers before they get the first event: a crash may
+        // have come before the rows of a driver were removed.
+        let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));
         // The others are among the known ones.
         before.retain(|delivered| delivered.event.known_at <= now - REPLAY_MS);
+        before.append(&mut leftovers.unpublished);
+        before.sort_by_key(|delivered| delivered.event.known_at);
         // Nothing below may fail: a repeated start would deliver the events again.
-        self.channels.resume(before, known);
-        if unposted > 0 {
-            let to = Channel::Webhook.name();
-            warn!(
-                to,
-                events = unposted,
-                "events older than a quarter of an hour, of the last two days, were never posted: they are only in the table"
-            );
-            self.status.dropped.with_label_values(&[to]).inc_by(unposted);
-        }
+        self.erased.send_replace(erased);
+        let outdated = self.channels.resume(before, known);
+        leftovers.report(&outdated, &self.status);
         Ok(())
     }
 
@@ -364,6 +373,11 @@ impl Events {
                 "ClickHouse's clock was set, or its replicas' clocks differ: no silence is reported until events.silent_for, or a fence's silent_for_s, has passed"
             );
         }
+        if self.reader.is_crowded() && self.crowded_log.allow(now) {
+            warn!(
+                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events. If batch.rows_max is above that, lower it"
+            );
+        }
         if self.watch.untracked_fixes > 0 && self.drivers_log.allow(now) {
             warn!(
                 drivers = self.watch.drivers(),
@@ -398,6 +412,13 @@ impl Events {
             std::mem::take(&mut self.unwritten)
                 .into_iter()
                 .for_each(|delivered| self.channels.enqueue(delivered));
+        }
+        if self.channels.unrecorded.is_empty()
+            && self.renewed_at.is_none_or(|at| at.elapsed() >= RENEW_EVERY)
+        {
+            let ms = i64::try_from(RENEW_EVERY.as_millis()).unwrap_or(i64::MAX);
+            self.channels.renew_waiting(milepost_observe::now_ms().saturating_sub(ms));
+            self.renewed_at = Some(Instant::now());
         }
         if !self.channels.unrecorded.is_empty() {
             let insert = EventStore(&self.clickhouse).events_insert(&self.channels.unrecorded);

@@ -17,8 +17,8 @@ use milepost_core::error_chain;
 /// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
 /// usually end because a second process uses the same client id.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
-/// Pause between two messages that may end the connection. Without it, hundreds of them would keep
-/// the channel reconnecting while others wait.
+/// Pause of all messages that failed before, for whatever reason, after one of them ended the
+/// connection. Without it, hundreds of them would keep the channel reconnecting while others wait.
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
@@ -29,6 +29,10 @@ const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 /// implementation specific error, quota exceeded.
 const LIMITS: [u8; 3] = [0x80, 0x83, QUOTA_EXCEEDED];
 const QUOTA_EXCEEDED: u8 = 0x97;
+/// Time after a refusal with one of [`LIMITS`], and after the pause that it causes, in which the
+/// broker counts as still limiting the rate. Longer than a pause, so that one limit follows the
+/// other.
+const LIMIT_LASTS: Duration = Duration::from_secs(60);
 
 /// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
 /// between them, and counts in `ends` how often the broker may have lost its retained messages.
@@ -123,8 +127,10 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             Published::Disconnected(why) => {
                 let may_be_cause = next.prospect != Prospect::Sound;
                 presence.handle_disconnect(may_be_cause, now);
+                let mut effect = String::new();
                 if may_be_cause {
                     pauses.hang_up(now);
+                    effect = format!("; events that failed before wait for {HANG_UP_PAUSE:?}");
                 }
                 // The message is rarely the cause. If it fails again, it may be.
                 if next.has_failed {
@@ -133,7 +139,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                     lanes.requeue(next, now, now);
                 }
                 (connected, node) = (None, nodes.next());
-                outage.report_and_wait(&format!("{address}: {why}")).await;
+                outage.report_and_wait(&format!("{address}: {why}{effect}")).await;
             }
         }
     }
@@ -156,7 +162,8 @@ impl Backlog {
     /// room. In full lanes, an order that the broker refused makes room, unless the broker limits
     /// the rate of all messages.
     fn can_pull(&self, pauses: &Pauses, now: Instant) -> bool {
-        let has_room = !self.lanes.is_full() || (!pauses.is_limited && self.lanes.can_evict());
+        let has_room =
+            !self.lanes.is_full() || (now >= pauses.limited_until && self.lanes.can_evict());
         has_room && !self.lanes.is_due(Prospect::Sound, now)
     }
 
@@ -214,15 +221,16 @@ struct Pauses {
     resumes_at: Instant,
     /// Duration of the next pause of all messages.
     pause: Duration,
-    /// The last refusal was one of [`LIMITS`].
-    is_limited: bool,
+    /// Until then, the broker may still limit the rate, because the last refusal was one of
+    /// [`LIMITS`]. It ends by time as well: connections that the broker ends are no refusals.
+    limited_until: Instant,
     /// End of the pause after a message that was not sound ended the connection.
     suspects_at: Instant,
 }
 
 impl Pauses {
     fn new(now: Instant) -> Self {
-        Self { resumes_at: now, pause: RETRY_PAUSE_MIN, is_limited: false, suspects_at: now }
+        Self { resumes_at: now, pause: RETRY_PAUSE_MIN, limited_until: now, suspects_at: now }
     }
 
     /// Returns until when messages of this prospect wait. One that has not failed may be accepted,
@@ -242,14 +250,16 @@ impl Pauses {
     /// Pauses all messages if the broker may refuse every one, and returns for how long. A message
     /// that was refused before may be the only one with such an error, so it causes no pause.
     fn refuse(&mut self, reason: u8, prospect: Prospect, now: Instant) -> Option<Duration> {
-        self.is_limited = LIMITS.contains(&reason);
+        let is_limit = LIMITS.contains(&reason);
         let is_of_all = reason == QUOTA_EXCEEDED || prospect == Prospect::Sound;
-        (self.is_limited && is_of_all).then(|| {
+        let pause = (is_limit && is_of_all).then(|| {
             let pause = self.pause;
             self.resumes_at = now + pause;
             self.pause = RETRY_PAUSE_MAX.min(pause * 2);
             pause
-        })
+        });
+        self.limited_until = if is_limit { self.resumes_at.max(now) + LIMIT_LASTS } else { now };
+        pause
     }
 
     /// The connection ended at a message that may be the cause.
@@ -561,6 +571,20 @@ mod tests {
         assert_eq!(broker.status.health.unready(), Vec::<String>::new());
     }
 
+    /// The pause also delays events that the broker refused without ending the connection.
+    #[tokio::test]
+    async fn pause_after_an_event_ended_the_connection_is_reported() {
+        let broker = Broker::start(|_, _| None).await;
+        broker.send("a", Kind::Silent).await;
+        let pause = "; events that failed before wait for 5s";
+        let is_reported = async {
+            while !broker.status.health.unready().iter().any(|line| line.ends_with(pause)) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        assert!(timeout(Duration::from_secs(30), is_reported).await.is_ok());
+    }
+
     /// The broker refuses one event, and ends the connection at another one.
     #[tokio::test]
     async fn outage_lasts_while_a_failed_event_waits() {
@@ -762,6 +786,40 @@ mod tests {
         }
         assert_eq!(pauses.end(Prospect::Sound, false), now + RETRY_PAUSE_MAX);
         assert!(!backlog.can_pull(&pauses, now));
+    }
+
+    /// Otherwise no order would be published any more: nothing else makes room.
+    #[test]
+    fn limit_that_ended_long_ago_blocks_no_full_lanes() {
+        let now = Instant::now();
+        let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
+        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
+            backlog.lanes.requeue(sound, now, now);
+        }
+        pauses.refuse(QUOTA_EXCEEDED, Prospect::Sound, now);
+        pauses.succeed();
+        assert!(!backlog.can_pull(&pauses, now + LIMIT_LASTS));
+        assert!(backlog.can_pull(&pauses, now + RETRY_PAUSE_MIN + LIMIT_LASTS));
+    }
+
+    /// A broker limits the rate, and also refuses messages for another reason.
+    #[tokio::test]
+    async fn event_that_full_lanes_drop_between_two_limits_is_reported() {
+        let now = Instant::now();
+        let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
+        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
+            backlog.lanes.requeue(sound, now, now);
+        }
+        pauses.refuse(QUOTA_EXCEEDED, Prospect::Failed, now);
+        assert!(!backlog.can_pull(&pauses, now));
+        pauses.refuse(0x87, Prospect::Failed, now);
+        assert!(backlog.can_pull(&pauses, now));
+        let (ends, _orders, mut answers) = Ends::for_test();
+        let mut outage = Outage::new(Channel::Mqtt, Arc::new(Status::new()));
+        backlog.accept(silent("a"), now, &ends, &mut outage).await;
+        let dropped = answers.try_recv().unwrap();
+        assert!(!dropped.is_accepted && !dropped.is_repeated, "{dropped:?}");
+        assert!(dropped.id.starts_with('d') && backlog.has_gap);
     }
 
     /// A failing rule of events that the broker never got must not empty the queue.

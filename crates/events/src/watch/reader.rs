@@ -137,6 +137,8 @@ pub struct Reader {
     complete_until: i64,
     lag_ms: i64,
     step_ms: i64,
+    /// An answer of the current poll had room for only some of the fixes with one insert time.
+    is_crowded: bool,
 }
 
 impl Reader {
@@ -149,7 +151,7 @@ impl Reader {
     /// Begins a poll. `at`: this process's monotonic clock, in milliseconds.
     pub fn begin(&mut self, at: i64) {
         self.began_at = at;
-        self.is_compared = false;
+        (self.is_compared, self.is_crowded) = (false, false);
         self.begin_at(self.compared.map_or(i64::MAX, |(then, at_then)| then + at - at_then));
         (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
     }
@@ -193,11 +195,15 @@ impl Reader {
             return true; // read these spans in place of those of the answer
         }
         let last = fixes.last().map(|fix| fix.inserted_at);
-        // Rows of the last millisecond may be missing from a full answer, so read it again.
-        let is_more = last.is_some_and(|last| is_cut && last - 1 > self.from);
+        let is_more = is_cut && last.is_some();
+        // Rows of the last millisecond may be missing from a full answer, so read it again. If the
+        // answer has no other millisecond, continue after it: the same query would return the same.
+        let is_crowded = is_more && last.is_some_and(|last| last - 1 <= self.from);
+        self.is_crowded |= is_crowded;
+        let from = last.map(|last| last - i64::from(!is_crowded));
         if self.reads_earlier_clocks {
             fixes.into_iter().for_each(|fix| watch.handle_fix(fix, out));
-            self.from = last.map_or(self.from, |last| last - 1);
+            self.from = from.unwrap_or(self.from);
             if !is_more {
                 for clock in &mut self.earlier_clocks {
                     clock.cursors =
@@ -220,8 +226,8 @@ impl Reader {
             self.cursor = self.cursor.max(fix.inserted_at.min(now));
             watch.handle_fix(fix, out);
         }
-        let Some(last) = last else { return false };
-        self.from = last - 1;
+        let (Some(last), Some(from)) = (last, from) else { return false };
+        self.from = from;
         is_more && last <= self.complete_until
     }
 
@@ -273,6 +279,12 @@ impl Reader {
     #[must_use]
     pub fn lag(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.lag_ms).unwrap_or(0))
+    }
+
+    /// Returns whether the last poll could not read all fixes with one insert time.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
     }
 
     /// Returns by how many milliseconds the server's clock was set, or differs from the clock of

@@ -1,5 +1,6 @@
 //! The queries and inserts of `milepost events`.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -62,11 +63,14 @@ impl DeliveredEvent {
 
 const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Maximum number of fixes in one answer, which is held in memory.
-const FIXES_MAX: usize = 200_000;
+pub(crate) const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
 /// server's clock were inserted before it was set back. No span without an end includes them, which
 /// are all spans of the first poll; the spans before a step of the clock (`watch::reader`) may.
 const AHEAD_S_MAX: i64 = STEP_MS / 1_000;
+/// Maximum number of events without a state that a start reads to publish them: half of a channel's
+/// queue, so that newer events find room in it.
+const UNPUBLISHED_MAX: usize = 5_000;
 /// Timeout of the queries at the start, and of the query that reads all states again. One of them
 /// sorts the positions of two hours. Sorting 8 million positions took 1.7 s; at 10,000 positions a
 /// second, two hours have 72 million.
@@ -152,15 +156,62 @@ impl EventStore<'_> {
         self.events("event_states", "1").await
     }
 
-    /// Counts the events of the last two days that became known by this time and that no webhook
-    /// accepted.
-    pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
-        let sql = format!(
-            "SELECT count() FROM {}.recent_events FINAL \
-             WHERE known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL",
+    /// Counts the events written in the last two days that became known by this time and that no
+    /// webhook accepted, by kind.
+    pub(crate) async fn unposted_before(
+        &self,
+        known_at: i64,
+    ) -> Result<BTreeMap<String, u64>, Error> {
+        self.count_by_kind("webhook_at IS NULL", known_at).await
+    }
+
+    /// Counts the events written in the last two days that became known by this time and that the
+    /// broker did not acknowledge, by kind. Leaves out the newest event of each state.
+    pub(crate) async fn unpublished_before(
+        &self,
+        known_at: i64,
+    ) -> Result<BTreeMap<String, u64>, Error> {
+        let condition = format!(
+            "mqtt_at IS NULL AND (driver_id, ts, seq, kind, fence) NOT IN (SELECT driver_id, ts, seq, kind, fence \
+             FROM {}.event_states FINAL WHERE mqtt_at IS NULL AND known_at <= fromUnixTimestamp64Milli({known_at}))",
             self.database
         );
-        self.number("counting the events that no webhook accepted", &sql).await
+        self.count_by_kind(&condition, known_at).await
+    }
+
+    async fn count_by_kind(
+        &self,
+        condition: &str,
+        known_at: i64,
+    ) -> Result<BTreeMap<String, u64>, Error> {
+        let sql = format!(
+            "SELECT CAST(kind AS String) AS k, count() FROM {}.recent_events FINAL \
+             WHERE known_at <= fromUnixTimestamp64Milli({known_at}) AND {condition} GROUP BY k",
+            self.database
+        );
+        let rows = self.unbounded().query_raw(&sql).fetch_whole::<(String, u64)>();
+        let rows = within(BEGIN_TIMEOUT, rows)
+            .await
+            .map_err(|error| self.failed("counting the events that were not delivered", error))?;
+        Ok(rows.into_iter().collect())
+    }
+
+    /// Reads the events without a state (`jump`, `off_hours`) that were written in the last two
+    /// days, became known by this time, and that the broker did not acknowledge: the newest ones,
+    /// at most [`UNPUBLISHED_MAX`].
+    pub(crate) async fn unpublished_without_state_before(
+        &self,
+        known_at: i64,
+    ) -> Result<Vec<DeliveredEvent>, Error> {
+        let kinds = Kind::ALL.into_iter().filter(|kind| !kind.changes_state());
+        let kinds: Vec<_> = kinds.map(|kind| format!("'{}'", kind.name())).collect();
+        let (key, kinds) = ("known_at, driver_id, ts, seq, kind, fence", kinds.join(", "));
+        let condition = format!(
+            "({key}) IN (SELECT {key} FROM {}.recent_events FINAL WHERE mqtt_at IS NULL AND kind IN ({kinds}) \
+             AND known_at <= fromUnixTimestamp64Milli({known_at}) ORDER BY known_at DESC LIMIT {UNPUBLISHED_MAX})",
+            self.database
+        );
+        self.events("recent_events", &condition).await
     }
 
     /// Reads all events that became known after this time, at most two days ago.
