@@ -92,7 +92,8 @@ impl Points<'_> {
         }
         if point.may_have_no_fix {
             let lat_name = &schema.lat_lng_names[0];
-            check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;
+            let (used, keep) = (&schema.used, &schema.keep);
+            check_fix(origin.raw, origin.root, lat_name, used, keep, required.ts.is_some())?;
         }
         if let Some(local) = &schema.local
             && let (Some(text), Some(ts)) = (ts.as_text(), required.ts)

@@ -80,6 +80,23 @@ const FLAGS: [&str; 64] = [
     "有效",
     "定位有效",
 ];
+/// Names of flags that are set if the time is valid, such as u-blox's `validTime`.
+const TIME_FLAGS: [&str; 14] = [
+    "timevalid",
+    "validtime",
+    "istimevalid",
+    "isvalidtime",
+    "tsvalid",
+    "validts",
+    "timestampvalid",
+    "validtimestamp",
+    "datevalid",
+    "validdate",
+    "datetimevalid",
+    "gpstimevalid",
+    "clockvalid",
+    "rtcvalid",
+];
 /// Names of texts that say whether there is a fix. Their numbers have other meanings.
 const STATES: [&str; 17] = [
     "gps",
@@ -244,10 +261,15 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let is_in = |names: &[&str]| names.contains(&&*name);
     match stated {
         // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` sees the object's name.
-        FlagValue::Unset => is_in(&FLAGS) || ["quality", "type", "lock", MODE].contains(&&*name),
+        FlagValue::Unset => {
+            is_in(&FLAGS)
+                || is_in(&TIME_FLAGS)
+                || ["quality", "type", "lock", MODE].contains(&&*name)
+        }
         FlagValue::Set => is_in(&OPPOSITES) || name == MODE,
         FlagValue::NoFix => {
-            is_in(&FLAGS) || is_in(&STATES) || ["status", "type", "lock"].contains(&&*name)
+            let is_known = is_in(&FLAGS) || is_in(&STATES) || is_in(&TIME_FLAGS);
+            is_known || ["status", "type", "lock"].contains(&&*name)
         }
     }
 }
@@ -266,8 +288,9 @@ fn flag_value(value: &str) -> Option<FlagValue> {
 }
 
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
-/// that states that there is no fix. `root`: the object whose members `keep` names; `lat_name`:
-/// the path of the latitude; `used`: the paths that the format reads.
+/// that states that there is no fix, or that its time is not valid. `root`: the object whose
+/// members `keep` names; `lat_name`: the path of the latitude; `used`: the paths that the format
+/// reads; `has_time`: the point has a time.
 ///
 /// # Errors
 /// There is such a flag, and the configuration does not keep it.
@@ -278,11 +301,12 @@ pub(super) fn check_fix(
     lat_name: &str,
     used: &[String],
     keep: &Keep,
+    has_time: bool,
 ) -> Result<(), Refusal> {
     let lat = lat_name.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let (mut flag, mut status, mut mode) = (None, None, None);
+    let (mut flag, mut status, mut mode, mut time_flag) = (None, None, None, None);
     let (mut is_nmea, mut is_ais, mut is_gpsd) = (false, false, false);
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
@@ -317,6 +341,10 @@ pub(super) fn check_fix(
             mode.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
+        let is_valid = || !matches!(flag_value(value), Some(FlagValue::Unset | FlagValue::NoFix));
+        if time_flag.is_none() && TIME_FLAGS.contains(&&*name) && !is_valid() {
+            time_flag = Some((path.to_owned(), value.to_owned()));
+        }
         if flag.is_none() && denies_fix(&parent, &name, value) {
             flag = Some((path.to_owned(), value.to_owned()));
         }
@@ -327,17 +355,29 @@ pub(super) fn check_fix(
     };
     let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
     let found = flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status));
-    match found.or(mode.filter(|_| is_gpsd)) {
-        Some((path, value)) => refuse(
-            Reason::WrongType,
-            format!(
-                "{path:.40} is {value:.20}: the receiver had no fix, so the place is an old or a \
-                 wrong one; send only valid fixes, or store this one with keep = [\"{path:.40}\"] \
-                 (import: --keep)"
+    let (reason, cause, remedy, (path, value)) =
+        match (found.or(mode.filter(|_| is_gpsd)), time_flag.filter(|_| has_time)) {
+            (Some(flag), _) => (
+                Reason::WrongType,
+                "the receiver had no fix, so the place is an old or a wrong one",
+                "send only valid fixes",
+                flag,
             ),
+            (None, Some(flag)) => (
+                Reason::BadTs,
+                "the device did not know the time, so that of the fix is wrong",
+                "send only valid times",
+                flag,
+            ),
+            (None, None) => return Ok(()),
+        };
+    refuse(
+        reason,
+        format!(
+            "{path:.40} is {value:.20}: {cause}; {remedy}, or store this one with keep = \
+             [\"{path:.40}\"] (import: --keep)"
         ),
-        None => Ok(()),
-    }
+    )
 }
 
 /// Returns whether a member states that there is no fix. `parent` and `name`: normalised.

@@ -107,6 +107,35 @@ fn place_without_a_fix_is_rejected() {
 }
 
 #[test]
+fn time_that_is_not_valid_is_rejected() {
+    for (member, flag) in [
+        (r#""time_valid":false"#, "time_valid is false"),
+        (r#""validTime":0"#, "validTime is 0"),
+        (r#""rtc_valid":"no""#, "rtc_valid is no"),
+        (r#""gps":{"timeValid":false}"#, "gps/timeValid is false"),
+        (r#""validDate":0,"valid":true"#, "validDate is 0"),
+    ] {
+        for (source, payload) in with_member(member) {
+            let decoded = decode(&source, &payload);
+            let [reject] = &decoded.rejects[..] else { panic!("{payload}: {decoded:?}") };
+            assert_eq!(reject.reason.name(), "bad_ts", "{payload}: {}", reject.detail);
+            let begin = format!("{flag}: the device did not know the time");
+            assert!(reject.detail.starts_with(&begin), "{payload}: {}", reject.detail);
+            assert!(reject.detail.ends_with("(import: --keep)"), "{payload}: {}", reject.detail);
+        }
+    }
+    for member in
+        [r#""time_valid":true,"validDate":1"#, r#""time_valid":null"#, r#""valid_time":120"#]
+    {
+        for (source, payload) in with_member(member) {
+            assert_stored(&source, &payload);
+        }
+    }
+    // The time of receipt is right if the device knows no time, and says so.
+    assert_stored(&format_called("milepost"), r#"{"lat":52.5,"lng":13.4,"time_valid":false}"#);
+}
+
+#[test]
 fn other_members_are_no_flags_of_a_fix() {
     for member in [
         r#""status":"V""#,
