@@ -2070,6 +2070,39 @@ fn unit_beside_the_features_is_not_ignored() {
     }
 }
 
+#[test]
+fn reference_system_beside_the_points_is_not_ignored() {
+    let ts = yesterday("10:12:47Z");
+    let csv = |comment: &str| format!("{comment}\ntime,lat,lon\n{ts},1,2\n");
+    let gpx = |before: &str| {
+        format!(
+            "<gpx {before}<trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time></trkpt>\
+             </trkseg></trk></gpx>"
+        )
+    };
+    let files = [
+        ("a.csv", csv("# datum: NAD27")),
+        ("a.csv", csv("# Coordinate system: GCJ-02, speed in km/h")),
+        ("a.csv", csv("# CRS=EPSG:4277")),
+        ("a.gpx", gpx("><metadata><extensions><datum>NAD27</datum></extensions></metadata>")),
+        ("a.gpx", gpx("datum=\"Tokyo\">")),
+        ("a.gpx", gpx("><!-- coordType: gcj02 -->")),
+    ];
+    for (name, file) in files {
+        check_refused(&[], name, &file, "but lat and lng are read in WGS 84: convert them");
+        check_refused(&[], name, &file, "or delete it from the file");
+    }
+    for (name, file) in [
+        ("a.csv", csv("# datum: WGS84")),
+        ("a.csv", csv("# Datum: 2026-11-27, Tokyo")),
+        ("a.csv", csv("# coordinates of Tokyo")),
+        ("a.gpx", gpx("><metadata><extensions><datum>WGS84</datum></extensions></metadata>")),
+        ("a.gpx", gpx("><metadata><name>datum NAD27</name></metadata>")),
+    ] {
+        check(&[], name, &file, "1 2 - - - -");
+    }
+}
+
 /// GPX times without an offset are UTC, unless the file states otherwise.
 #[test]
 fn zone_in_xml_is_read_or_refused() {
