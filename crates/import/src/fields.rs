@@ -8,7 +8,7 @@ use super::args::{ImportArgs, Kind};
 use super::columns;
 use super::encodings;
 use super::name_units::check_name;
-use super::names::{Column, is_name_of, quantity_of};
+use super::names::{Column, is_name_of, normalised, quantity_of};
 use super::xml::GPX_TIME;
 use milepost_decode::formats::{Degrees, Fields, More};
 use milepost_decode::{Local, PatternZone, Pointer, Quantity, TimeUnit, Zone};
@@ -41,6 +41,13 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
     let is_place = matches!(field, "lat" | "lng");
     if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place()) {
         return format!("it has no column {field}, but its column {name} has {kind}: {advice}");
+    }
+    let has = |word: &str| columns.iter().any(|name| normalised(name).ends_with(word));
+    if is_place && has("easting") && has("northing") {
+        return format!(
+            "it has no column {field}, but eastings and northings, which are metres of a projection: \
+             convert them to latitude and longitude in WGS 84, EPSG:4326"
+        );
     }
     if let Some(advice) = encodings::advice(columns) {
         return format!("it has no column {field}, only {all}: {advice}");

@@ -1877,6 +1877,7 @@ fn error_for_a_missing_column_names_what_the_file_has() {
         (&[], "time,lat1,lon", "TS,1,2", "--field lat='lat1'"),
         (&[], "time,driver's lat,lon", "TS,1,2", "--field lat='driver'\\''s lat'"),
         (&[], "time,latency,lon", "TS,1,2", "give --field lat=COLUMN"),
+        (&[], "time,UTM Easting,UTM Northing", "TS,391000,5818000", "metres of a projection"),
         (&[], "time,plate,lon", "TS,1,2", "give --field lat=COLUMN"),
         (&[], "time,GPS Date,lon", "TS,1,2", "give --field lat=COLUMN"),
     ] {
@@ -2068,6 +2069,38 @@ fn unit_beside_the_features_is_not_ignored() {
             check(&["--speed-unit", "m/s"], "a.geojson", file, "1 2 10 - - -");
         }
     }
+}
+
+#[test]
+fn time_scale_other_than_utc_is_refused() {
+    let ts = yesterday("10:12:47Z");
+    let options: &[&str] = &["--field", "ts=GPST"];
+    check_refused(options, "a.csv", format!("GPST,lat,lon\n{ts},1,2\n"), "18 s ahead of it");
+    let tai = format!("time (TAI),lat,lon\n{ts},1,2\n");
+    check_refused(&["--field", "ts=time (TAI)"], "a.csv", tai, "37 s ahead of it");
+    let commented = format!("# time system: GPS\ntime,lat,lon\n{ts},1,2\n");
+    check_refused(&[], "a.csv", commented, "the comment \"time system: GPS\"");
+    for file in [
+        format!("GPS Time,lat,lon\n{ts},1,2\n"),
+        format!("# time system: UTC\ntime,lat,lon\n{ts},1,2\n"),
+        format!("time,GPST,lat,lon\n{ts},2446,1,2\n"),
+    ] {
+        check(&[], "a.csv", file, "1 2 - - - -");
+    }
+}
+
+#[test]
+fn factor_at_the_end_of_a_column_name_is_not_ignored() {
+    let ts = yesterday("10:12:47Z");
+    let file = format!("time,lat,lon,speed_x10,alt/10\n{ts},1,2,365,1000\n");
+    let fields = ["--field", "speed=speed_x10"];
+    let plain = [&fields[..], &["--speed-unit", "km/h"]].concat();
+    check_refused(&plain, "a.csv", &file, "states another unit than --speed-unit: give the size");
+    let scaled = [&fields[..], &["--speed-unit", "0.1 km/h"]].concat();
+    check(&scaled, "a.csv", &file, "1 2 10.14 - - -");
+    let alt = [&scaled[..], &["--field", "alt=alt/10"]].concat();
+    check_refused(&alt, "a.csv", &file, "states a unit that is not read: give --alt-unit");
+    check(&[&alt[..], &["--alt-unit", "0.1 m"]].concat(), "a.csv", &file, "1 2 10.14 - 100 -");
 }
 
 #[test]
