@@ -26,6 +26,7 @@ mod distance;
 mod driver;
 mod exponent;
 mod extract;
+mod field_flags;
 mod field_names;
 pub mod formats;
 mod hemisphere;

@@ -1,6 +1,8 @@
 //! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
-//! format does not read. The place of such a point is an old one, or a wrong one.
+//! format does not read. The place of such a point is an old one, or a wrong one. Finds flags of the
+//! time and of optional fields, too.
 
+use super::field_flags::{Unknown, field_of_flag};
 use super::field_names::normalised;
 use super::hemisphere::hemisphere;
 use super::json::{Scalar, is_unset};
@@ -240,6 +242,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
                 | [b'q', b'u', b'a']
                 | [b't', b'y', b'p']
                 | [b'l', b'o', b'c']
+                // `hasSpeed`
+                | [b'h', b'a', b's']
                 // `gültig`, `geldig`, and gpsd's `mode`.
                 | [b't', b'i', b'g']
                 | [b'd', b'i', b'g']
@@ -264,6 +268,7 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
         FlagValue::Unset => {
             is_in(&FLAGS)
                 || is_in(&TIME_FLAGS)
+                || field_of_flag(&name).is_some()
                 || ["quality", "type", "lock", MODE].contains(&&*name)
         }
         FlagValue::Set => is_in(&OPPOSITES) || name == MODE,
@@ -290,7 +295,7 @@ fn flag_value(value: &str) -> Option<FlagValue> {
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
 /// that states that there is no fix, or that its time is not valid. `root`: the object whose
 /// members `keep` names; `lat_name`: the path of the latitude; `used`: the paths that the format
-/// reads; `has_time`: the point has a time.
+/// reads; `has_time`: the point has a time. Returns the fields that such a flag states are unknown.
 ///
 /// # Errors
 /// There is such a flag, and the configuration does not keep it.
@@ -302,12 +307,13 @@ pub(super) fn check_fix(
     used: &[String],
     keep: &Keep,
     has_time: bool,
-) -> Result<(), Refusal> {
+) -> Result<Unknown, Refusal> {
     let lat = lat_name.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
     let (mut flag, mut status, mut mode, mut time_flag) = (None, None, None, None);
     let (mut is_nmea, mut is_ais, mut is_gpsd) = (false, false, false);
+    let mut unknown = Unknown::default();
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         // A remark in brackets may have a `/`: `Valid (Y/N)`.
@@ -345,6 +351,9 @@ pub(super) fn check_fix(
         if time_flag.is_none() && TIME_FLAGS.contains(&&*name) && !is_valid() {
             time_flag = Some((path.to_owned(), value.to_owned()));
         }
+        if let Some(field) = field_of_flag(&name) {
+            unknown[field] |= !is_valid();
+        }
         if flag.is_none() && denies_fix(&parent, &name, value) {
             flag = Some((path.to_owned(), value.to_owned()));
         }
@@ -369,7 +378,7 @@ pub(super) fn check_fix(
                 "send only valid times",
                 flag,
             ),
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(unknown),
         };
     refuse(
         reason,

@@ -4,8 +4,9 @@ mod common;
 
 use common::{decode_by, fields, format_called, mapped_source, pointer, source};
 use milepost_decode::formats::{Fields, Format};
+use milepost_decode::position::{Accuracy, Altitude, Heading, Speed};
 use milepost_decode::{
-    Decoded, Decoder, Driver, Ignored, Keep, Limits, Source, Template, TimeUnit,
+    Decoded, Decoder, Driver, Field, Ignored, Keep, Limits, Source, Template, TimeUnit,
 };
 
 fn decode(source: &Source, payload: &str) -> Decoded {
@@ -133,6 +134,49 @@ fn time_that_is_not_valid_is_rejected() {
     }
     // The time of receipt is right if the device knows no time, and says so.
     assert_stored(&format_called("milepost"), r#"{"lat":52.5,"lng":13.4,"time_valid":false}"#);
+}
+
+/// Returns speed, heading, altitude and accuracy, each if it is known, and the number of values
+/// that became unknown.
+fn optional_fields(source: &Source, payload: &str) -> (String, u64) {
+    let decoded = decode(source, payload);
+    let [fix] = &decoded.positions[..] else { panic!("{payload}: {decoded:?}") };
+    let known = [
+        ("speed", fix.speed != Speed::UNKNOWN),
+        ("heading", fix.heading != Heading::UNKNOWN),
+        ("alt", fix.alt != Altitude::UNKNOWN),
+        ("acc", fix.acc != Accuracy::UNKNOWN),
+    ];
+    let names: Vec<_> =
+        known.iter().filter(|(_, is_known)| *is_known).map(|known| known.0).collect();
+    (
+        names.join(" "),
+        Field::ALL.iter().map(|field| decoded.omissions.fields[*field as usize]).sum(),
+    )
+}
+
+#[test]
+fn field_is_unknown_if_its_flag_says_so() {
+    let own = |members: &str| {
+        format!(
+            r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,"speed":0,"heading":0,"alt":9,"acc":5,{members}}}"#
+        )
+    };
+    for (members, known, cleared) in [
+        (r#""hasSpeed":false"#, "heading alt acc", 1),
+        (r#""has_bearing":0,"hasAltitude":false"#, "speed acc", 2),
+        (r#""speed_valid":false,"validCourse":"no""#, "alt acc", 2),
+        (r#""hasAccuracy":false"#, "speed heading alt", 1),
+        (r#""hasSpeed":true,"course_valid":1,"hasFuel":false"#, "speed heading alt acc", 0),
+        (r#""has_track":false,"hash":0,"phase":false"#, "speed heading alt acc", 0),
+    ] {
+        let (found, count) = optional_fields(&format_called("milepost"), &own(members));
+        assert_eq!((&*found, count), (known, cleared), "{members}");
+    }
+    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.4,52.5]},"properties":{"ts":1795770000,"speed":3,"bearing":0,"hasBearing":false}}"#;
+    assert_eq!(optional_fields(&format_called("geojson"), feature).0, "speed");
+    let w3c = r#"{"coords":{"latitude":1,"longitude":2,"speed":0,"heading":4,"hasSpeed":false},"timestamp":1795770000000}"#;
+    assert_eq!(optional_fields(&format_called("w3c"), w3c), ("heading".to_owned(), 1));
 }
 
 #[test]

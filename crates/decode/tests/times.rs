@@ -354,6 +354,15 @@ fn rounded_time_in_cbor_is_rejected() {
 }
 
 #[test]
+fn two_digits_of_a_year_are_named_as_the_cause() {
+    let why = decode_by_pattern("%d/%m/%Y %H:%M:%S", "Europe/Berlin", "27/11/26 10:00:00");
+    assert!(
+        why.unwrap_err().ends_with("the year has two digits; use %y instead of %Y in the pattern")
+    );
+    assert_eq!(decode_by_pattern("%d/%m/%y %H:%M:%S", "Z", "27/11/26 09:00:00"), Ok(0));
+}
+
+#[test]
 fn older_place_without_a_time_is_rejected() {
     for members in [
         r#""fix_age":3600"#,
