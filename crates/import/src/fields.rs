@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use super::args::{ImportArgs, Kind};
 use super::columns;
 use super::encodings;
-use super::name_units::check_name;
+use super::name_units::{check_name, check_row_of_units};
 use super::names::{Column, is_name_of, normalised, quantity_of};
 use super::xml::GPX_TIME;
 use milepost_decode::formats::{Degrees, Fields, More};
@@ -155,7 +155,12 @@ pub(super) fn fields_of_columns(
         };
         if let Some(quantity) = quantity_of(field) {
             let value = sample.get(column.at).map_or("", String::as_str);
-            check_name((field, &columns[column.at], value), quantity, is_given, given)?;
+            let name = &columns[column.at];
+            check_name((field, name, value), quantity, is_given, given)?;
+            let option = args.unit_of(field).and_then(|unit| quantity.factor(unit).ok());
+            // A unit after a value, as in `36 km/h`, overrides the option.
+            let stated = column.unit.filter(|_| quantity.unit_after_number(value).is_none());
+            check_row_of_units((field, name), quantity, stated, given.or(option))?;
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {

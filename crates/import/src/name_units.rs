@@ -126,6 +126,31 @@ pub(super) fn check_name(
     Ok(())
 }
 
+/// Checks the unit that the row of units below the names states for a column. `stated`: that unit,
+/// or the one in the column's name, which [`check_name`] checks; `option_factor`: the factor of the
+/// unit that the command line gives.
+///
+/// # Errors
+/// The units differ.
+pub(super) fn check_row_of_units(
+    (field, name): (&str, &str),
+    quantity: Quantity,
+    stated: Option<&str>,
+    option_factor: Option<f64>,
+) -> Result<()> {
+    let stated = stated.filter(|_| quantity.split_unit(name).is_none());
+    if let (Some(stated), Some(given)) = (stated, option_factor)
+        && let Ok(factor) = quantity.factor(stated)
+    {
+        ensure!(
+            (factor / given - 1.0).abs() < 1e-6,
+            "the row of units below the names states {stated} for {name}, and the option for \
+             {field} another unit: leave out the option, or delete the row"
+        );
+    }
+    Ok(())
+}
+
 /// Checks the name of a column of times, and the comments above the names of the columns.
 ///
 /// # Errors

@@ -2090,6 +2090,21 @@ fn time_scale_other_than_utc_is_refused() {
 }
 
 #[test]
+fn option_that_contradicts_the_row_of_units_is_refused() {
+    let ts = yesterday("10:12:47Z");
+    let file = format!("time,lat,lon,speed,alt,acc\nUTC,deg,deg,knots,ft,m\n{ts},1,2,10,100,5\n");
+    for options in [["--speed-unit", "km/h"], ["--alt-unit", "m"], ["--unit", "acc=ft"]] {
+        check_refused(&options, "a.csv", &file, "the row of units below the names states");
+    }
+    for options in [
+        &[][..],
+        &["--speed-unit", "knots", "--alt-unit", "ft", "--unit", "acc=m", "--unit", "lat=deg"],
+    ] {
+        check(options, "a.csv", &file, "1 2 5.14 - 30.5 5");
+    }
+}
+
+#[test]
 fn factor_at_the_end_of_a_column_name_is_not_ignored() {
     let ts = yesterday("10:12:47Z");
     let file = format!("time,lat,lon,speed_x10,alt/10\n{ts},1,2,365,1000\n");
