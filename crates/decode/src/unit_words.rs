@@ -55,7 +55,7 @@ const UNREAD_SPEEDS: [&str; 15] = [
 ];
 const UNREAD_LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "nmi", "inch", "inches", "fathoms"];
-/// Not `grad`, which is a degree in German.
+/// Units of angles that are not read. `grad` is missing, because it is a degree in German.
 const UNREAD_ANGLES: [&str; 9] =
     ["gon", "gons", "gradian", "gradians", "mil", "mils", "turn", "turns", "arcmin"];
 
