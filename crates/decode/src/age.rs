@@ -163,6 +163,9 @@ fn too_old(
     {
         return hint;
     }
+    if (YEAR_0_MS..YEAR_100_MS).contains(&ms) && ts.as_text().is_some() {
+        return format!("{time}: the year has two digits; use %y instead of %Y in the pattern");
+    }
     if ms < CLOCK_UNSET_BEFORE_MS {
         return format!("{time}: the device's clock was never set");
     }
@@ -172,6 +175,9 @@ fn too_old(
     format!("{time} {to_store}")
 }
 
+/// The years 0 and 100. No fix is so old.
+const YEAR_0_MS: i64 = -62_167_219_200_000;
+const YEAR_100_MS: i64 = -59_011_459_200_000;
 /// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
 /// of UTC.
 pub(super) const EPOCHS: [(i64, &str); 4] = [

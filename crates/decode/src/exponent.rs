@@ -100,8 +100,8 @@ fn is_number(sent: &str) -> bool {
 
 fn remedy(text: &str) -> &'static str {
     if text.contains('+') {
-        "a spreadsheet or %g rounded it; save the file again with this column as text, or send all \
-         digits"
+        "a spreadsheet, %g or a float of 32 bits rounded it; save the file again with this column \
+         as text, or send all digits"
     } else {
         "send or save all digits"
     }

@@ -5,6 +5,7 @@
 //! becomes unknown; an invalid required field rejects the point.
 
 use super::age::AgeLimits;
+use super::field_flags::Unknown;
 use super::hemisphere;
 use super::json::Scalar;
 use super::reader::Reader;
@@ -438,6 +439,31 @@ impl Omissions {
             self.fields[field as usize] += 1;
         }
         number
+    }
+
+    /// Sets the fields of a position that are not known to unknown, and counts those with a value.
+    #[cold]
+    pub(super) fn clear(&mut self, position: &mut Position, unknown: Unknown) {
+        let [speed, heading, alt, acc] = unknown;
+        let mut count = |field: Field, is_cleared: bool| {
+            self.fields[field as usize] += u64::from(is_cleared);
+        };
+        if speed {
+            let before = std::mem::replace(&mut position.speed, Speed::UNKNOWN);
+            count(Field::Speed, before != Speed::UNKNOWN);
+        }
+        if heading {
+            let before = std::mem::replace(&mut position.heading, Heading::UNKNOWN);
+            count(Field::Heading, before != Heading::UNKNOWN);
+        }
+        if alt {
+            let before = std::mem::replace(&mut position.alt, Altitude::UNKNOWN);
+            count(Field::Alt, before != Altitude::UNKNOWN);
+        }
+        if acc {
+            let before = std::mem::replace(&mut position.acc, Accuracy::UNKNOWN);
+            count(Field::Acc, before != Accuracy::UNKNOWN);
+        }
     }
 
     fn seq(&mut self, value: &Scalar<'_>) -> u32 {

@@ -3,6 +3,7 @@
 use super::age::AgeLimits;
 use super::decoded::Decoded;
 use super::driver::{Named, parse_id};
+use super::field_flags::Unknown;
 use super::ignored::Ignored;
 use super::json::{Scalar, excerpt};
 use super::keep::Origin;
@@ -90,9 +91,12 @@ impl Points<'_> {
         if point.has_hemisphere || point.may_have_no_fix {
             check_system(origin.raw, origin.root, &schema.keep)?;
         }
+        let mut unknown = Unknown::default();
         if point.may_have_no_fix {
             let lat_name = &schema.lat_lng_names[0];
-            check_fix(origin.raw, origin.root, lat_name, &schema.used, &schema.keep)?;
+            let (used, keep) = (&schema.used, &schema.keep);
+            let has_time = required.ts.is_some();
+            unknown = check_fix(origin.raw, origin.root, lat_name, used, keep, has_time)?;
         }
         if let Some(local) = &schema.local
             && let (Some(text), Some(ts)) = (ts.as_text(), required.ts)
@@ -111,6 +115,11 @@ impl Points<'_> {
         self.out.omissions.attributes_cut += dropped;
         let position = point.position(&context, required, attributes, &mut self.out.omissions);
         self.out.positions.push(position);
+        if unknown.contains(&true)
+            && let Some(position) = self.out.positions.last_mut()
+        {
+            self.out.omissions.clear(position, unknown);
+        }
         Ok(())
     }
 

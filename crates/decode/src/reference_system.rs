@@ -63,6 +63,12 @@ pub(super) fn is_name(key: &[u8]) -> bool {
     may_be_name(key) && NAMES.contains(&&*normalised(&String::from_utf8_lossy(key)))
 }
 
+/// Returns whether the name is that of a reference system, such as `datum` or `coordType`.
+#[must_use]
+pub fn names_reference_system(name: &str) -> bool {
+    is_name(name.as_bytes())
+}
+
 /// Returns whether a text such as `GCJ02`, `EPSG:4277` or `urn:ogc:def:crs:EPSG::4277` is a system
 /// that is far from WGS 84.
 fn is_far(text: &str) -> bool {
@@ -86,7 +92,7 @@ pub(super) fn check_system(
     keep: &Keep,
 ) -> Result<(), Refusal> {
     let prefix: String = root.iter().map(|name| format!("{name}/")).collect();
-    check(json, &prefix, is_parent, keep)
+    check(json, &prefix, is_parent, keep, "")
 }
 
 /// Checks the object around an array of points for a reference system of their coordinates.
@@ -96,16 +102,18 @@ pub(super) fn check_system(
 #[cold]
 pub(super) fn check_system_around(json: &[u8], keep: &Keep) -> Result<(), Refusal> {
     // A file may have other bytes than UTF-8 in its names.
-    check(String::from_utf8_lossy(json).as_bytes(), "", is_about_all, keep)
+    let json = String::from_utf8_lossy(json);
+    check(json.as_bytes(), "", is_about_all, keep, ", or delete it from the file")
 }
 
 /// Checks an object whose own members, or those of its objects for which `is_about_points` holds,
-/// state the system.
+/// state the system. `or_else`: another remedy for a file.
 fn check(
     json: &[u8],
     prefix: &str,
     is_about_points: impl Fn(&str) -> bool,
     keep: &Keep,
+    or_else: &str,
 ) -> Result<(), Refusal> {
     let mut found = None;
     visit_values(json, &[], &mut |path, value| {
@@ -129,7 +137,7 @@ fn check(
         Reason::WrongType,
         format!(
             "{name:.40} says {text:.40}, but lat and lng are read in WGS 84: convert them, or store \
-             them as they are with keep = [\"{name:.40}\"] (import: --keep)"
+             them as they are with keep = [\"{name:.40}\"] (import: --keep{or_else})"
         ),
     )
 }

@@ -3,6 +3,7 @@
 use super::field_names::{is_name_of, normalised};
 use super::json::is_unset;
 use super::translations::field_in_other_language;
+use super::unit::Quantity;
 
 /// Words for a unit in other languages than English, as [`normalised`] returns them. A word comes
 /// before those that it begins or ends with.
@@ -46,6 +47,27 @@ const MEASURE: [&str; 7] =
     ["measurement", "measure", "medida", "medição", "mesure", "misura", "измерения"];
 /// Maximum length of the name of a unit in bytes.
 const NAME_BYTES_MAX: usize = 60;
+
+/// Units that are not read, as [`normalised`] returns them.
+const UNREAD_SPEEDS: [&str; 15] = [
+    "m/min", "m/h", "km/min", "mi/min", "ft/s", "ft/sec", "ft/min", "fps", "fpm", "yd/s", "in/s",
+    "mach", "min/km", "min/mi", "s/km",
+];
+const UNREAD_LENGTHS: [&str; 10] =
+    ["yd", "yard", "yards", "mi", "mile", "miles", "nmi", "inch", "inches", "fathoms"];
+/// Units of angles that are not read. `grad` is missing, because it is a degree in German.
+const UNREAD_ANGLES: [&str; 9] =
+    ["gon", "gons", "gradian", "gradians", "mil", "mils", "turn", "turns", "arcmin"];
+
+/// Returns whether the text is a known unit of the quantity that is not read, such as `m/min`.
+pub(super) fn is_unread_unit(quantity: Quantity, text: &str) -> bool {
+    let units = match quantity {
+        Quantity::Speed => &UNREAD_SPEEDS[..],
+        Quantity::Length => &UNREAD_LENGTHS,
+        Quantity::Angle => &UNREAD_ANGLES,
+    };
+    units.contains(&&*normalised(text))
+}
 
 /// Returns whether the key names a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.
 #[inline]

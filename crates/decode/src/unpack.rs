@@ -21,6 +21,11 @@ const ZSTD_FRAMES_MAX: usize = 16;
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// Maximum nesting depth of CBOR, about that of serde_json.
 const CBOR_DEPTH_MAX: usize = 100;
+/// First bytes of floats of 16 and 32 bits in CBOR.
+const HALF_FLOAT: u8 = 0xf9;
+const SINGLE_FLOAT: u8 = 0xfa;
+/// Up to this number, 2²⁴, a float of 32 bits represents all whole numbers.
+const WHOLE_SINGLE_MAX: f64 = 16_777_216.0;
 
 /// Unpacks a payload; `None` if it is none of the three. CBOR may be compressed. `is_json`: the
 /// format reads JSON, so CBOR is allowed.
@@ -110,7 +115,10 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
 /// Converts CBOR to JSON (RFC 8949, 6.1): drops tags; writes null for values that JSON lacks, and
 /// for byte strings; writes bignums as numbers; turns integer keys into strings.
 struct CborToJson<'a> {
+    payload: &'a [u8],
     cbor: Decoder<&'a [u8]>,
+    /// The current item is a float of 16 or 32 bits.
+    is_short_float: bool,
     /// The tag before the current item, if it has one.
     tag: Option<u64>,
     out: Vec<u8>,
@@ -121,7 +129,9 @@ impl<'a> CborToJson<'a> {
     /// Converts a payload that is one item.
     fn convert(payload: &'a [u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
         let mut json = Self {
+            payload,
             cbor: Decoder::from(payload),
+            is_short_float: false,
             tag: None,
             out: Vec::with_capacity(2 * payload.len()),
             bytes_max,
@@ -142,6 +152,8 @@ impl<'a> CborToJson<'a> {
     fn pull(&mut self) -> Result<Header, Refusal> {
         self.tag = None;
         loop {
+            let head = self.payload.get(self.cbor.offset());
+            self.is_short_float = matches!(head, Some(&(HALF_FLOAT | SINGLE_FLOAT)));
             match self.cbor.pull() {
                 Ok(Header::Tag(tag)) => self.tag = Some(tag),
                 Ok(header) => return Ok(header),
@@ -161,6 +173,14 @@ impl<'a> CborToJson<'a> {
         match header {
             Header::Positive(number) => self.scalar(&number),
             Header::Negative(number) => self.scalar(&(-1 - i128::from(number))),
+            // A time of 32 bits may be a minute off: write how many of its digits are known.
+            Header::Float(number)
+                if self.is_short_float
+                    && number.abs() >= WHOLE_SINGLE_MAX
+                    && number.is_finite() =>
+            {
+                self.rounded(number);
+            }
             Header::Float(number) => self.scalar(&number),
             Header::Simple(simple::TRUE) => self.scalar(&true),
             Header::Simple(simple::FALSE) => self.scalar(&false),
@@ -247,6 +267,14 @@ impl<'a> CborToJson<'a> {
     fn scalar(&mut self, value: &impl serde::Serialize) {
         serde_json::to_writer(&mut self.out, value)
             .expect("writing a scalar to memory cannot fail");
+    }
+
+    /// Writes a float of 32 bits with the digits that it has and an exponent with a plus, which
+    /// states that other digits are lost: `1.7958637e+9`.
+    fn rounded(&mut self, number: f64) {
+        #[expect(clippy::cast_possible_truncation, reason = "the float was sent with 32 bits")]
+        let shortest = format!("{:e}", number as f32);
+        self.out.extend(shortest.replacen('e', "e+", 1).as_bytes());
     }
 
     fn text(&mut self, length: Option<usize>) -> Result<String, Refusal> {

@@ -1,6 +1,8 @@
 //! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
-//! format does not read. The place of such a point is an old one, or a wrong one.
+//! format does not read. The place of such a point is an old one, or a wrong one. Finds flags of the
+//! time and of optional fields, too.
 
+use super::field_flags::{Unknown, field_of_flag};
 use super::field_names::normalised;
 use super::hemisphere::hemisphere;
 use super::json::{Scalar, UNSET_IN_OTHER_LANGUAGES, UNSET_WORDS, is_unset};
@@ -79,6 +81,23 @@ const FLAGS: [&str; 64] = [
     "достоверность",
     "有效",
     "定位有效",
+];
+/// Names of flags that are set if the time is valid, such as u-blox's `validTime`.
+const TIME_FLAGS: [&str; 14] = [
+    "timevalid",
+    "validtime",
+    "istimevalid",
+    "isvalidtime",
+    "tsvalid",
+    "validts",
+    "timestampvalid",
+    "validtimestamp",
+    "datevalid",
+    "validdate",
+    "datetimevalid",
+    "gpstimevalid",
+    "clockvalid",
+    "rtcvalid",
 ];
 /// Names of texts that say whether there is a fix. Their numbers have other meanings.
 const STATES: [&str; 17] = [
@@ -223,6 +242,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
                 | [b'q', b'u', b'a']
                 | [b't', b'y', b'p']
                 | [b'l', b'o', b'c']
+                // `hasSpeed`
+                | [b'h', b'a', b's']
                 // `gültig`, `geldig`, and gpsd's `mode`.
                 | [b't', b'i', b'g']
                 | [b'd', b'i', b'g']
@@ -244,10 +265,16 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let is_in = |names: &[&str]| names.contains(&&*name);
     match stated {
         // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` sees the object's name.
-        FlagValue::Unset => is_in(&FLAGS) || ["quality", "type", "lock", MODE].contains(&&*name),
+        FlagValue::Unset => {
+            is_in(&FLAGS)
+                || is_in(&TIME_FLAGS)
+                || field_of_flag(&name).is_some()
+                || ["quality", "type", "lock", MODE].contains(&&*name)
+        }
         FlagValue::Set => is_in(&OPPOSITES) || name == MODE,
         FlagValue::NoFix => {
-            is_in(&FLAGS) || is_in(&STATES) || ["status", "type", "lock"].contains(&&*name)
+            let is_known = is_in(&FLAGS) || is_in(&STATES) || is_in(&TIME_FLAGS);
+            is_known || ["status", "type", "lock"].contains(&&*name)
         }
     }
 }
@@ -300,8 +327,9 @@ fn may_be_flag_word(value: &str) -> bool {
 }
 
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
-/// that states that there is no fix. `root`: the object whose members `keep` names; `lat_name`:
-/// the path of the latitude; `used`: the paths that the format reads.
+/// that states that there is no fix, or that its time is not valid. `root`: the object whose
+/// members `keep` names; `lat_name`: the path of the latitude; `used`: the paths that the format
+/// reads; `has_time`: the point has a time. Returns the fields that such a flag states are unknown.
 ///
 /// # Errors
 /// There is such a flag, and the configuration does not keep it.
@@ -312,12 +340,14 @@ pub(super) fn check_fix(
     lat_name: &str,
     used: &[String],
     keep: &Keep,
-) -> Result<(), Refusal> {
+    has_time: bool,
+) -> Result<Unknown, Refusal> {
     let lat = lat_name.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let (mut flag, mut status, mut mode) = (None, None, None);
+    let (mut flag, mut status, mut mode, mut time_flag) = (None, None, None, None);
     let (mut is_nmea, mut is_ais, mut is_gpsd) = (false, false, false);
+    let mut unknown = Unknown::default();
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         // A remark in brackets may have a `/`: `Valid (Y/N)`.
@@ -351,6 +381,13 @@ pub(super) fn check_fix(
             mode.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
+        let is_valid = || !matches!(flag_value(value), Some(FlagValue::Unset | FlagValue::NoFix));
+        if time_flag.is_none() && TIME_FLAGS.contains(&&*name) && !is_valid() {
+            time_flag = Some((path.to_owned(), value.to_owned()));
+        }
+        if let Some(field) = field_of_flag(&name) {
+            unknown[field] |= !is_valid();
+        }
         if flag.is_none() && denies_fix(&parent, &name, value) {
             flag = Some((path.to_owned(), value.to_owned()));
         }
@@ -361,17 +398,29 @@ pub(super) fn check_fix(
     };
     let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
     let found = flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status));
-    match found.or(mode.filter(|_| is_gpsd)) {
-        Some((path, value)) => refuse(
-            Reason::WrongType,
-            format!(
-                "{path:.40} is {value:.20}: the receiver had no fix, so the place is an old or a \
-                 wrong one; send only valid fixes, or store this one with keep = [\"{path:.40}\"] \
-                 (import: --keep)"
+    let (reason, cause, remedy, (path, value)) =
+        match (found.or(mode.filter(|_| is_gpsd)), time_flag.filter(|_| has_time)) {
+            (Some(flag), _) => (
+                Reason::WrongType,
+                "the receiver had no fix, so the place is an old or a wrong one",
+                "send only valid fixes",
+                flag,
             ),
+            (None, Some(flag)) => (
+                Reason::BadTs,
+                "the device did not know the time, so that of the fix is wrong",
+                "send only valid times",
+                flag,
+            ),
+            (None, None) => return Ok(unknown),
+        };
+    refuse(
+        reason,
+        format!(
+            "{path:.40} is {value:.20}: {cause}; {remedy}, or store this one with keep = \
+             [\"{path:.40}\"] (import: --keep)"
         ),
-        None => Ok(()),
-    }
+    )
 }
 
 /// Returns whether a member states that there is no fix. `parent` and `name`: normalised.

@@ -20,6 +20,7 @@ use super::time::{
     epoch_ms_from_float, epoch_ms_from_integer, is_time_of_day, may_be_time, rounded,
 };
 use super::unit::TimeUnit;
+use super::unread_age::stated_age;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
@@ -75,7 +76,7 @@ const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 /// usual name of the time; otherwise `Missing`.
 ///
 /// # Errors
-/// The point has a time that is not read.
+/// The point has a time that is not read, or states that its place is older than the message.
 #[cold]
 pub(super) fn substitute_time<'j>(
     json: &'j [u8],
@@ -113,7 +114,16 @@ pub(super) fn substitute_time<'j>(
             let detail = format!("there is no {ts}, but {path:.60} {problem}{WITHOUT_TS}");
             refuse(Reason::BadTs, detail)
         }
-        None => Ok(Scalar::Missing),
+        None => match stated_age(json) {
+            Some((path, value)) => refuse(
+                Reason::BadTs,
+                format!(
+                    "there is no {ts}, and {path:.60} is {value:.40}, so the place is older than \
+                     its message: send the time of the fix as {ts}{WITHOUT_TS}"
+                ),
+            ),
+            None => Ok(Scalar::Missing),
+        },
     }
 }
 

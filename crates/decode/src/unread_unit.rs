@@ -13,7 +13,7 @@ use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
-use super::unit_words::{is_unit, says_imperial, without_unit};
+use super::unit_words::{is_unit, is_unread_unit, says_imperial, without_unit};
 use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
@@ -92,6 +92,8 @@ impl Measured {
             };
             let is_of_alt = || self.field == "alt" && self.stated(text) == Some("ft");
             let may_be_bare = is_of_speed || is_of_value || is_of_alt() || is_of_angle();
+            let is_angle = self.quantity == Quantity::Angle && ["angle", "angles"].contains(&stem);
+            let is_bare = is_bare || is_angle;
             // `"units":{"isMetric":false}`
             let beside = if is_in_units && is_system { &grandparent } else { &parent };
             return is_around(beside) && (is_own(stem) || is_bare && may_be_bare);
@@ -131,7 +133,7 @@ impl Measured {
     /// # Errors
     /// The stated unit differs from the unit in which the format reads the field.
     fn check(&self, path: &str, text: &str) -> Result<(), Refusal> {
-        let Some(stated) = self.stated(text) else { return Ok(()) };
+        let Some(stated) = self.stated(text) else { return self.check_unread(path, text) };
         let ratio = self.quantity.factor(stated).map(|factor| factor / self.factor.abs());
         if ratio.is_ok_and(|ratio| (ratio - 1.0).abs() > 1e-6) {
             let (field, unit, remedy) = (self.field, self.unit(), self.remedy());
@@ -146,6 +148,27 @@ impl Measured {
             );
         }
         Ok(())
+    }
+
+    /// Checks a text that is no unit that is read. A size that no unit has is that of the stated
+    /// one: the operator has converted it.
+    ///
+    /// # Errors
+    /// The text is another unit.
+    fn check_unread(&self, path: &str, text: &str) -> Result<(), Refusal> {
+        let is_custom = self.quantity.unit_of(self.factor.abs()).is_none();
+        if is_custom || !is_unread_unit(self.quantity, text) {
+            return Ok(());
+        }
+        let (field, unit, own) = (self.field, self.unit(), self.quantity.own_unit());
+        refuse(
+            Reason::WrongType,
+            format!(
+                "{path:.40} says {text:.20}, which is not read, but {field} is read in {unit}: \
+                 convert it, or state the size of its unit, such as \"0.1 {own}\", with \
+                 {field}_unit in [formats.NAME]"
+            ),
+        )
     }
 
     /// Returns the name of the unit in which the format reads the field.

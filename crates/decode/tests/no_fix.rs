@@ -4,8 +4,9 @@ mod common;
 
 use common::{decode_by, fields, format_called, mapped_source, pointer, source};
 use milepost_decode::formats::{Fields, Format};
+use milepost_decode::position::{Accuracy, Altitude, Heading, Speed};
 use milepost_decode::{
-    Decoded, Decoder, Driver, Ignored, Keep, Limits, Source, Template, TimeUnit,
+    Decoded, Decoder, Driver, Field, Ignored, Keep, Limits, Source, Template, TimeUnit,
 };
 
 fn decode(source: &Source, payload: &str) -> Decoded {
@@ -104,6 +105,78 @@ fn place_without_a_fix_is_rejected() {
             assert_no_fix(&source, &payload, flag);
         }
     }
+}
+
+#[test]
+fn time_that_is_not_valid_is_rejected() {
+    for (member, flag) in [
+        (r#""time_valid":false"#, "time_valid is false"),
+        (r#""validTime":0"#, "validTime is 0"),
+        (r#""rtc_valid":"no""#, "rtc_valid is no"),
+        (r#""gps":{"timeValid":false}"#, "gps/timeValid is false"),
+        (r#""validDate":0,"valid":true"#, "validDate is 0"),
+    ] {
+        for (source, payload) in with_member(member) {
+            let decoded = decode(&source, &payload);
+            let [reject] = &decoded.rejects[..] else { panic!("{payload}: {decoded:?}") };
+            assert_eq!(reject.reason.name(), "bad_ts", "{payload}: {}", reject.detail);
+            let begin = format!("{flag}: the device did not know the time");
+            assert!(reject.detail.starts_with(&begin), "{payload}: {}", reject.detail);
+            assert!(reject.detail.ends_with("(import: --keep)"), "{payload}: {}", reject.detail);
+        }
+    }
+    for member in
+        [r#""time_valid":true,"validDate":1"#, r#""time_valid":null"#, r#""valid_time":120"#]
+    {
+        for (source, payload) in with_member(member) {
+            assert_stored(&source, &payload);
+        }
+    }
+    // The time of receipt is right if the device knows no time, and says so.
+    assert_stored(&format_called("milepost"), r#"{"lat":52.5,"lng":13.4,"time_valid":false}"#);
+}
+
+/// Returns speed, heading, altitude and accuracy, each if it is known, and the number of values
+/// that became unknown.
+fn optional_fields(source: &Source, payload: &str) -> (String, u64) {
+    let decoded = decode(source, payload);
+    let [fix] = &decoded.positions[..] else { panic!("{payload}: {decoded:?}") };
+    let known = [
+        ("speed", fix.speed != Speed::UNKNOWN),
+        ("heading", fix.heading != Heading::UNKNOWN),
+        ("alt", fix.alt != Altitude::UNKNOWN),
+        ("acc", fix.acc != Accuracy::UNKNOWN),
+    ];
+    let names: Vec<_> =
+        known.iter().filter(|(_, is_known)| *is_known).map(|known| known.0).collect();
+    (
+        names.join(" "),
+        Field::ALL.iter().map(|field| decoded.omissions.fields[*field as usize]).sum(),
+    )
+}
+
+#[test]
+fn field_is_unknown_if_its_flag_says_so() {
+    let own = |members: &str| {
+        format!(
+            r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,"speed":0,"heading":0,"alt":9,"acc":5,{members}}}"#
+        )
+    };
+    for (members, known, cleared) in [
+        (r#""hasSpeed":false"#, "heading alt acc", 1),
+        (r#""has_bearing":0,"hasAltitude":false"#, "speed acc", 2),
+        (r#""speed_valid":false,"validCourse":"no""#, "alt acc", 2),
+        (r#""hasAccuracy":false"#, "speed heading alt", 1),
+        (r#""hasSpeed":true,"course_valid":1,"hasFuel":false"#, "speed heading alt acc", 0),
+        (r#""has_track":false,"hash":0,"phase":false"#, "speed heading alt acc", 0),
+    ] {
+        let (found, count) = optional_fields(&format_called("milepost"), &own(members));
+        assert_eq!((&*found, count), (known, cleared), "{members}");
+    }
+    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.4,52.5]},"properties":{"ts":1795770000,"speed":3,"bearing":0,"hasBearing":false}}"#;
+    assert_eq!(optional_fields(&format_called("geojson"), feature).0, "speed");
+    let w3c = r#"{"coords":{"latitude":1,"longitude":2,"speed":0,"heading":4,"hasSpeed":false},"timestamp":1795770000000}"#;
+    assert_eq!(optional_fields(&format_called("w3c"), w3c), ("heading".to_owned(), 1));
 }
 
 #[test]

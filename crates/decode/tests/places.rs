@@ -133,6 +133,47 @@ fn degree_and_minute_marks_decide_the_unit() {
     }
 }
 
+#[test]
+fn degrees_with_zeros_before_them_may_be_degrees_and_minutes() {
+    let numbers = mapping(More::default());
+    let fix = |lat: &str, lng: &str| format!(r#"{{"lat":{lat:?},"lng":{lng:?},"ts":1795770000}}"#);
+    for (lat, lng) in [("0030N", "2E"), ("N0030.5", "2E"), ("1N", "00105W"), ("1N", "W 00105.5")] {
+        assert_refused(&numbers, &fix(lat, lng), "wrong_type", "may be degrees and minutes: set");
+    }
+    for (lat, lng, place) in [
+        ("05.5N", "002.5W", [5.5, -2.5]),
+        ("005.5N", "W 130", [5.5, -130.0]),
+        ("0005.5", "2E", [5.5, 2.0]),
+        ("00°30'N", "001 05 W", [0.5, -1.083_333]),
+    ] {
+        assert_place(&numbers, &fix(lat, lng), place);
+    }
+    assert_refused(&numbers, &fix("5230N", "2E"), "lat_range", "degrees and minutes?");
+}
+
+#[test]
+fn unit_that_is_not_read_is_rejected_beside_its_number() {
+    for (members, message) in [
+        (r#""speed":600,"speed_unit":"m/min""#, "speed_unit says m/min, which is not read"),
+        (r#""speed":40,"speedUnits":"ft/s""#, "speedUnits says ft/s"),
+        (r#""heading":100,"heading_unit":"gon""#, "heading_unit says gon"),
+        (r#""alt":100,"alt_unit":"yards""#, "alt_unit says yards"),
+        (r#""heading":1.57,"angle_unit":"rad""#, "angle_unit says rad, but heading is read in deg"),
+    ] {
+        let fix = format!(r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,{members}}}"#);
+        assert_refused(&format_called("milepost"), &fix, "wrong_type", message);
+    }
+    for members in [
+        r#""speed":10,"speed_unit":"","unit":"m/min""#,
+        r#""speed":10,"speed_unit":"default","heading":90,"heading_unit":"Grad""#,
+        r#""speed":10,"distance_unit":"miles","angle_unit":"deg""#,
+        r#""speed_unit":"m/min","heading":90,"mil_unit":"mil""#,
+    ] {
+        let fix = format!(r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,{members}}}"#);
+        assert_place(&format_called("milepost"), &fix, [52.5, 13.4]);
+    }
+}
+
 /// Returns a dated fix of milepost's own format at 52, 13 with these members.
 fn whole_degrees(members: &str) -> String {
     format!(r#"{{"lat":52,"lng":13,"ts":1795770000,{members}}}"#)

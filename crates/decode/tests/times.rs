@@ -326,6 +326,67 @@ fn bignum_in_cbor_is_a_number() {
     assert_eq!(fix(&[0x44, 0x6b, 0x09, 0x46, 0x90]).omissions.undated, 1);
 }
 
+#[test]
+fn rounded_time_in_cbor_is_rejected() {
+    let fix = |ts: &[u8]| {
+        let mut cbor = vec![0xa3, 0x63];
+        cbor.extend(b"lat\xfa\x42\x52\x14\x7b\x63lng\x02\x62ts");
+        cbor.extend(ts);
+        decode(&format_called("milepost"), cbor)
+    };
+    // 1795770037 and 1795770037000 as floats of 32 bits, the first with and without a tag.
+    for ts in [
+        &[0xfa, 0x4e, 0xd6, 0x12, 0x8d][..],
+        &[0xc1, 0xfa, 0x4e, 0xd6, 0x12, 0x8d],
+        &[0xfa, 0x53, 0xd1, 0x0d, 0x65],
+    ] {
+        let decoded = fix(ts);
+        let [reject] = &decoded.rejects[..] else { panic!("{ts:x?}: {decoded:?}") };
+        assert_eq!(reject.reason.name(), "bad_ts", "{ts:x?}");
+        assert!(reject.detail.contains("a float of 32 bits"), "{}", reject.detail);
+    }
+    // A float of 64 bits has all digits. So has the latitude.
+    let decoded = fix(&[0xfb, 0x41, 0xda, 0xc2, 0x51, 0xa4, 0x00, 0x00, 0x00]);
+    assert_eq!(decoded.positions[0].ts.unix_ms(), 1_795_770_000_000, "{decoded:?}");
+    assert!(decoded.positions[0].lat.e7().abs_diff(525_200_000) < 100, "{decoded:?}");
+    // A small number is no time since 1970.
+    assert_eq!(fix(&[0xf9, 0x3c, 0x00]).rejects[0].reason.name(), "too_old");
+}
+
+#[test]
+fn two_digits_of_a_year_are_named_as_the_cause() {
+    let why = decode_by_pattern("%d/%m/%Y %H:%M:%S", "Europe/Berlin", "27/11/26 10:00:00");
+    assert!(
+        why.unwrap_err().ends_with("the year has two digits; use %y instead of %Y in the pattern")
+    );
+    assert_eq!(decode_by_pattern("%d/%m/%y %H:%M:%S", "Z", "27/11/26 09:00:00"), Ok(0));
+}
+
+#[test]
+fn older_place_without_a_time_is_rejected() {
+    for members in [
+        r#""fix_age":3600"#,
+        r#""age_ms":3600000"#,
+        r#""gps":{"age":7200}"#,
+        r#""buffered":true"#,
+        r#""live":false"#,
+    ] {
+        for source in [format_called("milepost"), mapped_source(fields(TimeUnit::Seconds))] {
+            assert_refused(&source, &own_fix(members), "older than its message: send the time");
+            let dated = own_fix(&format!(r#"{members},"ts":1795770000"#));
+            assert_eq!(decode(&source, dated).positions.len(), 1, "{members}");
+        }
+        let timeless = mapped_source(Fields { ts: None, ..fields(TimeUnit::Seconds) });
+        assert_undated(&timeless, &own_fix(members));
+    }
+    for members in [
+        r#""age":523,"fix_age_s":2,"gps_age_ms":900"#,
+        r#""buffered":false,"live":true,"driver":{"age":4000},"stale":null"#,
+    ] {
+        assert_undated(&format_called("milepost"), &own_fix(members));
+    }
+}
+
 /// Returns an undated fix of milepost's own format with these members.
 fn own_fix(members: &str) -> String {
     format!(r#"{{"lat":52.5,"lng":13.4,{members}}}"#)

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use super::args::{ImportArgs, Kind};
 use super::columns;
 use super::encodings;
-use super::name_units::check_name;
-use super::names::{Column, is_name_of, quantity_of};
+use super::name_units::{check_name, check_row_of_units};
+use super::names::{Column, is_name_of, normalised, quantity_of};
 use super::xml::GPX_TIME;
 use milepost_decode::formats::{Degrees, Fields, More};
 use milepost_decode::{Local, PatternZone, Pointer, Quantity, TimeUnit, Zone};
@@ -41,6 +41,13 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
     let is_place = matches!(field, "lat" | "lng");
     if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place()) {
         return format!("it has no column {field}, but its column {name} has {kind}: {advice}");
+    }
+    let has = |word: &str| columns.iter().any(|name| normalised(name).ends_with(word));
+    if is_place && has("easting") && has("northing") {
+        return format!(
+            "it has no column {field}, but eastings and northings, which are metres of a projection: \
+             convert them to latitude and longitude in WGS 84, EPSG:4326"
+        );
     }
     if let Some(advice) = encodings::advice(columns) {
         return format!("it has no column {field}, only {all}: {advice}");
@@ -148,7 +155,12 @@ pub(super) fn fields_of_columns(
         };
         if let Some(quantity) = quantity_of(field) {
             let value = sample.get(column.at).map_or("", String::as_str);
-            check_name((field, &columns[column.at], value), quantity, is_given, given)?;
+            let name = &columns[column.at];
+            check_name((field, name, value), quantity, is_given, given)?;
+            let option = args.unit_of(field).and_then(|unit| quantity.factor(unit).ok());
+            // A unit after a value, as in `36 km/h`, overrides the option.
+            let stated = column.unit.filter(|_| quantity.unit_after_number(value).is_none());
+            check_row_of_units((field, name), quantity, stated, given.or(option))?;
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {

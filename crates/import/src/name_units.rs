@@ -1,7 +1,7 @@
 //! Checks the units that names of CSV columns state, such as `Altitude (yd)`, against those in
 //! which the columns are read.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use super::names::words;
 use milepost_decode::Quantity;
@@ -126,6 +126,64 @@ pub(super) fn check_name(
     Ok(())
 }
 
+/// Checks the unit that the row of units below the names states for a column. `stated`: that unit,
+/// or the one in the column's name, which [`check_name`] checks; `option_factor`: the factor of the
+/// unit that the command line gives.
+///
+/// # Errors
+/// The units differ.
+pub(super) fn check_row_of_units(
+    (field, name): (&str, &str),
+    quantity: Quantity,
+    stated: Option<&str>,
+    option_factor: Option<f64>,
+) -> Result<()> {
+    let stated = stated.filter(|_| quantity.split_unit(name).is_none());
+    if let (Some(stated), Some(given)) = (stated, option_factor)
+        && let Ok(factor) = quantity.factor(stated)
+    {
+        ensure!(
+            (factor / given - 1.0).abs() < 1e-6,
+            "the row of units below the names states {stated} for {name}, and the option for \
+             {field} another unit: leave out the option, or delete the row"
+        );
+    }
+    Ok(())
+}
+
+/// Checks the name of a column of times, and the comments above the names of the columns.
+///
+/// # Errors
+/// They state the time of GPS, or atomic time (TAI), which are seconds ahead of UTC.
+pub(super) fn check_time_scale(name: &str, comments: &[String]) -> Result<()> {
+    const SCALES: [(&str, u8); 2] = [("gpst", 18), ("tai", 37)];
+    const IN_COMMENTS: [(&str, u8); 6] = [
+        ("time system gps", 18),
+        ("time scale gps", 18),
+        ("timescale gps", 18),
+        ("time system tai", 37),
+        ("time scale tai", 37),
+        ("timescale tai", 37),
+    ];
+    let words_of_name = words(name);
+    let named = SCALES.iter().find(|(scale, _)| words_of_name.iter().any(|word| word == scale));
+    let named = named.map(|(_, seconds)| (format!("its column {name}"), seconds));
+    let in_comment = || {
+        comments.iter().find_map(|comment| {
+            let text = words(comment).join(" ");
+            let (_, seconds) = IN_COMMENTS.iter().find(|(stated, _)| text.contains(stated))?;
+            Some((format!("the comment \"{comment:.60}\""), seconds))
+        })
+    };
+    if let Some((place, seconds)) = named.or_else(in_comment) {
+        bail!(
+            "{place} says that its times are not UTC, but {seconds} s ahead of it: export them in \
+             UTC, or subtract {seconds} s and change the name; or change it if they are in UTC"
+        );
+    }
+    Ok(())
+}
+
 /// Returns the length `m` of `100m`.
 fn without_number(text: &str) -> &str {
     text.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').trim_end()
@@ -140,9 +198,26 @@ fn has_marks(value: &str) -> bool {
     value.starts_with(is_number) && !value.chars().all(is_number)
 }
 
+/// Returns whether a name ends in a power of ten by which its values are multiplied or divided, as
+/// in `speed_x10` and `alt/10`.
+fn ends_in_factor(name: &str) -> bool {
+    let before = name.trim_end().trim_end_matches('0');
+    let zeros = name.trim_end().len() - before.len();
+    let Some(before) = before.strip_suffix('1').filter(|_| (1..=7).contains(&zeros)) else {
+        return false;
+    };
+    // Not the end of a word, as in `max10`.
+    let is_word = |name: &str| name.ends_with(|c: char| c.is_alphanumeric());
+    before.ends_with(['*', '×', '/'])
+        || before.strip_suffix(['x', 'X']).is_some_and(|before| !is_word(before))
+}
+
 /// Returns whether the text in brackets at the end of a name is a multiple of a unit, such as
-/// `x100 ft` or `0.1 km/h`.
+/// `x100 ft` or `0.1 km/h`, or the name ends in a factor.
 fn is_scaled(name: &str) -> bool {
+    if ends_in_factor(name) {
+        return true;
+    }
     let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
     let unit = inner.trim_start_matches(|c: char| c.is_ascii_digit() || "x×*.,e- ".contains(c));
     let scale = inner[..inner.len() - unit.len()].trim().trim_start_matches(['x', '×', '*']);
@@ -191,6 +266,10 @@ mod tests {
             ("lat", "Latitude (DDMM.MMMM)", Angle, false, None),
             ("lng", "lonMin", Angle, false, None),
             ("heading", "course (0,01 deg)", Angle, false, None),
+            ("speed", "speed_x10", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed*10", Speed, false, None),
+            ("alt", "alt/10", Length, false, None),
+            ("heading", "heading x100", Angle, false, None),
         ] {
             let checked = check_name((field, name, "5231.2N"), quantity, is_given, given);
             assert!(checked.is_err(), "{name}");
@@ -217,9 +296,32 @@ mod tests {
             ("lng", "GPS Lon", Angle, false, None),
             ("heading", "Heading (0-360 deg)", Angle, false, None),
             ("heading", "kurs_grad", Angle, false, None),
+            ("speed", "speed_x10", Speed, true, Some(0.1 / 3.6)),
+            ("speed", "speed_max10", Speed, true, Some(1.0 / 3.6)),
+            ("alt", "alt_10", Length, false, None),
+            ("alt", "alt_x1", Length, false, None),
+            ("heading", "heading x100", Angle, true, Some(0.01)),
         ] {
             let checked = check_name((field, name, ""), quantity, is_given, given);
             assert!(checked.is_ok(), "{name}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn time_that_is_not_utc_is_refused() {
+        let comment = |text: &str| [text.to_owned()];
+        for name in ["GPST", "time (TAI)", "time_gpst"] {
+            assert!(check_time_scale(name, &[]).is_err(), "{name}");
+        }
+        for text in [" time system: GPS", "TIME SCALE = TAI"] {
+            assert!(check_time_scale("time", &comment(text)).is_err(), "{text}");
+        }
+        for (name, text) in [
+            ("GPS Time", "times from GPS"),
+            ("gps_time", "time system: UTC"),
+            ("detail time", "GPS time system"),
+        ] {
+            assert!(check_time_scale(name, &comment(text)).is_ok(), "{name} {text}");
         }
     }
 

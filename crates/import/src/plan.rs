@@ -11,6 +11,7 @@ use super::columns;
 use super::described::describe_fields;
 use super::fields::{fields_by_names, fields_of_columns, pointer_to};
 use super::hemispheres::{SignedColumn, UnreadHemispheres};
+use super::name_units::check_time_scale;
 use super::names::Column;
 use super::numbers::{NumberColumns, without_fraction};
 use super::progress::Configuration;
@@ -234,6 +235,9 @@ fn row_checks(
     format: Option<&FormatSettings<'_>>,
 ) -> Result<RowChecks> {
     let FileInfo { columns, comments, sample, rows, .. } = *file;
+    if let Some((_, column)) = found.iter().find(|(field, _)| *field == "ts") {
+        check_time_scale(&columns[column.at], comments)?;
+    }
     let unit_of = |field: &'static str| {
         let is_negative = |format: &FormatSettings<'_>| {
             let [lat, lng] = format.are_negative;

@@ -1,15 +1,29 @@
-//! Finds units that a comment of a file states, such as `# speed in mph, altitude in feet`.
+//! Finds units and reference systems that a comment of a file states, such as `# speed in mph,
+//! altitude in feet` or `# datum: NAD27`.
 
-use milepost_decode::{Quantity, field_in_other_language};
+use milepost_decode::{Quantity, field_in_other_language, names_reference_system};
 
-/// Returns the units that a comment states, each as a JSON object such as `{"alt_unit":"ft"}`, for
-/// [`Decoder::check_frame`](milepost_decode::Decoder::check_frame). `speed limit 50 km/h` states
-/// none.
+/// Returns the units and reference systems that a comment states, each as a JSON object such as
+/// `{"alt_unit":"ft"}`, for [`Decoder::check_frame`](milepost_decode::Decoder::check_frame).
+/// `speed limit 50 km/h` states none.
 pub(super) fn unit_frames(comment: &str) -> Vec<Vec<u8>> {
     let clauses = comment.split([',', ';', '\n']).take(CLAUSES_MAX);
     let clauses = clauses.flat_map(|clause| clause.split(" and "));
     let frame = |(name, unit): (&str, &str)| format!(r#"{{"{name}":"{unit}"}}"#).into_bytes();
-    clauses.filter_map(stated_unit).map(frame).collect()
+    let stated = |clause| stated_unit(clause).map(frame).or_else(|| stated_system(clause));
+    clauses.filter_map(stated).collect()
+}
+
+/// Returns the reference system that a clause such as `Coordinate system: GCJ-02` states.
+fn stated_system(clause: &str) -> Option<Vec<u8>> {
+    const NAME_WORDS_MAX: usize = 3;
+    let is_separator = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
+    let words: Vec<_> = clause.split(is_separator).filter(|word| !word.is_empty()).collect();
+    let is_name = |count: &usize| names_reference_system(&words[..*count].concat());
+    let count = (1..words.len().min(NAME_WORDS_MAX + 1)).find(is_name)?;
+    let values = &words[count..];
+    let values = values.strip_prefix(&["is"]).unwrap_or(values);
+    Some(serde_json::json!({ "datum": values.join(" ") }).to_string().into_bytes())
 }
 
 const CLAUSES_MAX: usize = 20;
@@ -64,6 +78,11 @@ mod tests {
             ("max speed: 43 mph", ""),
             ("speed, altitude, ft", ""),
             ("imperial march", ""),
+            ("datum: NAD27", r#"{"datum":"NAD27"}"#),
+            ("Coordinate system = GCJ-02", r#"{"datum":"GCJ-02"}"#),
+            ("CRS is EPSG:4277", r#"{"datum":"EPSG 4277"}"#),
+            ("datum", ""),
+            ("coordinates of Tokyo", ""),
             ("altitude 300 ft", ""),
             ("", ""),
         ] {

@@ -10,7 +10,9 @@ use super::features::CheckFrame;
 use super::names::normalised;
 use super::stated_unit::unit_frames;
 use super::zones::{has_other_clock, is_other_than_utc, is_shifted, states_zone};
-use milepost_decode::{Zone, is_zone_in_other_language, lacks_zone, names_unit};
+use milepost_decode::{
+    Zone, is_zone_in_other_language, lacks_zone, names_reference_system, names_unit,
+};
 
 /// Appended to the error for a zone that follows times without an offset.
 const FIXES_MAY_BE_STORED: &str =
@@ -77,7 +79,7 @@ impl<'c> StatedZone<'c> {
 
     /// Reads the value of an attribute or element.
     pub(super) fn add_value(&mut self, name: &str, value: &str, line: u64) -> Result<()> {
-        if is_unit_name(name) {
+        if is_unit_name(name) || names_reference_system(name) {
             let frame = serde_json::json!({ name: value }).to_string();
             return self.add_unit(frame.as_bytes(), line);
         }
@@ -155,9 +157,10 @@ pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String
     })
 }
 
-/// Returns whether an element or attribute outside of points may state a zone or a unit.
+/// Returns whether an element or attribute outside of points may state a zone, a unit or a
+/// reference system.
 pub(super) fn states_something(name: &str) -> bool {
-    is_unit_name(name) || is_zone_name(name, "/")
+    is_unit_name(name) || names_reference_system(name) || is_zone_name(name, "/")
 }
 
 fn is_unit_name(name: &str) -> bool {

@@ -1877,6 +1877,7 @@ fn error_for_a_missing_column_names_what_the_file_has() {
         (&[], "time,lat1,lon", "TS,1,2", "--field lat='lat1'"),
         (&[], "time,driver's lat,lon", "TS,1,2", "--field lat='driver'\\''s lat'"),
         (&[], "time,latency,lon", "TS,1,2", "give --field lat=COLUMN"),
+        (&[], "time,UTM Easting,UTM Northing", "TS,391000,5818000", "metres of a projection"),
         (&[], "time,plate,lon", "TS,1,2", "give --field lat=COLUMN"),
         (&[], "time,GPS Date,lon", "TS,1,2", "give --field lat=COLUMN"),
     ] {
@@ -2067,6 +2068,86 @@ fn unit_beside_the_features_is_not_ignored() {
         for file in [before(members), after(members)] {
             check(&["--speed-unit", "m/s"], "a.geojson", file, "1 2 10 - - -");
         }
+    }
+}
+
+#[test]
+fn time_scale_other_than_utc_is_refused() {
+    let ts = yesterday("10:12:47Z");
+    let options: &[&str] = &["--field", "ts=GPST"];
+    check_refused(options, "a.csv", format!("GPST,lat,lon\n{ts},1,2\n"), "18 s ahead of it");
+    let tai = format!("time (TAI),lat,lon\n{ts},1,2\n");
+    check_refused(&["--field", "ts=time (TAI)"], "a.csv", tai, "37 s ahead of it");
+    let commented = format!("# time system: GPS\ntime,lat,lon\n{ts},1,2\n");
+    check_refused(&[], "a.csv", commented, "the comment \"time system: GPS\"");
+    for file in [
+        format!("GPS Time,lat,lon\n{ts},1,2\n"),
+        format!("# time system: UTC\ntime,lat,lon\n{ts},1,2\n"),
+        format!("time,GPST,lat,lon\n{ts},2446,1,2\n"),
+    ] {
+        check(&[], "a.csv", file, "1 2 - - - -");
+    }
+}
+
+#[test]
+fn option_that_contradicts_the_row_of_units_is_refused() {
+    let ts = yesterday("10:12:47Z");
+    let file = format!("time,lat,lon,speed,alt,acc\nUTC,deg,deg,knots,ft,m\n{ts},1,2,10,100,5\n");
+    for options in [["--speed-unit", "km/h"], ["--alt-unit", "m"], ["--unit", "acc=ft"]] {
+        check_refused(&options, "a.csv", &file, "the row of units below the names states");
+    }
+    for options in [
+        &[][..],
+        &["--speed-unit", "knots", "--alt-unit", "ft", "--unit", "acc=m", "--unit", "lat=deg"],
+    ] {
+        check(options, "a.csv", &file, "1 2 5.14 - 30.5 5");
+    }
+}
+
+#[test]
+fn factor_at_the_end_of_a_column_name_is_not_ignored() {
+    let ts = yesterday("10:12:47Z");
+    let file = format!("time,lat,lon,speed_x10,alt/10\n{ts},1,2,365,1000\n");
+    let fields = ["--field", "speed=speed_x10"];
+    let plain = [&fields[..], &["--speed-unit", "km/h"]].concat();
+    check_refused(&plain, "a.csv", &file, "states another unit than --speed-unit: give the size");
+    let scaled = [&fields[..], &["--speed-unit", "0.1 km/h"]].concat();
+    check(&scaled, "a.csv", &file, "1 2 10.14 - - -");
+    let alt = [&scaled[..], &["--field", "alt=alt/10"]].concat();
+    check_refused(&alt, "a.csv", &file, "states a unit that is not read: give --alt-unit");
+    check(&[&alt[..], &["--alt-unit", "0.1 m"]].concat(), "a.csv", &file, "1 2 10.14 - 100 -");
+}
+
+#[test]
+fn reference_system_beside_the_points_is_not_ignored() {
+    let ts = yesterday("10:12:47Z");
+    let csv = |comment: &str| format!("{comment}\ntime,lat,lon\n{ts},1,2\n");
+    let gpx = |before: &str| {
+        format!(
+            "<gpx {before}<trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time></trkpt>\
+             </trkseg></trk></gpx>"
+        )
+    };
+    let files = [
+        ("a.csv", csv("# datum: NAD27")),
+        ("a.csv", csv("# Coordinate system: GCJ-02, speed in km/h")),
+        ("a.csv", csv("# CRS=EPSG:4277")),
+        ("a.gpx", gpx("><metadata><extensions><datum>NAD27</datum></extensions></metadata>")),
+        ("a.gpx", gpx("datum=\"Tokyo\">")),
+        ("a.gpx", gpx("><!-- coordType: gcj02 -->")),
+    ];
+    for (name, file) in files {
+        check_refused(&[], name, &file, "but lat and lng are read in WGS 84: convert them");
+        check_refused(&[], name, &file, "or delete it from the file");
+    }
+    for (name, file) in [
+        ("a.csv", csv("# datum: WGS84")),
+        ("a.csv", csv("# Datum: 2026-11-27, Tokyo")),
+        ("a.csv", csv("# coordinates of Tokyo")),
+        ("a.gpx", gpx("><metadata><extensions><datum>WGS84</datum></extensions></metadata>")),
+        ("a.gpx", gpx("><metadata><name>datum NAD27</name></metadata>")),
+    ] {
+        check(&[], name, &file, "1 2 - - - -");
     }
 }
 

@@ -149,6 +149,20 @@ pub(super) fn coordinate(
             ),
         );
     }
+    // `0030N` may be 30 minutes.
+    let digits = text.chars().skip_while(|c| !c.is_ascii_digit());
+    let digits = digits.take_while(char::is_ascii_digit).count();
+    let is_in_range = notation.degrees.abs() <= [90.0, 180.0][slot];
+    if !notation.has_marks && digits > 3 && is_in_range && unit.unsigned() == Degrees::Factor(1.0) {
+        let field = NAMES[slot];
+        return refuse(
+            Reason::WrongType,
+            format!(
+                "{field} {text:.20} may be degrees and minutes: set lat_unit = \"ddmm.mmmm\", or \
+                 give --unit lat=ddmm.mmmm; or write degrees without zeros before them"
+            ),
+        );
+    }
     Ok(Scalar::Number(notation.degrees.into()))
 }
 

@@ -1,0 +1,156 @@
+//! Finds members that state that a place without a time is older than its message, such as
+//! `"fix_age":3600` or `"buffered":true`. The time of receipt would be wrong for such a place.
+
+use super::field_names::normalised;
+use super::hemisphere::is_parent;
+use super::json::{is_unset, number};
+use super::keep::{Value, visit_values};
+
+/// Names of the age of a place, without the unit.
+const AGES: [&str; 15] = [
+    "age",
+    "fixage",
+    "lastfixage",
+    "ageoffix",
+    "gpsage",
+    "gnssage",
+    "gpsfixage",
+    "locationage",
+    "locage",
+    "positionage",
+    "posage",
+    "timesincefix",
+    "timesincelastfix",
+    "sincefix",
+    "ago",
+];
+/// Units of an age in seconds, as words at the end or the beginning of its name. A word comes
+/// before those that it ends with.
+const UNITS: [(&str, f64); 12] = [
+    ("milliseconds", 1e-3),
+    ("millis", 1e-3),
+    ("ms", 1e-3),
+    ("seconds", 1.0),
+    ("secs", 1.0),
+    ("sec", 1.0),
+    ("minutes", 60.0),
+    ("mins", 60.0),
+    ("min", 60.0),
+    ("hours", 3_600.0),
+    ("hrs", 3_600.0),
+    ("s", 1.0),
+];
+/// Largest age in seconds for which the time of receipt is near enough.
+const AGE_S_MAX: f64 = 60.0;
+/// Largest age without a unit that may be near enough: 3 s, if it is in milliseconds, as libraries
+/// for microcontrollers give it.
+const AGE_WITHOUT_UNIT_MAX: f64 = 3_000.0;
+/// Flags that are set if a place is not of now.
+const OLD: [&str; 12] = [
+    "lastknown",
+    "islastknown",
+    "stale",
+    "isstale",
+    "cached",
+    "iscached",
+    "fromcache",
+    "buffered",
+    "isbuffered",
+    "frombuffer",
+    "historical",
+    "ishistorical",
+];
+/// Flags that are unset if a place is not of now.
+const NEW: [&str; 5] = ["live", "islive", "realtime", "isrealtime", "iscurrent"];
+
+/// Returns the first member, with its value, that states that the place is older than the message.
+/// Only members of the point, and of objects such as `gps` in it, count.
+#[cold]
+pub(super) fn stated_age(json: &[u8]) -> Option<(String, String)> {
+    let mut found = None;
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Scalar(text) = value else { return };
+        let mut names = path.rsplit('/');
+        let name = normalised(names.next().unwrap_or_default());
+        if found.is_none() && names.all(is_parent) && (is_old(&name, text) || is_flag(&name, text))
+        {
+            found = Some((path.to_owned(), text.to_owned()));
+        }
+    });
+    found
+}
+
+fn is_flag(name: &str, value: &str) -> bool {
+    let is_set = || value.eq_ignore_ascii_case("true") || value == "1";
+    OLD.contains(&name) && is_set() || NEW.contains(&name) && is_unset(value)
+}
+
+/// Returns whether a number of this name is an age that is too large.
+fn is_old(name: &str, value: &str) -> bool {
+    let stem_and_unit = || {
+        let stem = |word| name.strip_suffix(word).or_else(|| name.strip_prefix(word));
+        UNITS.iter().find_map(|(word, seconds)| {
+            stem(*word).filter(|stem| AGES.contains(stem)).map(|_| *seconds)
+        })
+    };
+    let max = if name != "ago" && AGES.contains(&name) {
+        AGE_WITHOUT_UNIT_MAX
+    } else if let Some(seconds) = stem_and_unit() {
+        AGE_S_MAX / seconds
+    } else {
+        return false;
+    };
+    number(value).and_then(|number| number.as_f64()).is_some_and(|age| age > max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_seen_in_each_unit() {
+        for (member, expected) in [
+            (r#""age":3600"#, true),
+            (r#""fix_age":3600000"#, true),
+            (r#""gps_age_s":1800"#, true),
+            (r#""age_ms":3600000"#, true),
+            (r#""ageMs":900"#, false),
+            (r#""age":523"#, false),
+            (r#""fixAge":"7200""#, true),
+            (r#""fix_age_s":59"#, false),
+            (r#""seconds_ago":3600"#, true),
+            (r#""minutes_ago":2"#, true),
+            (r#""timeSinceFix":3600"#, true),
+            (r#""seconds_since_fix":3600"#, true),
+            (r#""gps":{"age":3600}"#, true),
+            (r#""driver":{"age":3600},"battery":{"fix_age_s":3600}"#, false),
+            (r#""message":3600,"voltage":3600,"mileage":36000,"average":3600"#, false),
+            (r#""age":null,"age_s":"new","ago":3600,"images":36000"#, false),
+        ] {
+            assert_eq!(
+                stated_age(format!("{{{member}}}").as_bytes()).is_some(),
+                expected,
+                "{member}"
+            );
+        }
+    }
+
+    #[test]
+    fn flag_of_an_old_place_is_seen() {
+        for member in [
+            r#""buffered":true"#,
+            r#""last_known":1"#,
+            r#""isStale":"true""#,
+            r#""live":false"#,
+            r#""realtime":0"#,
+        ] {
+            assert!(stated_age(format!("{{{member}}}").as_bytes()).is_some(), "{member}");
+        }
+        for member in [
+            r#""buffered":false,"cached":0,"live":true,"stale":null"#,
+            r#""buffered":17,"live":"https://example.org","cached":"no""#,
+        ] {
+            assert!(stated_age(format!("{{{member}}}").as_bytes()).is_none(), "{member}");
+        }
+    }
+}
