@@ -165,7 +165,14 @@ fn points(
         let local_name = match &event {
             Event::Start(element) | Event::Empty(element) => Some(element.local_name()),
             Event::End(element) => Some(element.local_name()),
-            _ => None,
+            Event::Text(_)
+            | Event::CData(_)
+            | Event::Comment(_)
+            | Event::Decl(_)
+            | Event::PI(_)
+            | Event::DocType(_)
+            | Event::GeneralRef(_)
+            | Event::Eof => None,
         };
         let local = local_name.as_ref().map_or("", |name| name.as_ref());
         if let Event::Start(element) | Event::Empty(element) = &event {
