@@ -97,7 +97,7 @@ test('Undo undoes the last change of an outline, and a new corner is set on the 
   const fences = page.getByRole('region', { name: 'Fences' });
   await page.keyboard.press('g');
   await fences.getByRole('button', { name: 'Edit edited yard' }).click();
-  const draft = () => page.evaluate(() => window.milepost!.fences['ring']().map((point) => point.map((degrees) => Number(degrees.toFixed(4))).join(' ')));
+  const draft = () => page.evaluate(() => window.milepost!.fences['draft'].ring().map((point) => point.map((degrees) => Number(degrees.toFixed(4))).join(' ')));
   const square = ['13.1 45.1', '13.11 45.1', '13.11 45.11', '13.1 45.11', '13.1 45.1'];
   const undo = fences.getByRole('button', { name: 'Undo' });
   expect(await draft()).toEqual(square);

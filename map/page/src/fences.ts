@@ -1,16 +1,16 @@
 // Fences: named areas, on the map and in a list. Viewers who may edit fences set corners by clicks
 // or at the middle of the map, and drag them. The server stores fences in ClickHouse.
 import type { Position } from 'geojson';
-import { LngLatBounds, Marker, type Map as MapLibre, type PointLike } from 'maplibre-gl';
+import { LngLatBounds, type Map as MapLibre, type PointLike } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
 import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
+import { Draft } from './draft';
 import { FenceLayers } from './fence-layers';
 import { middle } from './places';
-import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
+import { corners, hasOneRing, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
-import { project } from './view';
 import { Visits } from './visits';
 import { upperFirst } from './words';
 
@@ -18,8 +18,6 @@ export type { Fence };
 
 /** Minimum width of the map beside the cards in which an outline can be edited. */
 const ROOM_PX = 320;
-/** A click is on the outline if a corner there makes it longer by at most this many pixels. */
-const ON_OUTLINE_PX = 3;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
@@ -32,13 +30,8 @@ export class Fences {
   isDrawing = false;
   all: Fence[] = [];
   private readonly visits: Visits;
-  /**
-   * Corners of the outline that is edited. `place` is exact; `marker` moves to the copy of the
-   * world in view.
-   */
-  private draft: { marker: Marker; place: Position }[] = [];
-  /** The corners before each change of the viewer, the newest change last. */
-  private changes: Position[][] = [];
+  /** The outline that is edited. */
+  private readonly draft: Draft;
   /**
    * The name as the field shows it, without line breaks. If the field still contains this name, the
    * viewer has not changed it.
@@ -71,7 +64,6 @@ export class Fences {
   private readonly message = byId('fences-said', HTMLElement);
   private readonly submit = byId('fence-submit', HTMLButtonElement);
   private readonly remove = byId('fence-remove', HTMLButtonElement);
-  private readonly undoButton = byId('fence-undo', HTMLButtonElement);
   private readonly past = byId('fence-past', HTMLInputElement);
   private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
   private readonly outlineTools = byId('fence-outline', HTMLElement);
@@ -85,6 +77,7 @@ export class Fences {
     private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
   ) {
     this.layers = new FenceLayers(map, theme);
+    this.draft = new Draft(map, this.layers);
     this.rules = new RulesForm(options.name);
     this.visits = new Visits({
       name: options.name,
@@ -99,8 +92,7 @@ export class Fences {
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
     byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.edit(null));
-    byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.insert(map.getCenter().toArray()));
-    this.undoButton.addEventListener('click', () => this.undo());
+    byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.setCorner(map.getCenter().toArray()));
     byId('fence-cancel', HTMLButtonElement).addEventListener('click', () => this.stopEditing());
     this.remove.addEventListener('click', () => void this.save(true));
     this.form.addEventListener('submit', (event) => {
@@ -109,7 +101,7 @@ export class Fences {
     });
     map.on('click', ({ lngLat, originalEvent }) => {
       // The second click of a double click does not set another corner at the same place.
-      if (this.isDrawing && originalEvent.detail < 2) this.insert(lngLat.toArray());
+      if (this.isDrawing && originalEvent.detail < 2) this.setCorner(lngLat.toArray());
     });
     map.on('dblclick', (event) => this.isDrawing && event.preventDefault());
     byId('fence-new', HTMLButtonElement).hidden = !edits;
@@ -252,109 +244,27 @@ export class Fences {
     this.name.value = fence?.properties.name ?? '';
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
-    if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
-    this.storedRing = JSON.stringify(this.ring());
-    this.drawDraft();
+    if (fence && this.isDrawing) this.draft.open(corners(fence.geometry));
+    this.storedRing = JSON.stringify(this.draft.ring());
     setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
 
-  /**
-   * Sets a corner for the viewer: of a new outline behind the others, of an existing one, or on the
-   * outline, between its neighbours.
-   */
-  private insert(corner: Position): void {
-    const { index, added } = insertion(this.draft.map(({ place }) => project(this.map, [place[0], place[1]])), project(this.map, [corner[0], corner[1]]));
-    this.rememberForUndo();
-    this.add(corner, undefined, this.edited || added <= ON_OUTLINE_PX ? index : this.draft.length);
-    this.drawDraft();
-  }
-
-  /**
-   * Adds a corner, on the copy of the world that is nearest to the longitude `near`. The caller
-   * draws the draft when it has added all corners.
-   */
-  private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0], index = this.draft.length): void {
-    const element = make('div', '', 'corner');
-    element.tabIndex = 0;
-    element.role = 'button';
-    // A click on a corner does not set another one, and a double click does not zoom the map.
-    element.addEventListener('click', (event) => event.stopPropagation());
-    const remove = () => {
-      this.rememberForUndo();
-      const index = this.draft.indexOf(added);
-      marker.remove();
-      this.draft.splice(index, 1);
-      this.drawDraft();
-      return index;
-    };
-    element.addEventListener('dblclick', (event) => {
-      event.stopPropagation();
-      remove();
-    });
-    element.addEventListener('keydown', (event) => {
-      if (event.key !== 'Delete' && event.key !== 'Backspace') return;
-      event.preventDefault();
-      const index = remove();
-      (this.draft[index] ?? this.draft.at(-1))?.marker.getElement().focus();
-    });
-    const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
-    const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
-    marker.on('dragstart', () => this.rememberForUndo());
-    marker.on('drag', () => {
-      const { lng, lat } = marker.getLngLat();
-      added.place = [nearestCopy(lng, added.place[0]), lat];
-      this.drawOutline();
-    });
-    this.draft.splice(index, 0, added);
-  }
-
-  /** Called before the viewer changes the outline, to be able to undo it. */
-  private rememberForUndo(): void {
-    this.changes.push(this.draft.map(({ place }) => place));
-    this.undoButton.disabled = false;
-  }
-
-  /** Undoes the viewer's last change of the outline. */
-  private undo(): void {
-    const before = this.changes.pop();
-    if (!before) return;
-    for (const { marker } of this.draft) marker.remove();
-    this.draft = [];
-    for (const corner of before) this.add(corner, corner[0]);
-    this.drawDraft();
-    this.undoButton.disabled = this.changes.length === 0;
-  }
-
-  private ring(): Position[] {
-    const places = this.draft.map(({ place }) => place);
-    return places.length > 0 ? [...places, places[0]] : [];
-  }
-
-  /** Draws the outline, and numbers its corners. */
-  private drawDraft(): void {
-    this.draft.forEach(({ marker }, i) => marker.getElement().setAttribute('aria-label', `Corner ${i + 1} of ${this.draft.length}: Delete removes it`));
-    this.drawOutline();
-  }
-
-  private drawOutline(): void {
-    const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
-    this.layers.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
+  /** Sets a corner for the viewer. */
+  private setCorner(corner: Position): void {
+    this.draft.insert(corner, this.edited !== null);
   }
 
   private stopEditing(): void {
-    for (const { marker } of this.draft) marker.remove();
-    [this.draft, this.changes] = [[], []];
+    this.draft.open([]);
     this.closings++;
     this.setSaving(false);
-    this.undoButton.disabled = true;
     this.isDrawing = false;
     this.edited = null;
     delete this.box.dataset.drawing;
     this.form.hidden = true;
     this.visits.close();
     this.say('');
-    this.drawDraft();
   }
 
   /**
@@ -369,7 +279,7 @@ export class Fences {
 
   /** Returns what the form contains, to see whether the viewer changes it. */
   private contents(): string {
-    return JSON.stringify([this.name.value, this.past.checked, this.ring(), this.rules.contents()]);
+    return JSON.stringify([this.name.value, this.past.checked, this.draft.ring(), this.rules.contents()]);
   }
 
   private async save(isRemoved: boolean): Promise<void> {
@@ -385,11 +295,11 @@ export class Fences {
     } catch (error) {
       return setText(this.message, (error as Error).message);
     }
-    const ring = JSON.stringify(this.ring());
+    const ring = JSON.stringify(this.draft.ring());
     const isDrawn = ring !== this.storedRing || !this.edited;
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
-    const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
+    const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.draft.ring()) } } : {};
     const sent = this.contents();
     this.setSaving(true);
     const { closings } = this;
