@@ -1,14 +1,20 @@
-// The outline of a fence that is edited: its corners, each with a handle on the map, and the
-// changes of the viewer, which can be undone.
+// The outline of a fence that is edited: its corners, each with a handle on the map for mouse and
+// keyboard, and the changes of the viewer, which can be undone.
 import type { Position } from 'geojson';
 import { Marker, type Map as MapLibre } from 'maplibre-gl';
-import { byId, make } from './dom';
+import { byId, make, setText } from './dom';
 import type { FenceLayers } from './fence-layers';
 import { insertion, nearestCopy } from './rings';
 import { project } from './view';
 
 /** A click is on the outline if a corner there makes it longer by at most this many pixels. */
 const ON_OUTLINE_PX = 3;
+/** Pixels by which an arrow key moves a corner, without and with Shift. */
+const STEP_PX = 2;
+const LONG_STEP_PX = 20;
+/** The map moves to keep a corner that has the keyboard's focus this far from its edges. */
+const EDGE_PX = 16;
+const ARROWS: Partial<Record<string, readonly [right: number, down: number]>> = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /** `place` is exact; `marker` moves to the copy of the world in view. */
 interface Corner {
@@ -20,7 +26,14 @@ export class Draft {
   private corners: Corner[] = [];
   /** The corners before each change of the viewer, the newest change last. */
   private changes: Position[][] = [];
+  /**
+   * The corner that keys have moved since it got the focus. Its moves are one change, as those of a
+   * drag are.
+   */
+  private keyed: Corner | null = null;
   private readonly undoButton = byId('fence-undo', HTMLButtonElement);
+  /** Where a key has moved a corner, for screen readers. */
+  private readonly said = byId('fence-corner-said', HTMLElement);
 
   constructor(
     private readonly map: MapLibre,
@@ -32,11 +45,18 @@ export class Draft {
   /** Replaces the outline with another one, without changes; empty: none is edited. */
   open(places: readonly Position[]): void {
     this.changes = [];
-    this.undoButton.disabled = true;
+    this.allowUndo();
     this.setCorners(places);
   }
 
+  /** A corner has the focus of the keyboard. */
+  get hasFocus(): boolean {
+    return this.corners.some(({ marker }) => marker.getElement() === document.activeElement);
+  }
+
   private setCorners(places: readonly Position[]): void {
+    this.keyed = null;
+    setText(this.said, '');
     for (const { marker } of this.corners) marker.remove();
     this.corners = [];
     for (const corner of places) this.add(corner, corner[0]);
@@ -61,9 +81,15 @@ export class Draft {
   private add(corner: Position, near = (this.corners[0]?.place ?? [0])[0], index = this.corners.length): void {
     const element = make('div', '', 'corner');
     element.tabIndex = 0;
-    element.role = 'button';
-    // A click on a corner does not set another one, and a double click does not zoom the map.
-    element.addEventListener('click', (event) => event.stopPropagation());
+    // Of a button, a screen reader would keep the arrow keys for itself.
+    element.role = 'application';
+    element.setAttribute('aria-roledescription', 'handle');
+    // A click on a corner chooses it for the keyboard. It does not set another one, and a double
+    // click does not zoom the map.
+    element.addEventListener('click', (event) => {
+      event.stopPropagation();
+      element.focus({ preventScroll: true });
+    });
     const remove = () => {
       this.rememberForUndo();
       const index = this.corners.indexOf(added);
@@ -76,14 +102,22 @@ export class Draft {
       event.stopPropagation();
       remove();
     });
+    element.addEventListener('focus', () => element.matches(':focus-visible') && this.keepInView(added));
+    element.addEventListener('blur', () => (this.keyed = null));
     element.addEventListener('keydown', (event) => {
-      if (event.key !== 'Delete' && event.key !== 'Backspace') return;
+      if (event.altKey || event.ctrlKey || event.metaKey) return;
+      const arrow = ARROWS[event.key];
+      if (!arrow && event.key !== 'Delete' && event.key !== 'Backspace') return;
       event.preventDefault();
+      // The map would move, too.
+      event.stopPropagation();
+      const step = event.shiftKey ? LONG_STEP_PX : STEP_PX;
+      if (arrow) return this.moveByKey(added, arrow[0] * step, arrow[1] * step);
       const index = remove();
       (this.corners[index] ?? this.corners.at(-1))?.marker.getElement().focus();
     });
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
-    const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
+    const added: Corner = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
     marker.on('dragstart', () => this.rememberForUndo());
     marker.on('drag', () => {
       const { lng, lat } = marker.getLngLat();
@@ -93,10 +127,37 @@ export class Draft {
     this.corners.splice(index, 0, added);
   }
 
+  /** Moves a corner by pixels. */
+  private moveByKey(corner: Corner, right: number, down: number): void {
+    if (this.keyed !== corner) this.rememberForUndo();
+    this.keyed = corner;
+    const { x, y } = project(this.map, [corner.place[0], corner.place[1]]);
+    const { lng, lat } = this.map.unproject([x + right, y + down]);
+    corner.place = [nearestCopy(lng, corner.place[0]), lat];
+    corner.marker.setLngLat([lng, lat]);
+    this.drawOutline();
+    this.keepInView(corner);
+    setText(this.said, `${this.nameOf(corner)}: ${lat.toFixed(5)}, ${lng.toFixed(5)}`);
+  }
+
+  private keepInView({ place }: Corner): void {
+    const { x, y } = project(this.map, [place[0], place[1]]);
+    const { clientWidth: width, clientHeight: height } = this.map.getContainer();
+    const beyond = (at: number, size: number) => Math.min(0, at - EDGE_PX) + Math.max(0, at - size + EDGE_PX);
+    const [right, down] = [beyond(x, width), beyond(y, height)];
+    if (right !== 0 || down !== 0) this.map.panBy([right, down], { animate: false });
+  }
+
   /** Called before the viewer changes the outline, to be able to undo it. */
   private rememberForUndo(): void {
+    this.keyed = null;
     this.changes.push(this.corners.map(({ place }) => place));
-    this.undoButton.disabled = false;
+    this.allowUndo();
+  }
+
+  /** Allows Undo if there is a change. Unlike `disabled`, `aria-disabled` keeps the focus. */
+  private allowUndo(): void {
+    this.undoButton.setAttribute('aria-disabled', String(this.changes.length === 0));
   }
 
   /** Undoes the viewer's last change of the outline. */
@@ -104,7 +165,7 @@ export class Draft {
     const before = this.changes.pop();
     if (!before) return;
     this.setCorners(before);
-    this.undoButton.disabled = this.changes.length === 0;
+    this.allowUndo();
   }
 
   /** Returns the outline as a closed ring; empty: it has no corner. */
@@ -113,9 +174,13 @@ export class Draft {
     return places.length > 0 ? [...places, places[0]] : [];
   }
 
+  private nameOf(corner: Corner): string {
+    return `Corner ${this.corners.indexOf(corner) + 1} of ${this.corners.length}`;
+  }
+
   /** Draws the outline, and numbers its corners. */
   private draw(): void {
-    this.corners.forEach(({ marker }, i) => marker.getElement().setAttribute('aria-label', `Corner ${i + 1} of ${this.corners.length}: Delete removes it`));
+    for (const corner of this.corners) corner.marker.getElement().setAttribute('aria-label', `${this.nameOf(corner)}: arrow keys move it, Delete removes it`);
     this.drawOutline();
   }
 

@@ -111,6 +111,7 @@ export class Fences {
   toggle(): void {
     if (!this.isOpen) this.options.opening();
     else if (!this.isEditing) this.failures = '';
+    const hadFocus = this.box.contains(document.activeElement) || this.draft.hasFocus;
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
@@ -118,7 +119,7 @@ export class Fences {
     if (this.isOpen) {
       void this.load();
       this.box.querySelector<HTMLElement>('button')?.focus();
-    } else if (this.box.contains(document.activeElement)) this.button.focus();
+    } else if (hadFocus) this.button.focus();
   }
 
   load(): Promise<void> {
@@ -246,7 +247,7 @@ export class Fences {
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) this.draft.open(corners(fence.geometry));
     this.storedRing = JSON.stringify(this.draft.ring());
-    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
+    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
 
