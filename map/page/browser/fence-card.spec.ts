@@ -197,6 +197,38 @@ test('arrow keys move the corner that has the focus, by more with Shift', async 
   await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'keyed yard' SETTINGS mutations_sync = 1");
 });
 
+test('a save that fails after the box was closed is told above the map', async ({ page, stack, faults }) => {
+  faults.mayFail = true;
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('lost yard', [[[(13.1, 45.1), (13.11, 45.1), (13.11, 45.11), (13.1, 45.11)]]])");
+  await open(page, stack, '#at=14.5/45.105/13.105');
+  const fences = page.getByRole('region', { name: 'Fences' });
+  await page.keyboard.press('g');
+  await fences.getByRole('button', { name: 'Edit lost yard' }).click();
+  let refuse = () => {};
+  await page.route('**/api/fences', async (route) => {
+    if (route.request().method() !== 'POST') return route.fallback();
+    await new Promise<void>((answered) => (refuse = answered));
+    await route.fulfill({ status: 503, json: { error: 'ClickHouse does not answer' } });
+  });
+  await fences.getByLabel('Name').fill('found yard');
+  await fences.getByRole('button', { name: 'Save' }).click();
+  await expect(fences).toContainText('Saving …');
+  await page.keyboard.press('Escape');
+  await expect(fences).toBeHidden();
+  const banner = page.locator('#banner');
+  refuse();
+  const failure = 'lost yard was not saved: ClickHouse does not answer.';
+  await expect(banner).toHaveText(`${failure} Make the change again in Fences.`);
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    expect(await violations(page), colorScheme).toEqual([]);
+  }
+  await page.keyboard.press('g');
+  await expect(banner).toBeHidden();
+  await expect(fences).toContainText(failure);
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'lost yard' SETTINGS mutations_sync = 1");
+});
+
 test('on a phone fences, list and driver do not cover each other', async ({ page, stack }) => {
   await page.setViewportSize({ width: 390, height: 844 });
   await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('phone yard', [[[(13.3, 45.3), (13.31, 45.3), (13.31, 45.31), (13.3, 45.31)]]])");

@@ -52,10 +52,10 @@ export class Fences {
   /** The last request. */
   private lastLoad: Promise<void> = Promise.resolve();
   /**
-   * Which saves failed after their forms were closed. The message begins with it until the viewer,
-   * having seen it, opens a form or closes the box.
+   * The saves that failed after their forms were closed. The message begins with them until the
+   * viewer, having seen them, opens a form or closes the box.
    */
-  private failures = '';
+  private failures: { name: string; text: string }[] = [];
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
@@ -74,7 +74,7 @@ export class Fences {
     private readonly map: MapLibre,
     theme: Theme,
     private readonly edits: boolean,
-    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
+    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; /** Shows above the map which saves failed; empty: none. */ warn(text: string): void; seesAll: boolean },
   ) {
     this.layers = new FenceLayers(map, theme);
     this.draft = new Draft(map, this.layers);
@@ -110,7 +110,7 @@ export class Fences {
 
   toggle(): void {
     if (!this.isOpen) this.options.opening();
-    else if (!this.isEditing) this.failures = '';
+    else if (!this.isEditing) this.failures = [];
     const hadFocus = this.box.contains(document.activeElement) || this.draft.hasFocus;
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
@@ -230,8 +230,8 @@ export class Fences {
   }
 
   private edit(fence: Fence | null): void {
-    if (!this.isEditing) this.failures = '';
-    this.stopEditing();
+    if (!this.isEditing) this.failures = [];
+    this.closeForm();
     this.edited = fence;
     // An outline of several rings can be changed only in a file; here the fence can be renamed and
     // removed.
@@ -249,6 +249,7 @@ export class Fences {
     this.storedRing = JSON.stringify(this.draft.ring());
     setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
+    this.warn();
   }
 
   /** Sets a corner for the viewer. */
@@ -257,6 +258,11 @@ export class Fences {
   }
 
   private stopEditing(): void {
+    this.closeForm();
+    this.warn();
+  }
+
+  private closeForm(): void {
     this.draft.open([]);
     this.closings++;
     this.setSaving(false);
@@ -308,6 +314,8 @@ export class Fences {
     const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
+      this.failures = this.failures.filter((failure) => failure.name !== (was ?? name));
+      this.warn();
       const isChanged = !isLate() && !isRemoved && this.contents() !== sent;
       if (!isChanged && !isLate()) this.stopEditing();
       await this.load();
@@ -318,22 +326,33 @@ export class Fences {
       if (this.edited && !isDrawn && outline !== undefined) this.edited = { ...this.edited, properties: { ...this.edited.properties, outline } };
       this.continueEditing(name, rules, ring);
     } catch (error) {
-      if (isLate()) return this.tellLate(`${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
+      if (isLate()) return this.tellLate(was ?? name, `${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
       if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
       this.setSaving(false);
       setText(this.message, reason(error));
     }
   }
 
-  /** Shows a failure of a save whose form is closed: at once, or when another form closes. */
-  private tellLate(failure: string): void {
-    this.failures = [this.failures, failure].filter(Boolean).join(' ');
+  /** Shows a failure of a save whose form is closed. A form that is open keeps its message. */
+  private tellLate(name: string, text: string): void {
+    this.failures.push({ name, text });
     if (!this.isEditing) this.say('');
+    this.warn();
+  }
+
+  /** Shows failures above the map while the box does not show them. */
+  private warn(): void {
+    const isShown = this.isOpen && !this.isEditing;
+    this.options.warn(isShown || this.failures.length === 0 ? '' : `${this.failuresInWords()} Make the change again in Fences.`);
+  }
+
+  private failuresInWords(): string {
+    return this.failures.map(({ text }) => text).join(' ');
   }
 
   /** Writes the message below the list. */
   private say(text: string): void {
-    setText(this.message, [this.failures, text].filter(Boolean).join(' '));
+    setText(this.message, [this.failuresInWords(), text].filter(Boolean).join(' '));
   }
 
   /** Called after a save, if the viewer has changed the form since: the next save has the rest. */
