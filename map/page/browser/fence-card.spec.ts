@@ -229,6 +229,47 @@ test('a save that fails after the box was closed is told above the map', async (
   await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'lost yard' SETTINGS mutations_sync = 1");
 });
 
+test('Edit in the list shows the outline, and the end of the form keeps the focus', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('remote yard', [[[(12.1, 44.1), (12.11, 44.1), (12.11, 44.11), (12.1, 44.11)]]])");
+  const fences = page.getByRole('region', { name: 'Fences' });
+  const row = fences.getByRole('button', { name: 'remote yard', exact: true });
+  for (const viewport of [{ width: 1280, height: 800 }, { width: 390, height: 844 }]) {
+    await page.setViewportSize(viewport);
+    await page.goto('about:blank');
+    // At first far away; then its middle is in view, and its corners are not.
+    for (const place of ['4/20/10', '17/44.105/12.105']) {
+      await open(page, stack, `#at=${place}`);
+      await page.keyboard.press('g');
+      await fences.getByRole('button', { name: 'Edit remote yard' }).click();
+      await page.waitForTimeout(1_000);
+      await page.waitForFunction(() => !window.milepost!.map.isMoving());
+      const reached = await page.locator('.corner').evaluateAll((all) => all.filter((one) => { const { x, y, width, height } = one.getBoundingClientRect(); return document.elementFromPoint(x + width / 2, y + height / 2) === one; }).length);
+      expect(reached, `${viewport.width} ${place}`).toBe(4);
+      await fences.getByRole('button', { name: 'Cancel' }).press('Enter');
+      expect(await row.evaluate((button) => button === document.activeElement)).toBe(true);
+      await page.goto('about:blank');
+    }
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await open(page, stack, '#at=14.5/44.105/12.105');
+  await page.keyboard.press('g');
+  await fences.getByRole('button', { name: 'Edit remote yard' }).click();
+  await page.waitForTimeout(500);
+  expect(await page.evaluate(() => window.milepost!.map.getZoom())).toBe(14.5);
+  // Arrow keys also move the corner that was dragged.
+  const corner = page.locator('.corner').nth(2);
+  const { x, y, width, height } = (await corner.boundingBox())!;
+  await page.mouse.move(x + width / 2, y + height / 2);
+  await page.mouse.down();
+  await page.mouse.move(x + 30, y + 30, { steps: 4 });
+  await page.mouse.up();
+  expect(await corner.evaluate((one) => one === document.activeElement)).toBe(true);
+  await fences.getByLabel('Name').fill('renamed yard');
+  await page.keyboard.press('Enter');
+  await expect(fences.getByRole('button', { name: 'renamed yard', exact: true })).toBeFocused();
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name IN ('remote yard', 'renamed yard') SETTINGS mutations_sync = 1");
+});
+
 test('on a phone fences, list and driver do not cover each other', async ({ page, stack }) => {
   await page.setViewportSize({ width: 390, height: 844 });
   await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('phone yard', [[[(13.3, 45.3), (13.31, 45.3), (13.31, 45.31), (13.3, 45.31)]]])");

@@ -102,7 +102,8 @@ export class Draft {
       event.stopPropagation();
       remove();
     });
-    element.addEventListener('focus', () => element.matches(':focus-visible') && this.keepInView(added));
+    // Tab has moved the focus here.
+    element.addEventListener('keyup', ({ key }) => key === 'Tab' && this.keepInView(added));
     element.addEventListener('blur', () => (this.keyed = null));
     element.addEventListener('keydown', (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
@@ -114,11 +115,16 @@ export class Draft {
       const step = event.shiftKey ? LONG_STEP_PX : STEP_PX;
       if (arrow) return this.moveByKey(added, arrow[0] * step, arrow[1] * step);
       const index = remove();
-      (this.corners[index] ?? this.corners.at(-1))?.marker.getElement().focus();
+      const next = this.corners[index] ?? this.corners.at(-1);
+      next?.marker.getElement().focus({ preventScroll: true });
+      if (next) this.keepInView(next);
     });
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     const added: Corner = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
-    marker.on('dragstart', () => this.rememberForUndo());
+    marker.on('dragstart', () => {
+      element.focus({ preventScroll: true });
+      this.rememberForUndo();
+    });
     marker.on('drag', () => {
       const { lng, lat } = marker.getLngLat();
       added.place = [nearestCopy(lng, added.place[0]), lat];

@@ -11,6 +11,7 @@ import { FenceLayers } from './fence-layers';
 import { middle } from './places';
 import { corners, hasOneRing, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
+import { project } from './view';
 import { Visits } from './visits';
 import { upperFirst } from './words';
 
@@ -18,8 +19,21 @@ export type { Fence };
 
 /** Minimum width of the map beside the cards in which an outline can be edited. */
 const ROOM_PX = 320;
+/** Maximum zoom at which the map shows a fence that is chosen in the list. */
+const FIT_ZOOM = 17;
+/** An outline smaller than this is too small to be edited. */
+const OUTLINE_PX = 40;
+/** An outline may be this much nearer to the cards than the map would place it. */
+const SLACK_PX = 20;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
+
+interface Padding {
+  top: number;
+  bottom: number;
+  left: number;
+  right: number;
+}
 
 /** Says why a request failed. */
 const reason = (error: unknown): string => (error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -59,6 +73,7 @@ export class Fences {
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
+  private readonly newButton = byId('fence-new', HTMLButtonElement);
   private readonly form = byId('fence-form', HTMLFormElement);
   private readonly name = byId('fence-name', HTMLInputElement);
   private readonly message = byId('fences-said', HTMLElement);
@@ -83,7 +98,7 @@ export class Fences {
       name: options.name,
       choose: options.choose,
       edit: edits ? (fence) => this.edit(fence) : null,
-      back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(properties.name)}"] button`)?.focus(),
+      back: ({ properties }) => this.focusRow(properties.name),
       changed: (fence) => {
         this.box.toggleAttribute('data-chosen', fence !== null);
         this.layers.choose(fence?.properties.name ?? null);
@@ -91,7 +106,7 @@ export class Fences {
     });
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
-    byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.edit(null));
+    this.newButton.addEventListener('click', () => this.edit(null));
     byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.setCorner(map.getCenter().toArray()));
     byId('fence-cancel', HTMLButtonElement).addEventListener('click', () => this.stopEditing());
     this.remove.addEventListener('click', () => void this.save(true));
@@ -104,7 +119,7 @@ export class Fences {
       if (this.isDrawing && originalEvent.detail < 2) this.setCorner(lngLat.toArray());
     });
     map.on('dblclick', (event) => this.isDrawing && event.preventDefault());
-    byId('fence-new', HTMLButtonElement).hidden = !edits;
+    this.newButton.hidden = !edits;
     void this.load();
   }
 
@@ -115,7 +130,8 @@ export class Fences {
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
-    this.stopEditing();
+    this.closeForm();
+    this.warn();
     if (this.isOpen) {
       void this.load();
       this.box.querySelector<HTMLElement>('button')?.focus();
@@ -155,12 +171,9 @@ export class Fences {
     const rules = rulesInWords(fence.properties);
     if (rules) button.append(make('small', rules));
     button.addEventListener('click', () => {
-      const box = new LngLatBounds();
-      for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
       // On a phone the card covers the upper half and grows with its visits; on a larger screen it
       // is at the left.
-      const padding = isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
-      this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
+      this.fit(fence, isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard());
       this.visits.show(fence);
     });
     item.append(button);
@@ -174,11 +187,30 @@ export class Fences {
     return item;
   }
 
+  private fit(fence: Fence, padding: Padding): void {
+    const box = new LngLatBounds();
+    for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
+    this.map.fitBounds(box, { padding, maxZoom: FIT_ZOOM, duration: 600 });
+  }
+
+  /** Moves the map to an outline that is opened, unless its corners can already be dragged. */
+  private showOutline(fence: Fence): void {
+    // On a phone the form is at the bottom.
+    const padding = isNarrow() ? { top: innerHeight * 0.24, bottom: innerHeight * 0.43, left: 30, right: 30 } : this.paddingBesideCard();
+    const { clientWidth, clientHeight } = this.map.getContainer();
+    const places = corners(fence.geometry).map(([lng, lat]) => project(this.map, [lng, lat]));
+    const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
+    const [west, east, north, south] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const isInView = west >= padding.left - SLACK_PX && east <= clientWidth - padding.right + SLACK_PX && north >= padding.top - SLACK_PX && south <= clientHeight - padding.bottom + SLACK_PX;
+    const isTiny = Math.max(east - west, south - north) < OUTLINE_PX && this.map.getZoom() < FIT_ZOOM;
+    if (!isInView || isTiny) this.fit(fence, padding);
+  }
+
   /**
    * Returns padding that keeps the outline beside the card and the driver's panel, because a corner
    * under them cannot be dragged.
    */
-  private paddingBesideCard(): { top: number; bottom: number; left: number; right: number } {
+  private paddingBesideCard(): Padding {
     const { right, top } = this.box.getBoundingClientRect();
     const edge = Math.min(80, innerWidth / 16);
     const panel = byId('panel', HTMLElement);
@@ -248,6 +280,7 @@ export class Fences {
     if (fence && this.isDrawing) this.draft.open(corners(fence.geometry));
     this.storedRing = JSON.stringify(this.draft.ring());
     setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
+    if (fence && this.isDrawing) this.showOutline(fence);
     this.name.focus();
     this.warn();
   }
@@ -257,9 +290,29 @@ export class Fences {
     this.draft.insert(corner, this.edited !== null);
   }
 
-  private stopEditing(): void {
+  /** Closes the form; returns whether it had the focus, which then is in the list. */
+  private stopEditing(): boolean {
+    const hadFocus = this.form.contains(document.activeElement) || this.draft.hasFocus;
+    const name = this.edited?.properties.name;
     this.closeForm();
     this.warn();
+    if (hadFocus) this.focusRow(name);
+    return hadFocus;
+  }
+
+  /** Gives the focus to the row of a fence; if there is none, to New. */
+  private focusRow(name = ''): void {
+    const row = this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(name)}"] button`);
+    (row ?? this.newButton).focus({ preventScroll: true });
+  }
+
+  /**
+   * Called after a save: a new name has its row only now, and that of the old name is gone. Leaves
+   * the focus where the viewer has moved it meanwhile.
+   */
+  private focusNewRow(name: string): void {
+    const { activeElement } = document;
+    if (activeElement === null || activeElement === document.body || activeElement === this.newButton) this.focusRow(name);
   }
 
   private closeForm(): void {
@@ -317,8 +370,9 @@ export class Fences {
       this.failures = this.failures.filter((failure) => failure.name !== (was ?? name));
       this.warn();
       const isChanged = !isLate() && !isRemoved && this.contents() !== sent;
-      if (!isChanged && !isLate()) this.stopEditing();
+      const hadFocus = !isChanged && !isLate() && this.stopEditing();
       await this.load();
+      if (hadFocus) this.focusNewRow(name);
       if (!isChanged || isLate()) return;
       const outline = this.edited?.properties.outline;
       this.edited = this.all.find((fence) => fence.properties.name === name) ?? this.edited;

@@ -262,6 +262,21 @@ describe('a save without an answer yet', () => {
   });
 });
 
+test('a form that closes gives the focus to New if its fence has no row', () => {
+  const form = shown.element('fence-form');
+  form.append(...['fence-name', 'fence-cancel'].map((id) => shown.element(id)));
+  fences.toggle();
+  shown.element('fence-new').dispatch('click');
+  shown.element('fence-cancel').focus();
+  shown.element('fence-cancel').dispatch('click');
+  expect([fences.isEditing, shown.focused()]).toEqual([false, 'fence-new']);
+  // A focus elsewhere stays there.
+  shown.element('fence-new').dispatch('click');
+  shown.element('find').focus();
+  shown.element('fence-cancel').dispatch('click');
+  expect(shown.focused()).toBe('find');
+});
+
 test('the list of fences has the unit that the viewer chooses', async () => {
   const slow = fence('School', 1);
   vi.stubGlobal('fetch', () => Promise.resolve(Response.json({ features: [{ ...slow, properties: { ...slow.properties, speed_limit_kmh: 50 } }] })));
