@@ -165,6 +165,9 @@ test('arrow keys move the corner that has the focus, by more with Shift', async 
   await page.keyboard.press('Shift+ArrowLeft');
   await page.keyboard.press('ArrowUp');
   expect(await moved()).toEqual([-18, 18]);
+  // The drawn outline has followed.
+  const drawn = () => page.evaluate(([left, top]) => window.milepost!.map.queryRenderedFeatures([left, top], { layers: ['fence-draft-area'] }).length, [x - 8, y + 4]);
+  await expect.poll(drawn).toBe(0);
   // The map stays, the marker is where the outline is, and the form keeps its explanation.
   expect(await view()).toBe(center);
   const box = (await corner.boundingBox())!;
@@ -263,7 +266,11 @@ test('Edit in the list shows the outline, and the end of the form keeps the focu
   await page.mouse.down();
   await page.mouse.move(x + 30, y + 30, { steps: 4 });
   await page.mouse.up();
+  await page.keyboard.press('Shift+ArrowRight');
   expect(await corner.evaluate((one) => one === document.activeElement)).toBe(true);
+  const centre = (await corner.boundingBox())!;
+  const drawn = () => page.evaluate(([left, top]) => window.milepost!.map.queryRenderedFeatures([left, top], { layers: ['fence-draft-area'] }).length, [centre.x + centre.width / 2 - 6, centre.y + centre.height / 2 + 6]);
+  await expect.poll(drawn, { timeout: 30_000 }).toBeGreaterThan(0);
   await fences.getByLabel('Name').fill('renamed yard');
   await page.keyboard.press('Enter');
   await expect(fences.getByRole('button', { name: 'renamed yard', exact: true })).toBeFocused();
