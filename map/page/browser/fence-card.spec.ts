@@ -97,7 +97,7 @@ test('Undo undoes the last change of an outline, and a new corner is set on the 
   const fences = page.getByRole('region', { name: 'Fences' });
   await page.keyboard.press('g');
   await fences.getByRole('button', { name: 'Edit edited yard' }).click();
-  const draft = () => page.evaluate(() => window.milepost!.fences['ring']().map((point) => point.map((degrees) => Number(degrees.toFixed(4))).join(' ')));
+  const draft = () => page.evaluate(() => window.milepost!.fences['draft'].ring().map((point) => point.map((degrees) => Number(degrees.toFixed(4))).join(' ')));
   const square = ['13.1 45.1', '13.11 45.1', '13.11 45.11', '13.1 45.11', '13.1 45.1'];
   const undo = fences.getByRole('button', { name: 'Undo' });
   expect(await draft()).toEqual(square);
@@ -125,9 +125,9 @@ test('Undo undoes the last change of an outline, and a new corner is set on the 
   await undo.click();
   expect(await draft()).toEqual(five);
   // With the keyboard, from one corner to the next.
-  await page.getByRole('button', { name: 'Corner 4 of 5' }).press('Delete');
+  await page.getByRole('application', { name: 'Corner 4 of 5' }).press('Delete');
   expect(await draft()).toEqual(four);
-  await expect(page.getByRole('button', { name: 'Corner 4 of 4' })).toBeFocused();
+  await expect(page.getByRole('application', { name: 'Corner 4 of 4' })).toBeFocused();
   await undo.click();
   expect(await draft()).toEqual(five);
   await undo.click();
@@ -135,6 +135,146 @@ test('Undo undoes the last change of an outline, and a new corner is set on the 
   expect(await draft()).toEqual(square);
   await fences.getByRole('button', { name: 'Cancel' }).click();
   await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'edited yard' SETTINGS mutations_sync = 1");
+});
+
+test('arrow keys move the corner that has the focus, by more with Shift', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('keyed yard', [[[(13.1, 45.1), (13.11, 45.1), (13.11, 45.11), (13.1, 45.11)]]])");
+  await open(page, stack, '#at=14.5/45.105/13.105');
+  const fences = page.getByRole('region', { name: 'Fences' });
+  await page.keyboard.press('g');
+  await fences.getByRole('button', { name: 'Edit keyed yard' }).click();
+  const corner = page.locator('.corner').nth(2);
+  const draft = () => page.evaluate(() => window.milepost!.fences['draft'].ring().map((point) => point.map((degrees) => Number(degrees.toFixed(6))).join(' ')));
+  const pixels = () => page.evaluate(() => { const { map, fences: all } = window.milepost!; const [lng, lat] = all['draft'].ring()[2]; const { x, y } = map.project([lng, lat]); return [x, y]; });
+  const view = () => page.evaluate(() => window.milepost!.map.getCenter().toArray().join());
+  const square = await draft();
+  const [x, y] = await pixels();
+  const center = await view();
+  const moved = async () => { const [left, top] = await pixels(); return [left - x, top - y].map((by) => Math.round(by) + 0); };
+  // A click chooses a corner, as Tab does.
+  await corner.click();
+  await expect(corner).toBeFocused();
+  await page.keyboard.press('ArrowRight');
+  expect(await moved()).toEqual([2, 0]);
+  const said = page.locator('#fence-corner-said');
+  await expect(said).toHaveText(/^Corner 3 of 4: 45\.11\d*, 13\.11\d*$/);
+  const before = await said.textContent();
+  await page.keyboard.press('Shift+ArrowDown');
+  expect(await moved()).toEqual([2, 20]);
+  expect(await said.textContent()).not.toBe(before);
+  await page.keyboard.press('Shift+ArrowLeft');
+  await page.keyboard.press('ArrowUp');
+  expect(await moved()).toEqual([-18, 18]);
+  // The drawn outline has followed.
+  const drawn = () => page.evaluate(([left, top]) => window.milepost!.map.queryRenderedFeatures([left, top], { layers: ['fence-draft-area'] }).length, [x - 8, y + 4]);
+  await expect.poll(drawn).toBe(0);
+  // The map stays, the marker is where the outline is, and the form keeps its explanation.
+  expect(await view()).toBe(center);
+  const box = (await corner.boundingBox())!;
+  expect([box.x + box.width / 2, box.y + box.height / 2].map(Math.round)).toEqual((await pixels()).map(Math.round));
+  await expect(fences).toContainText('arrow keys');
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    expect(await violations(page), colorScheme).toEqual([]);
+  }
+  // As a drag, all moves of a corner until it loses the focus are one change. Undo keeps the focus.
+  const undo = fences.getByRole('button', { name: 'Undo' });
+  await undo.press('Enter');
+  expect(await draft()).toEqual(square);
+  await expect(undo).toBeDisabled();
+  await expect(undo).toBeFocused();
+  // At the edge of the map the view follows.
+  await jumpTo(page, await page.evaluate(() => { const { map } = window.milepost!; const { x: right, y: top } = map.project([13.11, 45.11]); return map.unproject([right - map.getContainer().clientWidth / 2 + 30, top]).toArray() as [number, number]; }), 14.5);
+  await corner.focus();
+  for (let i = 0; i < 5; i++) await page.keyboard.press('Shift+ArrowRight');
+  expect((await pixels())[0]).toBeLessThan(1280);
+  expect((await draft())[2]).not.toBe(square[2]);
+  // Escape drops the changes, as after a drag, and the focus goes to the button of the box.
+  await page.keyboard.press('Escape');
+  await expect(fences).toBeHidden();
+  await expect(page.getByRole('button', { name: 'Fences', exact: true })).toBeFocused();
+  await page.keyboard.press('g');
+  await fences.getByRole('button', { name: 'Edit keyed yard' }).click();
+  expect(await draft()).toEqual(square);
+  await fences.getByRole('button', { name: 'Cancel' }).click();
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'keyed yard' SETTINGS mutations_sync = 1");
+});
+
+test('a save that fails after the box was closed is told above the map', async ({ page, stack, faults }) => {
+  faults.mayFail = true;
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('lost yard', [[[(13.1, 45.1), (13.11, 45.1), (13.11, 45.11), (13.1, 45.11)]]])");
+  await open(page, stack, '#at=14.5/45.105/13.105');
+  const fences = page.getByRole('region', { name: 'Fences' });
+  await page.keyboard.press('g');
+  await fences.getByRole('button', { name: 'Edit lost yard' }).click();
+  let refuse = () => {};
+  await page.route('**/api/fences', async (route) => {
+    if (route.request().method() !== 'POST') return route.fallback();
+    await new Promise<void>((answered) => (refuse = answered));
+    await route.fulfill({ status: 503, json: { error: 'ClickHouse does not answer' } });
+  });
+  await fences.getByLabel('Name').fill('found yard');
+  await fences.getByRole('button', { name: 'Save' }).click();
+  await expect(fences).toContainText('Saving …');
+  await page.keyboard.press('Escape');
+  await expect(fences).toBeHidden();
+  const banner = page.locator('#banner');
+  refuse();
+  const failure = 'lost yard was not saved: ClickHouse does not answer.';
+  await expect(banner).toHaveText(`${failure} Make the change again in Fences.`);
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    expect(await violations(page), colorScheme).toEqual([]);
+  }
+  await page.keyboard.press('g');
+  await expect(banner).toBeHidden();
+  await expect(fences).toContainText(failure);
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name = 'lost yard' SETTINGS mutations_sync = 1");
+});
+
+test('Edit in the list shows the outline, and the end of the form keeps the focus', async ({ page, stack }) => {
+  await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('remote yard', [[[(12.1, 44.1), (12.11, 44.1), (12.11, 44.11), (12.1, 44.11)]]])");
+  const fences = page.getByRole('region', { name: 'Fences' });
+  const row = fences.getByRole('button', { name: 'remote yard', exact: true });
+  for (const viewport of [{ width: 1280, height: 800 }, { width: 390, height: 844 }]) {
+    await page.setViewportSize(viewport);
+    await page.goto('about:blank');
+    // At first far away; then its middle is in view, and its corners are not.
+    for (const place of ['4/20/10', '17/44.105/12.105']) {
+      await open(page, stack, `#at=${place}`);
+      await page.keyboard.press('g');
+      await fences.getByRole('button', { name: 'Edit remote yard' }).click();
+      await page.waitForTimeout(1_000);
+      await page.waitForFunction(() => !window.milepost!.map.isMoving());
+      const reached = await page.locator('.corner').evaluateAll((all) => all.filter((one) => { const { x, y, width, height } = one.getBoundingClientRect(); return document.elementFromPoint(x + width / 2, y + height / 2) === one; }).length);
+      expect(reached, `${viewport.width} ${place}`).toBe(4);
+      await fences.getByRole('button', { name: 'Cancel' }).press('Enter');
+      expect(await row.evaluate((button) => button === document.activeElement)).toBe(true);
+      await page.goto('about:blank');
+    }
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await open(page, stack, '#at=14.5/44.105/12.105');
+  await page.keyboard.press('g');
+  await fences.getByRole('button', { name: 'Edit remote yard' }).click();
+  await page.waitForTimeout(500);
+  expect(await page.evaluate(() => window.milepost!.map.getZoom())).toBe(14.5);
+  // Arrow keys also move the corner that was dragged.
+  const corner = page.locator('.corner').nth(2);
+  const { x, y, width, height } = (await corner.boundingBox())!;
+  await page.mouse.move(x + width / 2, y + height / 2);
+  await page.mouse.down();
+  await page.mouse.move(x + 30, y + 30, { steps: 4 });
+  await page.mouse.up();
+  await page.keyboard.press('Shift+ArrowRight');
+  expect(await corner.evaluate((one) => one === document.activeElement)).toBe(true);
+  const centre = (await corner.boundingBox())!;
+  const drawn = () => page.evaluate(([left, top]) => window.milepost!.map.queryRenderedFeatures([left, top], { layers: ['fence-draft-area'] }).length, [centre.x + centre.width / 2 - 6, centre.y + centre.height / 2 + 6]);
+  await expect.poll(drawn, { timeout: 30_000 }).toBeGreaterThan(0);
+  await fences.getByLabel('Name').fill('renamed yard');
+  await page.keyboard.press('Enter');
+  await expect(fences.getByRole('button', { name: 'renamed yard', exact: true })).toBeFocused();
+  await stack.query("ALTER TABLE fleet.fences DELETE WHERE name IN ('remote yard', 'renamed yard') SETTINGS mutations_sync = 1");
 });
 
 test('on a phone fences, list and driver do not cover each other', async ({ page, stack }) => {

@@ -1,4 +1,4 @@
-// One sentence above the map: what is wrong, or that the problem is over.
+// The line above the map: what is wrong, or that the problem is over.
 import type { Tick } from './api';
 import { byId, setText } from './dom';
 import { moment, span } from './words';
@@ -15,12 +15,20 @@ export function banner() {
   let broken = false;
   /** Reason why the server refused the last request; empty: the request was not refused. */
   let refusal = '';
+  let shown: { text: string; kind: 'bad' | 'good' | 'hint' | '' } = { text: '', kind: '' };
+  /** Which fences were not saved; empty: all were. */
+  let unsaved = '';
 
-  function show(text: string, kind: 'bad' | 'good' | 'hint' | ''): void {
+  function show(text: string, kind: typeof shown.kind): void {
     if (broken) return;
     clearTimeout(hideTimer);
-    setText(element, text);
-    element.dataset.kind = kind;
+    shown = { text, kind };
+    draw();
+  }
+
+  function draw(): void {
+    setText(element, [unsaved, shown.text].filter(Boolean).join(' '));
+    element.dataset.kind = unsaved ? 'bad' : shown.kind;
   }
 
   return {
@@ -30,11 +38,16 @@ export function banner() {
       const text = problem(tick);
       if (text) show(text, 'bad');
       else if (tick.drivers === 0 && !group) show(NO_DRIVER_HINT, 'hint');
-      else if (element.dataset.kind === 'hint') show('', '');
-      else if (element.dataset.kind === 'bad') {
+      else if (shown.kind === 'hint') show('', '');
+      else if (shown.kind === 'bad') {
         show('Live again.', 'good');
         hideTimer = window.setTimeout(() => show('', ''), RECOVERED_MS);
       }
+    },
+    /** Shows which fences were not saved, beside any other problem; empty: all were. */
+    fences(text: string): void {
+      unsaved = text;
+      draw();
     },
     /** Shows the text permanently: only the viewer can solve the problem. */
     broken(text: string): void {

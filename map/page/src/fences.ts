@@ -1,14 +1,15 @@
 // Fences: named areas, on the map and in a list. Viewers who may edit fences set corners by clicks
 // or at the middle of the map, and drag them. The server stores fences in ClickHouse.
 import type { Position } from 'geojson';
-import { LngLatBounds, Marker, type Map as MapLibre, type PointLike } from 'maplibre-gl';
+import { LngLatBounds, type Map as MapLibre, type PointLike } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
 import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
+import { Draft } from './draft';
 import { FenceLayers } from './fence-layers';
 import { middle } from './places';
-import { corners, hasOneRing, insertion, nearestCopy, type Fence, type Rules } from './rings';
+import { corners, hasOneRing, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
 import { project } from './view';
 import { Visits } from './visits';
@@ -18,10 +19,21 @@ export type { Fence };
 
 /** Minimum width of the map beside the cards in which an outline can be edited. */
 const ROOM_PX = 320;
-/** A click is on the outline if a corner there makes it longer by at most this many pixels. */
-const ON_OUTLINE_PX = 3;
+/** Maximum zoom at which the map shows a fence that is chosen in the list. */
+const FIT_ZOOM = 17;
+/** An outline smaller than this is too small to be edited. */
+const OUTLINE_PX = 40;
+/** An outline may be this much nearer to the cards than the map would place it. */
+const SLACK_PX = 20;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
+
+interface Padding {
+  top: number;
+  bottom: number;
+  left: number;
+  right: number;
+}
 
 /** Says why a request failed. */
 const reason = (error: unknown): string => (error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -32,13 +44,8 @@ export class Fences {
   isDrawing = false;
   all: Fence[] = [];
   private readonly visits: Visits;
-  /**
-   * Corners of the outline that is edited. `place` is exact; `marker` moves to the copy of the
-   * world in view.
-   */
-  private draft: { marker: Marker; place: Position }[] = [];
-  /** The corners before each change of the viewer, the newest change last. */
-  private changes: Position[][] = [];
+  /** The outline that is edited. */
+  private readonly draft: Draft;
   /**
    * The name as the field shows it, without line breaks. If the field still contains this name, the
    * viewer has not changed it.
@@ -59,19 +66,19 @@ export class Fences {
   /** The last request. */
   private lastLoad: Promise<void> = Promise.resolve();
   /**
-   * Which saves failed after their forms were closed. The message begins with it until the viewer,
-   * having seen it, opens a form or closes the box.
+   * The saves that failed after their forms were closed. The message begins with them until the
+   * viewer, having seen them, opens a form or closes the box.
    */
-  private failures = '';
+  private failures: { name: string; text: string }[] = [];
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
+  private readonly newButton = byId('fence-new', HTMLButtonElement);
   private readonly form = byId('fence-form', HTMLFormElement);
   private readonly name = byId('fence-name', HTMLInputElement);
   private readonly message = byId('fences-said', HTMLElement);
   private readonly submit = byId('fence-submit', HTMLButtonElement);
   private readonly remove = byId('fence-remove', HTMLButtonElement);
-  private readonly undoButton = byId('fence-undo', HTMLButtonElement);
   private readonly past = byId('fence-past', HTMLInputElement);
   private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
   private readonly outlineTools = byId('fence-outline', HTMLElement);
@@ -82,15 +89,16 @@ export class Fences {
     private readonly map: MapLibre,
     theme: Theme,
     private readonly edits: boolean,
-    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
+    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; /** Shows above the map which saves failed; empty: none. */ warn(text: string): void; seesAll: boolean },
   ) {
     this.layers = new FenceLayers(map, theme);
+    this.draft = new Draft(map, this.layers);
     this.rules = new RulesForm(options.name);
     this.visits = new Visits({
       name: options.name,
       choose: options.choose,
       edit: edits ? (fence) => this.edit(fence) : null,
-      back: ({ properties }) => this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(properties.name)}"] button`)?.focus(),
+      back: ({ properties }) => this.focusRow(properties.name),
       changed: (fence) => {
         this.box.toggleAttribute('data-chosen', fence !== null);
         this.layers.choose(fence?.properties.name ?? null);
@@ -98,9 +106,8 @@ export class Fences {
     });
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
-    byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.edit(null));
-    byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.insert(map.getCenter().toArray()));
-    this.undoButton.addEventListener('click', () => this.undo());
+    this.newButton.addEventListener('click', () => this.edit(null));
+    byId('fence-corner', HTMLButtonElement).addEventListener('click', () => this.setCorner(map.getCenter().toArray()));
     byId('fence-cancel', HTMLButtonElement).addEventListener('click', () => this.stopEditing());
     this.remove.addEventListener('click', () => void this.save(true));
     this.form.addEventListener('submit', (event) => {
@@ -109,24 +116,26 @@ export class Fences {
     });
     map.on('click', ({ lngLat, originalEvent }) => {
       // The second click of a double click does not set another corner at the same place.
-      if (this.isDrawing && originalEvent.detail < 2) this.insert(lngLat.toArray());
+      if (this.isDrawing && originalEvent.detail < 2) this.setCorner(lngLat.toArray());
     });
     map.on('dblclick', (event) => this.isDrawing && event.preventDefault());
-    byId('fence-new', HTMLButtonElement).hidden = !edits;
+    this.newButton.hidden = !edits;
     void this.load();
   }
 
   toggle(): void {
     if (!this.isOpen) this.options.opening();
-    else if (!this.isEditing) this.failures = '';
+    else if (!this.isEditing) this.failures = [];
+    const hadFocus = this.box.contains(document.activeElement) || this.draft.hasFocus;
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
-    this.stopEditing();
+    this.closeForm();
+    this.warn();
     if (this.isOpen) {
       void this.load();
       this.box.querySelector<HTMLElement>('button')?.focus();
-    } else if (this.box.contains(document.activeElement)) this.button.focus();
+    } else if (hadFocus) this.button.focus();
   }
 
   load(): Promise<void> {
@@ -162,12 +171,9 @@ export class Fences {
     const rules = rulesInWords(fence.properties);
     if (rules) button.append(make('small', rules));
     button.addEventListener('click', () => {
-      const box = new LngLatBounds();
-      for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
       // On a phone the card covers the upper half and grows with its visits; on a larger screen it
       // is at the left.
-      const padding = isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard();
-      this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
+      this.fit(fence, isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard());
       this.visits.show(fence);
     });
     item.append(button);
@@ -181,11 +187,30 @@ export class Fences {
     return item;
   }
 
+  private fit(fence: Fence, padding: Padding): void {
+    const box = new LngLatBounds();
+    for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
+    this.map.fitBounds(box, { padding, maxZoom: FIT_ZOOM, duration: 600 });
+  }
+
+  /** Moves the map to an outline that is opened, unless its corners can already be dragged. */
+  private showOutline(fence: Fence): void {
+    // On a phone the form is at the bottom.
+    const padding = isNarrow() ? { top: innerHeight * 0.24, bottom: innerHeight * 0.43, left: 30, right: 30 } : this.paddingBesideCard();
+    const { clientWidth, clientHeight } = this.map.getContainer();
+    const places = corners(fence.geometry).map(([lng, lat]) => project(this.map, [lng, lat]));
+    const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
+    const [west, east, north, south] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const isInView = west >= padding.left - SLACK_PX && east <= clientWidth - padding.right + SLACK_PX && north >= padding.top - SLACK_PX && south <= clientHeight - padding.bottom + SLACK_PX;
+    const isTiny = Math.max(east - west, south - north) < OUTLINE_PX && this.map.getZoom() < FIT_ZOOM;
+    if (!isInView || isTiny) this.fit(fence, padding);
+  }
+
   /**
    * Returns padding that keeps the outline beside the card and the driver's panel, because a corner
    * under them cannot be dragged.
    */
-  private paddingBesideCard(): { top: number; bottom: number; left: number; right: number } {
+  private paddingBesideCard(): Padding {
     const { right, top } = this.box.getBoundingClientRect();
     const edge = Math.min(80, innerWidth / 16);
     const panel = byId('panel', HTMLElement);
@@ -237,8 +262,8 @@ export class Fences {
   }
 
   private edit(fence: Fence | null): void {
-    if (!this.isEditing) this.failures = '';
-    this.stopEditing();
+    if (!this.isEditing) this.failures = [];
+    this.closeForm();
     this.edited = fence;
     // An outline of several rings can be changed only in a file; here the fence can be renamed and
     // removed.
@@ -252,109 +277,54 @@ export class Fences {
     this.name.value = fence?.properties.name ?? '';
     this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
-    if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
-    this.storedRing = JSON.stringify(this.ring());
-    this.drawDraft();
-    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
+    if (fence && this.isDrawing) this.draft.open(corners(fence.geometry));
+    this.storedRing = JSON.stringify(this.draft.ring());
+    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
+    if (fence && this.isDrawing) this.showOutline(fence);
     this.name.focus();
+    this.warn();
+  }
+
+  /** Sets a corner for the viewer. */
+  private setCorner(corner: Position): void {
+    this.draft.insert(corner, this.edited !== null);
+  }
+
+  /** Closes the form; returns whether it had the focus, which then is in the list. */
+  private stopEditing(): boolean {
+    const hadFocus = this.form.contains(document.activeElement) || this.draft.hasFocus;
+    const name = this.edited?.properties.name;
+    this.closeForm();
+    this.warn();
+    if (hadFocus) this.focusRow(name);
+    return hadFocus;
+  }
+
+  /** Gives the focus to the row of a fence; if there is none, to New. */
+  private focusRow(name = ''): void {
+    const row = this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(name)}"] button`);
+    (row ?? this.newButton).focus({ preventScroll: true });
   }
 
   /**
-   * Sets a corner for the viewer: of a new outline behind the others, of an existing one, or on the
-   * outline, between its neighbours.
+   * Called after a save: a new name has its row only now, and that of the old name is gone. Leaves
+   * the focus where the viewer has moved it meanwhile.
    */
-  private insert(corner: Position): void {
-    const { index, added } = insertion(this.draft.map(({ place }) => project(this.map, [place[0], place[1]])), project(this.map, [corner[0], corner[1]]));
-    this.rememberForUndo();
-    this.add(corner, undefined, this.edited || added <= ON_OUTLINE_PX ? index : this.draft.length);
-    this.drawDraft();
+  private focusNewRow(name: string): void {
+    const { activeElement } = document;
+    if (activeElement === null || activeElement === document.body || activeElement === this.newButton) this.focusRow(name);
   }
 
-  /**
-   * Adds a corner, on the copy of the world that is nearest to the longitude `near`. The caller
-   * draws the draft when it has added all corners.
-   */
-  private add(corner: Position, near = (this.draft[0]?.place ?? [0])[0], index = this.draft.length): void {
-    const element = make('div', '', 'corner');
-    element.tabIndex = 0;
-    element.role = 'button';
-    // A click on a corner does not set another one, and a double click does not zoom the map.
-    element.addEventListener('click', (event) => event.stopPropagation());
-    const remove = () => {
-      this.rememberForUndo();
-      const index = this.draft.indexOf(added);
-      marker.remove();
-      this.draft.splice(index, 1);
-      this.drawDraft();
-      return index;
-    };
-    element.addEventListener('dblclick', (event) => {
-      event.stopPropagation();
-      remove();
-    });
-    element.addEventListener('keydown', (event) => {
-      if (event.key !== 'Delete' && event.key !== 'Backspace') return;
-      event.preventDefault();
-      const index = remove();
-      (this.draft[index] ?? this.draft.at(-1))?.marker.getElement().focus();
-    });
-    const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
-    const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
-    marker.on('dragstart', () => this.rememberForUndo());
-    marker.on('drag', () => {
-      const { lng, lat } = marker.getLngLat();
-      added.place = [nearestCopy(lng, added.place[0]), lat];
-      this.drawOutline();
-    });
-    this.draft.splice(index, 0, added);
-  }
-
-  /** Called before the viewer changes the outline, to be able to undo it. */
-  private rememberForUndo(): void {
-    this.changes.push(this.draft.map(({ place }) => place));
-    this.undoButton.disabled = false;
-  }
-
-  /** Undoes the viewer's last change of the outline. */
-  private undo(): void {
-    const before = this.changes.pop();
-    if (!before) return;
-    for (const { marker } of this.draft) marker.remove();
-    this.draft = [];
-    for (const corner of before) this.add(corner, corner[0]);
-    this.drawDraft();
-    this.undoButton.disabled = this.changes.length === 0;
-  }
-
-  private ring(): Position[] {
-    const places = this.draft.map(({ place }) => place);
-    return places.length > 0 ? [...places, places[0]] : [];
-  }
-
-  /** Draws the outline, and numbers its corners. */
-  private drawDraft(): void {
-    this.draft.forEach(({ marker }, i) => marker.getElement().setAttribute('aria-label', `Corner ${i + 1} of ${this.draft.length}: Delete removes it`));
-    this.drawOutline();
-  }
-
-  private drawOutline(): void {
-    const geometry = { type: 'MultiPolygon' as const, coordinates: this.draft.length > 1 ? [[this.ring()]] : [] };
-    this.layers.setData('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
-  }
-
-  private stopEditing(): void {
-    for (const { marker } of this.draft) marker.remove();
-    [this.draft, this.changes] = [[], []];
+  private closeForm(): void {
+    this.draft.open([]);
     this.closings++;
     this.setSaving(false);
-    this.undoButton.disabled = true;
     this.isDrawing = false;
     this.edited = null;
     delete this.box.dataset.drawing;
     this.form.hidden = true;
     this.visits.close();
     this.say('');
-    this.drawDraft();
   }
 
   /**
@@ -369,7 +339,7 @@ export class Fences {
 
   /** Returns what the form contains, to see whether the viewer changes it. */
   private contents(): string {
-    return JSON.stringify([this.name.value, this.past.checked, this.ring(), this.rules.contents()]);
+    return JSON.stringify([this.name.value, this.past.checked, this.draft.ring(), this.rules.contents()]);
   }
 
   private async save(isRemoved: boolean): Promise<void> {
@@ -385,11 +355,11 @@ export class Fences {
     } catch (error) {
       return setText(this.message, (error as Error).message);
     }
-    const ring = JSON.stringify(this.ring());
+    const ring = JSON.stringify(this.draft.ring());
     const isDrawn = ring !== this.storedRing || !this.edited;
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
-    const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
+    const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.draft.ring()) } } : {};
     const sent = this.contents();
     this.setSaving(true);
     const { closings } = this;
@@ -397,9 +367,12 @@ export class Fences {
     const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
+      this.failures = this.failures.filter((failure) => failure.name !== (was ?? name));
+      this.warn();
       const isChanged = !isLate() && !isRemoved && this.contents() !== sent;
-      if (!isChanged && !isLate()) this.stopEditing();
+      const hadFocus = !isChanged && !isLate() && this.stopEditing();
       await this.load();
+      if (hadFocus) this.focusNewRow(name);
       if (!isChanged || isLate()) return;
       const outline = this.edited?.properties.outline;
       this.edited = this.all.find((fence) => fence.properties.name === name) ?? this.edited;
@@ -407,22 +380,33 @@ export class Fences {
       if (this.edited && !isDrawn && outline !== undefined) this.edited = { ...this.edited, properties: { ...this.edited.properties, outline } };
       this.continueEditing(name, rules, ring);
     } catch (error) {
-      if (isLate()) return this.tellLate(`${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
+      if (isLate()) return this.tellLate(was ?? name, `${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
       if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
       this.setSaving(false);
       setText(this.message, reason(error));
     }
   }
 
-  /** Shows a failure of a save whose form is closed: at once, or when another form closes. */
-  private tellLate(failure: string): void {
-    this.failures = [this.failures, failure].filter(Boolean).join(' ');
+  /** Shows a failure of a save whose form is closed. A form that is open keeps its message. */
+  private tellLate(name: string, text: string): void {
+    this.failures.push({ name, text });
     if (!this.isEditing) this.say('');
+    this.warn();
+  }
+
+  /** Shows failures above the map while the box does not show them. */
+  private warn(): void {
+    const isShown = this.isOpen && !this.isEditing;
+    this.options.warn(isShown || this.failures.length === 0 ? '' : `${this.failuresInWords()} Make the change again in Fences.`);
+  }
+
+  private failuresInWords(): string {
+    return this.failures.map(({ text }) => text).join(' ');
   }
 
   /** Writes the message below the list. */
   private say(text: string): void {
-    setText(this.message, [this.failures, text].filter(Boolean).join(' '));
+    setText(this.message, [this.failuresInWords(), text].filter(Boolean).join(' '));
   }
 
   /** Called after a save, if the viewer has changed the form since: the next save has the rest. */

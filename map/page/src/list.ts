@@ -118,10 +118,10 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     try {
       const { drivers, truncated } = await fetchList(filter, controller.signal);
       if (controller.signal.aborted) return;
-      show(drivers, truncated, field('group').value);
+      const isFiltered = [...filter.values()].some((value) => value !== '');
+      show(drivers, truncated, field('group').value, isFiltered);
       // The map shows only drivers of the group. If that is the only filter, or there is none, the
       // list has every driver on the map, so draw no rings.
-      const isFiltered = [...filter.values()].some((value) => value !== '');
       onFound([...filter].some(([name, value]) => name !== 'group' && value !== '') ? drivers : []);
       setShared(isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null);
     } catch (error) {
@@ -132,9 +132,10 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     refreshIn(document.hidden ? 6 * REFRESH_MS : REFRESH_MS);
   }
 
-  function show(drivers: Found[], truncated: boolean, group: string): void {
+  function show(drivers: Found[], truncated: boolean, group: string, isFiltered: boolean): void {
     const count = truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`;
-    setText(message, group ? `${count}. The map shows only ${group}.` : count);
+    const hint = mayShare && !isFiltered && drivers.length > 1 ? `${count}. Filter them to copy a guest link.` : count;
+    setText(message, group ? `${count}. The map shows only ${group}.` : hint);
     const now = serverNow();
     replaceRows(rows, drivers.map((driver) => row(driver, now)));
   }

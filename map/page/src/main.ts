@@ -144,6 +144,7 @@ async function open(): Promise<Stage> {
     closeList() {
       if (driverList.isOpen) driverList.toggle();
     },
+    warn: warning.fences,
   });
   stage = made;
   filter();

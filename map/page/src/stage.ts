@@ -83,6 +83,8 @@ interface Options {
   group(): string;
   /** Closes the list of drivers, if it is open. */
   closeList(): void;
+  /** Shows above the map which fences were not saved; empty: all were. */
+  warn(text: string): void;
 }
 
 export async function makeStage(config: Config, theme: Theme, shared: Shared, options: Options): Promise<Stage> {
@@ -109,6 +111,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     seesAll: config.sees_all,
     name: (id) => names.getOrRequest(id),
     choose: (id) => void find(id),
+    warn: options.warn,
     changed() {
       panel?.redrawNames();
       scene.invalidate();

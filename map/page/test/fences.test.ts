@@ -8,13 +8,16 @@ const SQUARE = [[0, 0], [0, 1], [1, 1], [0, 0]];
 const fence = (name: string, rings: number): Fence => ({ type: 'Feature', properties: { name, valid_from: 0 }, geometry: { type: 'MultiPolygon', coordinates: Array.from({ length: rings }, () => [SQUARE]) } });
 let shown: Page;
 let fences: Fences;
+/** What the banner says about fences. */
+let warning: string;
 
 beforeEach(async () => {
+  warning = '';
   shown = page();
   shown.element('fence-form').hidden = true;
   vi.stubGlobal('fetch', (url: string) => (url === 'api/fences' ? Promise.resolve(Response.json({ features: [fence('Islands', 2)] })) : new Promise(() => {})));
   const map = { on() {}, getLayer: () => ({}), setPaintProperty() {}, getSource: () => ({ setData() {} }), getZoom: () => 10, queryRenderedFeatures: () => [{ properties: { name: 'Islands', width: 0.001 } }] };
-  fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, seesAll: true });
+  fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, warn: (text) => (warning = text), seesAll: true });
   await vi.waitUntil(() => fences.all.length > 0);
 });
 afterEach(() => {
@@ -166,17 +169,52 @@ describe('a save without an answer yet', () => {
     expect(said()).toBe('');
   });
 
-  test('that fails while the box is closed is told when it opens', async () => {
+  const FAILURE = 'Islands was not saved: another user.';
+
+  test('that fails while the box is closed is told in the banner until the box opens', async () => {
     fences.toggle();
     saves[0].answer(503);
     await settled();
+    expect(warning).toBe(`${FAILURE} Make the change again in Fences.`);
     fences.toggle();
     await settled();
-    expect(said()).toBe('Islands was not saved: another user.');
+    expect([warning, said()]).toEqual(['', FAILURE]);
     fences.toggle();
     fences.toggle();
     await settled();
-    expect(said()).toBe('');
+    expect([warning, said()]).toEqual(['', '']);
+  });
+
+  test('that fails while another form is open is told in the banner, too', async () => {
+    shown.element('fence-cancel').dispatch('click');
+    await edit('Lakes');
+    const message = said();
+    saves[0].answer(503);
+    await settled();
+    expect([warning, said()]).toEqual([`${FAILURE} Make the change again in Fences.`, message]);
+    // The box closes with the form, so the viewer has not seen it in the box.
+    fences.toggle();
+    expect(warning).toBe(`${FAILURE} Make the change again in Fences.`);
+    fences.toggle();
+    await settled();
+    expect([warning, said()]).toEqual(['', FAILURE]);
+  });
+
+  test('that succeeds removes the failure of its fence only', async () => {
+    const closed = async (name: string) => {
+      fences.toggle();
+      await edit(name);
+      save();
+    };
+    await closed('Lakes');
+    await closed('Islands');
+    fences.toggle();
+    for (const late of saves.slice(0, 2)) late.answer(503);
+    await settled();
+    expect(warning).toBe(`${FAILURE} Lakes was not saved: another user. Make the change again in Fences.`);
+    saves[2].answer();
+    await settled();
+    expect(warning).toBe('Lakes was not saved: another user. Make the change again in Fences.');
   });
 
   test('with a conflict is followed by one against the newest version', async () => {
@@ -222,6 +260,21 @@ describe('a save without an answer yet', () => {
     expect(saves.at(-1)!.body.properties).toMatchObject({ name: 'Lakes', rewrite_past: false });
     expect(saves.at(-1)!.body.properties).not.toHaveProperty('was');
   });
+});
+
+test('a form that closes gives the focus to New if its fence has no row', () => {
+  const form = shown.element('fence-form');
+  form.append(...['fence-name', 'fence-cancel'].map((id) => shown.element(id)));
+  fences.toggle();
+  shown.element('fence-new').dispatch('click');
+  shown.element('fence-cancel').focus();
+  shown.element('fence-cancel').dispatch('click');
+  expect([fences.isEditing, shown.focused()]).toEqual([false, 'fence-new']);
+  // A focus elsewhere stays there.
+  shown.element('fence-new').dispatch('click');
+  shown.element('find').focus();
+  shown.element('fence-cancel').dispatch('click');
+  expect(shown.focused()).toBe('find');
 });
 
 test('the list of fences has the unit that the viewer chooses', async () => {

@@ -100,3 +100,20 @@ test('an answer to an earlier filter is dropped, and the next request is sent', 
   drivers.redraw();
   expect(share()).toBe(false);
 });
+
+test('the list says how to get a link for guests while no filter is set', async () => {
+  const drivers = openVans();
+  shown.element('filter.find').value = '';
+  shown.element('filter').dispatch('input');
+  await vi.advanceTimersByTimeAsync(1_000);
+  waiting.at(-1)!.answer('van-1', 'van-2');
+  await settled();
+  expect([share(), shown.element('list-said').textContent]).toEqual([false, '2 drivers. Filter them to copy a guest link.']);
+  shown.element('filter.find').value = 'van';
+  shown.element('filter').dispatch('input');
+  await vi.advanceTimersByTimeAsync(1_000);
+  waiting.at(-1)!.answer('van-1', 'van-2');
+  await settled();
+  expect([share(), shown.element('list-said').textContent]).toEqual([true, '2 drivers']);
+  drivers.toggle();
+});

@@ -96,6 +96,7 @@ export function page(): Page {
   };
   for (const kind of ['HTMLElement', 'HTMLButtonElement', 'HTMLInputElement', 'HTMLFormElement', 'HTMLOutputElement', 'HTMLUListElement', 'HTMLOListElement', 'HTMLLabelElement', 'HTMLDetailsElement', 'HTMLSelectElement', 'HTMLDataListElement', 'HTMLDListElement', 'HTMLAnchorElement', 'SVGElement']) vi.stubGlobal(kind, Fake);
   vi.stubGlobal('document', { querySelectorAll: () => [], getElementById: element, createElement: (tag: string) => new Fake(tag), createElementNS: () => new Fake(), documentElement: new Fake(), body: new Fake(), activeElement: null, hidden: false });
+  vi.stubGlobal('CSS', { escape: String });
   vi.stubGlobal('getComputedStyle', () => ({ fontSize: '16px' }));
   vi.stubGlobal('ResizeObserver', class { observe(): void {} });
   const listeners = new Fake();
