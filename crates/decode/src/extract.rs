@@ -181,6 +181,18 @@ impl Paths {
         self.for_each_own_path(slot, &mut |own| own.known = Some(Known::Usual(text)));
     }
 
+    /// Adds the path of a member that the format does not read, with its usual string. Its name
+    /// does not matter, whatever the string is.
+    pub(super) fn add_usual(&mut self, path: &str, text: &'static str) {
+        let mut at = self;
+        for step in path.split('/') {
+            let known = at.children.iter().position(|child| *child.name == *step);
+            let index = known.unwrap_or_else(|| at.add_child(step));
+            at = &mut at.children[index].paths;
+        }
+        at.known = at.known.or(Some(Known::Usual(text)));
+    }
+
     /// Adds a child without a slot, and returns its index.
     fn add_child(&mut self, name: &str) -> usize {
         let index = self.children.len();

@@ -158,7 +158,16 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         (None, _) => {
             let fields = fields_by_names(kind, args, speed_unit)?;
             read = describe_fields(kind, args, fields.speed.as_ref().map(|(_, factor)| *factor));
-            Format::Mapped(Arc::new(Mapping::new(fields)))
+            let mapping = match kind {
+                Kind::GeoJson | Kind::GeoJsonLines => Mapping::of_features(fields),
+                Kind::Gpx
+                | Kind::Tcx
+                | Kind::Kml
+                | Kind::Timeline
+                | Kind::Csv
+                | Kind::OwnTracks => Mapping::new(fields),
+            };
+            Format::Mapped(Arc::new(mapping))
         }
     };
     numbers.ids = column_of_ids(file, &driver);

@@ -27,6 +27,9 @@ pub(super) const ROOT: usize = 8;
 /// First slot of the values at [`Quirks::extra`].
 pub(super) const EXTRA: usize = 9;
 
+/// The types that every feature of a point states. In other JSON a `type` may be that of a fix.
+const TYPES_OF_FEATURE: [(&str, &str); 2] = [("type", "Feature"), ("geometry/type", "Point")];
+
 /// The pointers to the fields of a point.
 #[derive(Debug, Clone)]
 pub struct Fields {
@@ -66,6 +69,8 @@ pub(super) struct Quirks {
     pub(super) extra: &'static [&'static str],
     /// The usual string at the first of `extra`.
     pub(super) usual_kind: Option<&'static str>,
+    /// Members that the format does not read, with their usual string.
+    pub(super) usual: &'static [(&'static str, &'static str)],
     /// Names of members beside the fields that the devices send and the format does not read.
     pub(super) unread: &'static [&'static str],
     /// Returns the kind of a valid message without a fix; `None` for a message to be decoded.
@@ -82,6 +87,7 @@ impl Quirks {
         ts_is_beside_root: false,
         extra: &[],
         usual_kind: None,
+        usual: &[],
         unread: &[],
         ignored_kind: |_, _| Ok(None),
     };
@@ -132,6 +138,12 @@ impl Mapping {
         Self { fields, quirks: Quirks { numbers_may_be_strings: true, ..Quirks::NONE } }
     }
 
+    /// Creates the mapping of a file of GeoJSON features.
+    pub fn of_features(fields: Fields) -> Self {
+        let mapping = Self::new(fields);
+        Self { quirks: Quirks { usual: &TYPES_OF_FEATURE, ..mapping.quirks }, ..mapping }
+    }
+
     pub(super) fn shipped(fields: Fields, quirks: Quirks) -> Self {
         Self { fields, quirks }
     }
@@ -166,6 +178,7 @@ impl Mapping {
         if let Some(text) = quirks.usual_kind {
             paths.set_usual(EXTRA, text);
         }
+        quirks.usual.iter().for_each(|(path, text)| paths.add_usual(path, text));
         let root = quirks.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
         let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
