@@ -67,9 +67,11 @@ export class Fences {
   private lastLoad: Promise<void> = Promise.resolve();
   /**
    * The saves that failed after their forms were closed. The message begins with them until the
-   * viewer, having seen them, opens a form or closes the box.
+   * viewer, having seen them above the list, opens a form or closes the box.
    */
-  private failures: { name: string; text: string }[] = [];
+  private failures: string[] = [];
+  /** The message without the failures. */
+  private said = '';
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
@@ -131,11 +133,11 @@ export class Fences {
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
     this.closeForm();
-    this.warn();
     if (this.isOpen) {
       void this.load();
       this.box.querySelector<HTMLElement>('button')?.focus();
     } else if (hadFocus) this.button.focus();
+    this.warn();
   }
 
   load(): Promise<void> {
@@ -279,7 +281,7 @@ export class Fences {
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) this.draft.open(corners(fence.geometry));
     this.storedRing = JSON.stringify(this.draft.ring());
-    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
+    this.say(this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     if (fence && this.isDrawing) this.showOutline(fence);
     this.name.focus();
     this.warn();
@@ -303,7 +305,10 @@ export class Fences {
   /** Gives the focus to the row of a fence; if there is none, to New. */
   private focusRow(name = ''): void {
     const row = this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(name)}"] button`);
-    (row ?? this.newButton).focus({ preventScroll: true });
+    const target = row ?? this.newButton;
+    target.focus({ preventScroll: true });
+    target.scrollIntoView({ block: 'nearest' });
+    this.warn();
   }
 
   /**
@@ -334,7 +339,7 @@ export class Fences {
   private setSaving(isSaving: boolean): void {
     this.isSaving = isSaving;
     for (const button of [this.submit, this.remove]) button.setAttribute('aria-disabled', String(isSaving));
-    if (isSaving) setText(this.message, 'Saving …');
+    if (isSaving) this.say('Saving …');
   }
 
   /** Returns what the form contains, to see whether the viewer changes it. */
@@ -347,13 +352,13 @@ export class Fences {
     const was = this.edited?.properties.name;
     const isUntouched = was !== undefined && this.name.value === this.shownName;
     const name = was !== undefined && (isRemoved || isUntouched) ? was : this.name.value.trim();
-    if (!name) return setText(this.message, 'Give the fence a name.');
-    if (name !== was && this.all.some((fence) => fence.properties.name === name)) return setText(this.message, 'There is a fence of this name: edit it, or choose another one.');
+    if (!name) return this.say('Give the fence a name.');
+    if (name !== was && this.all.some((fence) => fence.properties.name === name)) return this.say('There is a fence of this name: edit it, or choose another one.');
     let rules: Rules = {};
     try {
       if (!isRemoved) rules = this.rules.read();
     } catch (error) {
-      return setText(this.message, (error as Error).message);
+      return this.say((error as Error).message);
     }
     const ring = JSON.stringify(this.draft.ring());
     const isDrawn = ring !== this.storedRing || !this.edited;
@@ -367,8 +372,6 @@ export class Fences {
     const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
-      this.failures = this.failures.filter((failure) => failure.name !== (was ?? name));
-      this.warn();
       const isChanged = !isLate() && !isRemoved && this.contents() !== sent;
       const hadFocus = !isChanged && !isLate() && this.stopEditing();
       await this.load();
@@ -380,33 +383,35 @@ export class Fences {
       if (this.edited && !isDrawn && outline !== undefined) this.edited = { ...this.edited, properties: { ...this.edited.properties, outline } };
       this.continueEditing(name, rules, ring);
     } catch (error) {
-      if (isLate()) return this.tellLate(was ?? name, `${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
-      if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
+      const why = reason(error);
+      const isConflict = error instanceof ApiError && error.status === CONFLICT;
+      const isLoaded = isConflict && !isLate() && (await this.loadNewest());
+      if (isLate()) return this.tellLate(`${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${why.replace(/^The /, 'the ').replace(/\.$/, '')}.`);
       this.setSaving(false);
-      setText(this.message, reason(error));
+      if (isConflict) this.showConflict(why, was!, isLoaded);
+      else this.say(why);
     }
   }
 
-  /** Shows a failure of a save whose form is closed. A form that is open keeps its message. */
-  private tellLate(name: string, text: string): void {
-    this.failures.push({ name, text });
-    if (!this.isEditing) this.say('');
+  /** Shows a failure of a save whose form is closed. */
+  private tellLate(failure: string): void {
+    this.failures.push(failure);
+    this.say(this.said);
     this.warn();
   }
 
-  /** Shows failures above the map while the box does not show them. */
+  /** Shows failures above the map while the box is closed, and above the list while it is open. */
   private warn(): void {
-    const isShown = this.isOpen && !this.isEditing;
-    this.options.warn(isShown || this.failures.length === 0 ? '' : `${this.failuresInWords()} Make the change again in Fences.`);
+    const hasFailures = this.failures.length > 0;
+    this.options.warn(hasFailures && !this.isOpen ? `${this.failures.join(' ')} Make the change again in Fences.` : '');
+    // While a form is open, fields do not move. The failures stay until it is closed.
+    if (hasFailures && !this.isEditing) this.message.scrollIntoView({ block: 'nearest' });
   }
 
-  private failuresInWords(): string {
-    return this.failures.map(({ text }) => text).join(' ');
-  }
-
-  /** Writes the message below the list. */
+  /** Writes the message above the list, after the failures. */
   private say(text: string): void {
-    setText(this.message, [this.failuresInWords(), text].filter(Boolean).join(' '));
+    this.said = text;
+    setText(this.message, [...this.failures, text].filter(Boolean).join(' '));
   }
 
   /** Called after a save, if the viewer has changed the form since: the next save has the rest. */
@@ -417,26 +422,29 @@ export class Fences {
     this.storedRing = ring;
     this.remove.hidden = this.pastLabel.hidden = this.edited === null;
     this.setSaving(false);
-    setText(this.message, `${name} was saved. Your changes since then are not saved yet.`);
+    this.say(`${name} was saved. Your changes since then are not saved yet.`);
+  }
+
+  /** Requests the fences; returns whether the newest ones are shown. */
+  private async loadNewest(): Promise<boolean> {
+    const { loads } = this;
+    void this.load();
+    // Others may be sent meanwhile, and succeed where this one fails.
+    for (let waited: unknown = null; waited !== this.lastLoad; await waited) waited = this.lastLoad;
+    return this.shownLoad > loads;
   }
 
   /**
    * Warns that another user has changed the fence meanwhile, and shows both outlines. The next save
-   * replaces the other user's.
+   * replaces the other user's. `isLoaded`: their version is shown.
    */
-  private async showConflict(why: string, name: string): Promise<void> {
-    const { closings, loads } = this;
-    void this.load();
-    // Others may be sent meanwhile, and succeed where this one fails.
-    for (let waited: unknown = null; waited !== this.lastLoad; await waited) waited = this.lastLoad;
-    if (closings !== this.closings) return;
-    this.setSaving(false);
-    if (this.shownLoad <= loads) return setText(this.message, `${upperFirst(why)}. Their version could not be loaded: save again to try that again, or cancel.`);
+  private showConflict(why: string, name: string, isLoaded: boolean): void {
+    if (!isLoaded) return this.say(`${upperFirst(why)}. Their version could not be loaded: save again to try that again, or cancel.`);
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     // The next save sends the outline even if it is again the one with which the form was opened.
     if (this.isDrawing) this.storedRing = '';
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
-    setText(this.message, `${upperFirst(why)}. ${advice}`);
+    this.say(`${upperFirst(why)}. ${advice}`);
   }
 }
