@@ -5,11 +5,12 @@ import { LngLatBounds, type Map as MapLibre, type PointLike } from 'maplibre-gl'
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
-import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
+import { byId, make, replaceRows, setPressed, setText } from './dom';
 import { Draft } from './draft';
 import { FenceLayers } from './fence-layers';
 import { middle } from './places';
 import { corners, hasOneRing, type Fence, type Rules } from './rings';
+import { isAcross, padding, SLACK_PX, type Sides } from './room';
 import { RulesForm, rulesInWords } from './rules';
 import { project } from './view';
 import { Visits } from './visits';
@@ -17,23 +18,12 @@ import { upperFirst } from './words';
 
 export type { Fence };
 
-/** Minimum width of the map beside the cards in which an outline can be edited. */
-const ROOM_PX = 320;
 /** Maximum zoom at which the map shows a fence that is chosen in the list. */
 const FIT_ZOOM = 17;
 /** An outline smaller than this is too small to be edited. */
 const OUTLINE_PX = 40;
-/** An outline may be this much nearer to the cards than the map would place it. */
-const SLACK_PX = 20;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
-
-interface Padding {
-  top: number;
-  bottom: number;
-  left: number;
-  right: number;
-}
 
 /** Says why a request failed. */
 const reason = (error: unknown): string => (error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -91,10 +81,10 @@ export class Fences {
     private readonly map: MapLibre,
     theme: Theme,
     private readonly edits: boolean,
-    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; /** Shows above the map which saves failed; empty: none. */ warn(text: string): void; seesAll: boolean },
+    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; /** Called before the map moves to a fence. */ moving(): void; /** Shows above the map which saves failed; empty: none. */ warn(text: string): void; seesAll: boolean },
   ) {
     this.layers = new FenceLayers(map, theme);
-    this.draft = new Draft(map, this.layers);
+    this.draft = new Draft(map, this.layers, options.moving);
     this.rules = new RulesForm(options.name);
     this.visits = new Visits({
       name: options.name,
@@ -173,9 +163,11 @@ export class Fences {
     const rules = rulesInWords(fence.properties);
     if (rules) button.append(make('small', rules));
     button.addEventListener('click', () => {
-      // On a phone the card covers the upper half and grows with its visits; on a larger screen it
-      // is at the left.
-      this.fit(fence, isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard());
+      const { clientWidth, clientHeight } = this.map.getContainer();
+      // On a phone or a tablet the card covers the upper half and grows with its visits; on a
+      // larger screen it is at the left.
+      const isAbove = isAcross(this.box.getBoundingClientRect(), clientWidth);
+      this.fit(fence, isAbove ? { top: clientHeight * 0.58, bottom: clientHeight * 0.06, left: 30, right: 30 } : padding(this.map));
       this.visits.show(fence);
     });
     item.append(button);
@@ -189,7 +181,8 @@ export class Fences {
     return item;
   }
 
-  private fit(fence: Fence, padding: Padding): void {
+  private fit(fence: Fence, padding: Sides): void {
+    this.options.moving();
     const box = new LngLatBounds();
     for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
     this.map.fitBounds(box, { padding, maxZoom: FIT_ZOOM, duration: 600 });
@@ -197,29 +190,14 @@ export class Fences {
 
   /** Moves the map to an outline that is opened, unless its corners can already be dragged. */
   private showOutline(fence: Fence): void {
-    // On a phone the form is at the bottom.
-    const padding = isNarrow() ? { top: innerHeight * 0.24, bottom: innerHeight * 0.43, left: 30, right: 30 } : this.paddingBesideCard();
+    const free = padding(this.map);
     const { clientWidth, clientHeight } = this.map.getContainer();
     const places = corners(fence.geometry).map(([lng, lat]) => project(this.map, [lng, lat]));
     const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
     const [west, east, north, south] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-    const isInView = west >= padding.left - SLACK_PX && east <= clientWidth - padding.right + SLACK_PX && north >= padding.top - SLACK_PX && south <= clientHeight - padding.bottom + SLACK_PX;
+    const isInView = west >= free.left - SLACK_PX && east <= clientWidth - free.right + SLACK_PX && north >= free.top - SLACK_PX && south <= clientHeight - free.bottom + SLACK_PX;
     const isTiny = Math.max(east - west, south - north) < OUTLINE_PX && this.map.getZoom() < FIT_ZOOM;
-    if (!isInView || isTiny) this.fit(fence, padding);
-  }
-
-  /**
-   * Returns padding that keeps the outline beside the card and the driver's panel, because a corner
-   * under them cannot be dragged.
-   */
-  private paddingBesideCard(): Padding {
-    const { right, top } = this.box.getBoundingClientRect();
-    const edge = Math.min(80, innerWidth / 16);
-    const panel = byId('panel', HTMLElement);
-    const covered = panel.hidden ? 0 : innerWidth - panel.getBoundingClientRect().left - edge / 2;
-    // On a narrow screen both cards leave too little room.
-    const hasRoom = innerWidth - right - covered > ROOM_PX;
-    return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge + (hasRoom ? covered : 0) };
+    if (!isInView || isTiny) this.fit(fence, free);
   }
 
   /**

@@ -10,14 +10,19 @@ let shown: Page;
 let fences: Fences;
 /** What the banner says about fences. */
 let warning: string;
+/** The padding with which the map was moved to a fence. */
+let fits: { top: number; bottom: number; left: number; right: number }[];
+/** How often a move of the map was announced. */
+let moves: number;
 
 beforeEach(async () => {
-  warning = '';
+  [warning, fits, moves] = ['', [], 0];
   shown = page();
+  Object.assign(shown.element('map'), { clientWidth: 768, clientHeight: 1024 });
   shown.element('fence-form').hidden = true;
   vi.stubGlobal('fetch', (url: string) => (url === 'api/fences' ? Promise.resolve(Response.json({ features: [fence('Islands', 2)] })) : new Promise(() => {})));
-  const map = { on() {}, getLayer: () => ({}), setPaintProperty() {}, getSource: () => ({ setData() {} }), getZoom: () => 10, queryRenderedFeatures: () => [{ properties: { name: 'Islands', width: 0.001 } }] };
-  fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, warn: (text) => (warning = text), seesAll: true });
+  const map = { on() {}, getLayer: () => ({}), setPaintProperty() {}, getSource: () => ({ setData() {} }), getZoom: () => 10, getContainer: () => shown.element('map'), fitBounds: (_: unknown, { padding }: { padding: (typeof fits)[number] }) => fits.push(padding), queryRenderedFeatures: () => [{ properties: { name: 'Islands', width: 0.001 } }] };
+  fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, moving: () => moves++, warn: (text) => (warning = text), seesAll: true });
   await vi.waitUntil(() => fences.all.length > 0);
 });
 afterEach(() => {
@@ -306,6 +311,15 @@ test('the list of fences has the unit that the viewer chooses', async () => {
   setUnit('mph');
   fences.redraw();
   expect(rules()).toEqual(['31 mph']);
+});
+
+test('a fence that is chosen in the list is shown below a card across a tablet', () => {
+  shown.element('fences-box').rect = { left: 8, top: 116, right: 760, bottom: 500 };
+  fences.redraw();
+  shown.element('fences-list').querySelectorAll('button')[0].dispatch('click');
+  expect([fits.length, moves]).toEqual([1, 1]);
+  expect(fits[0].top).toBeGreaterThan(500);
+  expect(fits[0].left + fits[0].right).toBeLessThan(768 / 2);
 });
 
 test('a row that gets the focus is scrolled into view', () => {
