@@ -151,6 +151,8 @@ test('arrow keys move the corner that has the focus, by more with Shift', async 
   const [x, y] = await pixels();
   const center = await view();
   const moved = async () => { const [left, top] = await pixels(); return [left - x, top - y].map((by) => Math.round(by) + 0); };
+  const drawn = () => page.evaluate(([left, top]) => window.milepost!.map.queryRenderedFeatures([left, top], { layers: ['fence-draft-area'] }).length, [x - 8, y + 4]);
+  await expect.poll(drawn).toBeGreaterThan(0);
   // A click chooses a corner, as Tab does.
   await corner.click();
   await expect(corner).toBeFocused();
@@ -166,7 +168,6 @@ test('arrow keys move the corner that has the focus, by more with Shift', async 
   await page.keyboard.press('ArrowUp');
   expect(await moved()).toEqual([-18, 18]);
   // The drawn outline has followed.
-  const drawn = () => page.evaluate(([left, top]) => window.milepost!.map.queryRenderedFeatures([left, top], { layers: ['fence-draft-area'] }).length, [x - 8, y + 4]);
   await expect.poll(drawn).toBe(0);
   // The map stays, the marker is where the outline is, and the form keeps its explanation.
   expect(await view()).toBe(center);
@@ -236,8 +237,8 @@ test('Edit in the list shows the outline, and the end of the form keeps the focu
   await stack.query("INSERT INTO fleet.fences (name, polygons) VALUES ('remote yard', [[[(12.1, 44.1), (12.11, 44.1), (12.11, 44.11), (12.1, 44.11)]]])");
   const fences = page.getByRole('region', { name: 'Fences' });
   const row = fences.getByRole('button', { name: 'remote yard', exact: true });
-  for (const viewport of [{ width: 1280, height: 800 }, { width: 390, height: 844 }]) {
-    await page.setViewportSize(viewport);
+  for (const [width, height] of [[1280, 800], [390, 844], [375, 553], [768, 1024], [844, 390]]) {
+    await page.setViewportSize({ width, height });
     await page.goto('about:blank');
     // At first far away; then its middle is in view, and its corners are not.
     for (const place of ['4/20/10', '17/44.105/12.105']) {
@@ -247,9 +248,10 @@ test('Edit in the list shows the outline, and the end of the form keeps the focu
       await page.waitForTimeout(1_000);
       await page.waitForFunction(() => !window.milepost!.map.isMoving());
       const reached = await page.locator('.corner').evaluateAll((all) => all.filter((one) => { const { x, y, width, height } = one.getBoundingClientRect(); return document.elementFromPoint(x + width / 2, y + height / 2) === one; }).length);
-      expect(reached, `${viewport.width} ${place}`).toBe(4);
+      expect(reached, `${width} ${place}`).toBe(4);
       await fences.getByRole('button', { name: 'Cancel' }).press('Enter');
       expect(await row.evaluate((button) => button === document.activeElement)).toBe(true);
+      await expect(row).toBeInViewport();
       await page.goto('about:blank');
     }
   }

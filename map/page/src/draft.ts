@@ -5,15 +5,14 @@ import { Marker, type Map as MapLibre } from 'maplibre-gl';
 import { byId, make, setText } from './dom';
 import type { FenceLayers } from './fence-layers';
 import { insertion, nearestCopy } from './rings';
-import { project } from './view';
+import { padding, SLACK_PX } from './room';
+import { clampLat, project } from './view';
 
 /** A click is on the outline if a corner there makes it longer by at most this many pixels. */
 const ON_OUTLINE_PX = 3;
 /** Pixels by which an arrow key moves a corner, without and with Shift. */
 const STEP_PX = 2;
 const LONG_STEP_PX = 20;
-/** The map moves to keep a corner that has the keyboard's focus this far from its edges. */
-const EDGE_PX = 16;
 const ARROWS: Partial<Record<string, readonly [right: number, down: number]>> = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /** `place` is exact; `marker` moves to the copy of the world in view. */
@@ -38,6 +37,8 @@ export class Draft {
   constructor(
     private readonly map: MapLibre,
     private readonly layers: FenceLayers,
+    /** Called before the map moves to a corner. */
+    private readonly moving: () => void,
   ) {
     this.undoButton.addEventListener('click', () => this.undo());
   }
@@ -96,7 +97,9 @@ export class Draft {
       marker.remove();
       this.corners.splice(index, 1);
       this.draw();
-      return index;
+      const next = this.corners[index] ?? this.corners.at(-1);
+      next?.marker.getElement().focus({ preventScroll: true });
+      if (next) this.keepInView(next);
     };
     element.addEventListener('dblclick', (event) => {
       event.stopPropagation();
@@ -113,11 +116,8 @@ export class Draft {
       // The map would move, too.
       event.stopPropagation();
       const step = event.shiftKey ? LONG_STEP_PX : STEP_PX;
-      if (arrow) return this.moveByKey(added, arrow[0] * step, arrow[1] * step);
-      const index = remove();
-      const next = this.corners[index] ?? this.corners.at(-1);
-      next?.marker.getElement().focus({ preventScroll: true });
-      if (next) this.keepInView(next);
+      if (arrow) this.moveByKey(added, arrow[0] * step, arrow[1] * step);
+      else remove();
     });
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     const added: Corner = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
@@ -130,6 +130,8 @@ export class Draft {
       added.place = [nearestCopy(lng, added.place[0]), lat];
       this.drawOutline();
     });
+    // Tab goes through the corners in the order of the outline.
+    this.corners[index]?.marker.getElement().before(element);
     this.corners.splice(index, 0, added);
   }
 
@@ -138,20 +140,29 @@ export class Draft {
     if (this.keyed !== corner) this.rememberForUndo();
     this.keyed = corner;
     const { x, y } = project(this.map, [corner.place[0], corner.place[1]]);
-    const { lng, lat } = this.map.unproject([x + right, y + down]);
+    const moved = this.map.unproject([x + right, y + down]);
+    const [lng, lat] = [moved.lng, clampLat(moved.lat)];
     corner.place = [nearestCopy(lng, corner.place[0]), lat];
     corner.marker.setLngLat([lng, lat]);
     this.drawOutline();
     this.keepInView(corner);
-    setText(this.said, `${this.nameOf(corner)}: ${lat.toFixed(5)}, ${lng.toFixed(5)}`);
+    setText(this.said, `${this.nameOf(corner)}: ${lat.toFixed(5)}, ${nearestCopy(lng, 0).toFixed(5)}`);
   }
 
+  /**
+   * Moves the map if a corner is out of view or under a card, and then by a quarter more. A held
+   * arrow key would otherwise move it at each step, and with it the address of the page, whose
+   * changes browsers limit.
+   */
   private keepInView({ place }: Corner): void {
     const { x, y } = project(this.map, [place[0], place[1]]);
-    const { clientWidth: width, clientHeight: height } = this.map.getContainer();
-    const beyond = (at: number, size: number) => Math.min(0, at - EDGE_PX) + Math.max(0, at - size + EDGE_PX);
-    const [right, down] = [beyond(x, width), beyond(y, height)];
-    if (right !== 0 || down !== 0) this.map.panBy([right, down], { animate: false });
+    const { clientWidth, clientHeight } = this.map.getContainer();
+    const { left, top, right, bottom } = padding(this.map);
+    const by = (at: number, from: number, to: number) => (at < from - SLACK_PX ? at - from - (to - from) / 4 : at > to + SLACK_PX ? at - to + (to - from) / 4 : 0);
+    const pan: [number, number] = [by(x, left, clientWidth - right), by(y, top, clientHeight - bottom)];
+    if (pan[0] === 0 && pan[1] === 0) return;
+    this.moving();
+    this.map.panBy(pan, { animate: false });
   }
 
   /** Called before the viewer changes the outline, to be able to undo it. */

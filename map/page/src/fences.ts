@@ -5,11 +5,12 @@ import { LngLatBounds, type Map as MapLibre, type PointLike } from 'maplibre-gl'
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as fetchFences, putFence } from './api';
 import type { Theme } from './colours';
-import { byId, isNarrow, make, replaceRows, setPressed, setText } from './dom';
+import { byId, make, replaceRows, setPressed, setText } from './dom';
 import { Draft } from './draft';
 import { FenceLayers } from './fence-layers';
 import { middle } from './places';
 import { corners, hasOneRing, type Fence, type Rules } from './rings';
+import { isAcross, padding, SLACK_PX, type Sides } from './room';
 import { RulesForm, rulesInWords } from './rules';
 import { project } from './view';
 import { Visits } from './visits';
@@ -17,23 +18,12 @@ import { upperFirst } from './words';
 
 export type { Fence };
 
-/** Minimum width of the map beside the cards in which an outline can be edited. */
-const ROOM_PX = 320;
 /** Maximum zoom at which the map shows a fence that is chosen in the list. */
 const FIT_ZOOM = 17;
 /** An outline smaller than this is too small to be edited. */
 const OUTLINE_PX = 40;
-/** An outline may be this much nearer to the cards than the map would place it. */
-const SLACK_PX = 20;
 /** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
-
-interface Padding {
-  top: number;
-  bottom: number;
-  left: number;
-  right: number;
-}
 
 /** Says why a request failed. */
 const reason = (error: unknown): string => (error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -67,9 +57,11 @@ export class Fences {
   private lastLoad: Promise<void> = Promise.resolve();
   /**
    * The saves that failed after their forms were closed. The message begins with them until the
-   * viewer, having seen them, opens a form or closes the box.
+   * viewer, having seen them above the list, opens a form or closes the box.
    */
-  private failures: { name: string; text: string }[] = [];
+  private failures: string[] = [];
+  /** The message without the failures. */
+  private said = '';
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
@@ -89,10 +81,10 @@ export class Fences {
     private readonly map: MapLibre,
     theme: Theme,
     private readonly edits: boolean,
-    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; /** Shows above the map which saves failed; empty: none. */ warn(text: string): void; seesAll: boolean },
+    private readonly options: { opening(): void; changed(): void; name(id: string): string; choose(id: string): void; /** Called before the map moves to a fence. */ moving(): void; /** Shows above the map which saves failed; empty: none. */ warn(text: string): void; seesAll: boolean },
   ) {
     this.layers = new FenceLayers(map, theme);
-    this.draft = new Draft(map, this.layers);
+    this.draft = new Draft(map, this.layers, options.moving);
     this.rules = new RulesForm(options.name);
     this.visits = new Visits({
       name: options.name,
@@ -131,11 +123,11 @@ export class Fences {
     this.box.hidden = !this.isOpen;
     setPressed(this.button, this.isOpen);
     this.closeForm();
-    this.warn();
     if (this.isOpen) {
       void this.load();
       this.box.querySelector<HTMLElement>('button')?.focus();
     } else if (hadFocus) this.button.focus();
+    this.warn();
   }
 
   load(): Promise<void> {
@@ -171,9 +163,11 @@ export class Fences {
     const rules = rulesInWords(fence.properties);
     if (rules) button.append(make('small', rules));
     button.addEventListener('click', () => {
-      // On a phone the card covers the upper half and grows with its visits; on a larger screen it
-      // is at the left.
-      this.fit(fence, isNarrow() ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.paddingBesideCard());
+      const { clientWidth, clientHeight } = this.map.getContainer();
+      // On a phone or a tablet the card covers the upper half and grows with its visits; on a
+      // larger screen it is at the left.
+      const isAbove = isAcross(this.box.getBoundingClientRect(), clientWidth);
+      this.fit(fence, isAbove ? { top: clientHeight * 0.58, bottom: clientHeight * 0.06, left: 30, right: 30 } : padding(this.map));
       this.visits.show(fence);
     });
     item.append(button);
@@ -187,7 +181,8 @@ export class Fences {
     return item;
   }
 
-  private fit(fence: Fence, padding: Padding): void {
+  private fit(fence: Fence, padding: Sides): void {
+    this.options.moving();
     const box = new LngLatBounds();
     for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
     this.map.fitBounds(box, { padding, maxZoom: FIT_ZOOM, duration: 600 });
@@ -195,29 +190,14 @@ export class Fences {
 
   /** Moves the map to an outline that is opened, unless its corners can already be dragged. */
   private showOutline(fence: Fence): void {
-    // On a phone the form is at the bottom.
-    const padding = isNarrow() ? { top: innerHeight * 0.24, bottom: innerHeight * 0.43, left: 30, right: 30 } : this.paddingBesideCard();
+    const free = padding(this.map);
     const { clientWidth, clientHeight } = this.map.getContainer();
     const places = corners(fence.geometry).map(([lng, lat]) => project(this.map, [lng, lat]));
     const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
     const [west, east, north, south] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-    const isInView = west >= padding.left - SLACK_PX && east <= clientWidth - padding.right + SLACK_PX && north >= padding.top - SLACK_PX && south <= clientHeight - padding.bottom + SLACK_PX;
+    const isInView = west >= free.left - SLACK_PX && east <= clientWidth - free.right + SLACK_PX && north >= free.top - SLACK_PX && south <= clientHeight - free.bottom + SLACK_PX;
     const isTiny = Math.max(east - west, south - north) < OUTLINE_PX && this.map.getZoom() < FIT_ZOOM;
-    if (!isInView || isTiny) this.fit(fence, padding);
-  }
-
-  /**
-   * Returns padding that keeps the outline beside the card and the driver's panel, because a corner
-   * under them cannot be dragged.
-   */
-  private paddingBesideCard(): Padding {
-    const { right, top } = this.box.getBoundingClientRect();
-    const edge = Math.min(80, innerWidth / 16);
-    const panel = byId('panel', HTMLElement);
-    const covered = panel.hidden ? 0 : innerWidth - panel.getBoundingClientRect().left - edge / 2;
-    // On a narrow screen both cards leave too little room.
-    const hasRoom = innerWidth - right - covered > ROOM_PX;
-    return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge + (hasRoom ? covered : 0) };
+    if (!isInView || isTiny) this.fit(fence, free);
   }
 
   /**
@@ -279,7 +259,7 @@ export class Fences {
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) this.draft.open(corners(fence.geometry));
     this.storedRing = JSON.stringify(this.draft.ring());
-    setText(this.message, this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
+    this.say(this.isDrawing ? 'Click the map to set corners. Drag a corner, or use the arrow keys on it, to move it; double-click it, or press Delete on it, to remove it.' : 'This outline has several rings: milepost fences import changes it.');
     if (fence && this.isDrawing) this.showOutline(fence);
     this.name.focus();
     this.warn();
@@ -303,7 +283,10 @@ export class Fences {
   /** Gives the focus to the row of a fence; if there is none, to New. */
   private focusRow(name = ''): void {
     const row = this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(name)}"] button`);
-    (row ?? this.newButton).focus({ preventScroll: true });
+    const target = row ?? this.newButton;
+    target.focus({ preventScroll: true });
+    target.scrollIntoView({ block: 'nearest' });
+    this.warn();
   }
 
   /**
@@ -334,7 +317,7 @@ export class Fences {
   private setSaving(isSaving: boolean): void {
     this.isSaving = isSaving;
     for (const button of [this.submit, this.remove]) button.setAttribute('aria-disabled', String(isSaving));
-    if (isSaving) setText(this.message, 'Saving …');
+    if (isSaving) this.say('Saving …');
   }
 
   /** Returns what the form contains, to see whether the viewer changes it. */
@@ -347,13 +330,13 @@ export class Fences {
     const was = this.edited?.properties.name;
     const isUntouched = was !== undefined && this.name.value === this.shownName;
     const name = was !== undefined && (isRemoved || isUntouched) ? was : this.name.value.trim();
-    if (!name) return setText(this.message, 'Give the fence a name.');
-    if (name !== was && this.all.some((fence) => fence.properties.name === name)) return setText(this.message, 'There is a fence of this name: edit it, or choose another one.');
+    if (!name) return this.say('Give the fence a name.');
+    if (name !== was && this.all.some((fence) => fence.properties.name === name)) return this.say('There is a fence of this name: edit it, or choose another one.');
     let rules: Rules = {};
     try {
       if (!isRemoved) rules = this.rules.read();
     } catch (error) {
-      return setText(this.message, (error as Error).message);
+      return this.say((error as Error).message);
     }
     const ring = JSON.stringify(this.draft.ring());
     const isDrawn = ring !== this.storedRing || !this.edited;
@@ -367,8 +350,6 @@ export class Fences {
     const isLate = () => closings !== this.closings;
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
-      this.failures = this.failures.filter((failure) => failure.name !== (was ?? name));
-      this.warn();
       const isChanged = !isLate() && !isRemoved && this.contents() !== sent;
       const hadFocus = !isChanged && !isLate() && this.stopEditing();
       await this.load();
@@ -380,33 +361,35 @@ export class Fences {
       if (this.edited && !isDrawn && outline !== undefined) this.edited = { ...this.edited, properties: { ...this.edited.properties, outline } };
       this.continueEditing(name, rules, ring);
     } catch (error) {
-      if (isLate()) return this.tellLate(was ?? name, `${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${reason(error).replace(/^The /, 'the ').replace(/\.$/, '')}.`);
-      if (error instanceof ApiError && error.status === CONFLICT) return this.showConflict(error.message, was!);
+      const why = reason(error);
+      const isConflict = error instanceof ApiError && error.status === CONFLICT;
+      const isLoaded = isConflict && !isLate() && (await this.loadNewest());
+      if (isLate()) return this.tellLate(`${was ?? name} was not ${isRemoved ? 'removed' : 'saved'}: ${why.replace(/^The /, 'the ').replace(/\.$/, '')}.`);
       this.setSaving(false);
-      setText(this.message, reason(error));
+      if (isConflict) this.showConflict(why, was!, isLoaded);
+      else this.say(why);
     }
   }
 
-  /** Shows a failure of a save whose form is closed. A form that is open keeps its message. */
-  private tellLate(name: string, text: string): void {
-    this.failures.push({ name, text });
-    if (!this.isEditing) this.say('');
+  /** Shows a failure of a save whose form is closed. */
+  private tellLate(failure: string): void {
+    this.failures.push(failure);
+    this.say(this.said);
     this.warn();
   }
 
-  /** Shows failures above the map while the box does not show them. */
+  /** Shows failures above the map while the box is closed, and above the list while it is open. */
   private warn(): void {
-    const isShown = this.isOpen && !this.isEditing;
-    this.options.warn(isShown || this.failures.length === 0 ? '' : `${this.failuresInWords()} Make the change again in Fences.`);
+    const hasFailures = this.failures.length > 0;
+    this.options.warn(hasFailures && !this.isOpen ? `${this.failures.join(' ')} Make the change again in Fences.` : '');
+    // While a form is open, fields do not move. The failures stay until it is closed.
+    if (hasFailures && !this.isEditing) this.message.scrollIntoView({ block: 'nearest' });
   }
 
-  private failuresInWords(): string {
-    return this.failures.map(({ text }) => text).join(' ');
-  }
-
-  /** Writes the message below the list. */
+  /** Writes the message above the list, after the failures. */
   private say(text: string): void {
-    setText(this.message, [this.failuresInWords(), text].filter(Boolean).join(' '));
+    this.said = text;
+    setText(this.message, [...this.failures, text].filter(Boolean).join(' '));
   }
 
   /** Called after a save, if the viewer has changed the form since: the next save has the rest. */
@@ -417,26 +400,29 @@ export class Fences {
     this.storedRing = ring;
     this.remove.hidden = this.pastLabel.hidden = this.edited === null;
     this.setSaving(false);
-    setText(this.message, `${name} was saved. Your changes since then are not saved yet.`);
+    this.say(`${name} was saved. Your changes since then are not saved yet.`);
+  }
+
+  /** Requests the fences; returns whether the newest ones are shown. */
+  private async loadNewest(): Promise<boolean> {
+    const { loads } = this;
+    void this.load();
+    // Others may be sent meanwhile, and succeed where this one fails.
+    for (let waited: unknown = null; waited !== this.lastLoad; await waited) waited = this.lastLoad;
+    return this.shownLoad > loads;
   }
 
   /**
    * Warns that another user has changed the fence meanwhile, and shows both outlines. The next save
-   * replaces the other user's.
+   * replaces the other user's. `isLoaded`: their version is shown.
    */
-  private async showConflict(why: string, name: string): Promise<void> {
-    const { closings, loads } = this;
-    void this.load();
-    // Others may be sent meanwhile, and succeed where this one fails.
-    for (let waited: unknown = null; waited !== this.lastLoad; await waited) waited = this.lastLoad;
-    if (closings !== this.closings) return;
-    this.setSaving(false);
-    if (this.shownLoad <= loads) return setText(this.message, `${upperFirst(why)}. Their version could not be loaded: save again to try that again, or cancel.`);
+  private showConflict(why: string, name: string, isLoaded: boolean): void {
+    if (!isLoaded) return this.say(`${upperFirst(why)}. Their version could not be loaded: save again to try that again, or cancel.`);
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     // The next save sends the outline even if it is again the one with which the form was opened.
     if (this.isDrawing) this.storedRing = '';
     this.remove.hidden = this.edited === null;
     const advice = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
-    setText(this.message, `${upperFirst(why)}. ${advice}`);
+    this.say(`${upperFirst(why)}. ${advice}`);
   }
 }

@@ -111,6 +111,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     seesAll: config.sees_all,
     name: (id) => names.getOrRequest(id),
     choose: (id) => void find(id),
+    // The next fix of a followed driver would move the map away from the fence.
+    moving: () => panel.follow(false),
     warn: options.warn,
     changed() {
       panel?.redrawNames();

@@ -68,11 +68,13 @@ export async function createMap(container: HTMLElement, styleUrl: string | null,
 /** Returns the lowest zoom at which a view of this width shows no place twice. */
 const minZoomOf = (width: number): number => Math.max(0, Math.log2(width / 512));
 
+/** Returns a latitude on the map, which ends before the poles. */
+export const clampLat = (lat: number): number => Math.max(-85.05, Math.min(85.05, lat));
+
 /** Returns the area in view. If it contains 180°, `east` is above 180. */
 export function bounds(map: MapLibre): Bounds {
   const box = map.getBounds();
-  const [south, north] = [Math.max(-85.05, box.getSouth()), Math.min(85.05, box.getNorth())];
-  return { ...around(box.getWest(), box.getEast()), south, north };
+  return { ...around(box.getWest(), box.getEast()), south: clampLat(box.getSouth()), north: clampLat(box.getNorth()) };
 }
 
 /** Returns a place in pixels, on the copy of the world that is in view. */

@@ -10,14 +10,19 @@ let shown: Page;
 let fences: Fences;
 /** What the banner says about fences. */
 let warning: string;
+/** The padding with which the map was moved to a fence. */
+let fits: { top: number; bottom: number; left: number; right: number }[];
+/** How often a move of the map was announced. */
+let moves: number;
 
 beforeEach(async () => {
-  warning = '';
+  [warning, fits, moves] = ['', [], 0];
   shown = page();
+  Object.assign(shown.element('map'), { clientWidth: 768, clientHeight: 1024 });
   shown.element('fence-form').hidden = true;
   vi.stubGlobal('fetch', (url: string) => (url === 'api/fences' ? Promise.resolve(Response.json({ features: [fence('Islands', 2)] })) : new Promise(() => {})));
-  const map = { on() {}, getLayer: () => ({}), setPaintProperty() {}, getSource: () => ({ setData() {} }), getZoom: () => 10, queryRenderedFeatures: () => [{ properties: { name: 'Islands', width: 0.001 } }] };
-  fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, warn: (text) => (warning = text), seesAll: true });
+  const map = { on() {}, getLayer: () => ({}), setPaintProperty() {}, getSource: () => ({ setData() {} }), getZoom: () => 10, getContainer: () => shown.element('map'), fitBounds: (_: unknown, { padding }: { padding: (typeof fits)[number] }) => fits.push(padding), queryRenderedFeatures: () => [{ properties: { name: 'Islands', width: 0.001 } }] };
+  fences = new Fences(map as never, 'dark', true, { opening() {}, changed() {}, name: String, choose() {}, moving: () => moves++, warn: (text) => (warning = text), seesAll: true });
   await vi.waitUntil(() => fences.all.length > 0);
 });
 afterEach(() => {
@@ -98,6 +103,7 @@ describe('a save without an answer yet', () => {
   });
 
   const said = () => shown.element('fences-said').textContent;
+  const FAILURE = 'Islands was not saved: another user.';
   const disabled = () => ['fence-submit', 'fence-remove'].map((id) => shown.element(id).attributes['aria-disabled']);
 
   test('is announced, and disables Save and Remove', async () => {
@@ -151,13 +157,13 @@ describe('a save without an answer yet', () => {
   test.each([200, 409, 503])('leaves the form of another fence open, and is told after it (%i)', async (status) => {
     shown.element('fence-cancel').dispatch('click');
     await edit('Lakes');
-    const message = shown.element('fences-said').textContent;
+    const message = said();
     saves[0].answer(status);
     await settled();
-    expect([fences.isEditing, shown.element('fence-name').value, shown.element('fences-said').textContent]).toEqual([true, 'Lakes', message]);
+    const failure = status === 200 ? '' : FAILURE;
+    expect([fences.isEditing, shown.element('fence-name').value, said()]).toEqual([true, 'Lakes', [failure, message].filter(Boolean).join(' ')]);
     save();
     expect(saves.at(-1)!.body.properties.name).toBe('Lakes');
-    const failure = status === 200 ? '' : 'Islands was not saved: another user.';
     saves.at(-1)!.answer();
     await settled();
     expect([fences.isEditing, said()]).toEqual([false, failure]);
@@ -168,8 +174,6 @@ describe('a save without an answer yet', () => {
     shown.element('fence-cancel').dispatch('click');
     expect(said()).toBe('');
   });
-
-  const FAILURE = 'Islands was not saved: another user.';
 
   test('that fails while the box is closed is told in the banner until the box opens', async () => {
     fences.toggle();
@@ -185,14 +189,14 @@ describe('a save without an answer yet', () => {
     expect([warning, said()]).toEqual(['', '']);
   });
 
-  test('that fails while another form is open is told in the banner, too', async () => {
+  test('that fails while another form is open is told in that form', async () => {
     shown.element('fence-cancel').dispatch('click');
     await edit('Lakes');
     const message = said();
     saves[0].answer(503);
     await settled();
-    expect([warning, said()]).toEqual([`${FAILURE} Make the change again in Fences.`, message]);
-    // The box closes with the form, so the viewer has not seen it in the box.
+    expect([warning, said()]).toEqual(['', `${FAILURE} ${message}`]);
+    // The message may be out of view below the form, so it is told again.
     fences.toggle();
     expect(warning).toBe(`${FAILURE} Make the change again in Fences.`);
     fences.toggle();
@@ -200,7 +204,15 @@ describe('a save without an answer yet', () => {
     expect([warning, said()]).toEqual(['', FAILURE]);
   });
 
-  test('that succeeds removes the failure of its fence only', async () => {
+  test('that fails while the list is scrolled scrolls to the message', async () => {
+    shown.element('fence-cancel').dispatch('click');
+    const { scrolls } = shown.element('fences-said');
+    saves[0].answer(503);
+    await settled();
+    expect([said(), shown.element('fences-said').scrolls > scrolls]).toEqual([FAILURE, true]);
+  });
+
+  test('that succeeds keeps the failure of another save of its fence', async () => {
     const closed = async (name: string) => {
       fences.toggle();
       await edit(name);
@@ -214,7 +226,7 @@ describe('a save without an answer yet', () => {
     expect(warning).toBe(`${FAILURE} Lakes was not saved: another user. Make the change again in Fences.`);
     saves[2].answer();
     await settled();
-    expect(warning).toBe('Lakes was not saved: another user. Make the change again in Fences.');
+    expect(warning).toBe(`${FAILURE} Lakes was not saved: another user. Make the change again in Fences.`);
   });
 
   test('with a conflict is followed by one against the newest version', async () => {
@@ -256,9 +268,22 @@ describe('a save without an answer yet', () => {
     shown.element('fence-shown-edit').dispatch('click');
     answer();
     await settled();
+    expect(said()).toMatch(FAILURE);
     save();
     expect(saves.at(-1)!.body.properties).toMatchObject({ name: 'Lakes', rewrite_past: false });
     expect(saves.at(-1)!.body.properties).not.toHaveProperty('was');
+  });
+
+  test('with a conflict is told if its form closes while the newest version loads', async () => {
+    let answer = () => {};
+    const { fetch: other } = globalThis;
+    vi.stubGlobal('fetch', (url: string, init?: RequestInit) => (init?.method ? other(url, init) : new Promise((resolve) => (answer = () => resolve(Response.json({ features: listed }))))));
+    saves[0].answer(409);
+    await settled();
+    fences.toggle();
+    answer();
+    await settled();
+    expect(warning).toBe(`${FAILURE} Make the change again in Fences.`);
   });
 });
 
@@ -286,4 +311,22 @@ test('the list of fences has the unit that the viewer chooses', async () => {
   setUnit('mph');
   fences.redraw();
   expect(rules()).toEqual(['31 mph']);
+});
+
+test('a fence that is chosen in the list is shown below a card across a tablet', () => {
+  shown.element('fences-box').rect = { left: 8, top: 116, right: 760, bottom: 500 };
+  fences.redraw();
+  shown.element('fences-list').querySelectorAll('button')[0].dispatch('click');
+  expect([fits.length, moves]).toEqual([1, 1]);
+  expect(fits[0].top).toBeGreaterThan(500);
+  expect(fits[0].left + fits[0].right).toBeLessThan(768 / 2);
+});
+
+test('a row that gets the focus is scrolled into view', () => {
+  shown.element('fence-form').append(shown.element('fence-cancel'));
+  fences.toggle();
+  shown.element('fence-new').dispatch('click');
+  shown.element('fence-cancel').focus();
+  shown.element('fence-cancel').dispatch('click');
+  expect([shown.focused(), shown.element('fence-new').scrolls]).toEqual(['fence-new', 1]);
 });

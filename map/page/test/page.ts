@@ -14,6 +14,13 @@ class Fake {
   hidden = false;
   disabled = false;
   clientWidth = 0;
+  clientHeight = 0;
+  /** Where the element is; it is not displayed if it has no width. */
+  rect = { left: 0, right: 0, top: 0, bottom: 0 };
+  /** How often the element was scrolled into view. */
+  scrolls = 0;
+  role = '';
+  tabIndex = -1;
   title = '';
   style: Record<string, string> = {};
   dataset: Record<string, string> = {};
@@ -33,7 +40,7 @@ class Fake {
     (this.listeners[name] ??= []).push(listener);
   }
   dispatch(name: string, event: object = {}): void {
-    for (const listener of this.listeners[name] ?? []) listener({ preventDefault() {}, ...event });
+    for (const listener of this.listeners[name] ?? []) listener({ preventDefault() {}, stopPropagation() {}, ...event });
   }
   setAttribute(name: string, value: string): void {
     this.attributes[name] = value;
@@ -68,6 +75,21 @@ class Fake {
     return null;
   }
   setCustomValidity(): void {}
+  getBoundingClientRect(): object {
+    return this.rect;
+  }
+  scrollIntoView(): void {
+    this.scrolls++;
+  }
+  remove(): void {
+    this.parent?.children.splice(this.parent.children.indexOf(this), 1);
+    this.parent = null;
+  }
+  before(next: Fake): void {
+    next.remove();
+    this.parent?.children.splice(this.parent.children.indexOf(this), 0, next);
+    next.parent = this.parent;
+  }
   checkVisibility(): boolean {
     return !this.hidden && (this.parent?.checkVisibility() ?? true);
   }
