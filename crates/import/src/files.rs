@@ -327,13 +327,9 @@ impl FileReader<'_> {
                 && kind == Kind::Csv
                 && *fault.borrow() == read::UNCLOSED_AT_END;
             ensure!(!leaves_rest, "the next run will read the rest");
-            if args.resume.is_none() {
-                mark.count();
-            } else {
-                mark.add(payload);
-                if configuration.add(payload) {
-                    mark.set_configuration(&configuration);
-                }
+            mark.add(payload);
+            if args.resume.is_some() && configuration.add(payload) {
+                mark.set_configuration(&configuration);
             }
             self.counts.fixes += 1;
             if mark.fixes <= skipped {

@@ -109,12 +109,6 @@ impl Mark {
         self.configuration = configuration.hash();
     }
 
-    /// Counts a fix that no state file will record.
-    pub(super) fn count(&mut self) {
-        self.fixes += 1;
-    }
-
-    /// Adds a fix. Hashing takes a tenth of the time of reading it.
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
     pub(super) fn add(&mut self, fix: &[u8]) {
         self.fixes += 1;

@@ -66,7 +66,8 @@ impl Record {
 
 fn put_string(text: &str, out: &mut Vec<u8>) {
     let is_escaped = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
-    if text.bytes().any(is_escaped) {
+    // Without an early end, the compiler compares many bytes at once.
+    if text.bytes().fold(false, |found, byte| found | is_escaped(byte)) {
         serde_json::to_writer(out, text).expect("writing to a Vec cannot fail");
     } else {
         out.push(b'"');
