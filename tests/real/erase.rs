@@ -214,7 +214,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, 75, "{printed}");
-    assert!(printed.contains("my_log (Log, column Driver_Id): 1 row"), "{printed}");
+    assert!(printed.contains("my_log (Log, column Driver_Id): 1 row, which"), "{printed}");
     assert!(printed.contains("the fence depot names the driver"), "{printed}");
     assert!(
         printed.contains("the fence yard (valid_from 2026-01-02 03:04:05.000) names"),
@@ -357,7 +357,7 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
             "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
         )?;
         let (code, printed) = erase()?;
-        assert!(code == 75 && printed.contains("1 inserts in flight"), "{code} {printed}");
+        assert!(code == 75 && printed.contains("1 insert in flight"), "{code} {printed}");
         inserting.join().expect("no panic")?;
         Ok(())
     })?;

@@ -524,11 +524,13 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             let (batches, quarantined) =
                 (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
             let mut text = format!(
-                "a running member uses it; {batches} batches, from which it drops the rows when it inserts them"
+                "a running member uses it; {}, from which it drops the rows when it inserts them",
+                counted(batches, "batch")
             );
             if quarantined > 0 {
                 text += &format!(
-                    "; {quarantined} files in quarantine, which it does not change: stop it, and run the command again"
+                    "; {} in quarantine, which it does not change: stop it, and run the command again",
+                    counted(quarantined, "file")
                 );
             }
             Ok((text, batches + quarantined == 0))

@@ -1100,6 +1100,26 @@ fn events_after_a_clock_step_back_are_newer_than_known_ones() {
     assert!(times.is_sorted() && times[0] >= BEGAN - 1_000, "{times:?}");
 }
 
+/// All answers to one poll are full of fixes with the last insert time that the poll asks for.
+#[test]
+fn full_answer_at_the_end_of_all_spans_ends_them() {
+    let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
+    poll(&mut reader, &mut watch, &[], BEGAN);
+    let now = BEGAN - 3_600_000;
+    let answer = |inserted_at| {
+        let fixes = vec![Fix { inserted_at, ..fix(1, BEGAN, 0.25) }];
+        Inserted { fixes, is_cut: true, now, lag_ms: 0 }
+    };
+    reader.begin(BEGAN);
+    assert!(reader.handle_answer(answer(now), &mut watch, &mut Vec::new()));
+    let end = reader.wanted().map(|(_, until)| until).max().unwrap();
+    assert!(end > BEGAN, "the poll reads the inserts before the step first");
+    for _ in 0..2 {
+        assert!(reader.handle_answer(answer(end), &mut watch, &mut Vec::new()));
+        assert!(reader.wanted().next().is_some());
+    }
+}
+
 #[test]
 fn first_poll_reads_no_row_far_ahead_of_the_clock() {
     let mut reader = Reader::new(BEGAN);

@@ -127,29 +127,60 @@ impl Channels {
         let accepted: HashMap<_, _> =
             accepted.filter_map(|(n, delivered)| Some((delivered.event.state()?, n))).collect();
         let has_mqtt = self.queues.iter().any(|queue| queue.channel == Channel::Mqtt);
-        let mut outdated = Vec::new();
+        let (mut outdated, mut orders) = (Vec::new(), Vec::new());
         for (n, delivered) in deliveries.into_iter().enumerate() {
             let newest = delivered.event.state().and_then(|state| accepted.get(&state));
             let is_newer = newest.is_none_or(|newest| n > *newest);
             if has_mqtt && !is_newer && delivered.mqtt_at.is_none() {
                 outdated.push(delivered.event.kind);
             }
-            self.enqueue_for(delivered, |channel| match channel {
+            let event = delivered.event.clone();
+            let pending = self.await_channels(delivered, |channel| match channel {
                 Channel::Mqtt => is_newer,
                 Channel::Webhook => n >= first,
             });
+            orders.extend(pending.into_iter().map(|channel| (channel, event.clone())));
         }
+        self.push_resumed(orders);
         outdated
+    }
+
+    /// Enqueues events, oldest first. Only states wait beside a full queue of MQTT, so it gets the
+    /// others before them, and the newest of those if it has no room for all.
+    fn push_resumed(&mut self, mut orders: Vec<(Channel, Event)>) {
+        let has_state = |event: &Event| event.kind.changes_state();
+        orders.sort_by_key(|(channel, event)| *channel == Channel::Mqtt && has_state(event));
+        let mqtt = self.queues.iter().find(|queue| queue.channel == Channel::Mqtt);
+        let room = mqtt.map_or(0, |queue| queue.orders.capacity());
+        let is_droppable =
+            |channel: Channel, event: &Event| channel == Channel::Mqtt && !has_state(event);
+        let droppable = orders.iter().filter(|(channel, event)| is_droppable(*channel, event));
+        let mut excess = droppable.count().saturating_sub(room);
+        for (channel, event) in orders {
+            if excess > 0 && is_droppable(channel, &event) {
+                excess -= 1;
+                self.drop_event(channel, &event);
+            } else {
+                self.push(channel, Order::Publish(event));
+            }
+        }
     }
 
     /// Enqueues a newly written event for all channels.
     pub(super) fn enqueue(&mut self, delivered: DeliveredEvent) {
-        self.enqueue_for(delivered, |_| true);
+        let event = delivered.event.clone();
+        for channel in self.await_channels(delivered, |_| true) {
+            self.push(channel, Order::Publish(event.clone()));
+        }
     }
 
-    /// Enqueues an event for those channels that have not accepted it and for which `accepts`
-    /// returns true.
-    fn enqueue_for(&mut self, delivered: DeliveredEvent, accepts: impl Fn(Channel) -> bool) {
+    /// Registers that an event waits for those channels that have not accepted it and for which
+    /// `accepts` returns true. Returns these channels.
+    fn await_channels(
+        &mut self,
+        delivered: DeliveredEvent,
+        accepts: impl Fn(Channel) -> bool,
+    ) -> Vec<Channel> {
         let is_accepted = |channel| match channel {
             Channel::Mqtt => delivered.mqtt_at.is_some(),
             Channel::Webhook => delivered.webhook_at.is_some(),
@@ -157,13 +188,11 @@ impl Channels {
         let channels = self.queues.iter().map(|queue| queue.channel);
         let pending: Vec<_> =
             channels.filter(|channel| accepts(*channel) && !is_accepted(*channel)).collect();
-        if pending.is_empty() {
-            return;
+        if !pending.is_empty() {
+            let undelivered = Undelivered { pending: pending.clone(), delivery: delivered };
+            self.undelivered.insert(undelivered.delivery.event.id(), undelivered);
         }
-        let event = delivered.event.clone();
-        self.undelivered
-            .insert(event.id(), Undelivered { delivery: delivered, pending: pending.clone() });
-        pending.into_iter().for_each(|channel| self.push(channel, Order::Publish(event.clone())));
+        pending
     }
 
     /// Clears the retained messages of an erased driver.
@@ -234,12 +263,14 @@ impl Channels {
 
     /// Has the rows of events that still wait, and became known before this time, written again:
     /// `recent_events`, from which the next process resumes them, keeps a row for two days. Leaves
-    /// out states that wait for MQTT alone, because `event_states` keeps the newest.
-    pub(super) fn renew_waiting(&mut self, known_before: i64) {
+    /// out states that wait for MQTT alone, because `event_states` keeps the newest, and events
+    /// whose fix is older than `kept_since`: their rows in `events` have expired.
+    pub(super) fn renew_waiting(&mut self, known_before: i64, kept_since: i64) {
         let is_renewed = |undelivered: &&Undelivered| {
             let Undelivered { delivery: DeliveredEvent { event, .. }, pending } = undelivered;
             let has_state = event.kind.changes_state();
             event.known_at < known_before
+                && event.ts > kept_since
                 && pending.iter().any(|channel| *channel == Channel::Webhook || !has_state)
         };
         let renewed = self.undelivered.values().filter(is_renewed);
@@ -251,23 +282,23 @@ impl Channels {
             return;
         };
         match queue.push(order) {
-            Some(Order::Publish(event)) => {
-                let is_logged = queue.dropped_log.allow(Instant::now());
-                self.count_dropped(channel, &event, is_logged);
-            }
+            Some(Order::Publish(event)) => self.drop_event(channel, &event),
             Some(Order::Republish(event)) => self.forget_finished(&event.id()),
             Some(Order::Clear { .. }) | None => {}
         }
     }
 
-    fn count_dropped(&mut self, channel: Channel, event: &Event, is_logged: bool) {
+    /// Counts an event for which the channel's queue has no room. Logs it, at most once a minute.
+    fn drop_event(&mut self, channel: Channel, event: &Event) {
         let name = channel.name();
         let dropped = self.status.dropped.with_label_values(&[name]);
-        if is_logged {
+        let mut queues = self.queues.iter_mut();
+        let queue = queues.find(|queue| queue.channel == channel);
+        if queue.is_some_and(|queue| queue.dropped_log.allow(Instant::now())) {
             warn!(
                 to = name,
                 id = event.id(),
-                "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest state of each topic; all others are only in the table"
+                "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest state of each topic; this process does not deliver the others, which are in the table"
             );
         }
         dropped.inc();
@@ -275,7 +306,7 @@ impl Channels {
     }
 
     /// Removes a channel from the event's pending channels: the channel has accepted the event, or
-    /// will never accept it.
+    /// has dropped it.
     fn finish(&mut self, channel: Channel, id: &str) {
         let Some(undelivered) = self.undelivered.get_mut(id) else { return };
         undelivered.pending.retain(|waiting| *waiting != channel);
@@ -370,8 +401,38 @@ mod tests {
         }
         assert_eq!(
             received,
-            [(Kind::Fast, 1), (Kind::Heard, 4), (Kind::Silent, 5), (Kind::Jump, 6)]
+            [(Kind::Jump, 6), (Kind::Fast, 1), (Kind::Heard, 4), (Kind::Silent, 5)]
         );
+    }
+
+    /// States wait beside a full queue; other events would be dropped.
+    #[test]
+    fn start_with_many_states_enqueues_the_newest_events_without_a_state() {
+        let (mqtt, mut queue) = mpsc::channel(3);
+        let (webhook, mut posts) = mpsc::channel(9);
+        let queues = vec![
+            ChannelQueue::new(Channel::Mqtt, "fleet/events", mqtt),
+            ChannelQueue::new(Channel::Webhook, "", webhook),
+        ];
+        let mut channels = Channels::new(queues, Arc::new(Status::new()));
+        let delivered =
+            |kind, ts| DeliveredEvent { event: event(kind, ts), mqtt_at: None, webhook_at: None };
+        let before = vec![delivered(Kind::Jump, 1), delivered(Kind::Fast, 2)];
+        let known = [Kind::Jump, Kind::Silent, Kind::OffHours, Kind::Heard, Kind::Jump];
+        let known = known.into_iter().zip(3..).map(|(kind, ts)| delivered(kind, ts));
+        assert_eq!(channels.resume(before, known.collect()), []);
+        let times = |queue: &mut mpsc::Receiver<Order>| {
+            let mut times = Vec::new();
+            while let Ok(Order::Publish(event)) = queue.try_recv() {
+                times.push(event.ts);
+            }
+            times
+        };
+        assert_eq!(times(&mut queue), [3, 5, 7]);
+        channels.queues[0].refill();
+        assert_eq!(times(&mut queue), [6, 2]);
+        assert_eq!(times(&mut posts), [3, 4, 5, 6, 7]);
+        assert_eq!(channels.status.dropped.with_label_values(&["mqtt"]).get(), 2);
     }
 
     #[test]
@@ -382,7 +443,8 @@ mod tests {
         let mut channels = Channels::new(queues, Arc::new(Status::new()));
         let delivered =
             |kind, ts| DeliveredEvent { event: event(kind, ts), mqtt_at: None, webhook_at: None };
-        for (kind, ts) in [(Kind::Jump, 1), (Kind::OffHours, 2), (Kind::Left, 3), (Kind::Jump, 9)] {
+        let kinds = [Kind::Jump, Kind::Jump, Kind::OffHours, Kind::Left].into_iter().zip(0..);
+        for (kind, ts) in kinds.chain([(Kind::Jump, 9)]) {
             channels.enqueue(delivered(kind, ts));
         }
         let (channel, id) = (Channel::Mqtt, event(Kind::OffHours, 2).id());
@@ -390,7 +452,7 @@ mod tests {
             .try_send(Answer { channel, id, is_accepted: false, is_repeated: false })
             .expect("the queue of answers has room");
         channels.drain_answers(&mut answers, 9);
-        channels.renew_waiting(9);
+        channels.renew_waiting(9, 0);
         assert_eq!(channels.unrecorded, [delivered(Kind::Jump, 1)]);
     }
 

@@ -105,7 +105,7 @@ impl Order {
 pub(super) struct Answer {
     pub(super) channel: Channel,
     pub(super) id: String,
-    /// `false`: the channel drops the event and will never deliver it.
+    /// `false`: the channel drops the event. Only a later process may deliver it.
     pub(super) is_accepted: bool,
     /// The order was to publish a state again. Its event counts neither as delivered nor as
     /// dropped.
@@ -235,11 +235,16 @@ impl Outage {
         self.status.health.set(name, vec![format!("{name}: {why}")]);
     }
 
-    /// Logs that an event was dropped, at most once a minute. The receiver of the answer counts it.
+    /// Logs that an event was dropped, at most once a minute, whatever the causes. The receiver of the answer counts it.
     pub(super) fn report_dropped(&mut self, event: &Event, why: &str) {
         if self.dropped_log.allow(Instant::now()) {
             let (to, id) = (self.channel.name(), event.id());
-            warn!(to, id, why, "the channel drops events that wait: they are only in the table");
+            warn!(
+                to,
+                id,
+                why,
+                "the channel drops events: this process does not deliver them, but they are in the table"
+            );
         }
     }
 

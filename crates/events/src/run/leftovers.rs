@@ -2,7 +2,8 @@
 //! accept.
 //!
 //! Guarantee: each of them that was written within two days is resumed, or counted as dropped and
-//! logged.
+//! logged. Exceptions: the count fails, which is logged; for MQTT, the event became known before the
+//! broker accepted its first one, perhaps because `events.topic` was not set then.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use super::status::Status;
 use crate::watch::Kind;
 use crate::watch::store::{DeliveredEvent, EventStore};
 use milepost_clickhouse::Error;
+use milepost_core::error_chain;
 
 /// Numbers of events, by kind.
 type Kinds = BTreeMap<String, u64>;
@@ -29,16 +31,21 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Reads the events that became known by this time.
+    /// Reads the events that became known by this time. Events that cannot be counted are not
+    /// reported.
+    ///
+    /// # Errors
+    /// The events to publish could not be read.
     pub(super) async fn read(
         store: &EventStore<'_>,
         known_at: i64,
         (has_mqtt, has_webhook): (bool, bool),
     ) -> Result<Self, Error> {
         let mut leftovers = Self::default();
-        if has_mqtt {
-            leftovers.unpublished = store.unpublished_without_state_before(known_at).await?;
-            leftovers.mqtt = store.unpublished_before(known_at).await?;
+        if has_mqtt && let Some(since) = store.first_published_at().await? {
+            let known = (since, known_at);
+            leftovers.unpublished = store.unpublished_without_state_in(known).await?;
+            leftovers.mqtt = counted(Channel::Mqtt, store.unpublished_in(known).await);
             for delivered in &leftovers.unpublished {
                 if let Some(events) = leftovers.mqtt.get_mut(delivered.event.kind.name()) {
                     *events = events.saturating_sub(1);
@@ -46,7 +53,7 @@ impl Leftovers {
             }
         }
         if has_webhook {
-            leftovers.webhook = store.unposted_before(known_at).await?;
+            leftovers.webhook = counted(Channel::Webhook, store.unposted_before(known_at).await);
         }
         Ok(leftovers)
     }
@@ -82,8 +89,58 @@ impl Leftovers {
     }
 }
 
+/// Returns the counted events. Logs the error if they could not be counted.
+fn counted(channel: Channel, count: Result<Kinds, Error>) -> Kinds {
+    count.unwrap_or_else(|error| {
+        warn!(
+            to = channel.name(),
+            why = error_chain(&error),
+            "this start could not count the events that it leaves out: milepost_events_dropped_total lacks them"
+        );
+        Kinds::new()
+    })
+}
+
 /// Returns the numbers as `jump: 2, left: 1`.
 fn listed(kinds: &Kinds) -> String {
     let present = kinds.iter().filter(|(_, events)| **events > 0);
     present.map(|(kind, events)| format!("{kind}: {events}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use milepost_clickhouse::ClickHouse;
+    use milepost_config::Config;
+
+    /// An installation that had only a webhook may set `events.topic` now.
+    #[tokio::test]
+    async fn old_events_are_not_published_if_the_broker_never_accepted_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let mut stream = listener.accept().await.unwrap().0;
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            // No row; one column t of the type Int64.
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n\x01\x01t\x05Int64";
+            stream.write_all(answer).await.unwrap();
+        });
+        let config = Config::parse(&format!("clickhouse.url = '{url}'")).unwrap();
+        let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
+        let leftovers = Leftovers::read(&EventStore(&clickhouse), 0, (true, false)).await.unwrap();
+        assert!(leftovers.unpublished.is_empty() && leftovers.mqtt.is_empty());
+        server.await.unwrap();
+    }
+
+    /// The count may need more memory than the server allows.
+    #[tokio::test]
+    async fn count_that_fails_prevents_no_start() {
+        let config = Config::parse("clickhouse.url = 'http://127.0.0.1:1'").unwrap();
+        let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
+        let leftovers = Leftovers::read(&EventStore(&clickhouse), 0, (false, true)).await;
+        assert!(leftovers.unwrap().webhook.is_empty());
+    }
 }

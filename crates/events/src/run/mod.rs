@@ -375,7 +375,7 @@ impl Events {
         }
         if self.reader.is_crowded() && self.crowded_log.allow(now) {
             warn!(
-                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events. If batch.rows_max is above that, lower it"
+                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events, and their drivers may be reported silent. If batch.rows_max is above that, lower it"
             );
         }
         if self.watch.untracked_fixes > 0 && self.drivers_log.allow(now) {
@@ -413,11 +413,11 @@ impl Events {
                 .into_iter()
                 .for_each(|delivered| self.channels.enqueue(delivered));
         }
-        if self.channels.unrecorded.is_empty()
-            && self.renewed_at.is_none_or(|at| at.elapsed() >= RENEW_EVERY)
-        {
+        if self.renewed_at.is_none_or(|at| at.elapsed() >= RENEW_EVERY) {
             let ms = i64::try_from(RENEW_EVERY.as_millis()).unwrap_or(i64::MAX);
-            self.channels.renew_waiting(milepost_observe::now_ms().saturating_sub(ms));
+            let kept_ms = i64::from(self.config.clickhouse.retention.rollups_days) * DAY_MS;
+            let now = milepost_observe::now_ms();
+            self.channels.renew_waiting(now.saturating_sub(ms), now.saturating_sub(kept_ms));
             self.renewed_at = Some(Instant::now());
         }
         if !self.channels.unrecorded.is_empty() {

@@ -17,8 +17,9 @@ use milepost_core::error_chain;
 /// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
 /// usually end because a second process uses the same client id.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
-/// Pause of all messages that failed before, for whatever reason, after one of them ended the
-/// connection. Without it, hundreds of them would keep the channel reconnecting while others wait.
+/// Pause of all messages that failed before, for whatever reason, after a message that was not sound
+/// ended the connection. A doubtful message pauses as well while a sound one is due. Without it,
+/// hundreds of them would keep the channel reconnecting while others wait.
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
@@ -29,9 +30,8 @@ const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 /// implementation specific error, quota exceeded.
 const LIMITS: [u8; 3] = [0x80, 0x83, QUOTA_EXCEEDED];
 const QUOTA_EXCEEDED: u8 = 0x97;
-/// Time after a refusal with one of [`LIMITS`], and after the pause that it causes, in which the
-/// broker counts as still limiting the rate. Longer than a pause, so that one limit follows the
-/// other.
+/// Time after a pause of all messages in which the broker counts as still limiting the rate. Longer
+/// than a pause, so that one limit follows the other.
 const LIMIT_LASTS: Duration = Duration::from_secs(60);
 
 /// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
@@ -110,7 +110,12 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 pauses.succeed();
                 outage.succeed(lanes.has_failed());
             }
-            Published::Dropped { is_connected } => {
+            Published::Dropped { is_connected, why } => {
+                if let Some(why) = why
+                    && let Order::Publish(event) | Order::Republish(event) = &next.item
+                {
+                    outage.report_dropped(event, &why);
+                }
                 lanes.give_up(&next, now);
                 if !is_connected {
                     presence.handle_disconnect(true, now);
@@ -130,7 +135,10 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 let mut effect = String::new();
                 if may_be_cause {
                     pauses.hang_up(now);
-                    effect = format!("; events that failed before wait for {HANG_UP_PAUSE:?}");
+                    effect = format!(
+                        "; events that failed before wait for {HANG_UP_PAUSE:?}, and while others can be published, so do \
+                         events whose kind and fence failed last"
+                    );
                 }
                 // The message is rarely the cause. If it fails again, it may be.
                 if next.has_failed {
@@ -221,8 +229,9 @@ struct Pauses {
     resumes_at: Instant,
     /// Duration of the next pause of all messages.
     pause: Duration,
-    /// Until then, the broker may still limit the rate, because the last refusal was one of
-    /// [`LIMITS`]. It ends by time as well: connections that the broker ends are no refusals.
+    /// Until then, the broker may still limit the rate: it paused all messages, and has not refused
+    /// one for a reason other than [`LIMITS`] since. It ends by time as well: connections that the
+    /// broker ends are no refusals, and a message that is always refused causes no pause.
     limited_until: Instant,
     /// End of the pause after a message that was not sound ended the connection.
     suspects_at: Instant,
@@ -258,7 +267,11 @@ impl Pauses {
             self.pause = RETRY_PAUSE_MAX.min(pause * 2);
             pause
         });
-        self.limited_until = if is_limit { self.resumes_at.max(now) + LIMIT_LASTS } else { now };
+        if pause.is_some() {
+            self.limited_until = self.resumes_at + LIMIT_LASTS;
+        } else if !is_limit {
+            self.limited_until = now;
+        }
         pause
     }
 
@@ -316,9 +329,10 @@ impl Presence {
 /// How an attempt to publish ended.
 enum Published {
     Done,
-    /// The driver is erased, or the broker will never accept the message.
+    /// The driver is erased, or the broker would refuse the same message again, for this reason.
     Dropped {
         is_connected: bool,
+        why: Option<String>,
     },
     /// The broker refused the message with this reason code. It may accept others.
     Refused(u8, String),
@@ -335,7 +349,7 @@ async fn publish(
 ) -> Published {
     let (topic, payload, is_retained) = match &waiting.item {
         Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
-            return Published::Dropped { is_connected: true };
+            return Published::Dropped { is_connected: true, why: None };
         }
         Order::Publish(event) | Order::Republish(event) => {
             let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
@@ -353,9 +367,7 @@ async fn publish(
         },
     };
     let is_accepted = reason < ERROR_REASON_MIN;
-    if REFUSED_FOR_EVER.contains(&reason) {
-        warn!(topic, reason, "the broker refused an event: it will not be published again");
-    } else if !is_accepted {
+    if !is_accepted && !REFUSED_FOR_EVER.contains(&reason) {
         let advice = match reason {
             QUOTA_EXCEEDED => "quota exceeded: raise the broker's limit for this client".to_owned(),
             _ if LIMITS.contains(&reason) => "the broker's log has the cause".to_owned(),
@@ -369,7 +381,14 @@ async fn publish(
         return Published::Refused(reason, why);
     }
     ends.answer_order(&waiting.item, is_accepted).await;
-    if is_accepted { Published::Done } else { Published::Dropped { is_connected } }
+    if is_accepted {
+        return Published::Done;
+    }
+    if matches!(waiting.item, Order::Clear { .. }) {
+        warn!(topic, reason, "the broker refused to clear the topic of an erased driver");
+    }
+    let why = format!("{topic}: the broker refused the message for good, reason {reason:#04x}");
+    Published::Dropped { is_connected, why: Some(why) }
 }
 
 #[cfg(test)]
@@ -576,7 +595,7 @@ mod tests {
     async fn pause_after_an_event_ended_the_connection_is_reported() {
         let broker = Broker::start(|_, _| None).await;
         broker.send("a", Kind::Silent).await;
-        let pause = "; events that failed before wait for 5s";
+        let pause = "; events that failed before wait for 5s, and while others can be published, so do events whose kind and fence failed last";
         let is_reported = async {
             while !broker.status.health.unready().iter().any(|line| line.ends_with(pause)) {
                 sleep(Duration::from_millis(20)).await;
@@ -800,6 +819,21 @@ mod tests {
         pauses.succeed();
         assert!(!backlog.can_pull(&pauses, now + LIMIT_LASTS));
         assert!(backlog.can_pull(&pauses, now + RETRY_PAUSE_MIN + LIMIT_LASTS));
+    }
+
+    /// A broker may always refuse one message with 0x83, and end the connection at all others.
+    #[test]
+    fn repeated_refusal_without_a_pause_extends_no_limit() {
+        let now = Instant::now();
+        let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
+        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
+            backlog.lanes.requeue(sound, now, now);
+        }
+        let after = |s| now + Duration::from_secs(s);
+        assert!(pauses.refuse(0x80, Prospect::Sound, now).is_some());
+        assert_eq!(pauses.refuse(0x80, Prospect::Failed, after(50)), None);
+        assert!(!backlog.can_pull(&pauses, after(60)));
+        assert!(backlog.can_pull(&pauses, after(62)));
     }
 
     /// A broker limits the rate, and also refuses messages for another reason.

@@ -14,7 +14,6 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
-use tracing::warn;
 
 use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload};
 use super::lanes::{Lanes, Prospect, Waiting};
@@ -193,18 +192,15 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 ends.answer(Channel::Webhook, id, true).await;
             }
             Err(Failure::Refused(why)) => {
-                warn!(id, why, "the webhook refused an event: it will not be posted again");
+                outage.report_dropped(&post.item, &why);
                 posts.lanes.give_up(&post, now);
                 ends.answer(Channel::Webhook, id, false).await;
             }
             Err(Failure::Transient { why, pause }) => {
                 outage.report(&why);
-                if posts.fail(post, pause, now).is_some() {
-                    warn!(
-                        id,
-                        why,
-                        "the webhook did not accept an event for a quarter of an hour: it will not be posted again"
-                    );
+                if let Some(dropped) = posts.fail(post, pause, now) {
+                    let why = format!("not accepted for a quarter of an hour: {why}");
+                    outage.report_dropped(&dropped, &why);
                     ends.answer(Channel::Webhook, id, false).await;
                 }
             }

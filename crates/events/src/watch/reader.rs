@@ -204,7 +204,8 @@ impl Reader {
         if self.reads_earlier_clocks {
             fixes.into_iter().for_each(|fix| watch.handle_fix(fix, out));
             self.from = from.unwrap_or(self.from);
-            if !is_more {
+            // A crowded answer may have been about the last millisecond of all spans.
+            if !is_more || self.wanted().next().is_none() {
                 for clock in &mut self.earlier_clocks {
                     clock.cursors =
                         clock.spans(self.began_at).map(|(after, until)| after.max(until));

@@ -17,6 +17,8 @@ use milepost_decode::row_binary::{EVENTS, put_text};
 
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
 type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
+/// First and last time, in milliseconds, at which events became known.
+type Known = (i64, i64);
 /// Times in milliseconds.
 #[derive(Row, Deserialize)]
 struct EventRow {
@@ -156,38 +158,56 @@ impl EventStore<'_> {
         self.events("event_states", "1").await
     }
 
+    /// Returns the time of the first event that the broker accepted; 0 if that was more than two
+    /// days ago; `None` if it has accepted none.
+    pub(crate) async fn first_published_at(&self) -> Result<Option<i64>, Error> {
+        let sql = format!(
+            "SELECT t FROM (SELECT toInt64(0) AS t FROM (SELECT 1 FROM {db}.events WHERE mqtt_at < now64(3) - INTERVAL 2 DAY LIMIT 1) \
+             UNION ALL SELECT toUnixTimestamp64Milli(assumeNotNull(mqtt_at)) AS t FROM {db}.recent_events WHERE mqtt_at IS NOT NULL) \
+             ORDER BY t LIMIT 1",
+            db = self.database
+        );
+        let rows = self.unbounded().query_raw(&sql).fetch_whole::<i64>();
+        let rows = within(BEGIN_TIMEOUT, rows)
+            .await
+            .map_err(|error| self.failed("looking for the first published event", error))?;
+        Ok(rows.first().copied())
+    }
+
     /// Counts the events written in the last two days that became known by this time and that no
     /// webhook accepted, by kind.
     pub(crate) async fn unposted_before(
         &self,
         known_at: i64,
     ) -> Result<BTreeMap<String, u64>, Error> {
-        self.count_by_kind("webhook_at IS NULL", known_at).await
+        self.count_by_kind("webhook_at IS NULL", (0, known_at)).await
     }
 
-    /// Counts the events written in the last two days that became known by this time and that the
+    /// Counts the events written in the last two days that became known in this span and that the
     /// broker did not acknowledge, by kind. Leaves out the newest event of each state.
-    pub(crate) async fn unpublished_before(
+    pub(crate) async fn unpublished_in(
         &self,
-        known_at: i64,
+        known: Known,
     ) -> Result<BTreeMap<String, u64>, Error> {
         let condition = format!(
             "mqtt_at IS NULL AND (driver_id, ts, seq, kind, fence) NOT IN (SELECT driver_id, ts, seq, kind, fence \
-             FROM {}.event_states FINAL WHERE mqtt_at IS NULL AND known_at <= fromUnixTimestamp64Milli({known_at}))",
-            self.database
+             FROM {}.event_states FINAL WHERE mqtt_at IS NULL AND {})",
+            self.database,
+            is_known_in(known)
         );
-        self.count_by_kind(&condition, known_at).await
+        self.count_by_kind(&condition, known).await
     }
 
     async fn count_by_kind(
         &self,
         condition: &str,
-        known_at: i64,
+        known: Known,
     ) -> Result<BTreeMap<String, u64>, Error> {
         let sql = format!(
             "SELECT CAST(kind AS String) AS k, count() FROM {}.recent_events FINAL \
-             WHERE known_at <= fromUnixTimestamp64Milli({known_at}) AND {condition} GROUP BY k",
-            self.database
+             WHERE {} AND {condition} GROUP BY k",
+            self.database,
+            is_known_in(known)
         );
         let rows = self.unbounded().query_raw(&sql).fetch_whole::<(String, u64)>();
         let rows = within(BEGIN_TIMEOUT, rows)
@@ -197,19 +217,20 @@ impl EventStore<'_> {
     }
 
     /// Reads the events without a state (`jump`, `off_hours`) that were written in the last two
-    /// days, became known by this time, and that the broker did not acknowledge: the newest ones,
+    /// days, became known in this span, and that the broker did not acknowledge: the newest ones,
     /// at most [`UNPUBLISHED_MAX`].
-    pub(crate) async fn unpublished_without_state_before(
+    pub(crate) async fn unpublished_without_state_in(
         &self,
-        known_at: i64,
+        known: Known,
     ) -> Result<Vec<DeliveredEvent>, Error> {
         let kinds = Kind::ALL.into_iter().filter(|kind| !kind.changes_state());
         let kinds: Vec<_> = kinds.map(|kind| format!("'{}'", kind.name())).collect();
         let (key, kinds) = ("known_at, driver_id, ts, seq, kind, fence", kinds.join(", "));
         let condition = format!(
             "({key}) IN (SELECT {key} FROM {}.recent_events FINAL WHERE mqtt_at IS NULL AND kind IN ({kinds}) \
-             AND known_at <= fromUnixTimestamp64Milli({known_at}) ORDER BY known_at DESC LIMIT {UNPUBLISHED_MAX})",
-            self.database
+             AND {} ORDER BY known_at DESC LIMIT {UNPUBLISHED_MAX})",
+            self.database,
+            is_known_in(known)
         );
         self.events("recent_events", &condition).await
     }
@@ -293,6 +314,12 @@ impl EventStore<'_> {
         };
         Ok(rows.into_iter().filter_map(delivered).collect())
     }
+}
+
+/// Returns the condition for the events that became known in a span.
+fn is_known_in((since, until): Known) -> String {
+    let time = |ms| format!("fromUnixTimestamp64Milli({ms})");
+    format!("known_at BETWEEN {} AND {}", time(since), time(until))
 }
 
 /// Returns the condition for the rows of a span.
