@@ -159,10 +159,11 @@ impl EventStore<'_> {
     }
 
     /// Returns the time of the first event that the broker accepted; 0 if that was more than two
-    /// days ago; `None` if it has accepted none.
+    /// days ago; `None` if it has accepted none. Knows only the newest states and the events of the
+    /// last two days, because the history of `events` grows for ever.
     pub(crate) async fn first_published_at(&self) -> Result<Option<i64>, Error> {
         let sql = format!(
-            "SELECT t FROM (SELECT toInt64(0) AS t FROM (SELECT 1 FROM {db}.events WHERE mqtt_at < now64(3) - INTERVAL 2 DAY LIMIT 1) \
+            "SELECT t FROM (SELECT toInt64(0) AS t FROM (SELECT 1 FROM {db}.event_states WHERE mqtt_at < now64(3) - INTERVAL 2 DAY LIMIT 1) \
              UNION ALL SELECT toUnixTimestamp64Milli(assumeNotNull(mqtt_at)) AS t FROM {db}.recent_events WHERE mqtt_at IS NOT NULL) \
              ORDER BY t LIMIT 1",
             db = self.database
