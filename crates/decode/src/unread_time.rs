@@ -8,7 +8,7 @@
 
 use super::age::{DAY_MS, EPOCHS};
 use super::exponent;
-use super::field_names::{TIME_NAMES, TIME_WORDS, normalised};
+use super::field_names::{TIME_NAMES, TIME_WORDS, normalised, words};
 use super::hemisphere::is_parent;
 use super::json::{Scalar, number};
 use super::keep::{Value, visit_values};
@@ -420,43 +420,9 @@ fn bare_name(path: &str) -> String {
     if without_utc.is_empty() { bare } else { without_utc }
 }
 
-/// Returns the words of a path in lower case: `gps`, `boot` and `time` for `gps/bootTime`.
-fn words(path: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut before = ' ';
-    let mut chars = path.chars().peekable();
-    while let Some(c) = chars.next() {
-        let is_next_lower = chars.peek().is_some_and(|next| next.is_lowercase());
-        let begins = c.is_uppercase() && (!before.is_uppercase() || is_next_lower);
-        if begins || !c.is_alphanumeric() {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.extend(c.to_lowercase());
-        }
-        before = c;
-    }
-    words.retain(|word| !word.is_empty());
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn name_is_split_into_its_words() {
-        for (path, expected) in [
-            ("gps/bootTime", "gps boot time"),
-            ("GPSTime", "gps time"),
-            ("last_update-check", "last update check"),
-            ("recordedAt", "recorded at"),
-            ("ts", "ts"),
-            ("", ""),
-        ] {
-            assert_eq!(words(path).join(" "), expected, "{path}");
-        }
-    }
 
     #[test]
     fn names_of_other_times_are_recognised() {
