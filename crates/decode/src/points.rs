@@ -63,7 +63,7 @@ impl Points<'_> {
         let Self { schema, received_at, age, .. } = *self;
         let substitute;
         let ts = if point.ts.is_missing() {
-            substitute = unread_time::substitute_time(origin.raw, schema, received_at)?;
+            substitute = unread_time::substitute_time(origin, schema, received_at)?;
             if substitute.is_missing() {
                 self.check_outer_time(origin)?;
             }
@@ -93,10 +93,7 @@ impl Points<'_> {
         }
         let mut unknown = Unknown::default();
         if point.may_have_no_fix {
-            let lat_name = &schema.lat_lng_names[0];
-            let (used, keep) = (&schema.used, &schema.keep);
-            let has_time = required.ts.is_some();
-            unknown = check_fix(origin.raw, origin.root, lat_name, used, keep, has_time)?;
+            unknown = check_fix(origin.raw, origin.root, schema, required.ts.is_some())?;
         }
         if let Some(local) = &schema.local
             && let (Some(text), Some(ts)) = (ts.as_text(), required.ts)

@@ -168,6 +168,9 @@ impl Local {
             StatedZone::Abbreviation(name) => {
                 let zone = self.zone.as_ref();
                 zone.and_then(|zone| zone.unix_ms_by_abbreviation(time, name)).ok_or_else(|| {
+                    if let Some((_, seconds)) = SCALES.iter().find(|(scale, _)| *scale == name) {
+                        return format!("{name} is {seconds} s ahead of UTC: send the time in UTC");
+                    }
                     let example = zone_example(name);
                     let why = match zone.filter(|zone| zone.zone != TimeZone::UTC) {
                         Some(zone) => format!("{} is not called {name} at {time}", zone.name),
@@ -267,6 +270,8 @@ fn round_trip_example(pattern: &str) -> Result<(ZonedDateTime, BrokenDownTime), 
     Ok((example, parts))
 }
 
+/// Scales of time that are no zones, and the seconds by which they are ahead of UTC.
+const SCALES: [(&str, u8); 2] = [("GPST", 18), ("TAI", 37)];
 const NAME_THE_ZONE: &str =
     "name it with `zone` of the source, `ts_zone` of the format, or --zone of import";
 
