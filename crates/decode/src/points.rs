@@ -13,7 +13,7 @@ use super::reader::{Reader, as_text, elements};
 use super::reference_system::check_system;
 use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
-use super::unread_fix::check_fix;
+use super::unread_fix::{ReadPaths, check_fix};
 use super::unread_time::{self, UnreadTime};
 use super::unread_unit;
 use super::unread_zone;
@@ -93,7 +93,10 @@ impl Points<'_> {
         }
         let mut unknown = Unknown::default();
         if point.may_have_no_fix {
-            unknown = check_fix(origin.raw, origin.root, schema, required.ts.is_some())?;
+            let Schema { lat_lng_names: [lat, _], parents, used, keep, .. } = schema;
+            let read = ReadPaths { lat, parents, all: used };
+            let has_time = required.ts.is_some();
+            unknown = check_fix(origin.raw, origin.root, &read, keep, has_time)?;
         }
         if let Some(local) = &schema.local
             && let (Some(text), Some(ts)) = (ts.as_text(), required.ts)

@@ -113,11 +113,11 @@ pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Res
     check(json.as_bytes(), "", is_about_all, keep, place)
 }
 
-/// Where an object comes from, for errors.
+/// Tells where an object comes from, for errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Message,
-    /// What a file states beside its points, perhaps in a comment: CSV has no column to keep.
+    /// A member beside the points of a file, or a comment, which `--keep` cannot name in CSV.
     File,
 }
 

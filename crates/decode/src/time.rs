@@ -10,7 +10,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 use super::date_words::{
-    in_english, is_abbreviation, month, numeric_date, split_weekday, zone_example,
+    explain_scale, in_english, is_abbreviation, month, numeric_date, split_weekday, zone_example,
 };
 use super::notations::{check_weekday, explain_spreadsheet, with_meridiem_at_end, without_remark};
 use super::patterns::{has_open_fraction, patterns, with_leading_zero};
@@ -168,15 +168,13 @@ impl Local {
             StatedZone::Abbreviation(name) => {
                 let zone = self.zone.as_ref();
                 zone.and_then(|zone| zone.unix_ms_by_abbreviation(time, name)).ok_or_else(|| {
-                    if let Some((_, seconds)) = SCALES.iter().find(|(scale, _)| *scale == name) {
-                        return format!("{name} is {seconds} s ahead of UTC: send the time in UTC");
-                    }
                     let example = zone_example(name);
                     let why = match zone.filter(|zone| zone.zone != TimeZone::UTC) {
                         Some(zone) => format!("{} is not called {name} at {time}", zone.name),
                         None => format!("more than one zone is called {name}"),
                     };
-                    format!("{why}: {NAME_THE_ZONE}{example}")
+                    explain_scale(name)
+                        .unwrap_or_else(|| format!("{why}: {NAME_THE_ZONE}{example}"))
                 })
             }
         }
@@ -270,8 +268,6 @@ fn round_trip_example(pattern: &str) -> Result<(ZonedDateTime, BrokenDownTime), 
     Ok((example, parts))
 }
 
-/// Scales of time that are no zones, and the seconds by which they are ahead of UTC.
-const SCALES: [(&str, u8); 2] = [("GPST", 18), ("TAI", 37)];
 const NAME_THE_ZONE: &str =
     "name it with `zone` of the source, `ts_zone` of the format, or --zone of import";
 

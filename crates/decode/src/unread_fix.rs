@@ -6,9 +6,8 @@ use super::field_flags::{Unknown, field_of_flag, may_be_flag};
 use super::field_names::normalised;
 use super::hemisphere::hemisphere;
 use super::json::{Scalar, UNSET_IN_OTHER_LANGUAGES, UNSET_WORDS, is_unset};
-use super::keep::{Value, visit_values};
+use super::keep::{Keep, Value, visit_values};
 use super::refusal::{Refusal, refuse};
-use super::schema::Schema;
 use crate::reject::Reason;
 
 /// Maximum length of the name of a flag in bytes.
@@ -330,6 +329,14 @@ fn may_be_flag_word(value: &str) -> bool {
         || last.eq_ignore_ascii_case(&b'x')
 }
 
+/// Paths that a format reads.
+pub(super) struct ReadPaths<'s> {
+    pub(super) lat: &'s str,
+    /// Paths of the objects that hold the speed, heading, altitude and accuracy.
+    pub(super) parents: &'s [String; 4],
+    pub(super) all: &'s [String],
+}
+
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
 /// that states that there is no fix, or that its time is not valid. `root`: the object whose
 /// members `keep` names; `has_time`: the point has a time. Returns the fields that such a flag, in
@@ -341,11 +348,11 @@ fn may_be_flag_word(value: &str) -> bool {
 pub(super) fn check_fix(
     json: &[u8],
     root: &'static [&'static str],
-    schema: &Schema,
+    read: &ReadPaths<'_>,
+    keep: &Keep,
     has_time: bool,
 ) -> Result<Unknown, Refusal> {
-    let Schema { lat_lng_names: [lat, _], used, keep, parents: parents_of_fields, .. } = schema;
-    let lat = lat.trim_start_matches('/');
+    let lat = read.lat.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
     let (mut flag, mut status, mut mode, mut time_flag) = (None, None, None, None);
@@ -373,7 +380,7 @@ pub(super) fn check_fix(
         // A ship's type of device that finds the place; 0 is an undefined one.
         is_ais |= ["mmsi", "userid", "messageid"].contains(&&*name);
         is_gpsd |= name == "class" && value == "TPV";
-        let is_read = used.iter().any(|used| used == path);
+        let is_read = read.all.iter().any(|used| used == path);
         if is_read || keep.has(path) {
             return;
         }
@@ -394,7 +401,7 @@ pub(super) fn check_fix(
             time_flag.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         if let Some(field) = field_of_flag(&name)
-            && (parent.is_empty() || *parent == *parents_of_fields[field])
+            && (parent.is_empty() || *parent == *read.parents[field])
         {
             unknown[field] |= !is_valid() && may_be_flag(&name, value);
         }
