@@ -163,7 +163,7 @@ fn too_old(
     {
         return hint;
     }
-    if (YEAR_0_MS..YEAR_100_MS).contains(&ms) && ts.as_text().is_some() {
+    if unit == TimeUnit::Pattern && (YEAR_2_MS..YEAR_100_MS).contains(&ms) {
         return format!("{time}: the year has two digits; use %y instead of %Y in the pattern");
     }
     if ms < CLOCK_UNSET_BEFORE_MS {
@@ -175,8 +175,9 @@ fn too_old(
     format!("{time} {to_store}")
 }
 
-/// The years 0 and 100. No fix is so old.
-const YEAR_0_MS: i64 = -62_167_219_200_000;
+/// The years 2 and 100. No fix is so old, and the year 1 is that of a clock that was never set: the
+/// zero of Go and of .NET.
+const YEAR_2_MS: i64 = -62_104_060_800_000;
 const YEAR_100_MS: i64 = -59_011_459_200_000;
 /// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
 /// of UTC.

@@ -339,6 +339,13 @@ pub(super) fn in_english(abbreviation: &str) -> &str {
     }
 }
 
+/// Explains an abbreviation that is a scale of time, and no zone.
+pub(super) fn explain_scale(abbreviation: &str) -> Option<String> {
+    const SECONDS_AHEAD: [(&str, u8); 2] = [("GPST", 18), ("TAI", 37)];
+    let (name, seconds) = SECONDS_AHEAD.iter().find(|(name, _)| *name == abbreviation)?;
+    Some(format!("{name} is {seconds} s ahead of UTC: send the time in UTC"))
+}
+
 /// Returns an example of a zone for an abbreviation: `, such as Europe/Berlin` for CET. Returns an
 /// empty string if the abbreviation is unknown.
 pub(super) fn zone_example(abbreviation: &str) -> String {

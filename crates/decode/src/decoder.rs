@@ -10,7 +10,7 @@ use super::formats;
 use super::ignored::Ignored;
 use super::points::{Points, reject};
 use super::presence::is_presence;
-use super::reference_system::check_system_around;
+use super::reference_system::{Place, check_system_around};
 use super::refusal::{Refusal, refuse};
 use super::repair::repaired;
 use super::source::Source;
@@ -141,7 +141,9 @@ impl Decoder {
             let remedy = "to map other bytes, set driver_other of the source";
             return refuse(Reason::BadTopic, format!("{DRIVER_ID_RULE}; {remedy}"));
         };
-        if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
+        let (is_json, bytes_max) = (format.is_json(), self.limits.payload_bytes_max);
+        let is_time = |name: &str| schema.may_be_time(name);
+        if let Some(text) = unpack(payload, is_json, is_time, bytes_max)? {
             *payload = Cow::Owned(text);
         }
         if payload.last() == Some(&0) {
@@ -195,7 +197,7 @@ impl Decoder {
             let zone = source.schema.local.as_ref().and_then(|local| local.zone.as_ref());
             let checked = source.format.check_frame(frame, settled);
             checked
-                .and_then(|()| check_system_around(frame, &source.schema.keep))
+                .and_then(|()| check_system_around(frame, &source.schema.keep, Place::File))
                 .and_then(|()| zone.map_or(Ok(()), |zone| check_zone_of_frame(frame, zone)))
                 .map_err(|refusal| refusal.detail)
         })

@@ -8,6 +8,12 @@ const FIELDS: [&str; 4] = ["speed", "heading", "alt", "acc"];
 /// Whether speed, heading, altitude and accuracy are stated to be unknown.
 pub(super) type Unknown = [bool; FIELDS.len()];
 
+/// Returns whether a flag of a field, whose value is false, 0 or another such word, states that the
+/// field is unknown. `name`: normalised. A number `valid_speed` may be the speed itself.
+pub(super) fn may_be_flag(name: &str, value: &str) -> bool {
+    !name.starts_with("valid") || value.trim() != "0"
+}
+
 /// Returns the place in [`Unknown`] of the field that is known if the flag `name` is set, as in
 /// `hasSpeed` and `course_valid`. `name`: normalised.
 pub(super) fn field_of_flag(name: &str) -> Option<usize> {

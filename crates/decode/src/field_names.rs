@@ -6,6 +6,26 @@ pub(super) fn normalised(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
 }
 
+/// Returns the words of a path in lower case: `gps`, `boot` and `time` for `gps/bootTime`.
+pub(super) fn words(path: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    let mut chars = path.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_next_lower = chars.peek().is_some_and(|next| next.is_lowercase());
+        let begins = c.is_uppercase() && (!before.is_uppercase() || is_next_lower);
+        if begins || !c.is_alphanumeric() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 /// Names of the time that milepost's own format reads, the preferred one first.
 pub(super) const TIME_NAMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
 /// Words in names of times.
@@ -68,6 +88,20 @@ fn distance_is_small(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_is_split_into_its_words() {
+        for (path, expected) in [
+            ("gps/bootTime", "gps boot time"),
+            ("GPSTime", "gps time"),
+            ("last_update-check", "last update check"),
+            ("recordedAt", "recorded at"),
+            ("ts", "ts"),
+            ("", ""),
+        ] {
+            assert_eq!(words(path).join(" "), expected, "{path}");
+        }
+    }
 
     #[test]
     fn misspelt_name_suggests_the_intended_field() {

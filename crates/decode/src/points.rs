@@ -13,7 +13,7 @@ use super::reader::{Reader, as_text, elements};
 use super::reference_system::check_system;
 use super::refusal::{Refusal, invalid, refuse};
 use super::schema::Schema;
-use super::unread_fix::check_fix;
+use super::unread_fix::{ReadPaths, check_fix};
 use super::unread_time::{self, UnreadTime};
 use super::unread_unit;
 use super::unread_zone;
@@ -63,7 +63,7 @@ impl Points<'_> {
         let Self { schema, received_at, age, .. } = *self;
         let substitute;
         let ts = if point.ts.is_missing() {
-            substitute = unread_time::substitute_time(origin.raw, schema, received_at)?;
+            substitute = unread_time::substitute_time(origin, schema, received_at)?;
             if substitute.is_missing() {
                 self.check_outer_time(origin)?;
             }
@@ -93,10 +93,10 @@ impl Points<'_> {
         }
         let mut unknown = Unknown::default();
         if point.may_have_no_fix {
-            let lat_name = &schema.lat_lng_names[0];
-            let (used, keep) = (&schema.used, &schema.keep);
+            let Schema { lat_lng_names: [lat, _], parents, used, keep, .. } = schema;
+            let read = ReadPaths { lat, parents, all: used };
             let has_time = required.ts.is_some();
-            unknown = check_fix(origin.raw, origin.root, lat_name, used, keep, has_time)?;
+            unknown = check_fix(origin.raw, origin.root, &read, keep, has_time)?;
         }
         if let Some(local) = &schema.local
             && let (Some(text), Some(ts)) = (ts.as_text(), required.ts)

@@ -74,8 +74,15 @@ pub fn names_reference_system(name: &str) -> bool {
 fn is_far(text: &str) -> bool {
     let system = normalised(text);
     let last = system.rsplit([':', '/']).next().unwrap_or_default();
-    let code = last.strip_prefix("epsg").unwrap_or(last);
-    let has_name = |text: &str| SYSTEMS.iter().any(|name| text.starts_with(name));
+    let code = system.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    // A place may follow a date, which is `Datum` in German: `Tokyo Marathon`.
+    let is_system = |name: &str, rest: &str| {
+        let is_end = ["", "datum", "1918"].contains(&rest);
+        name != "tokyo" || is_end || rest.starts_with(|c: char| !c.is_alphanumeric())
+    };
+    let has_name = |text: &str| {
+        SYSTEMS.iter().any(|name| text.strip_prefix(name).is_some_and(|rest| is_system(name, rest)))
+    };
     has_name(&system) || has_name(last) || system.contains("epsg") && CODES.contains(&code)
 }
 
@@ -92,7 +99,7 @@ pub(super) fn check_system(
     keep: &Keep,
 ) -> Result<(), Refusal> {
     let prefix: String = root.iter().map(|name| format!("{name}/")).collect();
-    check(json, &prefix, is_parent, keep, "")
+    check(json, &prefix, is_parent, keep, Place::Message)
 }
 
 /// Checks the object around an array of points for a reference system of their coordinates.
@@ -100,20 +107,28 @@ pub(super) fn check_system(
 /// # Errors
 /// As for [`check_system`].
 #[cold]
-pub(super) fn check_system_around(json: &[u8], keep: &Keep) -> Result<(), Refusal> {
+pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Result<(), Refusal> {
     // A file may have other bytes than UTF-8 in its names.
     let json = String::from_utf8_lossy(json);
-    check(json.as_bytes(), "", is_about_all, keep, ", or delete it from the file")
+    check(json.as_bytes(), "", is_about_all, keep, place)
+}
+
+/// Tells where an object comes from, for errors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Message,
+    /// A member beside the points of a file, or a comment, which `--keep` cannot name in CSV.
+    File,
 }
 
 /// Checks an object whose own members, or those of its objects for which `is_about_points` holds,
-/// state the system. `or_else`: another remedy for a file.
+/// state the system.
 fn check(
     json: &[u8],
     prefix: &str,
     is_about_points: impl Fn(&str) -> bool,
     keep: &Keep,
-    or_else: &str,
+    place: Place,
 ) -> Result<(), Refusal> {
     let mut found = None;
     visit_values(json, &[], &mut |path, value| {
@@ -133,11 +148,16 @@ fn check(
         }
     });
     let Some((name, text)) = found else { return Ok(()) };
+    let remedy = match place {
+        Place::Message => {
+            format!("store them as they are with keep = [\"{name:.40}\"] (import: --keep)")
+        }
+        Place::File => "delete it from the file to store them as they are".to_owned(),
+    };
     refuse(
         Reason::WrongType,
         format!(
-            "{name:.40} says {text:.40}, but lat and lng are read in WGS 84: convert them, or store \
-             them as they are with keep = [\"{name:.40}\"] (import: --keep{or_else})"
+            "{name:.40} says {text:.40}, but lat and lng are read in WGS 84: convert them, or {remedy}"
         ),
     )
 }
@@ -171,9 +191,15 @@ mod tests {
         }
         for code in CODES {
             assert!(is_far(&format!("EPSG:{code}")), "{code}");
+            assert!(is_far(&format!("http://www.opengis.net/def/crs/EPSG/0/{code}")), "{code}");
             assert!(is_far(&format!("urn:ogc:def:crs:EPSG::{code}")), "{code}");
         }
-        for near in ["WGS84", "WGS 84", "EPSG:4326", "CRS84", "ETRS89", "NAD83", ""] {
+        for tokyo in ["Tokyo datum", "Tokyo (1918)", "Tokyo / UTM zone 54N"] {
+            assert!(is_far(tokyo), "{tokyo}");
+        }
+        for near in
+            ["Tokyo Marathon 2026", "WGS84", "WGS 84", "EPSG:4326", "CRS84", "ETRS89", "NAD83", ""]
+        {
             assert!(!is_far(near), "{near}");
         }
     }

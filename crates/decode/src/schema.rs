@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::driver::Driver;
 use super::extract::Paths;
+use super::field_names::{TIME_NAMES, normalised};
 use super::keep::Keep;
 use super::time::Local;
 use super::unit::TimeUnit;
@@ -17,6 +18,9 @@ pub(super) struct Schema {
     pub(super) paths: Paths,
     /// Paths of the position's own fields: `keep` skips them.
     pub(super) used: Vec<String>,
+    /// Paths of the objects that hold the speed, heading, altitude and accuracy; empty for the point
+    /// itself.
+    pub(super) parents: [String; 4],
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) lat_lng_names: [String; 2],
     /// The format's name of `ts`, for errors; `None` if the format has no such field.
@@ -31,4 +35,15 @@ pub(super) struct Schema {
     pub(super) lists_unread: bool,
     /// The decoder checks the unread fields for hemispheres.
     pub(super) checks_hemispheres: bool,
+}
+
+impl Schema {
+    /// Returns whether a member of this name may be the time that the format reads. A format without
+    /// pointers also reads the usual names.
+    pub(super) fn may_be_time(&self, name: &str) -> bool {
+        self.ts_name.as_ref().is_some_and(|ts| {
+            ts.rsplit('/').next() == Some(name)
+                || !ts.starts_with('/') && TIME_NAMES.contains(&&*normalised(name))
+        })
+    }
 }

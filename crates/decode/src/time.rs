@@ -10,7 +10,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 use super::date_words::{
-    in_english, is_abbreviation, month, numeric_date, split_weekday, zone_example,
+    explain_scale, in_english, is_abbreviation, month, numeric_date, split_weekday, zone_example,
 };
 use super::notations::{check_weekday, explain_spreadsheet, with_meridiem_at_end, without_remark};
 use super::patterns::{has_open_fraction, patterns, with_leading_zero};
@@ -173,7 +173,8 @@ impl Local {
                         Some(zone) => format!("{} is not called {name} at {time}", zone.name),
                         None => format!("more than one zone is called {name}"),
                     };
-                    format!("{why}: {NAME_THE_ZONE}{example}")
+                    explain_scale(name)
+                        .unwrap_or_else(|| format!("{why}: {NAME_THE_ZONE}{example}"))
                 })
             }
         }

@@ -28,10 +28,11 @@ const SINGLE_FLOAT: u8 = 0xfa;
 const WHOLE_SINGLE_MAX: f64 = 16_777_216.0;
 
 /// Unpacks a payload; `None` if it is none of the three. CBOR may be compressed. `is_json`: the
-/// format reads JSON, so CBOR is allowed.
+/// format reads JSON, so CBOR is allowed; `is_time`: whether a member of this name may be the time.
 pub(super) fn unpack(
     payload: &[u8],
     is_json: bool,
+    is_time: impl Fn(&str) -> bool,
     bytes_max: usize,
 ) -> Result<Option<Vec<u8>>, Refusal> {
     let limit = bytes_max.min(payload.len().saturating_mul(RATIO_MAX));
@@ -39,7 +40,7 @@ pub(super) fn unpack(
         [0x1f, 0x8b, ..] => gzip(payload, limit)?,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd(payload, limit)?,
         _ if is_json && is_cbor(payload) => {
-            return CborToJson::convert(payload, bytes_max).map(Some);
+            return CborToJson::convert(payload, &is_time, bytes_max).map(Some);
         }
         _ => return Ok(None),
     };
@@ -53,7 +54,7 @@ pub(super) fn unpack(
         );
     }
     if is_json && is_cbor(&unpacked) {
-        CborToJson::convert(&unpacked, bytes_max).map(Some)
+        CborToJson::convert(&unpacked, &is_time, bytes_max).map(Some)
     } else {
         Ok(Some(unpacked))
     }
@@ -119,6 +120,9 @@ struct CborToJson<'a> {
     cbor: Decoder<&'a [u8]>,
     /// The current item is a float of 16 or 32 bits.
     is_short_float: bool,
+    /// The last key of a map.
+    key: String,
+    is_time: &'a dyn Fn(&str) -> bool,
     /// The tag before the current item, if it has one.
     tag: Option<u64>,
     out: Vec<u8>,
@@ -127,11 +131,17 @@ struct CborToJson<'a> {
 
 impl<'a> CborToJson<'a> {
     /// Converts a payload that is one item.
-    fn convert(payload: &'a [u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+    fn convert(
+        payload: &'a [u8],
+        is_time: &'a dyn Fn(&str) -> bool,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, Refusal> {
         let mut json = Self {
             payload,
             cbor: Decoder::from(payload),
             is_short_float: false,
+            key: String::new(),
+            is_time,
             tag: None,
             out: Vec::with_capacity(2 * payload.len()),
             bytes_max,
@@ -177,7 +187,8 @@ impl<'a> CborToJson<'a> {
             Header::Float(number)
                 if self.is_short_float
                     && number.abs() >= WHOLE_SINGLE_MAX
-                    && number.is_finite() =>
+                    && number.is_finite()
+                    && (self.is_time)(&self.key) =>
             {
                 self.rounded(number);
             }
@@ -242,6 +253,7 @@ impl<'a> CborToJson<'a> {
             Header::Tag(_) | Header::Break => return Err(self.malformed()),
         };
         self.scalar(&key);
+        self.key = key;
         Ok(())
     }
 

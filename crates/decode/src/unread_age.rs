@@ -1,10 +1,10 @@
 //! Finds members that state that a place without a time is older than its message, such as
 //! `"fix_age":3600` or `"buffered":true`. The time of receipt would be wrong for such a place.
 
-use super::field_names::normalised;
+use super::field_names::{normalised, words};
 use super::hemisphere::is_parent;
-use super::json::{is_unset, number};
-use super::keep::{Value, visit_values};
+use super::json::number;
+use super::keep::{Keep, Origin, Value, visit_values};
 
 /// Names of the age of a place, without the unit.
 const AGES: [&str; 15] = [
@@ -24,9 +24,9 @@ const AGES: [&str; 15] = [
     "sincefix",
     "ago",
 ];
-/// Units of an age in seconds, as words at the end or the beginning of its name. A word comes
-/// before those that it ends with.
-const UNITS: [(&str, f64); 12] = [
+/// Units of an age in seconds, at the end of its name, or at the beginning, as in `minutes_ago`. A
+/// unit comes before those that it ends with.
+const UNITS: [(&str, f64); 16] = [
     ("milliseconds", 1e-3),
     ("millis", 1e-3),
     ("ms", 1e-3),
@@ -38,7 +38,11 @@ const UNITS: [(&str, f64); 12] = [
     ("min", 60.0),
     ("hours", 3_600.0),
     ("hrs", 3_600.0),
+    ("hour", 3_600.0),
+    ("days", 86_400.0),
     ("s", 1.0),
+    ("h", 3_600.0),
+    ("d", 86_400.0),
 ];
 /// Largest age in seconds for which the time of receipt is near enough.
 const AGE_S_MAX: f64 = 60.0;
@@ -46,7 +50,7 @@ const AGE_S_MAX: f64 = 60.0;
 /// for microcontrollers give it.
 const AGE_WITHOUT_UNIT_MAX: f64 = 3_000.0;
 /// Flags that are set if a place is not of now.
-const OLD: [&str; 12] = [
+const OLD: [&str; 14] = [
     "lastknown",
     "islastknown",
     "stale",
@@ -59,38 +63,50 @@ const OLD: [&str; 12] = [
     "frombuffer",
     "historical",
     "ishistorical",
+    "outdated",
+    "isoutdated",
 ];
 /// Flags that are unset if a place is not of now.
 const NEW: [&str; 5] = ["live", "islive", "realtime", "isrealtime", "iscurrent"];
 
 /// Returns the first member, with its value, that states that the place is older than the message.
-/// Only members of the point, and of objects such as `gps` in it, count.
+/// Only members of the point, and of objects such as `gps` in it, count, and not those that `keep`
+/// names.
 #[cold]
-pub(super) fn stated_age(json: &[u8]) -> Option<(String, String)> {
+pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, String)> {
+    let root: String = origin.root.iter().map(|name| format!("{name}/")).collect();
     let mut found = None;
-    visit_values(json, &[], &mut |path, value| {
+    visit_values(origin.raw, &[], &mut |path, value| {
         let Value::Scalar(text) = value else { return };
         let mut names = path.rsplit('/');
-        let name = normalised(names.next().unwrap_or_default());
-        if found.is_none() && names.all(is_parent) && (is_old(&name, text) || is_flag(&name, text))
-        {
-            found = Some((path.to_owned(), text.to_owned()));
+        let name = names.next().unwrap_or_default();
+        if found.is_none() && names.all(is_parent) && (is_old(name, text) || is_flag(name, text)) {
+            let path = path.strip_prefix(&root).unwrap_or(path);
+            found = Some((path.to_owned(), text.to_owned())).filter(|_| !keep.has(path));
         }
     });
     found
 }
 
+/// Returns whether a flag states that the place is old. A number may count anything, such as the
+/// buffered messages.
 fn is_flag(name: &str, value: &str) -> bool {
-    let is_set = || value.eq_ignore_ascii_case("true") || value == "1";
-    OLD.contains(&name) && is_set() || NEW.contains(&name) && is_unset(value)
+    let is_in = |names: &[&str]| names.contains(&&*normalised(name));
+    value.eq_ignore_ascii_case("true") && is_in(&OLD)
+        || value.eq_ignore_ascii_case("false") && is_in(&NEW)
 }
 
 /// Returns whether a number of this name is an age that is too large.
 fn is_old(name: &str, value: &str) -> bool {
+    let words = words(name);
+    let name = &*words.concat();
     let stem_and_unit = || {
-        let stem = |word| name.strip_suffix(word).or_else(|| name.strip_prefix(word));
-        UNITS.iter().find_map(|(word, seconds)| {
-            stem(*word).filter(|stem| AGES.contains(stem)).map(|_| *seconds)
+        UNITS.iter().find_map(|(unit, seconds)| {
+            // `ages` has no unit, and `min_age` is a limit.
+            let is_at_end = unit.len() > 1 || words.last().is_some_and(|last| last == unit);
+            let end = name.strip_suffix(unit).filter(|_| is_at_end);
+            let begin = name.strip_prefix(unit).filter(|stem| unit.len() > 3 || *stem == "ago");
+            end.or(begin).filter(|stem| AGES.contains(stem)).map(|_| *seconds)
         })
     };
     let max = if name != "ago" && AGES.contains(&name) {
@@ -106,6 +122,11 @@ fn is_old(name: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_stated(members: &str) -> bool {
+        let json = format!("{{{members}}}");
+        stated_age(&Origin::whole(json.as_bytes()), &Keep::Nothing).is_some()
+    }
 
     #[test]
     fn age_is_seen_in_each_unit() {
@@ -126,12 +147,12 @@ mod tests {
             (r#""driver":{"age":3600},"battery":{"fix_age_s":3600}"#, false),
             (r#""message":3600,"voltage":3600,"mileage":36000,"average":3600"#, false),
             (r#""age":null,"age_s":"new","ago":3600,"images":36000"#, false),
+            (r#""fix_age_days":2"#, true),
+            (r#""ageHours":1"#, true),
+            (r#""age(s)":3600"#, true),
+            (r#""min_age":3600,"ages":3600,"sage":3600,"hage":9000,"s_age":3600"#, false),
         ] {
-            assert_eq!(
-                stated_age(format!("{{{member}}}").as_bytes()).is_some(),
-                expected,
-                "{member}"
-            );
+            assert_eq!(is_stated(member), expected, "{member}");
         }
     }
 
@@ -139,18 +160,20 @@ mod tests {
     fn flag_of_an_old_place_is_seen() {
         for member in [
             r#""buffered":true"#,
-            r#""last_known":1"#,
+            r#""last_known":true"#,
             r#""isStale":"true""#,
             r#""live":false"#,
-            r#""realtime":0"#,
+            r#""realtime":"False""#,
+            r#""outdated":true"#,
         ] {
-            assert!(stated_age(format!("{{{member}}}").as_bytes()).is_some(), "{member}");
+            assert!(is_stated(member), "{member}");
         }
         for member in [
             r#""buffered":false,"cached":0,"live":true,"stale":null"#,
             r#""buffered":17,"live":"https://example.org","cached":"no""#,
+            r#""buffered":1,"cached":"1","live":0"#,
         ] {
-            assert!(stated_age(format!("{{{member}}}").as_bytes()).is_none(), "{member}");
+            assert!(!is_stated(member), "{member}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! format does not read. The place of such a point is an old one, or a wrong one. Finds flags of the
 //! time and of optional fields, too.
 
-use super::field_flags::{Unknown, field_of_flag};
+use super::field_flags::{Unknown, field_of_flag, may_be_flag};
 use super::field_names::normalised;
 use super::hemisphere::hemisphere;
 use super::json::{Scalar, UNSET_IN_OTHER_LANGUAGES, UNSET_WORDS, is_unset};
@@ -83,7 +83,7 @@ const FLAGS: [&str; 64] = [
     "定位有效",
 ];
 /// Names of flags that are set if the time is valid, such as u-blox's `validTime`.
-const TIME_FLAGS: [&str; 14] = [
+const TIME_FLAGS: [&str; 13] = [
     "timevalid",
     "validtime",
     "istimevalid",
@@ -96,9 +96,10 @@ const TIME_FLAGS: [&str; 14] = [
     "validdate",
     "datetimevalid",
     "gpstimevalid",
-    "clockvalid",
-    "rtcvalid",
+    "hastime",
 ];
+/// Names of flags that are set if the time is not valid.
+const TIME_OPPOSITES: [&str; 2] = ["timeinvalid", "istimeinvalid"];
 /// Names of texts that say whether there is a fix. Their numbers have other meanings.
 const STATES: [&str; 17] = [
     "gps",
@@ -271,10 +272,12 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
                 || field_of_flag(&name).is_some()
                 || ["quality", "type", "lock", MODE].contains(&&*name)
         }
-        FlagValue::Set => is_in(&OPPOSITES) || name == MODE,
+        FlagValue::Set => is_in(&OPPOSITES) || is_in(&TIME_OPPOSITES) || name == MODE,
         FlagValue::NoFix => {
             let is_known = is_in(&FLAGS) || is_in(&STATES) || is_in(&TIME_FLAGS);
-            is_known || ["status", "type", "lock"].contains(&&*name)
+            is_known
+                || field_of_flag(&name).is_some()
+                || ["status", "type", "lock"].contains(&&*name)
         }
     }
 }
@@ -326,10 +329,18 @@ fn may_be_flag_word(value: &str) -> bool {
         || last.eq_ignore_ascii_case(&b'x')
 }
 
+/// Paths that a format reads.
+pub(super) struct ReadPaths<'s> {
+    pub(super) lat: &'s str,
+    /// Paths of the objects that hold the speed, heading, altitude and accuracy.
+    pub(super) parents: &'s [String; 4],
+    pub(super) all: &'s [String],
+}
+
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
 /// that states that there is no fix, or that its time is not valid. `root`: the object whose
-/// members `keep` names; `lat_name`: the path of the latitude; `used`: the paths that the format
-/// reads; `has_time`: the point has a time. Returns the fields that such a flag states are unknown.
+/// members `keep` names; `has_time`: the point has a time. Returns the fields that such a flag, in
+/// the point itself or in the field's object, states are unknown.
 ///
 /// # Errors
 /// There is such a flag, and the configuration does not keep it.
@@ -337,16 +348,15 @@ fn may_be_flag_word(value: &str) -> bool {
 pub(super) fn check_fix(
     json: &[u8],
     root: &'static [&'static str],
-    lat_name: &str,
-    used: &[String],
+    read: &ReadPaths<'_>,
     keep: &Keep,
     has_time: bool,
 ) -> Result<Unknown, Refusal> {
-    let lat = lat_name.trim_start_matches('/');
+    let lat = read.lat.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
     let (mut flag, mut status, mut mode, mut time_flag) = (None, None, None, None);
-    let (mut is_nmea, mut is_ais, mut is_gpsd) = (false, false, false);
+    let (mut is_nmea, mut is_ais, mut is_gpsd, mut is_time_valid) = (false, false, false, false);
     let mut unknown = Unknown::default();
     visit_values(json, root, &mut |path, value| {
         let Value::Scalar(value) = value else { return };
@@ -370,7 +380,7 @@ pub(super) fn check_fix(
         // A ship's type of device that finds the place; 0 is an undefined one.
         is_ais |= ["mmsi", "userid", "messageid"].contains(&&*name);
         is_gpsd |= name == "class" && value == "TPV";
-        let is_read = used.iter().any(|used| used == path);
+        let is_read = read.all.iter().any(|used| used == path);
         if is_read || keep.has(path) {
             return;
         }
@@ -380,14 +390,22 @@ pub(super) fn check_fix(
         if name == MODE && ["0", "1"].contains(&value) {
             mode.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
-        let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
         let is_valid = || !matches!(flag_value(value), Some(FlagValue::Unset | FlagValue::NoFix));
-        if time_flag.is_none() && TIME_FLAGS.contains(&&*name) && !is_valid() {
-            time_flag = Some((path.to_owned(), value.to_owned()));
+        if TIME_FLAGS.contains(&&*name) {
+            is_time_valid |= flag_value(value) == Some(FlagValue::Set);
+            if !is_valid() {
+                time_flag.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
+            }
         }
-        if let Some(field) = field_of_flag(&name) {
-            unknown[field] |= !is_valid();
+        if TIME_OPPOSITES.contains(&&*name) && flag_value(value) == Some(FlagValue::Set) {
+            time_flag.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
+        if let Some(field) = field_of_flag(&name)
+            && (parent.is_empty() || *parent == *read.parents[field])
+        {
+            unknown[field] |= !is_valid() && may_be_flag(&name, value);
+        }
+        let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
         if flag.is_none() && denies_fix(&parent, &name, value) {
             flag = Some((path.to_owned(), value.to_owned()));
         }
@@ -398,22 +416,24 @@ pub(super) fn check_fix(
     };
     let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
     let found = flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status));
-    let (reason, cause, remedy, (path, value)) =
-        match (found.or(mode.filter(|_| is_gpsd)), time_flag.filter(|_| has_time)) {
-            (Some(flag), _) => (
-                Reason::WrongType,
-                "the receiver had no fix, so the place is an old or a wrong one",
-                "send only valid fixes",
-                flag,
-            ),
-            (None, Some(flag)) => (
-                Reason::BadTs,
-                "the device did not know the time, so that of the fix is wrong",
-                "send only valid times",
-                flag,
-            ),
-            (None, None) => return Ok(unknown),
-        };
+    let (reason, cause, remedy, (path, value)) = match (
+        found.or(mode.filter(|_| is_gpsd)),
+        time_flag.filter(|_| has_time && !is_time_valid),
+    ) {
+        (Some(flag), _) => (
+            Reason::WrongType,
+            "the receiver had no fix, so the place is an old or a wrong one",
+            "send only valid fixes",
+            flag,
+        ),
+        (None, Some(flag)) => (
+            Reason::BadTs,
+            "the device did not know the time, so that of the fix is wrong",
+            "send only valid times",
+            flag,
+        ),
+        (None, None) => return Ok(unknown),
+    };
     refuse(
         reason,
         format!(

@@ -8,10 +8,10 @@
 
 use super::age::{DAY_MS, EPOCHS};
 use super::exponent;
-use super::field_names::{TIME_NAMES, TIME_WORDS, normalised};
+use super::field_names::{TIME_NAMES, TIME_WORDS, normalised, words};
 use super::hemisphere::is_parent;
 use super::json::{Scalar, number};
-use super::keep::{Value, visit_values};
+use super::keep::{Origin, Value, visit_values};
 
 use super::reader::{as_text, elements, members};
 use super::refusal::{Refusal, refuse};
@@ -79,10 +79,11 @@ const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 /// The point has a time that is not read, or states that its place is older than the message.
 #[cold]
 pub(super) fn substitute_time<'j>(
-    json: &'j [u8],
+    origin: &Origin<'j>,
     schema: &Schema,
     received_at: Timestamp,
 ) -> Result<Scalar<'j>, Refusal> {
+    let json = origin.raw;
     let Some(ts) = &schema.ts_name else { return Ok(Scalar::Missing) };
     if schema.is_own {
         let mut members = members(json);
@@ -114,12 +115,13 @@ pub(super) fn substitute_time<'j>(
             let detail = format!("there is no {ts}, but {path:.60} {problem}{WITHOUT_TS}");
             refuse(Reason::BadTs, detail)
         }
-        None => match stated_age(json) {
+        None => match stated_age(origin, &schema.keep) {
             Some((path, value)) => refuse(
                 Reason::BadTs,
                 format!(
-                    "there is no {ts}, and {path:.60} is {value:.40}, so the place is older than \
-                     its message: send the time of the fix as {ts}{WITHOUT_TS}"
+                    "there is no {ts}, and {path:.40} is {value:.20}, so the place is older than \
+                     its message: send the time of the fix, or store that of receipt with keep = \
+                     [\"{path:.40}\"] (import: --keep)"
                 ),
             ),
             None => Ok(Scalar::Missing),
@@ -420,43 +422,9 @@ fn bare_name(path: &str) -> String {
     if without_utc.is_empty() { bare } else { without_utc }
 }
 
-/// Returns the words of a path in lower case: `gps`, `boot` and `time` for `gps/bootTime`.
-fn words(path: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut before = ' ';
-    let mut chars = path.chars().peekable();
-    while let Some(c) = chars.next() {
-        let is_next_lower = chars.peek().is_some_and(|next| next.is_lowercase());
-        let begins = c.is_uppercase() && (!before.is_uppercase() || is_next_lower);
-        if begins || !c.is_alphanumeric() {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.extend(c.to_lowercase());
-        }
-        before = c;
-    }
-    words.retain(|word| !word.is_empty());
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn name_is_split_into_its_words() {
-        for (path, expected) in [
-            ("gps/bootTime", "gps boot time"),
-            ("GPSTime", "gps time"),
-            ("last_update-check", "last update check"),
-            ("recordedAt", "recorded at"),
-            ("ts", "ts"),
-            ("", ""),
-        ] {
-            assert_eq!(words(path).join(" "), expected, "{path}");
-        }
-    }
 
     #[test]
     fn names_of_other_times_are_recognised() {

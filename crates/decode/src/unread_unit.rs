@@ -47,7 +47,7 @@ impl Measured {
     /// `speed` or around its object, `unit` beside `value`, or `units/speed`.
     ///
     /// A bare `unit` states the unit of a speed, unless its value is `ms`, which may also mean
-    /// milliseconds. It states the unit of an altitude if its value is feet, or a system of units
+    /// milliseconds; `m/min` is no department either. It states the unit of an altitude if its value is feet, or a system of units
     /// with feet, such as `imperial`, and that of an angle if its value is one such as `rad`. A
     /// bare `rad` states the unit of a place only if the place may be in radians.
     fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
@@ -80,6 +80,7 @@ impl Measured {
             let is_of_fleet = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
+                && !(text.contains('/') && is_unread_unit(self.quantity, text))
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_system = stem == "system" || stem == "systemof";
             let is_bare = !is_of_fleet && (stem.is_empty() || is_system);
@@ -91,8 +92,11 @@ impl Measured {
                 stated => matches!(stated, Some("rad" | "semicircles")),
             };
             let is_of_alt = || self.field == "alt" && self.stated(text) == Some("ft");
-            let may_be_bare = is_of_speed || is_of_value || is_of_alt() || is_of_angle();
             let is_angle = self.quantity == Quantity::Angle && ["angle", "angles"].contains(&stem);
+            let is_unread =
+                || is_angle && !self.is_place() && is_unread_unit(Quantity::Angle, text);
+            let may_be_bare =
+                is_of_speed || is_of_value || is_of_alt() || is_of_angle() || is_unread();
             let is_bare = is_bare || is_angle;
             // `"units":{"isMetric":false}`
             let beside = if is_in_units && is_system { &grandparent } else { &parent };

@@ -112,7 +112,9 @@ fn time_that_is_not_valid_is_rejected() {
     for (member, flag) in [
         (r#""time_valid":false"#, "time_valid is false"),
         (r#""validTime":0"#, "validTime is 0"),
-        (r#""rtc_valid":"no""#, "rtc_valid is no"),
+        (r#""datetime_valid":"no""#, "datetime_valid is no"),
+        (r#""time_invalid":true"#, "time_invalid is true"),
+        (r#""has_time":false"#, "has_time is false"),
         (r#""gps":{"timeValid":false}"#, "gps/timeValid is false"),
         (r#""validDate":0,"valid":true"#, "validDate is 0"),
     ] {
@@ -125,9 +127,16 @@ fn time_that_is_not_valid_is_rejected() {
             assert!(reject.detail.ends_with("(import: --keep)"), "{payload}: {}", reject.detail);
         }
     }
-    for member in
-        [r#""time_valid":true,"validDate":1"#, r#""time_valid":null"#, r#""valid_time":120"#]
-    {
+    for member in [
+        r#""time_valid":true,"validDate":1"#,
+        r#""time_valid":null"#,
+        r#""valid_time":120"#,
+        r#""rtc_valid":0,"gps_time_valid":1"#,
+        r#""clock_valid":false"#,
+        r#""rtc_valid":0"#,
+        r#""time_valid":false,"gps_time_valid":true"#,
+        r#""time_invalid":false,"invalid_time":3"#,
+    ] {
         for (source, payload) in with_member(member) {
             assert_stored(&source, &payload);
         }
@@ -167,6 +176,10 @@ fn field_is_unknown_if_its_flag_says_so() {
         (r#""has_bearing":0,"hasAltitude":false"#, "speed acc", 2),
         (r#""speed_valid":false,"validCourse":"no""#, "alt acc", 2),
         (r#""hasAccuracy":false"#, "speed heading alt", 1),
+        (r#""speedValid":"invalid""#, "heading alt acc", 1),
+        (r#""hasSpeed":"none""#, "heading alt acc", 1),
+        (r#""valid_speed":0,"validHeight":0"#, "speed heading alt acc", 0),
+        (r#""validHeight":false"#, "speed heading acc", 1),
         (r#""hasSpeed":true,"course_valid":1,"hasFuel":false"#, "speed heading alt acc", 0),
         (r#""has_track":false,"hash":0,"phase":false"#, "speed heading alt acc", 0),
     ] {
@@ -177,6 +190,32 @@ fn field_is_unknown_if_its_flag_says_so() {
     assert_eq!(optional_fields(&format_called("geojson"), feature).0, "speed");
     let w3c = r#"{"coords":{"latitude":1,"longitude":2,"speed":0,"heading":4,"hasSpeed":false},"timestamp":1795770000000}"#;
     assert_eq!(optional_fields(&format_called("w3c"), w3c), ("heading".to_owned(), 1));
+}
+
+#[test]
+fn flag_of_another_object_does_not_clear_a_field() {
+    let elsewhere = Fields {
+        lat: pointer("/gps/lat"),
+        lng: pointer("/gps/lng"),
+        speed: Some((pointer("/obd/speed"), 1.0)),
+        alt: Some((pointer("/baro/alt"), 1.0)),
+        ..fields(TimeUnit::BySize)
+    };
+    let in_gps = Fields {
+        speed: Some((pointer("/gps/speed"), 1.0)),
+        alt: Some((pointer("/gps/alt"), 1.0)),
+        ..elsewhere.clone()
+    };
+    let fix = |gps: &str, rest: &str| {
+        format!(r#"{{"gps":{{"lat":52.5,"lng":13.4{gps}}},"ts":1795770000{rest}}}"#)
+    };
+    let flags = r#","hasAltitude":false,"hasSpeed":false"#;
+    let others = r#","baro":{"alt":812},"obd":{"speed":63}"#;
+    let elsewhere = mapped_source(elsewhere);
+    assert_eq!(optional_fields(&elsewhere, &fix(flags, others)).0, "speed alt");
+    assert_eq!(optional_fields(&elsewhere, &fix("", &format!("{others}{flags}"))).0, "");
+    let own = format!(r#","alt":8,"speed":3{flags}"#);
+    assert_eq!(optional_fields(&mapped_source(in_gps), &fix(&own, "")).0, "");
 }
 
 #[test]

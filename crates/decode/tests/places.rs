@@ -158,13 +158,18 @@ fn unit_that_is_not_read_is_rejected_beside_its_number() {
         (r#""speed":40,"speedUnits":"ft/s""#, "speedUnits says ft/s"),
         (r#""heading":100,"heading_unit":"gon""#, "heading_unit says gon"),
         (r#""alt":100,"alt_unit":"yards""#, "alt_unit says yards"),
+        (r#""speed":600,"unit":"m/min""#, "unit says m/min, which is not read"),
+        (r#""speed":40,"uom":"ft/s""#, "uom says ft/s"),
+        (r#""heading":100,"angle_unit":"gon""#, "angle_unit says gon"),
         (r#""heading":1.57,"angle_unit":"rad""#, "angle_unit says rad, but heading is read in deg"),
     ] {
         let fix = format!(r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,{members}}}"#);
         assert_refused(&format_called("milepost"), &fix, "wrong_type", message);
     }
     for members in [
-        r#""speed":10,"speed_unit":"","unit":"m/min""#,
+        r#""speed":10,"speed_unit":"","unit":"mach""#,
+        r#""speed":10,"flow":{"unit":"m/min"},"unit":"N/A""#,
+        r#""angle_unit":"gon","heading":"90 deg""#,
         r#""speed":10,"speed_unit":"default","heading":90,"heading_unit":"Grad""#,
         r#""speed":10,"distance_unit":"miles","angle_unit":"deg""#,
         r#""speed_unit":"m/min","heading":90,"mil_unit":"mil""#,

@@ -6,9 +6,12 @@ mod common;
 use std::sync::Arc;
 
 use common::{NOW_MS, decode_by, fields, format_called, mapped_source, pointer};
-use milepost_decode::formats::{Fields, More};
+use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More};
 use milepost_decode::position::Timestamp;
-use milepost_decode::{Decoded, Decoder, Limits, Local, Message, Source, TimeUnit, Zone};
+use milepost_decode::{
+    Decoded, Decoder, Driver, Keep, Limits, Local, Message, Source, SpeedUnit, Template, TimeUnit,
+    Zone,
+};
 
 fn decode(source: &Source, payload: impl AsRef<[u8]>) -> Decoded {
     let decoder = Decoder::new(std::slice::from_ref(source), Limits::default());
@@ -354,6 +357,54 @@ fn rounded_time_in_cbor_is_rejected() {
 }
 
 #[test]
+fn rounded_number_in_cbor_is_kept_as_it_was_unless_it_is_a_time() {
+    let keep = Keep::of_names(&["odo".to_owned()]).unwrap();
+    let more = More { degrees: [Degrees::new("1e-7 deg").unwrap(); 2], ..More::default() };
+    let fields = Fields { more: Some(Box::new(more)), ..fields(TimeUnit::BySize) };
+    let format = Format::Mapped(Arc::new(Mapping::new(fields)));
+    let source = Source::new("in/+", Driver::Topic(Template::first()), format, keep);
+    // The shortest text of each latitude has few digits: 5.252e8 and 5.2e8.
+    for lat in [525_200_000.0_f32, 520_000_000.0] {
+        let mut cbor = b"\xa4\x63lat\xfa".to_vec();
+        cbor.extend(lat.to_be_bytes());
+        cbor.extend(b"\x63lng\xfa\x4d\x00\x00\x00\x62ts\x1a\x6b\x09\x46\x90\x63odo\xfa");
+        cbor.extend(23_456_788.0_f32.to_be_bytes());
+        let decoded = decode(&source, cbor);
+        let [fix] = &decoded.positions[..] else { panic!("{lat}: {decoded:?}") };
+        assert!((f64::from(fix.lat.e7()) - f64::from(lat)).abs() < 40.0, "{lat}: {fix:?}");
+        let kept: Vec<_> = fix.attributes.iter().collect();
+        assert_eq!(kept, [("odo", "23456788.0")]);
+    }
+}
+
+#[test]
+fn year_after_0_is_explained_only_for_a_pattern() {
+    for ts in ["0001-01-01T00:00:00Z", "0026-11-27T10:00:00Z"] {
+        let decoded = decode(&format_called("milepost"), own_fix(&format!(r#""ts":"{ts}""#)));
+        let detail = &decoded.rejects[0].detail;
+        assert!(detail.ends_with("the device's clock was never set"), "{detail}");
+    }
+    let why = decode_by_pattern("%d/%m/%Y %H:%M:%S", "Z", "01/01/0001 00:00:00").unwrap_err();
+    assert!(why.ends_with("the device's clock was never set"), "{why}");
+}
+
+#[test]
+fn time_of_gps_is_named_as_the_cause() {
+    for (scale, seconds) in [("GPST", 18), ("TAI", 37)] {
+        let ts = format!("2026-11-27 09:00:00 {scale}");
+        let decoded = decode(&mapped_source(utc()), own_fix(&format!(r#""ts":"{ts}""#)));
+        let detail = &decoded.rejects[0].detail;
+        assert!(detail.contains(&format!("{scale} is {seconds} s ahead of UTC")), "{detail}");
+    }
+}
+
+fn utc() -> Fields {
+    let local = Arc::new(Local { zone: Some(Zone::utc()), pattern: None });
+    let more = More { local: Some(local), ..More::default() };
+    Fields { more: Some(Box::new(more)), ..fields(TimeUnit::BySize) }
+}
+
+#[test]
 fn two_digits_of_a_year_are_named_as_the_cause() {
     let why = decode_by_pattern("%d/%m/%Y %H:%M:%S", "Europe/Berlin", "27/11/26 10:00:00");
     assert!(
@@ -370,6 +421,12 @@ fn older_place_without_a_time_is_rejected() {
         r#""gps":{"age":7200}"#,
         r#""buffered":true"#,
         r#""live":false"#,
+        r#""fix_age_days":2"#,
+        r#""age_h":1"#,
+        r#""age(s)":3600"#,
+        r#""outdated":true"#,
+        r#""secondsSinceFix":3600"#,
+        r#""min_ago":5"#,
     ] {
         for source in [format_called("milepost"), mapped_source(fields(TimeUnit::Seconds))] {
             assert_refused(&source, &own_fix(members), "older than its message: send the time");
@@ -382,9 +439,27 @@ fn older_place_without_a_time_is_rejected() {
     for members in [
         r#""age":523,"fix_age_s":2,"gps_age_ms":900"#,
         r#""buffered":false,"live":true,"driver":{"age":4000},"stale":null"#,
+        r#""buffered":1,"cached":1,"historical":"1","live":0"#,
+        r#""minAge":3600,"ages":3600,"sage":3600,"min_fix_age":3600"#,
+        r#""outdated":false,"age_h":0,"fix_age_days":0,"hage":9000"#,
     ] {
         assert_undated(&format_called("milepost"), &own_fix(members));
     }
+    for (names, member) in [
+        (vec!["buffered".to_owned()], r#""buffered":true"#),
+        (vec!["*".to_owned()], r#""age":3600"#),
+    ] {
+        let keep = Keep::of_names(&names).unwrap();
+        let driver = Driver::Topic(Template::first());
+        let source = Source::new("in/+", driver.clone(), Format::Milepost, keep.clone());
+        assert_undated(&source, &own_fix(member));
+        let geojson = Format::GeoJson(SpeedUnit::MetresPerSecond);
+        let source = Source::new("in/+", driver, geojson, keep);
+        assert_undated(&source, &feature(&format!(r#""properties":{{{member}}}"#)));
+    }
+    let named = "or store that of receipt with keep = [\"buffered\"] (import: --keep)";
+    let geojson = feature(r#""properties":{"buffered":true}"#);
+    assert_refused(&format_called("geojson"), &geojson, named);
 }
 
 /// Returns an undated fix of milepost's own format with these members.

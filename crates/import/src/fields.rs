@@ -147,17 +147,18 @@ pub(super) fn fields_of_columns(
         }
     }
     for (field, column) in found {
-        let (given, is_given) = match *field {
-            "speed" => (args.speed_unit, args.speed_unit.is_some()),
-            "alt" => (args.alt_unit, args.alt_unit.is_some()),
-            "lng" => (None, args.unit_of("lng").or(args.unit_of("lat")).is_some()),
-            _ => (None, args.unit_of(field).is_some()),
-        };
         if let Some(quantity) = quantity_of(field) {
+            let option = args.unit_of(field).and_then(|unit| quantity.factor(unit).ok());
+            let (given, is_given) = match *field {
+                "speed" => (args.speed_unit, args.speed_unit.is_some()),
+                "alt" => (args.alt_unit, args.alt_unit.is_some()),
+                "acc" => (option, args.unit_of(field).is_some()),
+                "lng" => (None, args.unit_of("lng").or(args.unit_of("lat")).is_some()),
+                _ => (None, args.unit_of(field).is_some()),
+            };
             let value = sample.get(column.at).map_or("", String::as_str);
             let name = &columns[column.at];
             check_name((field, name, value), quantity, is_given, given)?;
-            let option = args.unit_of(field).and_then(|unit| quantity.factor(unit).ok());
             // A unit after a value, as in `36 km/h`, overrides the option.
             let stated = column.unit.filter(|_| quantity.unit_after_number(value).is_none());
             check_row_of_units((field, name), quantity, stated, given.or(option))?;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::names::words;
+use super::names::{is_name_of, words};
 use milepost_decode::Quantity;
 
 /// Words for units and notations of angles that are not read from a column's name.
@@ -58,16 +58,16 @@ pub(super) fn check_name(
     has_option: bool,
     option_factor: Option<f64>,
 ) -> Result<()> {
-    let option = match field {
-        "speed" | "alt" => format!("--{field}-unit"),
-        _ => format!("--unit {field}="),
+    let (option, assignment) = match field {
+        "speed" | "alt" => (format!("--{field}-unit"), format!("--{field}-unit ")),
+        _ => (format!("--unit {field}"), format!("--unit {field}=")),
     };
     let stated = quantity.split_unit(name).map(|(_, unit)| unit);
     let is_other = |unit: &str| {
         let factor = quantity.factor(unit).ok().zip(option_factor);
         factor.is_some_and(|(stated, given)| (stated / given - 1.0).abs() > 1e-6)
     };
-    let other = stated.filter(|unit| is_other(unit) && !is_scaled(name));
+    let other = stated.filter(|unit| is_other(unit) && !is_scaled(field, name));
     ensure!(
         other.is_none(),
         "the name of its column {name} states {}, and {option} another unit: leave out {option}, \
@@ -102,7 +102,7 @@ pub(super) fn check_name(
         let is_word = words(name).iter().any(|word| words_of_units.contains(&&**word));
         is_word && !(quantity == Quantity::Angle && has_marks(value)) || is_rate()
     };
-    let states_unread = || is_scaled(name) || stated.is_none() && is_unread();
+    let states_unread = || is_scaled(field, name) || stated.is_none() && is_unread();
     let is_plain = || {
         let units: &[&str] = match quantity {
             Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
@@ -114,14 +114,18 @@ pub(super) fn check_name(
     ensure!(
         option_factor.is_none() || !is_plain() || !states_unread(),
         "the name of its column {name} states another unit than {option}: give the size of that \
-         unit, such as {option} '0.1 {}', or rename the column",
+         unit, such as {assignment}'0.1 {}', or rename the column",
         if quantity == Quantity::Speed { "km/h" } else { "m" }
     );
     ensure!(
         has_option || !states_unread(),
         "the name of its column {name} states a unit that is not read: give {option}{}, or map the \
          column with {field}_unit in [formats.NAME]",
-        if quantity == Quantity::Angle { "deg if its numbers are degrees" } else { "" }
+        match field {
+            "speed" | "alt" => "",
+            "acc" => "='0.1 m' or another size",
+            _ => "=deg if its numbers are degrees",
+        }
     );
     Ok(())
 }
@@ -151,37 +155,66 @@ pub(super) fn check_row_of_units(
     Ok(())
 }
 
-/// Checks the name of a column of times, and the comments above the names of the columns.
+/// Checks the name of a column of times, its unit in the row of units below the names, and the
+/// comments above the names.
 ///
 /// # Errors
 /// They state the time of GPS, or atomic time (TAI), which are seconds ahead of UTC.
-pub(super) fn check_time_scale(name: &str, comments: &[String]) -> Result<()> {
-    const SCALES: [(&str, u8); 2] = [("gpst", 18), ("tai", 37)];
-    const IN_COMMENTS: [(&str, u8); 6] = [
-        ("time system gps", 18),
-        ("time scale gps", 18),
-        ("timescale gps", 18),
-        ("time system tai", 37),
-        ("time scale tai", 37),
-        ("timescale tai", 37),
-    ];
-    let words_of_name = words(name);
-    let named = SCALES.iter().find(|(scale, _)| words_of_name.iter().any(|word| word == scale));
-    let named = named.map(|(_, seconds)| (format!("its column {name}"), seconds));
+pub(super) fn check_time_scale(
+    name: &str,
+    row_of_units: Option<&str>,
+    comments: &[String],
+) -> Result<()> {
+    let scale_in = |words: &[String]| {
+        // `tai` is Finnish for `or`.
+        let outer = [words.first(), words.last()].into_iter().flatten();
+        outer.filter_map(|word| seconds_ahead(word)).next()
+    };
+    let named = scale_in(&words(name)).map(|seconds| (format!("its column {name}"), seconds));
+    let in_row = || {
+        let unit = row_of_units?;
+        let seconds = scale_in(&words(unit))?;
+        Some((format!("the unit {unit} of its column {name}"), seconds))
+    };
     let in_comment = || {
         comments.iter().find_map(|comment| {
-            let text = words(comment).join(" ");
-            let (_, seconds) = IN_COMMENTS.iter().find(|(stated, _)| text.contains(stated))?;
+            let seconds = scale_in_comment(comment)?;
             Some((format!("the comment \"{comment:.60}\""), seconds))
         })
     };
-    if let Some((place, seconds)) = named.or_else(in_comment) {
+    if let Some((place, seconds)) = named.or_else(in_row).or_else(in_comment) {
         bail!(
             "{place} says that its times are not UTC, but {seconds} s ahead of it: export them in \
-             UTC, or subtract {seconds} s and change the name; or change it if they are in UTC"
+             UTC, or subtract {seconds} s; if they are in UTC, give --zone Z"
         );
     }
     Ok(())
+}
+
+/// Returns the seconds by which a scale of time is ahead of UTC.
+fn seconds_ahead(scale: &str) -> Option<u8> {
+    match scale {
+        "gpst" => Some(18),
+        "tai" => Some(37),
+        _ => None,
+    }
+}
+
+/// Returns the seconds ahead of UTC of the scale that a comment such as `time system: GPS` or
+/// `times in GPST` states in one of its clauses.
+fn scale_in_comment(comment: &str) -> Option<u8> {
+    if words(comment).iter().any(|word| word.starts_with("utc")) {
+        return None;
+    }
+    comment.split([',', ';', '\n']).find_map(|clause| {
+        let words = words(clause);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match &words[..] {
+            ["time", "system" | "scale", .., "gps"] | ["timescale", .., "gps"] => Some(18),
+            ["time" | "times" | "timestamps" | "timescale", .., scale] => seconds_ahead(scale),
+            _ => None,
+        }
+    })
 }
 
 /// Returns the length `m` of `100m`.
@@ -199,32 +232,51 @@ fn has_marks(value: &str) -> bool {
 }
 
 /// Returns whether a name ends in a power of ten by which its values are multiplied or divided, as
-/// in `speed_x10` and `alt/10`.
-fn ends_in_factor(name: &str) -> bool {
-    let before = name.trim_end().trim_end_matches('0');
-    let zeros = name.trim_end().len() - before.len();
-    let Some(before) = before.strip_suffix('1').filter(|_| (1..=7).contains(&zeros)) else {
-        return false;
+/// in `speed_x10` and `alt/10`, or has it before its unit, as in `speed_x10_kmh`.
+fn ends_in_factor(field: &str, name: &str) -> bool {
+    let is_power = |digits: &str| {
+        let zeros = digits.strip_prefix('1').unwrap_or_default();
+        (1..=7).contains(&zeros.len()) && zeros.bytes().all(|byte| byte == b'0')
     };
-    // Not the end of a word, as in `max10`.
-    let is_word = |name: &str| name.ends_with(|c: char| c.is_alphanumeric());
-    before.ends_with(['*', '×', '/'])
-        || before.strip_suffix(['x', 'X']).is_some_and(|before| !is_word(before))
+    let is_factor = |word: &str| {
+        let digits = word.strip_prefix("div").or_else(|| word.strip_prefix('x'));
+        digits.or_else(|| word.strip_suffix('x')).is_some_and(is_power)
+    };
+    let words = words(name);
+    let is_end = |rest: &[String]| {
+        let is_unit = |text: &str| QUANTITIES.iter().any(|known| known.unit_named(text).is_some());
+        rest.is_empty() || is_unit(&rest.concat()) || is_unit(&rest.join(" "))
+    };
+    let is_factor_at = |at: usize| match &words[at..] {
+        [word, rest @ ..] if is_factor(word) => is_end(rest),
+        [word, power, rest @ ..] => {
+            ["x", "div"].contains(&&**word) && is_power(power) && is_end(rest)
+        }
+        _ => false,
+    };
+    // Not the end of another word, as in `max10`.
+    let joined = words.last().and_then(|last| last.rsplit_once('x'));
+    let is_joined = joined.is_some_and(|(stem, end)| is_name_of(field, stem) && is_power(end));
+    let signed = name.rsplit_once(['*', '×', '/']);
+    is_joined
+        || signed.is_some_and(|(_, end)| is_power(end.trim()))
+        || (1..words.len()).any(is_factor_at)
 }
+
+const QUANTITIES: [Quantity; 3] = [Quantity::Speed, Quantity::Length, Quantity::Angle];
 
 /// Returns whether the text in brackets at the end of a name is a multiple of a unit, such as
 /// `x100 ft` or `0.1 km/h`, or the name ends in a factor.
-fn is_scaled(name: &str) -> bool {
-    if ends_in_factor(name) {
+fn is_scaled(field: &str, name: &str) -> bool {
+    if ends_in_factor(field, name) {
         return true;
     }
     let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner);
     let unit = inner.trim_start_matches(|c: char| c.is_ascii_digit() || "x×*.,e- ".contains(c));
     let scale = inner[..inner.len() - unit.len()].trim().trim_start_matches(['x', '×', '*']);
     let scale: Option<f64> = scale.trim().replace(',', ".").parse().ok();
-    let quantities = [Quantity::Speed, Quantity::Length, Quantity::Angle];
     scale.is_some_and(|scale| scale != 1.0)
-        && quantities.iter().any(|quantity| quantity.unit_named(unit).is_some())
+        && QUANTITIES.iter().any(|quantity| quantity.unit_named(unit).is_some())
 }
 
 #[cfg(test)]
@@ -311,17 +363,22 @@ mod tests {
     fn time_that_is_not_utc_is_refused() {
         let comment = |text: &str| [text.to_owned()];
         for name in ["GPST", "time (TAI)", "time_gpst"] {
-            assert!(check_time_scale(name, &[]).is_err(), "{name}");
+            assert!(check_time_scale(name, None, &[]).is_err(), "{name}");
         }
-        for text in [" time system: GPS", "TIME SCALE = TAI"] {
-            assert!(check_time_scale("time", &comment(text)).is_err(), "{text}");
+        assert!(check_time_scale("time", Some("[GPST]"), &[]).is_err());
+        for text in [" time system: GPS", "TIME SCALE = TAI", "speed in m/s; times are in GPST"] {
+            assert!(check_time_scale("time", None, &comment(text)).is_err(), "{text}");
         }
         for (name, text) in [
             ("GPS Time", "times from GPS"),
             ("gps_time", "time system: UTC"),
             ("detail time", "GPS time system"),
+            ("aika tai aikaleima", "one-time system: Taiwan"),
+            ("time", "Real-time system: GPS"),
+            ("time", "time system: GPS, offset to UTC removed"),
         ] {
-            assert!(check_time_scale(name, &comment(text)).is_ok(), "{name} {text}");
+            let unit = Some("hh:mm:ss");
+            assert!(check_time_scale(name, unit, &comment(text)).is_ok(), "{name} {text}");
         }
     }
 

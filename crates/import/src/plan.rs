@@ -16,7 +16,7 @@ use super::names::Column;
 use super::numbers::{NumberColumns, without_fraction};
 use super::progress::Configuration;
 use super::row_checks::{Meridiems, RowChecks};
-use super::zones::{ZoneCheck, is_utc};
+use super::zones::{ZoneCheck, is_unit, is_utc};
 use milepost_config::Config;
 use milepost_decode::attributes::ATTRIBUTES_MAX;
 use milepost_decode::formats::{Degrees, FIELDS, Format, Mapping, shipped};
@@ -244,8 +244,14 @@ fn row_checks(
     format: Option<&FormatSettings<'_>>,
 ) -> Result<RowChecks> {
     let FileInfo { columns, comments, sample, rows, .. } = *file;
-    if let Some((_, column)) = found.iter().find(|(field, _)| *field == "ts") {
-        check_time_scale(&columns[column.at], comments)?;
+    // The options for the time are the operator's decision.
+    if args.zone.is_none()
+        && args.unit_of("ts").is_none()
+        && let Some((_, column)) = found.iter().find(|(field, _)| *field == "ts")
+    {
+        let value = rows.first().and_then(|row| row.get(column.at)).map(String::as_str);
+        let unit = value.filter(|value| is_unit(value));
+        check_time_scale(&columns[column.at], unit, comments)?;
     }
     let unit_of = |field: &'static str| {
         let is_negative = |format: &FormatSettings<'_>| {

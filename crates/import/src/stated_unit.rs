@@ -14,16 +14,27 @@ pub(super) fn unit_frames(comment: &str) -> Vec<Vec<u8>> {
     clauses.filter_map(stated).collect()
 }
 
-/// Returns the reference system that a clause such as `Coordinate system: GCJ-02` states.
+/// Returns the reference system that a clause such as `Coordinate system: GCJ-02` or
+/// `map datum NAD27` states, under the name that the clause gives it.
 fn stated_system(clause: &str) -> Option<Vec<u8>> {
-    const NAME_WORDS_MAX: usize = 3;
+    const NAME_WORDS_MAX: usize = 5;
+    const BEFORE_NAME: [&str; 4] = ["the", "map", "horizontal", "gps"];
     let is_separator = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
-    let words: Vec<_> = clause.split(is_separator).filter(|word| !word.is_empty()).collect();
-    let is_name = |count: &usize| names_reference_system(&words[..*count].concat());
-    let count = (1..words.len().min(NAME_WORDS_MAX + 1)).find(is_name)?;
-    let values = &words[count..];
-    let values = values.strip_prefix(&["is"]).unwrap_or(values);
-    Some(serde_json::json!({ "datum": values.join(" ") }).to_string().into_bytes())
+    let (mut name, mut rest) = (Vec::new(), clause);
+    for _ in 0..NAME_WORDS_MAX {
+        rest = rest.trim_start_matches(is_separator);
+        let (word, after) = rest.split_at(rest.find(is_separator).unwrap_or(rest.len()));
+        rest = after;
+        if !name.is_empty() || !BEFORE_NAME.contains(&&*word.to_lowercase()) {
+            name.push(word);
+        }
+        if names_reference_system(&name.concat()) {
+            let value = rest.trim_matches(is_separator);
+            let value = value.strip_prefix("is ").unwrap_or(value).trim_start();
+            return Some(serde_json::json!({ name.join(" "): value }).to_string().into_bytes());
+        }
+    }
+    None
 }
 
 const CLAUSES_MAX: usize = 20;
@@ -79,9 +90,12 @@ mod tests {
             ("speed, altitude, ft", ""),
             ("imperial march", ""),
             ("datum: NAD27", r#"{"datum":"NAD27"}"#),
-            ("Coordinate system = GCJ-02", r#"{"datum":"GCJ-02"}"#),
-            ("CRS is EPSG:4277", r#"{"datum":"EPSG 4277"}"#),
-            ("datum", ""),
+            ("Coordinate system = GCJ-02", r#"{"Coordinate system":"GCJ-02"}"#),
+            ("CRS is EPSG:4277", r#"{"CRS":"EPSG:4277"}"#),
+            ("Map datum: NAD27", r#"{"datum":"NAD27"}"#),
+            ("horizontal datum (NAD27)", r#"{"datum":"NAD27"}"#),
+            ("the map of the datum NAD27", ""),
+            ("datum", r#"{"datum":""}"#),
             ("coordinates of Tokyo", ""),
             ("altitude 300 ft", ""),
             ("", ""),

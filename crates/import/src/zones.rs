@@ -206,7 +206,7 @@ fn is_city_of_zone(text: &str) -> bool {
 
 /// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
 /// or is an offset, such as `local`, `CET` or `GMT+1`.
-fn is_unit(value: &str) -> bool {
+pub(super) fn is_unit(value: &str) -> bool {
     let begins =
         |mark: &&str| value.get(..mark.len()).is_some_and(|v| v.eq_ignore_ascii_case(mark));
     !value.contains(|c: char| c.is_ascii_digit())

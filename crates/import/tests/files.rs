@@ -2079,7 +2079,25 @@ fn time_scale_other_than_utc_is_refused() {
     let tai = format!("time (TAI),lat,lon\n{ts},1,2\n");
     check_refused(&["--field", "ts=time (TAI)"], "a.csv", tai, "37 s ahead of it");
     let commented = format!("# time system: GPS\ntime,lat,lon\n{ts},1,2\n");
-    check_refused(&[], "a.csv", commented, "the comment \"time system: GPS\"");
+    check_refused(&[], "a.csv", &commented, "the comment \"time system: GPS\"");
+    for settled in [["--zone", "Z"], ["--unit", "ts=rfc3339"]] {
+        check(&settled, "a.csv", &commented, "1 2 - - - -");
+    }
+    let row_of_units = format!("time,lat,lon\nGPST,deg,deg\n{ts},1,2\n");
+    check_refused(&[], "a.csv", row_of_units, "the unit GPST of its column time");
+    let times = format!("# times in GPST\ntime,lat,lon\n{ts},1,2\n");
+    check_refused(&[], "a.csv", times, "the comment \"times in GPST\"");
+    for comment in [
+        "Real-time system: GPS tracker v2",
+        "one-time system: Taiwan",
+        "Time system: GPS disciplined, UTC",
+        "time scale: GPS receivers in UTC",
+        "time system: UTC, from GPS",
+    ] {
+        check(&[], "a.csv", format!("# {comment}\ntime,lat,lon\n{ts},1,2\n"), "1 2 - - - -");
+    }
+    let finnish = format!("aika tai aikaleima,lat,lon\n{ts},1,2\n");
+    check(&["--field", "ts=aika tai aikaleima"], "a.csv", finnish, "1 2 - - - -");
     for file in [
         format!("GPS Time,lat,lon\n{ts},1,2\n"),
         format!("# time system: UTC\ntime,lat,lon\n{ts},1,2\n"),
@@ -2102,6 +2120,10 @@ fn option_that_contradicts_the_row_of_units_is_refused() {
     ] {
         check(options, "a.csv", &file, "1 2 5.14 - 30.5 5");
     }
+    let file = format!("time,lat,lon\nUTC,deg,deg\n{ts},100.5,230\n");
+    check(&["--unit", "lat=ddmm.mmmm"], "a.csv", &file, "1.0083333 2.5 - - - -");
+    let file = format!("time,lat,lon\nUTC,deg,deg\n{ts},1,2\n");
+    check(&["--unit", "lng=-1 deg"], "a.csv", &file, "1 -2 - - - -");
 }
 
 #[test]
@@ -2116,6 +2138,27 @@ fn factor_at_the_end_of_a_column_name_is_not_ignored() {
     let alt = [&scaled[..], &["--field", "alt=alt/10"]].concat();
     check_refused(&alt, "a.csv", &file, "states a unit that is not read: give --alt-unit");
     check(&[&alt[..], &["--alt-unit", "0.1 m"]].concat(), "a.csv", &file, "1 2 10.14 - 100 -");
+    for name in ["speedX10", "speedx10", "speed_10x", "speed x 10", "speed_div10", "speed_x10_kmh"]
+    {
+        let file = format!("time,lat,lon,{name}\n{ts},1,2,365\n");
+        let field = format!("speed={name}");
+        let options = ["--field", &field, "--speed-unit", "km/h"];
+        check_refused(&options, "a.csv", &file, "states another unit than --speed-unit: give");
+        let options = ["--field", &field, "--speed-unit", "0.1 km/h"];
+        check(&options, "a.csv", &file, "1 2 10.14 - - -");
+    }
+    for name in ["speed max10", "speedbox10", "speed_10", "X10 speed", "10x speed"] {
+        let file = format!("time,lat,lon,{name}\n{ts},1,2,36\n");
+        let field = format!("speed={name}");
+        let options = ["--field", &field, "--speed-unit", "km/h"];
+        check(&options, "a.csv", &file, "1 2 10 - - -");
+    }
+    let acc = format!("time,lat,lon,acc_x10\n{ts},1,2,50\n");
+    let field = ["--field", "acc=acc_x10"];
+    check_refused(&field, "a.csv", &acc, "give --unit acc='0.1 m' or another size, or map");
+    let plain = [&field[..], &["--unit", "acc=m"]].concat();
+    check_refused(&plain, "a.csv", &acc, "such as --unit acc='0.1 m', or rename the column");
+    check(&[&field[..], &["--unit", "acc=0.1 m"]].concat(), "a.csv", &acc, "1 2 - - - 5");
 }
 
 #[test]
@@ -2132,17 +2175,25 @@ fn reference_system_beside_the_points_is_not_ignored() {
         ("a.csv", csv("# datum: NAD27")),
         ("a.csv", csv("# Coordinate system: GCJ-02, speed in km/h")),
         ("a.csv", csv("# CRS=EPSG:4277")),
+        ("a.csv", csv("# Map datum: NAD27")),
+        ("a.csv", csv("# horizontal datum NAD27")),
+        ("a.csv", csv("# crs = urn:ogc:def:crs:EPSG::4277")),
         ("a.gpx", gpx("><metadata><extensions><datum>NAD27</datum></extensions></metadata>")),
         ("a.gpx", gpx("datum=\"Tokyo\">")),
         ("a.gpx", gpx("><!-- coordType: gcj02 -->")),
     ];
     for (name, file) in files {
         check_refused(&[], name, &file, "but lat and lng are read in WGS 84: convert them");
-        check_refused(&[], name, &file, "or delete it from the file");
+        check_refused(&[], name, &file, "or delete it from the file to store them as they are");
     }
+    let named = "Coordinate system says GCJ-02, but lat";
+    check_refused(&[], "a.csv", csv("# Coordinate system: GCJ-02"), named);
     for (name, file) in [
         ("a.csv", csv("# datum: WGS84")),
         ("a.csv", csv("# Datum: 2026-11-27, Tokyo")),
+        ("a.csv", csv("# Datum: Tokyo Marathon 2026")),
+        ("a.csv", csv("# the map of the datum NAD27")),
+        ("a.gpx", gpx("><!-- Datum: Tokyo Marathon 2026 -->")),
         ("a.csv", csv("# coordinates of Tokyo")),
         ("a.gpx", gpx("><metadata><extensions><datum>WGS84</datum></extensions></metadata>")),
         ("a.gpx", gpx("><metadata><name>datum NAD27</name></metadata>")),

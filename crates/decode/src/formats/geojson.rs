@@ -16,7 +16,7 @@ use crate::names;
 use crate::point::Point;
 use crate::points::Points;
 use crate::reader::as_text;
-use crate::reference_system::check_system_around;
+use crate::reference_system::{Place, check_system_around};
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{Quantity, SpeedUnit, TimeUnit};
@@ -117,7 +117,7 @@ pub(super) fn read(
             };
             if !unread.is_missing() {
                 check_units_around(json, measured(unit))?;
-                check_system_around(json, &points.schema.keep)?;
+                check_system_around(json, &points.schema.keep, Place::Message)?;
                 if has_heights(as_text(features)) {
                     check_unit_of_height(json, unit)?;
                 }

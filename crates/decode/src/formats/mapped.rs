@@ -14,7 +14,7 @@ use crate::keep::Origin;
 use crate::names;
 use crate::point::Point;
 use crate::points::Points;
-use crate::reference_system::check_system_around;
+use crate::reference_system::{Place, check_system_around};
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
@@ -190,6 +190,17 @@ impl Mapping {
         (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
     }
 
+    /// Returns the paths of the objects that hold the speed, heading, altitude and accuracy.
+    pub(super) fn parents_of_optional_fields(&self) -> [String; 4] {
+        let root = self.quirks.root.join("/") + "/";
+        let [.., speed, heading, alt, acc, _] = self.fields.pointers();
+        [speed, heading, alt, acc].map(|pointer| {
+            let path = pointer.map(Pointer::path).unwrap_or_default();
+            let path = path.strip_prefix(&root).unwrap_or(&path);
+            path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned()
+        })
+    }
+
     /// Returns the pointer of the time, for errors.
     pub(super) fn ts_name(&self) -> Option<String> {
         self.fields.ts.as_ref().map(|(pointer, _)| pointer.as_str().to_owned())
@@ -226,7 +237,7 @@ impl Mapping {
         let found = pointer.raw_in(json)?;
         if found.may_describe_points && found.value.is_some_and(|array| array.starts_with(b"[")) {
             check_units_around(json, self.measured())?;
-            check_system_around(json, &points.schema.keep)?;
+            check_system_around(json, &points.schema.keep, Place::Message)?;
         }
         match found.value {
             Some(array) if !may_stand_alone || array.starts_with(b"[") => {

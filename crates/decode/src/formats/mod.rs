@@ -104,11 +104,17 @@ impl Format {
         };
         let local = if let Self::Mapped(mapping) = self { mapping.local() } else { None };
         let is_own = matches!(self, Self::Milepost);
+        let parents = if let Self::Mapped(mapping) = self {
+            mapping.parents_of_optional_fields()
+        } else {
+            Default::default()
+        };
         Schema {
             driver,
             keep,
             paths,
             used,
+            parents,
             lat_lng_names,
             ts_name,
             ts_unit,
