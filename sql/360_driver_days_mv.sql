@@ -2,58 +2,65 @@
 -- rows since the day's last computation, and all days of drivers whose rules have changed. radius_m, stop_s and the other limits are columns
 -- of trip_rules_in_force (sql/351). A leg is the straight line between two consecutive fixes.
 --   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
---   run    Consecutive looks within radius_m of the first look of the run. After stop_s or more without a fix, the limit for the next look is
---          trip_m, or trip_m plus radius_m if that look is within trip_m of the fix before it. A look within 1,000 m of the first one also
+--   run    Consecutive looks within radius_m of the first look of the run. For a look after stop_s or more without a fix, the limit is not radius_m
+--          but trip_m, or trip_m plus radius_m if the look is within trip_m of the fix before it. A look within 1,000 m of the first one also
 --          belongs to the run if the device reports that it stands: it sends a speed of 0 at this look and at the look before, at most 30 s
---          earlier. A device that reports so farther away begins a new run, in which a speed of 0 has no effect.
+--          earlier. If it reports a speed of 0 farther away, a new run begins, in which speeds of 0 have no effect.
 --          The place of a run is the mean of its looks in the first stop_s.
---   stop   One or more runs of at least 45 s each. Whether the next run belongs to the stop depends on the absence before it, and on the
---          distance from its place to the place of the first run. The limits of absence and distance depend on how many of the two, the stop
---          so far and the next run, last for stop_s. None: spike_s and half of radius_m; one: trip_s and radius_m; both: trip_s and trip_m.
---          An absence in which the driver moves for 60 s ends the stop, even if the absence is short. If the last run is too short for a
---          stop, the next one may also belong to the stop before that run. A stop lasts for at least stop_s, absences included. A shorter
---          stop, even a single run below 45 s, counts if it fills the time between two silences or is next to parking.
+--   stop   One or more runs of at least 45 s each. An absence is the time between two runs. The next run belongs to the stop if the absence
+--          before it, and the distance from its place to the place of the first run, are within these limits:
+--            neither the stop so far nor the run lasts for stop_s   spike_s, half of radius_m
+--            one of them does                                       trip_s, radius_m
+--            both do                                                trip_s, trip_m
+--          An absence in which the driver moves for 60 s ends the stop, even if the absence is short. If the stop so far is too short for a
+--          stop, the next run may also belong to the stop before it. A stop lasts for at least stop_s, absences included. A shorter stop,
+--          even a single run below 45 s, counts if it fills the time between two silences or is next to parking.
 --   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. Two
 --          fixes at the same whole minute may be a minute apart, because some devices send no seconds. A silence that ends within trip_m of
 --          where it began is parking, which the views (sql/370) count as a stop.
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
 --          mean covers about 37 m of the route, and 1 to 64 s. If the line turns in the same direction at both ends of a leg, the route was
---          a curve, which is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
---          added. Nothing is added if a neighbouring leg is shorter than 32 m and took clearly less time (bend_time) than the leg: such a
+--          a curve, which is longer than the leg: three quarters of the detour through the point where the neighbouring legs, extended,
+--          meet are added. Nothing is added if a neighbouring leg is shorter than 32 m and took clearly less time (bend_time) than the leg: such a
 --          device sends a fix wherever it turns.
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. The limit spike_s concerns absences from a stop, not jumps.
 -- There are four kinds of jumps:
 --   1. A fix that can be neither reached nor left within speed_max, while the leg without it is possible.
---   2. The first fix after a silence, or the very first fix, if the leg from it is faster than speed_max, but the leg from the next fix takes
---      at most an hour and is not faster, and the next fix is nearer to the fix before the silence.
+--   2. The first fix after a silence, if the leg from it is faster than speed_max, but the leg from the next fix takes at most an hour and is
+--      not faster, and the next fix is nearer to the last fix before the silence than this one. The very first fix needs only the speeds.
 --   3. A fix more than 100 m away from the fixes before and after it, if the way there and back takes at most two minutes, the direct way is
 --      shorter than 60 % of the way there and back, and both legs are faster than 5 m/s plus one and a half times the speed around them.
---      The speed around them is the highest of three speeds: of the direct way, of the leg before, and of the leg after. The leg before may
---      begin at a second wrong fix, which makes its speed too high. So its speed counts as at most the higher of two others: the speed from
---      the third fix before straight to the fix before, and the speed of the leg to that third fix. The same applies to the leg after.
+--      The speed around them is the highest of three speeds: of the direct way, of the leg before, and of the leg after. The leg before,
+--      from the second fix before to the first one before, may begin at another wrong fix, which makes its speed too high. So its speed counts
+--      as at most the higher of two others: from the third fix before straight to the first one before, and from the fourth to the third. The
+--      same applies to the leg after.
 --   4. A fix more than 100 m away from the fixes before and after it, which are within radius_m of each other, if the device sleeps or wakes
 --      up. A device sleeps if it sends a speed of 0 at all three, each at most two hours after the one before; the fix is at most 1,000 m
 --      away; and the fix before it is within radius_m of its predecessor, or the fix after it within radius_m of its successor. A device
 --      wakes up if a silence precedes the fix, and the leg from the fix takes at most two minutes and is faster than 5 m/s plus one and a
 --      half times the speed of the leg after it.
--- A speed that the device sends is false, and no mean or maximum uses it, if both neighbouring fixes are at most 60 s away, send less than a
--- quarter of it or no speed, and are nearer than the braking distance from that speed at 8 m/s², and nearer than a quarter of the distance
--- that the vehicle would drive at that speed.
+-- A speed that the device sends is false, and no mean or maximum uses it, if both neighbouring fixes
+--   - are at most 60 s away,
+--   - send less than a quarter of it, or no speed,
+--   - are nearer than the braking distance from that speed at 8 m/s², and nearer than a quarter of the distance driven at that speed.
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
 -- computation. The first fix of a day begins a new stop or trip. The leg across midnight is measured from fix to fix, and divided between the
--- days by time. The driver stands still during this leg if all fixes within stop_s of midnight are within radius_m of the next day's first fix.
+-- days by time. The driver stands still during this leg if it is at most radius_m long, and all fixes within stop_s of midnight are within
+-- radius_m of the next day's first fix.
 --
 -- A refresh computes days until they have 5 million rows in total, but at least one day. Days with new rows come first, the most recently
 -- touched before the others. Days that were touched in the ten minutes before their computation are computed again, because an insert may
 -- have committed while the fixes were read.
 --
--- A fix is an index into arrays, one array for each of its values. In lambdas, a name that ends in 0 (t0, x0) is the value of the fix before,
--- and one that ends in _on or 1 (t_on, l1) that of the fix after; _on_on is the second one after. `way` and `line` are squared lengths of
--- legs, because a comparison needs no square root.
+-- A fix is an index into arrays, one array for each of its values. In most lambdas, a name that ends in 0 (t0, x0) is the value of the fix
+-- before, and one that ends in _on or 1 (t_on, l1) that of the fix after; _on_on is the second one after. Where a lambda skips the fix itself
+-- (x and x0 on both sides of it), the arguments below it decide. `way` and `line` are squared lengths of legs, because a comparison needs no
+-- square root.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
-    -- The unit of each limit is the end of its name: milliseconds, metres, centimetres per second, metres per second, seconds.
+    -- The end of a limit's name, before _max, is its unit: milliseconds, metres, centimetres per second, metres per second, seconds. Shares have
+    -- none.
     toInt64(3600000) AS gap_ms, -- a longer time without a fix is a silence
     15000 AS look_ms, -- length of the spans whose first fixes are looks
     100 AS jump_m, -- a shorter leg is neither impossible nor a jump
@@ -64,13 +71,13 @@ WITH
     45000 AS run_ms, -- shortest run that can be a stop or a part of one
     60000 AS false_ms, -- longest time to the neighbouring fixes that can show that a sent speed is false
     8 AS brake_mps2, -- a vehicle neither accelerates nor brakes harder than this, metres per second squared
-    1000 AS honest_m, -- a speed of 0 is not believed farther than this from a run, nor on a day on which the device sends only 0 and moves farther than this
+    1000 AS honest_m, -- a speed of 0 is not believed at a look farther than this from the run, and on no look of a day on which the device sends only 0 but moves farther than this
     7200000 AS asleep_ms_max, -- longest time to a jump, or back, of a device that sends a speed of 0
     2.5 AS moving_mps, -- the driver moves at a look if the speed over three legs is at least this; over three legs, because a single wrong look must not count as movement
     60000 AS moving_ms, -- an absence in which the driver moves for this long is a trip
     37 AS step_m, -- length of the route that one mean covers
     64 AS step_s_max, -- longest time that one mean covers
-    0.7 AS path_share, -- lower limit of the speed over three legs, as a share of the sum of their lengths divided by their time
+    0.7 AS path_share, -- the speed over three legs is at least this share of (sum of their lengths / their time)
     32 AS bend_m, -- a shorter leg has no corner between its ends
     2.2 AS bend_max, -- largest sum of the turns at both ends of a leg, radians; where the route turns farther, no corner is added
     0.75 AS bend_share, -- share of the detour through the corner
@@ -91,8 +98,9 @@ WITH
     -- Two fixes with one time, a whole minute, come from a device or file without seconds: up to a minute may be between them.
     (ms, at) -> if(ms = 0 AND at % minute_ms = 0, minute_ms, ms) AS lasting,
     (way, ms) -> 1000 * sqrt(way) / greatest(ms, 1) AS pace,
-    -- A stay or a run is (first fix, last fix, x, y, z, began, ended, is_kept, moved_ms at its end). belong: the run is a part of the stay's stop.
-    -- moved_ms: time on the move until the run. The limits of distance and absence between the stay and the run are trip_m and trip_ms if both last
+    -- A stay is the runs joined so far: a stop if it lasts for stop_s. A stay or a run is (first fix, last fix, x, y, z, began, ended, is_kept,
+    -- moved): is_kept if it counts even if it is short, moved is the time on the move since the day's first look, up to its end. belong: the run
+    -- is a part of the stay's stop; `moved` is here the time up to the run's beginning. The limits of distance and absence between the stay and the run are trip_m and trip_ms if both last
     -- for long_ms, near_m and trip_ms if one does, and near_m / 2 and spike_ms if neither does.
     (stay, long_ms) -> stay.8 OR stay.7 - stay.6 >= long_ms AS is_stop,
     (stay, run, moved, long_ms, trip_m, trip_ms, near_m, spike_ms) -> moved - stay.9 < moving_ms
@@ -214,7 +222,7 @@ WITH
                     leap AND NOT is_impossible(squared(x - x0, y - y0, z - z0), lasting(t - t0, t), speed_max)),
                 is_leap, after(is_leap, 0), after(all_ms, 0), before(all_ms, 0),
                 after(all_x, 0), before(all_x, all_x[2]), after(all_y, 0), before(all_y, all_y[2]), after(all_z, 0), before(all_z, all_z[2]),
-                -- The first fix of all counts as one after a silence that began where the second fix is.
+                -- Before the very first fix is nothing: as if after a silence that began at the second fix, so that only speeds decide.
                 before(after(all_time, 0), gap_ms + 1), before(after(all_way, 0.), 1.),
                 after(after(all_time, gap_ms + 1), 0), after(after(is_leap, 0), 0)), is_leap) AS is_beyond,
             -- 1: candidate for kind 3. 2: candidate for kind 4, as the fix after is back where the fix before was. 3: candidate for both.
@@ -227,7 +235,7 @@ WITH
         FROM leaping
     ),
     -- leg_pace: the speed of the leg that ends at each fix. pair_pace: the speed from the second fix before straight to the fix; 1e9 if there is
-    -- no such fix.
+    -- no such fix. Without a candidate nothing reads them.
     pacing AS
     (
         SELECT
@@ -267,7 +275,7 @@ WITH
                 arrayMap((way0, way_on) -> least(way0, way_on), before(before(after(all_way, 0.), inf), inf), after(after(all_way, inf), inf))), is_spike) AS is_jump
         FROM spiking
     ),
-    -- The fixes that are not dropped, and the dropped ones of both kinds.
+    -- The fixes that are not dropped, and the dropped ones: inaccurate fixes and jumps.
     good AS
     (
         SELECT
@@ -279,7 +287,7 @@ WITH
             arrayConcat(vague_lat, kept(all_lat, is_jump)) AS dropped_lat, arrayConcat(vague_lng, kept(all_lng, is_jump)) AS dropped_lng
         FROM returning
     ),
-    -- first_at: index of the day's first fix, 0 if there is none. next_at: that of the next day's first fix.
+    -- first_at: index of the first fix since the day began, 0 if there is none. next_at: that of the next day's first fix.
     timed AS
     (
         SELECT
@@ -353,7 +361,8 @@ WITH
     --   s.6, s.7     its first and last fix
     --   s.8, s.9     its first look, and the number of looks in its first stop_s
     --   s.10         1: the run begins after a silence; 2: after parking; 3: where a speed of 0 was not believed; 0: otherwise
-    --   s.11         the runs before it
+    --   s.11         the runs before it that are long enough, next to parking, or between two silences
+    -- slot_pace: look_pace, but at least path_share of the speed along the legs.
     folded AS
     (
         SELECT
@@ -530,7 +539,7 @@ WITH
                 is_way, after(is_way, 0), dx, after(dx, 0.), dy, after(dy, 0.), dz, after(dz, 0.), squares, after(squares, 0.), point_x, point_y, point_z) AS turn
         FROM squared_steps
     ),
-    -- metres: the length of the line to each point, with the detour of a curve. piece: number of the trip, stop or gap within the day.
+    -- metres: the length of the leg that ends at each point, with the detour of a curve. piece: number of the trip, stop or gap within the day.
     measured AS
     (
         SELECT
@@ -547,7 +556,7 @@ WITH
             length(point_ms) + length(dropped_ms) AS legs
         FROM turned
     ),
-    -- A dropped fix is a leg without a length.
+    -- A dropped fix is a leg without a length; its piece is its seq.
     legs AS
     (
         SELECT

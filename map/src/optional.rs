@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Time after which a query tries a missing table again.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Each optional table, and the columns of a row of it that queries read.
+/// Each optional table, with the names and types of its columns that queries read, as the list of a
+/// SELECT.
 const TABLES: [(&str, &str); 4] = [
     (
         "alerts_seen",
@@ -36,7 +37,7 @@ const TABLES: [(&str, &str); 4] = [
     ),
 ];
 
-/// The optional tables that were missing when a query last read them.
+/// The optional tables that a query has found missing, and when one last did.
 #[derive(Debug, Default)]
 pub struct Optional {
     missing: Mutex<BTreeMap<&'static str, Instant>>,
@@ -45,8 +46,7 @@ pub struct Optional {
 
 impl Optional {
     /// Makes `drivers` a required table. Called once it has had rows, because scopes depend on
-    /// them: without the table, a viewer would see drivers that a row moved out of the viewer's
-    /// group.
+    /// them: without the table, a viewer would see drivers whom it assigns to another group.
     pub fn require_drivers(&self) {
         self.has_drivers.store(true, Relaxed);
     }
@@ -92,7 +92,7 @@ impl Optional {
         (!tables.is_empty()).then(|| hint(&tables))
     }
 
-    /// Returns the tables that no query tries to read now.
+    /// Returns the tables that were missing less than [`RETRY_AFTER`] ago, which queries leave out.
     fn missing(&self, now: Instant) -> Vec<&'static str> {
         let recent = |at: &Instant| now - *at < RETRY_AFTER;
         self.lock().iter().filter(|(_, at)| recent(at)).map(|(table, _)| *table).collect()

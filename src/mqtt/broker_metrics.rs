@@ -2,8 +2,8 @@
 //! first session only, after the first SUBSCRIBE was granted. `consumer/broker_drops.rs` counts
 //! the reports.
 //!
-//! Guarantee: no answer affects the flow of positions. A refusal is logged once. After three
-//! connections that the broker closed instead of answering, milepost stops subscribing.
+//! Guarantee: positions flow whatever the broker answers. A change of its answer is logged. After
+//! three connections that the broker closed instead of answering, milepost stops subscribing.
 
 use tracing::{info, warn};
 
@@ -32,7 +32,8 @@ impl BrokerMetrics {
         Self { filter: enabled.then(|| FILTER.to_owned()), unanswered: 0, granted: None }
     }
 
-    /// Returns whether this session, now subscribed, should subscribe to the counters.
+    /// Returns whether this session, now subscribed, should subscribe to the counters, and counts
+    /// the subscription as unanswered. Gives up after [`UNANSWERED_MAX`].
     pub(super) fn should_subscribe(&mut self, index: SessionIndex) -> bool {
         if self.filters(index).is_empty() {
             return false;

@@ -30,6 +30,7 @@ const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Dialer {
     mqtt: Arc<config::Mqtt>,
     tls: Option<Arc<Tls>>,
+    /// Reads the password file once at a time, so a disk that hangs blocks one thread only.
     reader: Arc<OneReader<std::io::Result<String>>>,
     login_cache: Arc<Mutex<LoginCache>>,
 }
@@ -54,8 +55,8 @@ impl Dialer {
         }
     }
 
-    /// Connects a session. `ends_session`: whether the broker is to discard the session.
-    /// `tcp_timeout`: timeout of the TCP connect only.
+    /// Opens a session's connection and queues its CONNECT. `ends_session`: whether the broker is
+    /// to discard the session. `tcp_timeout`: timeout of the TCP connect only.
     pub(super) fn dial(
         &self,
         index: SessionIndex,
@@ -81,25 +82,25 @@ impl Dialer {
         address: Address,
     ) -> impl Future<Output = bool> + Send + use<> {
         let this = self.clone();
-        let has_answer = async move {
+        let exchange = async move {
             let login = this.login().await?;
             let mut stream = tls::open(&address, None, this.tls.clone()).await?;
-            let mut connect = this.connect_as(
+            let mut packet = this.connect_as(
                 format!("{}-probe-{index}", this.mqtt.client_id),
                 true,
                 login.as_ref(),
             )?;
-            stream.write_all(&connect).await.map_err(ConnectionError::Broken)?;
+            stream.write_all(&packet).await.map_err(ConnectionError::Broken)?;
             let read = stream.read(&mut [0; 64]).await.map_err(ConnectionError::Broken)?;
-            connect.clear();
-            codec::put_disconnect(true, &mut connect);
-            let _ = stream.write_all(&connect).await; // the node has answered: ignore a failure
+            packet.clear();
+            codec::put_disconnect(true, &mut packet);
+            let _ = stream.write_all(&packet).await; // the node has answered: ignore a failure
             Ok::<_, ConnectionError>(read > 0)
         };
         async move {
-            timeout(NODE_ANSWER_TIMEOUT, has_answer)
+            timeout(NODE_ANSWER_TIMEOUT, exchange)
                 .await
-                .is_ok_and(|result| result.is_ok_and(|has_answer| has_answer))
+                .is_ok_and(|result| result.is_ok_and(|is_answered| is_answered))
         }
     }
 

@@ -80,7 +80,7 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
 }
 
 #[test]
-fn spool_acks_during_an_outage_and_a_kill_loses_nothing() -> Result<()> {
+fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
     let scene = scene("spool_away")?;
     let mut milepost = scene.settings.run()?;
     let fleet = publish_in_background(scene.world.plan("away", 2_000, 6));
@@ -121,13 +121,13 @@ fn spool_acks_during_an_outage_and_a_kill_loses_nothing() -> Result<()> {
 }
 
 #[test]
-fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()> {
+fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> {
     let scene = scene("spool_commands")?;
     let mut milepost = scene.settings.run()?;
     scene.http.set(Fault::Refuse);
     let manifest = finish(publish_in_background(scene.world.plan("left", 1_000, 2)))?;
-    // Messages that a shutdown has not read stay in the broker's session; this test needs all of
-    // them in the spool.
+    // Messages that milepost has not read when it shuts down stay in the broker's session; this
+    // test needs all of them in the spool.
     wait_for_metric(&milepost, "positions_received_total", manifest.sent() as f64)?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
     assert_eq!(milepost.terminate(SOON)?, 75);
@@ -231,7 +231,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
 }
 
 #[test]
-fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
+fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
     let scene = scene("spool_refused")?;
     assert_eq!(scene.spool_messages(3)?.terminate(SOON)?, 75);
     let server = ScriptedClickHouse::start(&[scene.world.engine.server.url()])?;
@@ -255,8 +255,8 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, 75);
-    // The first insert is refused, and from then on the list of erased drivers as well: the replay
-    // retries until its list is too old.
+    // Every insert is refused, and from the first one on the list of erased drivers as well: the
+    // replay retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
     let refused = Arc::clone(&is_refused);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -285,8 +285,9 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     Ok(())
 }
 
-/// The operator changes the password in ClickHouse first, and 40 s later in the file. By then, the
-/// list of erased drivers is too old to insert with; the next query for it fails once more.
+/// Logins are refused for 40 s, as if an operator had changed the password in ClickHouse before the
+/// file. By then, the list of erased drivers is too old to insert with; the next query for it fails
+/// once more.
 #[test]
 fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
     const REFUSED_FOR: Duration = Duration::from_secs(40);
@@ -304,6 +305,7 @@ fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
             let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
             return Scripted::Answer(403, why.to_owned());
         }
+        // Refuse inserts, and the first query for the list, which ends this.
         if (is_insert || is_list) && !busy.fetch_or(is_list, Ordering::SeqCst) {
             let why = "Code: 241. DB::Exception: Memory limit exceeded.";
             return Scripted::Answer(500, why.to_owned());
@@ -410,7 +412,7 @@ fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
 }
 
 #[test]
-fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
+fn rejects_replayed_twice_store_each_fix_once() -> Result<()> {
     let world = world("rejects_replay")?;
     let milepost = world.settings.run()?;
     let ahead = unix_ms() + 3_600_000;

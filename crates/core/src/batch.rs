@@ -1,11 +1,11 @@
 //! Collects rows into the open batch.
 //!
-//! Guarantee: rows leave in arrival order, each once. Above the flood limit, a reject becomes no
-//! row: it raises the count of an earlier row. The open batch is due by rows or by age, and never
-//! holds more than `bytes_max`.
+//! Guarantee: rows leave in arrival order, each once. Above the flood limit, a reject raises the
+//! count of an earlier row with its reason, if the open batch has one. The open batch is due by
+//! rows or by age, and never holds more than `bytes_max`.
 //!
-//! The caller passes `now`. The consumer decides when a due batch closes, because that depends on
-//! the free insert slots.
+//! The caller passes `now`. The consumer says whether a due batch may close, because that depends
+//! on the free insert slots.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,9 @@ pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
 /// Bytes of a reject without its strings and its payload. Those count twice: in the row, and in the
 /// encoded row.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
-/// Smallest allowed `bytes_max`: every single row fits into a batch of this size.
+/// Smallest allowed `bytes_max`: every single row fits into a batch of this size. An invalid byte
+/// of a topic is stored as a character of 3 bytes, a character of a detail has at most 4, and a
+/// driver's id at most 64 bytes.
 pub const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
     REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
@@ -137,11 +139,11 @@ impl Batcher {
     }
 
     /// Adds all positions of a message at once, and leaves `positions` empty: a fast path for most
-    /// messages. Does nothing if all of them together exceed `bytes_max` or `rows_max`, or if the
-    /// batch is due by age.
+    /// messages. Does nothing if the batch with all of them would exceed `bytes_max` or `rows_max`,
+    /// or if it is due by age.
     #[expect(
         clippy::extend_with_drain,
-        reason = "most messages have one position, and calling memcpy costs more than the copy"
+        reason = "most messages have one position, and append would call memcpy, which is slower"
     )]
     pub fn push_positions(
         &mut self,

@@ -37,12 +37,13 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Start of the oldest attempt that has no answer; `None` if all were answered. A failed
-    /// attempt stays, because a failure is not an answer.
+    /// Start of the oldest attempt since the last one that committed or was refused as too large;
+    /// `None` if there is none. Other failures do not change it, so the time without an insert
+    /// counts on.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
     /// Why the last attempt failed, and the most consecutive failures of one batch, or of replayed
-    /// files, since the last commit; `None` after a commit.
+    /// files, since the last commit; `None` after a commit, and once no batch is left.
     last_failure: Option<(String, u32)>,
     /// Why the watcher's query was not answered, and since when; `None` if it was answered.
     silent: Option<(String, Instant)>,
@@ -78,7 +79,7 @@ impl Server {
     }
 
     /// Returns whether inserts fail, and the next attempt of a fresh batch is not due yet. `false`
-    /// after a permanent failure, which is an answer of ClickHouse.
+    /// after a permanent failure: ClickHouse is reachable, so this is no outage.
     pub(super) fn is_away(&self, now: Instant) -> bool {
         !self.stopped && self.probe_at.is_some_and(|at| now < at)
     }
@@ -134,8 +135,8 @@ impl Server {
         }
     }
 
-    /// Clears the failure. The caller has seen that no batch is left, so the failing rows were
-    /// erased or put in quarantine.
+    /// Clears the failure. The caller has seen that no batch and no file to replay is left, so the
+    /// failing rows were erased, put in quarantine or, without a spool, dropped.
     pub(super) fn clear_failures(&mut self) {
         self.last_failure = None;
         self.waiting_since = None;
@@ -161,6 +162,7 @@ impl Server {
     pub(super) fn watcher_request(&self, now: Instant) -> WatcherRequest {
         let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
         let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + SLOW_AFTER);
+        // The consumer counts the jumps of the clock.
         WatcherRequest { in_doubt, insert_is_slow, refusals: self.refusals, clock_jumps: 0 }
     }
 
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_insert_requests_the_clock_and_a_failed_one_all_queries() {
+    fn slow_insert_requests_only_the_clock_query_and_failed_one_all() {
         let (mut server, began) = server();
         let requested = |server: &Server, millis| {
             let request = server.watcher_request(began + Duration::from_millis(millis));
