@@ -155,6 +155,13 @@ impl Paths {
     /// Adds a path of a slot. If several paths share the slot, the last value in the payload wins.
     pub(super) fn add<'p>(&mut self, path: impl IntoIterator<Item = &'p str>, slot: usize) {
         assert!(slot < SLOTS_MAX, "a format must extract at most {SLOTS_MAX} values");
+        let at = self.at(path);
+        (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
+    }
+
+    /// Returns the tree at a path, which it adds if it is missing. Nothing is known of the values
+    /// along the path any more.
+    fn at<'p>(&mut self, path: impl IntoIterator<Item = &'p str>) -> &mut Self {
         let mut at = self;
         for step in path {
             let known = at.children.iter().position(|child| *child.name == *step);
@@ -162,7 +169,7 @@ impl Paths {
             at = &mut at.children[index].paths;
             at.known = None;
         }
-        (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
+        at
     }
 
     /// Adds the name of a member that the format does not read, so that its value is skipped
@@ -175,22 +182,11 @@ impl Paths {
         }
     }
 
-    /// Sets the string that nearly every payload has at the path of a slot, so that it is not
-    /// checked for escapes and UTF-8.
-    pub(super) fn set_usual(&mut self, slot: usize, text: &'static str) {
-        self.for_each_own_path(slot, &mut |own| own.known = Some(Known::Usual(text)));
-    }
-
-    /// Adds the path of a member that the format does not read, with its usual string. Its name
-    /// does not matter, whatever the string is.
-    pub(super) fn add_usual(&mut self, path: &str, text: &'static str) {
-        let mut at = self;
-        for step in path.split('/') {
-            let known = at.children.iter().position(|child| *child.name == *step);
-            let index = known.unwrap_or_else(|| at.add_child(step));
-            at = &mut at.children[index].paths;
-        }
-        at.known = at.known.or(Some(Known::Usual(text)));
+    /// Sets the string that nearly every payload has at a path, so that it is not checked for
+    /// escapes and UTF-8. If the path has no slot, its name does not matter, whatever the string
+    /// is.
+    pub(super) fn set_usual(&mut self, path: &str, text: &'static str) {
+        self.at(path.split('/')).known = Some(Known::Usual(text));
     }
 
     /// Adds a child without a slot, and returns its index.
@@ -209,12 +205,7 @@ impl Paths {
     pub(super) fn add_alias(&mut self, path: &str, slot: usize) {
         self.for_each_own_path(slot, &mut |own| own.sharing = Sharing::HasAlias);
         self.add(path.split('/'), slot);
-        let mut at = self;
-        for step in path.split('/') {
-            let index = at.children.iter().position(|child| *child.name == *step);
-            at = &mut at.children[index.expect("just added")].paths;
-        }
-        at.sharing = Sharing::IsAlias;
+        self.at(path.split('/')).sharing = Sharing::IsAlias;
     }
 
     /// Calls `change` with each path of a slot that is not an alias.
@@ -546,7 +537,7 @@ mod tests {
     fn usual_string_is_the_whole_string() {
         let mut paths = Paths::default();
         paths.add(["_type"], 0);
-        paths.set_usual(0, "location");
+        paths.set_usual("_type", "location");
         for text in ["location", "locations", "", "card", "\\u006cocation"] {
             let json = format!("{{\"_type\": \"{text}\"}}");
             let [kind, ..] = found(&paths, &json).expect("valid");

@@ -67,9 +67,7 @@ pub(super) struct Quirks {
     pub(super) ts_is_beside_root: bool,
     /// Paths of the values that `ignored_kind` reads.
     pub(super) extra: &'static [&'static str],
-    /// The usual string at the first of `extra`.
-    pub(super) usual_kind: Option<&'static str>,
-    /// Members that the format does not read, with their usual string.
+    /// Paths at which nearly every payload has the same string, with that string.
     pub(super) usual: &'static [(&'static str, &'static str)],
     /// Names of members beside the fields that the devices send and the format does not read.
     pub(super) unread: &'static [&'static str],
@@ -86,7 +84,6 @@ impl Quirks {
         root_is_optional: false,
         ts_is_beside_root: false,
         extra: &[],
-        usual_kind: None,
         usual: &[],
         unread: &[],
         ignored_kind: |_, _| Ok(None),
@@ -175,10 +172,7 @@ impl Mapping {
         for (n, path) in quirks.extra.iter().enumerate() {
             paths.add([*path], EXTRA + n);
         }
-        if let Some(text) = quirks.usual_kind {
-            paths.set_usual(EXTRA, text);
-        }
-        quirks.usual.iter().for_each(|(path, text)| paths.add_usual(path, text));
+        quirks.usual.iter().for_each(|(path, text)| paths.set_usual(path, text));
         let root = quirks.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
         let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);

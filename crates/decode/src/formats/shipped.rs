@@ -47,7 +47,7 @@ static SHIPPED: [Shipped; 6] = [
             numbers_may_be_strings: true,
             negative_is_unknown: true,
             extra: &["_type"],
-            usual_kind: Some("location"),
+            usual: &[("_type", "location")],
             unread: &[
                 "_id",
                 "BSSID",
