@@ -1,6 +1,6 @@
 //! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
-//! format does not read. The place of such a point is an old one, or a wrong one. Finds flags of the
-//! time and of optional fields, too.
+//! format does not read. The place of such a point is an old one, or a wrong one. Finds flags of
+//! the time and of optional fields, too.
 
 use super::field_flags::{Unknown, field_of_flag, may_be_flag};
 use super::field_names::normalised;
@@ -274,8 +274,9 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
         }
         FlagValue::Set => is_in(&OPPOSITES) || is_in(&TIME_OPPOSITES) || name == MODE,
         FlagValue::NoFix => {
-            let is_known = is_in(&FLAGS) || is_in(&STATES) || is_in(&TIME_FLAGS);
-            is_known
+            is_in(&FLAGS)
+                || is_in(&STATES)
+                || is_in(&TIME_FLAGS)
                 || field_of_flag(&name).is_some()
                 || ["status", "type", "lock"].contains(&&*name)
         }
@@ -384,29 +385,28 @@ pub(super) fn check_fix(
         if is_read || keep.has(path) {
             return;
         }
-        if name == "status" && flag_value(value) == Some(FlagValue::NoFix) {
+        let stated = flag_value(value);
+        if name == "status" && stated == Some(FlagValue::NoFix) {
             status.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         if name == MODE && ["0", "1"].contains(&value) {
             mode.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
-        let is_valid = || !matches!(flag_value(value), Some(FlagValue::Unset | FlagValue::NoFix));
-        if TIME_FLAGS.contains(&&*name) {
-            is_time_valid |= flag_value(value) == Some(FlagValue::Set);
-            if !is_valid() {
-                time_flag.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
-            }
-        }
-        if TIME_OPPOSITES.contains(&&*name) && flag_value(value) == Some(FlagValue::Set) {
+        let is_set = stated == Some(FlagValue::Set);
+        let is_invalid = matches!(stated, Some(FlagValue::Unset | FlagValue::NoFix));
+        let is_time_flag = TIME_FLAGS.contains(&&*name);
+        is_time_valid |= is_time_flag && is_set;
+        if is_time_flag && is_invalid || TIME_OPPOSITES.contains(&&*name) && is_set {
             time_flag.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         if let Some(field) = field_of_flag(&name)
             && (parent.is_empty() || *parent == *read.parents[field])
         {
-            unknown[field] |= !is_valid() && may_be_flag(&name, value);
+            unknown[field] |= is_invalid && may_be_flag(&name, value);
         }
         let parent = normalised(parent.rsplit('/').next().unwrap_or_default());
-        if flag.is_none() && denies_fix(&parent, &name, value) {
+        if flag.is_none() && stated.is_some_and(|stated| denies_fix(&parent, &name, value, stated))
+        {
             flag = Some((path.to_owned(), value.to_owned()));
         }
     });
@@ -443,9 +443,9 @@ pub(super) fn check_fix(
     )
 }
 
-/// Returns whether a member states that there is no fix. `parent` and `name`: normalised.
-fn denies_fix(parent: &str, name: &str, value: &str) -> bool {
-    let Some(stated) = flag_value(value) else { return false };
+/// Returns whether a member states that there is no fix. `parent` and `name`: normalised; `stated`:
+/// the meaning of its value.
+fn denies_fix(parent: &str, name: &str, value: &str, stated: FlagValue) -> bool {
     let joined = format!("{parent}{name}");
     // A fix in a list of fixes may have a number.
     let is_number_of_fix = name == "fix" && parent == "fix";
