@@ -17,9 +17,9 @@ use milepost_core::error_chain;
 /// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
 /// usually end because a second process uses the same client id.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
-/// Pause of all messages that failed before, for whatever reason, after a message that was not sound
-/// ended the connection. A doubtful message pauses as well while a sound one is due. Without it,
-/// hundreds of them would keep the channel reconnecting while others wait.
+/// Pause of all messages that failed before, for whatever reason, after a message that was not
+/// sound ended the connection. A doubtful message pauses as well while a sound one is due. Without
+/// it, hundreds of them would keep the channel reconnecting while others wait.
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
@@ -759,6 +759,13 @@ mod tests {
         backlog
     }
 
+    /// Has the broker refuse each order that has not failed yet.
+    fn fail_sound(backlog: &mut Backlog, now: Instant) {
+        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
+            backlog.lanes.requeue(sound, now, now);
+        }
+    }
+
     /// The retained message of an erased driver would stay at the broker.
     #[test]
     fn full_lanes_drop_no_order_that_clears_a_topic() {
@@ -789,9 +796,7 @@ mod tests {
     fn full_lanes_leave_orders_in_the_queue_while_the_broker_limits_the_rate() {
         let now = Instant::now();
         let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
-        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
-            backlog.lanes.requeue(sound, now, now);
-        }
+        fail_sound(&mut backlog, now);
         assert!(backlog.can_pull(&pauses, now));
         assert_eq!(pauses.refuse(0x87, Prospect::Sound, now), None);
         assert!(backlog.can_pull(&pauses, now));
@@ -812,9 +817,7 @@ mod tests {
     fn limit_that_ended_long_ago_blocks_no_full_lanes() {
         let now = Instant::now();
         let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
-        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
-            backlog.lanes.requeue(sound, now, now);
-        }
+        fail_sound(&mut backlog, now);
         pauses.refuse(QUOTA_EXCEEDED, Prospect::Sound, now);
         pauses.succeed();
         assert!(!backlog.can_pull(&pauses, now + LIMIT_LASTS));
@@ -826,9 +829,7 @@ mod tests {
     fn repeated_refusal_without_a_pause_extends_no_limit() {
         let now = Instant::now();
         let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
-        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
-            backlog.lanes.requeue(sound, now, now);
-        }
+        fail_sound(&mut backlog, now);
         let after = |s| now + Duration::from_secs(s);
         assert!(pauses.refuse(0x80, Prospect::Sound, now).is_some());
         assert_eq!(pauses.refuse(0x80, Prospect::Failed, after(50)), None);
@@ -841,9 +842,7 @@ mod tests {
     async fn event_that_full_lanes_drop_between_two_limits_is_reported() {
         let now = Instant::now();
         let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
-        while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
-            backlog.lanes.requeue(sound, now, now);
-        }
+        fail_sound(&mut backlog, now);
         pauses.refuse(QUOTA_EXCEEDED, Prospect::Failed, now);
         assert!(!backlog.can_pull(&pauses, now));
         pauses.refuse(0x87, Prospect::Failed, now);
