@@ -23,8 +23,8 @@ const POINTS_MAX: usize = 100_000;
 const GAP_MS: i64 = 3_600_000;
 /// A leg longer than this, plus [`LEAP_MPS`] times its duration, is a jump of the receiver; metres.
 const LEAP_M: f64 = 100.0;
-/// Speed above which a leg is a jump, whatever the vehicle, in m/s. Stored days use the limit of the
-/// vehicle, `speed_max` (docs/trips.md).
+/// Speed above which a leg is a jump, whatever the vehicle, in m/s. Stored days use the limit of
+/// the vehicle, `speed_max` (docs/trips.md).
 const LEAP_MPS: f64 = 100.0;
 /// Duration of a leg, in milliseconds, up to which the speed at its end is that of the whole leg.
 const SPEED_VALID_MS: i64 = 60_000;

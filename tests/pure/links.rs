@@ -1,5 +1,5 @@
 //! Checks the documents of this repository: every link leads to a file and to one of its headings,
-//! and prose wraps at 100 columns.
+//! and prose wraps at 100 columns, in comments of Rust as well.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,13 +8,20 @@ use std::path::{Path, PathBuf};
 /// Folders of dependencies and of build output.
 const FOREIGN: [&str; 6] = ["target", "node_modules", "test-results", ".local", ".git", "dist"];
 
-fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Returns all files below a folder that have this extension.
+fn files_called(extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    collect_files(Path::new(env!("CARGO_MANIFEST_DIR")), extension, &mut found);
+    found
+}
+
+fn collect_files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.is_dir() && !FOREIGN.contains(&name) {
-            documents(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
+            collect_files(&path, extension, found);
+        } else if path.extension().is_some_and(|known| known == extension) {
             found.push(path);
         }
     }
@@ -44,10 +51,8 @@ fn anchors(path: &Path) -> BTreeSet<String> {
 
 #[test]
 fn every_link_leads_to_a_file_and_heading() {
-    let mut paths = Vec::new();
-    documents(Path::new(env!("CARGO_MANIFEST_DIR")), &mut paths);
     let (mut links, mut broken) = (0, Vec::new());
-    for path in paths {
+    for path in files_called("md") {
         let text = fs::read_to_string(&path).unwrap();
         for target in prose(&text).flat_map(|line| line.split("](").skip(1)) {
             let target = target.split([')', ' ']).next().unwrap();
@@ -76,16 +81,18 @@ fn anchors_are_named_as_on_github() {
 }
 
 /// Returns the numbers of the lines of prose that have more than 100 columns and could be wrapped.
-/// Tables, code, HTML, long code spans and long addresses are not wrapped.
-fn overlong_lines(markdown: &str) -> Vec<usize> {
+/// Tables, code, HTML, long code spans and long addresses are not wrapped. `lines`: each whole line
+/// with its Markdown.
+fn overlong_lines<'t>(lines: impl Iterator<Item = (&'t str, &'t str)>) -> Vec<usize> {
     let (mut is_code, mut found) = (false, Vec::new());
-    for (number, line) in (1..).zip(markdown.lines()) {
-        let is_fence = line.trim_start().starts_with("```");
+    for (number, (line, markdown)) in (1..).zip(lines) {
+        let is_fence = markdown.trim_start().starts_with("```");
         is_code ^= is_fence;
-        if is_fence || is_code || ["|", "    ", "<"].iter().any(|start| line.starts_with(start)) {
+        let is_block = ["|", "    ", "<"].iter().any(|start| markdown.starts_with(start));
+        if is_fence || is_code || is_block {
             continue;
         }
-        let text = line.trim_start().trim_start_matches("- ");
+        let text = markdown.trim_start().trim_start_matches("- ");
         let spaces_outside_of_spans = text.split('`').step_by(2).any(|part| part.contains(' '));
         if line.chars().count() > 100 && spaces_outside_of_spans {
             found.push(number);
@@ -94,22 +101,34 @@ fn overlong_lines(markdown: &str) -> Vec<usize> {
     found
 }
 
+/// Returns the lines of a Rust file, each with the Markdown of the comment that it consists of.
+fn comments(source: &str) -> impl Iterator<Item = (&str, &str)> {
+    source.lines().map(|line| {
+        let begun = line.trim_start().strip_prefix("//");
+        let text = begun.map(|text| text.strip_prefix(['/', '!']).unwrap_or(text));
+        (line, text.map_or("", |text| text.strip_prefix(' ').unwrap_or(text)))
+    })
+}
+
 /// Short lines give small diffs and fit into a narrow window.
 #[test]
-fn prose_in_markdown_wraps_at_100_columns() {
+fn prose_in_markdown_and_comments_wraps_at_100_columns() {
     let long = "word ".repeat(21);
-    assert_eq!(
-        overlong_lines(&format!("{long}\n| {long} |\n    {long}\n```\n{long}\n```\n`{long}`")),
-        [1]
-    );
+    let markdown = format!("{long}\n| {long} |\n    {long}\n```\n{long}\n```\n`{long}`");
+    assert_eq!(overlong_lines(markdown.lines().map(|line| (line, line))), [1]);
+    let source = format!("let s = {long};\n    /// {long}\n//! | {long}\n// ok\n//!     {long}");
+    assert_eq!(overlong_lines(comments(&source)), [2]);
 
-    let (mut paths, mut found) = (Vec::new(), Vec::new());
-    documents(Path::new(env!("CARGO_MANIFEST_DIR")), &mut paths);
-    for path in paths {
+    let mut found = Vec::new();
+    let mut check = |path: &Path, lines: Vec<usize>| {
+        found.extend(lines.into_iter().map(|line| format!("{}:{line}", path.display())));
+    };
+    for path in files_called("md") {
         let text = fs::read_to_string(&path).unwrap();
-        found.extend(
-            overlong_lines(&text).into_iter().map(|line| format!("{}:{line}", path.display())),
-        );
+        check(&path, overlong_lines(text.lines().map(|line| (line, line))));
+    }
+    for path in files_called("rs") {
+        check(&path, overlong_lines(comments(&fs::read_to_string(&path).unwrap())));
     }
     assert!(found.is_empty(), "{found:#?}");
 }

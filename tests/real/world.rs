@@ -120,8 +120,8 @@ pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings
     Settings::new(&binary, folder, mqtt_port, clickhouse_url)
 }
 
-/// The rows of `rejects`, each once: an insert whose result is unknown is repeated, and its rows are
-/// then stored twice (docs/promises.md).
+/// The rows of `rejects`, each once: an insert whose result is unknown is repeated, and its rows
+/// are then stored twice (docs/promises.md).
 const REJECTS: &str = "(SELECT DISTINCT received_at, topic, driver_id, reason, detail, payload, payload_bytes, count \
                        FROM {db}.rejects)";
 

@@ -14,8 +14,8 @@
 //! the checks.
 //!
 //! The crate never guesses the unit of a speed, length or angle from the size of its value, reads
-//! no clock, and does no I/O. `point.rs` has the rules for the points of all formats; `formats/mod.rs`
-//! lists the formats, and `crates/config/src/sources.rs` maps their names.
+//! no clock, and does no I/O. `point.rs` has the rules for the points of all formats;
+//! `formats/mod.rs` lists the formats, and `crates/config/src/sources.rs` maps their names.
 
 mod age;
 pub mod attributes;

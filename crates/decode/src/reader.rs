@@ -1,6 +1,6 @@
 //! Reads JSON in one pass over its bytes, without building a tree: a format receives each key, and
-//! takes or skips its value. A point of milepost's own format takes a third of the instructions that
-//! serde_json takes for it.
+//! takes or skips its value. A point of milepost's own format takes a third of the instructions
+//! that serde_json takes for it.
 //!
 //! Guarantee: the reader accepts the texts that serde_json accepts, and reads the same values, with
 //! two exceptions. A number beyond the range of a double is infinite. A string with half of a

@@ -8,8 +8,8 @@ use crate::reject::Reason;
 pub(super) struct Refusal {
     pub(super) reason: Reason,
     pub(super) detail: String,
-    /// The cause is in the object around the array of points, so that object becomes the reject: the
-    /// point alone would be stored when the reject is replayed.
+    /// The cause is in the object around the array of points, so that object becomes the reject:
+    /// the point alone would be stored when the reject is replayed.
     pub(super) is_of_enclosing: bool,
 }
 
@@ -23,7 +23,8 @@ impl Refusal {
     }
 }
 
-/// Returns the error for bytes that the reader cannot read: serde_json says what is wrong, and where.
+/// Returns the error for bytes that the reader cannot read: serde_json says what is wrong, and
+/// where.
 #[cold]
 pub(super) fn invalid(json: &[u8]) -> Refusal {
     let is_utf_16 = json.starts_with(&[0xff, 0xfe]) || json.starts_with(&[0xfe, 0xff]);

@@ -39,8 +39,8 @@ pub enum Reason {
     DriverMismatch,
     /// `lat` or `lng` is absent.
     MissingField,
-    /// `lat` or `lng` is not a number of degrees, contradicts a hemisphere, or is beside a flag that
-    /// states that there is no fix.
+    /// `lat` or `lng` is not a number of degrees, contradicts a hemisphere, or is beside a flag
+    /// that states that there is no fix.
     WrongType,
     /// `lat` is outside −90..=90.
     LatRange,

@@ -18,8 +18,8 @@ pub(super) struct Schema {
     pub(super) paths: Paths,
     /// Paths of the position's own fields: `keep` skips them.
     pub(super) used: Vec<String>,
-    /// Paths of the objects that hold the speed, heading, altitude and accuracy; empty for the point
-    /// itself.
+    /// Paths of the objects that hold the speed, heading, altitude and accuracy; empty for the
+    /// point itself.
     pub(super) parents: [String; 4],
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) lat_lng_names: [String; 2],
@@ -38,8 +38,8 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// Returns whether a member of this name may be the time that the format reads. A format without
-    /// pointers also reads the usual names.
+    /// Returns whether a member of this name may be the time that the format reads. A format
+    /// without pointers also reads the usual names.
     pub(super) fn may_be_time(&self, name: &str) -> bool {
         self.ts_name.as_ref().is_some_and(|ts| {
             ts.rsplit('/').next() == Some(name)

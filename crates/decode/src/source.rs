@@ -99,8 +99,8 @@ impl Source {
     }
 
     /// Returns a description of the settings that decide how a payload is read, besides
-    /// [`kept`](Self::kept). It is the same in all versions of milepost, so that it may be stored as
-    /// a hash.
+    /// [`kept`](Self::kept). It is the same in all versions of milepost, so that it may be stored
+    /// as a hash.
     #[must_use]
     pub fn reading(&self) -> String {
         let Schema { driver, keep, local, .. } = &self.schema;

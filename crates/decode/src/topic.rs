@@ -27,8 +27,8 @@ impl Filter {
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// Returns the driver id that the filter's first `+` matches. `None`: the topic does not match, the
-    /// level is not an id, or another level is not ASCII.
+    /// Returns the driver id that the filter's first `+` matches. `None`: the topic does not match,
+    /// the level is not an id, or another level is not ASCII.
     #[inline]
     pub(super) fn id_at_first_level(&self, topic: &[u8]) -> Option<DriverId> {
         let (first, others) = self.after.split_first()?;

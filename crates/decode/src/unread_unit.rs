@@ -1,5 +1,5 @@
-//! Finds units that a payload states beside its numbers, such as `"speed":43,"speed_unit":"mph"`, and
-//! that the format does not read.
+//! Finds units that a payload states beside its numbers, such as `"speed":43,"speed_unit":"mph"`,
+//! and that the format does not read.
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
@@ -47,9 +47,10 @@ impl Measured {
     /// `speed` or around its object, `unit` beside `value`, or `units/speed`.
     ///
     /// A bare `unit` states the unit of a speed, unless its value is `ms`, which may also mean
-    /// milliseconds; `m/min` is no department either. It states the unit of an altitude if its value is feet, or a system of units
-    /// with feet, such as `imperial`, and that of an angle if its value is one such as `rad`. A
-    /// bare `rad` states the unit of a place only if the place may be in radians.
+    /// milliseconds, or may be a department of the fleet, which `m/min` cannot be. It states the
+    /// unit of an altitude if its value is feet, or a system of units with feet, such as
+    /// `imperial`, and that of an angle if its value is one such as `rad`. A bare `rad` states the
+    /// unit of a place only if the place may be in radians.
     fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -76,7 +77,8 @@ impl Measured {
         let (grandparent, units) = split(&parent);
         let is_in_units = without_unit(&units) == Some("");
         if let Some(stem) = without_unit(&name) {
-            // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or `Marine`.
+            // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or
+            // `Marine`.
             let is_of_fleet = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()

@@ -79,7 +79,8 @@ pub(super) fn check_name(
         Quantity::Length => &LENGTHS,
         Quantity::Speed => &SPEEDS,
     };
-    // `Speed (min/km)`. With an option only a known rate contradicts it: `Speed (GPS/OBD)` has none.
+    // `Speed (min/km)`. With an option only a known rate contradicts it: `Speed (GPS/OBD)` has
+    // none.
     let is_rate = || {
         let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner.trim_start());
         let lower = inner.to_lowercase();

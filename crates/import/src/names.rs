@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use milepost_decode::{Quantity, field_in_other_language};
 
-/// A field, its quantity, and its usual names, as [`normalised`] returns them. The first name is the
-/// preferred one.
+/// A field, its quantity, and its usual names, as [`normalised`] returns them. The first name is
+/// the preferred one.
 pub(super) type FieldNames = (&'static str, Option<Quantity>, &'static [&'static str]);
 
 /// The fields that a column can hold.

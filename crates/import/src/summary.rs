@@ -1,5 +1,5 @@
-//! Summarises a file: the column or key of each field that is read, the names of those that are not,
-//! and warnings about implausible fixes.
+//! Summarises a file: the column or key of each field that is read, the names of those that are
+//! not, and warnings about implausible fixes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,8 +14,8 @@ use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Distance in metres that two fixes with the same time cannot have by noise of the receivers, or by
-/// a second of driving.
+/// Distance in metres that two fixes with the same time cannot have by noise of the receivers, or
+/// by a second of driving.
 const SAME_TIME_METRES: f64 = 1_000.0;
 /// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
@@ -265,8 +265,8 @@ impl FileSummary {
     }
 }
 
-/// Returns whether all coordinates may be radians: latitudes up to π / 2, longitudes up to π. A real
-/// fleet hardly stays within so few degrees: that area, around 0° N 0° E, is almost all sea.
+/// Returns whether all coordinates may be radians: latitudes up to π / 2, longitudes up to π. A
+/// real fleet hardly stays within so few degrees: that area, around 0° N 0° E, is almost all sea.
 fn may_be_radians([south, north, west, east]: [i32; 4]) -> bool {
     let is_within = |e7: [i32; 2], max: f64| e7.iter().all(|e7| f64::from(*e7).abs() / 1e7 <= max);
     is_within([south, north], std::f64::consts::FRAC_PI_2)

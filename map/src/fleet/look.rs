@@ -89,8 +89,8 @@ impl Scope {
         }
     }
 
-    /// Returns the part of the scope that is in a group; an empty name: the whole scope. A group that
-    /// does not exist contains no driver, whatever its name: callers may cache by scope.
+    /// Returns the part of the scope that is in a group; an empty name: the whole scope. A group
+    /// that does not exist contains no driver, whatever its name: callers may cache by scope.
     #[must_use]
     pub fn in_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
         if group.is_empty() || fleet.directory().has_group(group) {

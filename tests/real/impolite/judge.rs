@@ -270,10 +270,11 @@ impl Stage {
         Ok((self.stored()?.len() as u64, acks))
     }
 
-    /// Returns how many messages were stored and not acknowledged during the fault. `before` has the
-    /// numbers of stored and of acknowledged messages before the fault. If the fault must not leave
-    /// unacknowledged messages, waits for acknowledgements that are still on their way. If it must,
-    /// counts from the beginning: on a busy machine, `before` may already have rows of the fault.
+    /// Returns how many messages were stored and not acknowledged during the fault. `before` has
+    /// the numbers of stored and of acknowledged messages before the fault. If the fault must not
+    /// leave unacknowledged messages, waits for acknowledgements that are still on their way. If it
+    /// must, counts from the beginning: on a busy machine, `before` may already have rows of the
+    /// fault.
     fn stored_unacked(&self, before: (u64, u64)) -> Result<u64> {
         let (stored, acks) = if self.leaves_unacked() { (0, 0) } else { before };
         let unacked = || -> Result<u64> {

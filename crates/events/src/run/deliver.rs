@@ -235,7 +235,8 @@ impl Outage {
         self.status.health.set(name, vec![format!("{name}: {why}")]);
     }
 
-    /// Logs that an event was dropped, at most once a minute, whatever the causes. The receiver of the answer counts it.
+    /// Logs that an event was dropped, at most once a minute, whatever the causes. The receiver of
+    /// the answer counts it.
     pub(super) fn report_dropped(&mut self, event: &Event, why: &str) {
         if self.dropped_log.allow(Instant::now()) {
             let (to, id) = (self.channel.name(), event.id());

@@ -2,8 +2,8 @@
 //! accept.
 //!
 //! Guarantee: each of them that was written within two days is resumed, or counted as dropped and
-//! logged. Exceptions: the count fails, which is logged; for MQTT, the event became known before the
-//! broker accepted its first one, perhaps because `events.topic` was not set then.
+//! logged. Exceptions: the count fails, which is logged; for MQTT, the event became known before
+//! the broker accepted its first one, perhaps because `events.topic` was not set then.
 
 use std::collections::BTreeMap;
 
