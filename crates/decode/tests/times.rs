@@ -633,6 +633,7 @@ fn lost_leading_zero_of_a_time_is_restored() {
         ("%d%m%y %H%M%S%3f", "85959000", Ok(-1)),
         ("%d%m%y %H%M%S%3f", "1150300", Err("\"1150300\" has lost leading zeros")),
         ("%d%m%y %H%M%S%2f", "115007250", Err("has 9 digits, and the pattern 8")),
+        ("%d%m%y %H%M%S%3f", "8.5959e+07", Err("has lost its last digits")),
     ] {
         let payload = own_fix(&format!(r#""date":271126,"ts":{time}"#));
         match seconds {

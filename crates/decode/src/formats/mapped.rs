@@ -263,6 +263,9 @@ impl Mapping {
             points.ignore(kind);
             return Ok(());
         }
+        // A unit, an offset or a date changes the number that was sent.
+        let sent_with_exponent =
+            [LAT, LNG, TS].map(|slot| exponent::may_have_exponent(&found[slot]));
         let read_number = |value| quirks.number(value);
         if let Some(more) = &fields.more
             && let Some(kind) = more.apply(&mut found, read_number)?
@@ -287,12 +290,8 @@ impl Mapping {
         let is_date_in_digits = ts_unit == TimeUnit::BySize
             && found[TS].as_text().is_some_and(crate::time::is_date_in_digits);
         let is_text = ts_unit.is_text() || is_date_in_digits;
-        // `"LAT,LNG"` is not checked: `check_exponents` looks for one number per pointer.
-        let may_have_exponent = |slot: usize| {
-            exponent::may_have_exponent(&found[slot])
-                && (slot == TS || !quirks.lat_lng_is_one_string)
-        };
-        if [LAT, LNG, TS].into_iter().any(may_have_exponent) {
+        let mut sent = [LAT, LNG, TS].into_iter().zip(sent_with_exponent);
+        if sent.any(|(slot, has_exponent)| has_exponent && !found[slot].is_missing()) {
             self.check_exponents(json, ts_unit)?;
         }
         if found[LAT].as_text().is_some() || found[LNG].as_text().is_some() {
