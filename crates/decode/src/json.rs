@@ -157,9 +157,13 @@ pub fn is_unset(text: &str) -> bool {
 /// Parses a decimal number; `None` for "inf" and "nan".
 pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     let text = text.trim_ascii();
+    if let Some(number) = Number::of_decimal(text.as_bytes()) {
+        return Some(Scalar::Number(number));
+    }
     let integer = text.parse().ok().map(Scalar::Integer);
     integer.or_else(|| {
-        text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)).then_some(())?;
+        let is_part = |byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        text.bytes().all(is_part).then_some(())?;
         text.parse().ok().map(|number: f64| Scalar::Number(number.into()))
     })
 }

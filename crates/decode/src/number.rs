@@ -26,7 +26,34 @@ pub enum Number {
     Float(f64),
 }
 
+/// Number of decimal digits that are exact in a double, and so are all powers of ten of as many
+/// zeros. The quotient of two such numbers is the double that is nearest to the decimal.
+const EXACT_DIGITS: usize = 15;
+
 impl Number {
+    /// Parses a decimal such as `-52.520008`, of at most [`EXACT_DIGITS`] digits. Nearly every
+    /// number in the text of a file is one. `None`: the text is an integer, another number, or
+    /// none.
+    pub(crate) fn of_decimal(text: &[u8]) -> Option<Self> {
+        let unsigned = text.strip_prefix(b"-");
+        let (is_negative, unsigned) = (unsigned.is_some(), unsigned.unwrap_or(text));
+        let (whole, whole_digits) = digits(0, unsigned);
+        let fraction = unsigned.get(whole_digits..)?.strip_prefix(b".")?;
+        let (digits, decimals) = digits(whole, fraction);
+        if whole_digits == 0
+            || decimals == 0
+            || decimals < fraction.len()
+            || whole_digits + decimals > EXACT_DIGITS
+        {
+            return None;
+        }
+        Some(match (is_negative, digits) {
+            (true, 0) => Self::Float(-0.0),
+            (true, _) => Self::Decimal { digits: -digits, decimals },
+            (false, _) => Self::Decimal { digits, decimals },
+        })
+    }
+
     /// Returns the number as serde_json parses it: the digits of a decimal, divided once.
     #[expect(
         clippy::cast_precision_loss,
@@ -99,5 +126,74 @@ impl From<f64> for Number {
 impl From<i64> for Number {
     fn from(digits: i64) -> Self {
         Self::Decimal { digits, decimals: 0 }
+    }
+}
+
+/// Appends the digits at the start of `text` to `number`. Returns the new number and how many
+/// digits were read. The number is meaningless if there are more than [`DIGITS_MAX`] digits.
+#[inline(always)]
+pub(crate) fn digits(mut number: i64, text: &[u8]) -> (i64, usize) {
+    let mut count = 0;
+    // Read the first eight digits without checking for the end of the text each time.
+    if let Some(first) = text.first_chunk::<8>() {
+        while count < first.len() {
+            let digit = first[count] ^ b'0'; // above 9 if it is not a digit
+            if digit > 9 {
+                return (number, count);
+            }
+            number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
+            count += 1;
+        }
+    }
+    while let Some(digit) = text.get(count).map(|byte| byte ^ b'0').filter(|digit| *digit <= 9) {
+        number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
+        count += 1;
+    }
+    (number, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimal_is_the_same_number_as_a_double() {
+        for text in [
+            "0.1",
+            "-0.0",
+            "0.0",
+            "52.520008",
+            "-13.404954",
+            "007.50",
+            "123456789012.345",
+            "0.00000000000001",
+            "99999999.9999999",
+            "8.98846567431157",
+            "-0.3",
+        ] {
+            let number = Number::of_decimal(text.as_bytes()).map(Number::as_f64).unwrap();
+            assert_eq!(number.to_bits(), text.parse::<f64>().unwrap().to_bits(), "{text}");
+        }
+        for text in [
+            "",
+            "-",
+            ".",
+            "1",
+            "-1",
+            "1.",
+            ".5",
+            "+1.5",
+            "1.5e3",
+            "1,5",
+            "1.5 ",
+            "1.2.3",
+            "--1.5",
+            "1234567890.123456",
+            "0.0000000000000001",
+            "2026-01-31",
+            "inf",
+        ] {
+            assert!(Number::of_decimal(text.as_bytes()).is_none(), "{text}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use serde::de::IgnoredAny;
 
 use super::json::{FALSE, Scalar, TRUE};
-use crate::number::{DIGITS_MAX, Number};
+use crate::number::{DIGITS_MAX, Number, digits};
 
 /// Maximum depth of the reader's recursion. serde_json skips deeper values: it does not recurse.
 const DEPTH_MAX: usize = 127;
@@ -427,29 +427,6 @@ fn unescaped(string: &[u8]) -> Option<String> {
 #[cold]
 fn unescaped_key(key: &[u8]) -> Cow<'_, [u8]> {
     unescaped(key).map_or(Cow::Borrowed(key), |key| Cow::Owned(key.into_bytes()))
-}
-
-/// Appends the digits at the start of `text` to `number`. Returns the new number and how many
-/// digits were read. The number is meaningless if there are more than [`DIGITS_MAX`] digits.
-#[inline(always)]
-fn digits(mut number: i64, text: &[u8]) -> (i64, usize) {
-    let mut count = 0;
-    // Read the first eight digits without checking for the end of the text each time.
-    if let Some(first) = text.first_chunk::<8>() {
-        while count < first.len() {
-            let digit = first[count] ^ b'0'; // above 9 if it is not a digit
-            if digit > 9 {
-                return (number, count);
-            }
-            number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
-            count += 1;
-        }
-    }
-    while let Some(digit) = text.get(count).map(|byte| byte ^ b'0').filter(|digit| *digit <= 9) {
-        number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
-        count += 1;
-    }
-    (number, count)
 }
 
 /// Returns the first 256 members of an object with their names; repeated names are not merged. If

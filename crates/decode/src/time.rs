@@ -332,6 +332,10 @@ pub(super) fn explain_date_digits(
 /// Returns whether a string is `yyyymmdd` or `yyyymmddhhmmss`, perhaps with a fraction after a
 /// point or as three digits. As Unix time, such a number would be in 1970 or after 2560.
 pub(super) fn is_date_in_digits(text: &str) -> bool {
+    // Nearly every time is RFC 3339.
+    if text.as_bytes().get(4) == Some(&b'-') {
+        return false;
+    }
     let text = text.trim();
     let (digits, fraction) = text.split_once('.').unwrap_or((text, ""));
     let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
