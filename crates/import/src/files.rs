@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
 use std::os::unix::fs::FileExt as _;
@@ -199,7 +199,7 @@ pub(super) fn read_all(
         summary: FileSummary::default(),
         batcher: Batcher::new(limits),
         decoded: Decoded::default(),
-        spans: HashSet::new(),
+        spans: Vec::new(),
         // The tables' TTL would remove older fixes.
         decode: decode::Limits {
             fix_age_max: day
@@ -263,7 +263,7 @@ struct FileReader<'s> {
     batcher: Batcher,
     decoded: Decoded,
     /// Spans of 28 days that the open batch touches.
-    spans: HashSet<i64>,
+    spans: Vec<i64>,
     decode: decode::Limits,
     received_at: Timestamp,
     /// The batcher's clock. It advances by one second per batch, not in real time. So the same
@@ -474,11 +474,13 @@ impl FileReader<'_> {
             self.counts.newest = self.counts.newest.max(Some(position.ts));
             position.received_at = position.ts;
             let span = position.ts.unix_ms().div_euclid(SPAN_MS);
-            let is_far = !self.spans.contains(&span) && self.spans.len() == SPANS_MAX;
+            let is_far = self.spans.len() == SPANS_MAX && !self.spans.contains(&span);
             if is_far || self.batcher.is_full() || !self.batcher.fits_position(&position) {
                 self.close_batch()?;
             }
-            self.spans.insert(span);
+            if !self.spans.contains(&span) {
+                self.spans.push(span);
+            }
             self.batcher.push_position(position, true, self.instant);
         }
         for reject in decoded.rejects.drain(..) {

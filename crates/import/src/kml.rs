@@ -2,7 +2,7 @@
 //! TimeStamp and a Point. A line without times is not a track.
 
 use std::collections::BTreeSet;
-use std::io::BufRead;
+use std::io::Read;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use quick_xml::events::Event;
@@ -42,7 +42,7 @@ struct Placemark {
 
 /// Emits each fix with the names of GPX. Returns descriptions of the parts that are not read, for
 /// example because they have no time.
-pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String>> {
+pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> {
     let mut xml = reader(input, "KML")?;
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let (mut placemark, mut unread) = (Placemark::default(), BTreeSet::new());
@@ -53,12 +53,12 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
     let (mut has_root, mut fixes, mut untimed) = (false, 0_u64, [0_u64; 2]);
     loop {
         let event = xml.read_event_into(&mut buffer);
-        let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
+        let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_mut().line()))?;
         match event {
             Event::Start(element) => {
                 check_root(&element, ("KML", "kml"), &mut has_root)?;
                 let name = element.local_name().as_ref().to_owned();
-                check_short(&name, "the name of an element", xml.get_ref().line)?;
+                check_short(&name, "the name of an element", xml.get_mut().line())?;
                 text.clear();
                 match &*name {
                     "Placemark" => placemark = Placemark::default(),
@@ -73,7 +73,7 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                     "SimpleArrayData" | "angles" => drop(unread.insert(name.clone())),
                     _ => {}
                 }
-                ensure!(open.len() < 1_000, "line {}: nested too deeply", xml.get_ref().line);
+                ensure!(open.len() < 1_000, "line {}: nested too deeply", xml.get_mut().line());
                 open.push(name);
             }
             Event::Empty(element) => {
@@ -82,7 +82,7 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                 match element.local_name().as_ref() {
                     "when" if is_of_track => placemark.times.push("".into()),
                     "coord" if is_of_track => {
-                        placemark.places.push(("".into(), xml.get_ref().line))
+                        placemark.places.push(("".into(), xml.get_mut().line()))
                     }
                     _ => {}
                 }
@@ -96,9 +96,9 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                 let value = text.trim();
                 let is_in = |outer: &str| open.last().is_some_and(|known| known == outer);
                 if matches!(name.as_ref(), "when" | "coord") {
-                    check_short(value, name.as_ref(), xml.get_ref().line)?;
+                    check_short(value, name.as_ref(), xml.get_mut().line())?;
                 }
-                let time = || in_zone_of_element(value, when_zone.as_deref());
+                let time = || in_zone_of_element(value.into(), when_zone.as_deref());
                 match name.as_ref() {
                     "when" if is_in("Track") => placemark.times.push(time().into()),
                     // Ignore the TimeStamp of a view (LookAt or Camera): it is not the time of the
@@ -110,10 +110,10 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                                 .nth_back(1)
                                 .is_some_and(|known| known == "Placemark") =>
                     {
-                        placemark.when = Some(time());
+                        placemark.when = Some(time().into_owned());
                     }
                     "coord" if is_in("Track") => {
-                        placemark.places.push((value.into(), xml.get_ref().line))
+                        placemark.places.push((value.into(), xml.get_mut().line()))
                     }
                     "coordinates" if is_in("Point") => {
                         if placemark.place.is_some() {
@@ -139,7 +139,7 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                         ensure!(
                             times.len() == places.len(),
                             "line {}: a track has {} times and {} places",
-                            xml.get_ref().line,
+                            xml.get_mut().line(),
                             times.len(),
                             places.len()
                         );
@@ -154,12 +154,12 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
                         }
                     }
                     "Placemark" if !placemark.times.is_empty() || !placemark.places.is_empty() => {
-                        bail!("line {}: a track has no end", xml.get_ref().line);
+                        bail!("line {}: a track has no end", xml.get_mut().line());
                     }
                     "Placemark" => match (&placemark.when, &placemark.place) {
                         (Some(when), Some(place)) => {
                             fixes += 1;
-                            let line = xml.get_ref().line;
+                            let line = xml.get_mut().line();
                             emit_fix(
                                 &mut record,
                                 (when, place),
@@ -185,12 +185,12 @@ pub(super) fn kml(input: impl BufRead, emit: Emit<'_>) -> Result<BTreeSet<String
         ensure!(
             placemark.times.len().max(placemark.places.len()) <= TRACK_POINTS_MAX,
             "line {}: a track of more than {TRACK_POINTS_MAX} points",
-            xml.get_ref().line
+            xml.get_mut().line()
         );
         ensure!(
             text.len() <= XML_BYTES_MAX,
             "line {}: a text is longer than 1 MiB",
-            xml.get_ref().line
+            xml.get_mut().line()
         );
         buffer.clear();
         xml.get_mut().remaining = XML_BYTES_MAX;

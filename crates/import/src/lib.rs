@@ -16,6 +16,7 @@
 //! whose unread columns change the meaning of the others (`row_checks.rs`).
 
 mod args;
+mod bounded;
 mod columns;
 mod command;
 mod described;

@@ -42,6 +42,11 @@ impl Record {
 
     /// Returns whether there is a member of this name.
     pub(super) fn has(&self, name: &str) -> bool {
+        // The usual case, without an allocation: the quoted name is the JSON.
+        if self.more_names.is_empty() && !has_escapes(name) {
+            let inner = |place: &Range<usize>| &self.json[place.start + 1..place.end - 1];
+            return self.names.iter().any(|place| inner(place) == name.as_bytes());
+        }
         let mut json = Vec::new();
         put_string(name, &mut json);
         self.names.iter().any(|place| self.json[place.clone()] == *json)
@@ -65,15 +70,20 @@ impl Record {
 }
 
 fn put_string(text: &str, out: &mut Vec<u8>) {
-    let is_escaped = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
-    // Without an early end, the compiler compares many bytes at once.
-    if text.bytes().fold(false, |found, byte| found | is_escaped(byte)) {
+    if has_escapes(text) {
         serde_json::to_writer(out, text).expect("writing to a Vec cannot fail");
     } else {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
     }
+}
+
+/// Returns whether JSON must escape a character.
+fn has_escapes(text: &str) -> bool {
+    let is_escaped = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
+    // Without an early end, the compiler compares many bytes at once.
+    text.bytes().fold(false, |found, byte| found | is_escaped(byte))
 }
 
 #[cfg(test)]

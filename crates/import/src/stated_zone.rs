@@ -1,6 +1,8 @@
 //! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
 //! such as `tz`, or in an element such as `timezone` or `speedUnit`.
 
+use std::borrow::Cow;
+
 use anyhow::{Result, anyhow, bail};
 use quick_xml::XmlVersion;
 use quick_xml::events::BytesStart;
@@ -138,12 +140,12 @@ impl<'c> StatedZone<'c> {
 
 /// Returns a time with the zone that an attribute of its element states:
 /// `2026-01-31T08:00:00[Europe/Berlin]` (RFC 9557).
-pub(super) fn in_zone_of_element(time: &str, zone: Option<&str>) -> String {
+pub(super) fn in_zone_of_element<'t>(time: Cow<'t, str>, zone: Option<&str>) -> Cow<'t, str> {
     // A Unix time, or a time that states its zone, needs no zone.
-    let is_local = time.contains(['-', '/', ':']) && !time.ends_with([']', 'Z', 'z']);
+    let is_local = |time: &str| time.contains(['-', '/', ':']) && !time.ends_with([']', 'Z', 'z']);
     match zone {
-        Some(zone) if is_local => format!("{time}[{zone}]"),
-        Some(_) | None => time.to_owned(),
+        Some(zone) if is_local(&time) => format!("{time}[{zone}]").into(),
+        Some(_) | None => time,
     }
 }
 

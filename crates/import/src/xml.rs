@@ -1,14 +1,15 @@
 //! Reads GPX and TCX files, and parses XML in bounded memory: emits each point as a payload for the
 //! decoder before it reads the next one.
 
-use std::io::{self, BufRead, Read};
+use std::borrow::Cow;
+use std::io::{BufRead as _, Read};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use memchr::memchr_iter;
 use quick_xml::XmlVersion;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 
+use super::bounded::Bounded;
 use super::read::Emit;
 use super::record::Record;
 use super::stated_zone::{
@@ -20,40 +21,6 @@ pub(super) const GPX_TIME: &str = "time";
 
 /// Maximum bytes of a point, and of a tag or text outside points: each is in memory as a whole.
 pub(super) const XML_BYTES_MAX: usize = 1 << 20;
-
-/// A reader that fails once `remaining` bytes were read. `io::Take` would instead report the end of
-/// the file, and the text would be cut without an error.
-pub(super) struct Bounded<R> {
-    input: R,
-    pub(super) remaining: usize,
-    pub(super) line: u64,
-}
-
-impl<R: BufRead> Read for Bounded<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let read = self.fill_buf()?.read(to)?;
-        self.consume(read);
-        Ok(read)
-    }
-}
-
-impl<R: BufRead> BufRead for Bounded<R> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.remaining == 0 {
-            return Err(io::Error::other("a point, tag or text is longer than 1 MiB"));
-        }
-        let here = self.input.fill_buf()?;
-        Ok(&here[..here.len().min(self.remaining)])
-    }
-
-    fn consume(&mut self, bytes: usize) {
-        self.remaining -= bytes;
-        if let Ok(here) = self.input.fill_buf() {
-            self.line += memchr_iter(b'\n', &here[..bytes]).count() as u64;
-        }
-        self.input.consume(bytes);
-    }
-}
 
 /// A kind of XML file with an element for each point.
 struct Dialect {
@@ -88,26 +55,23 @@ const TCX: Dialect = Dialect {
 /// Emits every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
 /// without their prefix. An element of an extension never replaces the point's own element of the
 /// same name.
-pub(super) fn gpx(input: impl BufRead, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
+pub(super) fn gpx(input: impl Read, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
     points(input, &GPX, zone, emit)
 }
 
 /// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips those of
 /// a `Course`, whose times are planned.
-pub(super) fn tcx(input: impl BufRead, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
+pub(super) fn tcx(input: impl Read, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
     points(input, &TCX, zone, emit)
 }
 
 /// Returns a tolerant reader that uses bounded memory. `name`: the kind of file, for errors.
-pub(super) fn reader<R: BufRead>(
-    mut input: R,
-    name: &str,
-) -> Result<quick_xml::Reader<Bounded<R>>> {
+pub(super) fn reader<R: Read>(input: R, name: &str) -> Result<quick_xml::Reader<Bounded<R>>> {
+    let mut input = Bounded::new(input, XML_BYTES_MAX);
     // Without this check, the reader would buffer a file of any length in search of the first `<`.
     let first = input.fill_buf()?.trim_ascii_start().first().copied();
     ensure!(first.is_none_or(|byte| byte == b'<'), "not {name}: it does not begin with <");
-    let mut xml =
-        quick_xml::Reader::from_reader(Bounded { input, remaining: XML_BYTES_MAX, line: 1 });
+    let mut xml = quick_xml::Reader::from_reader(input);
     // Accept a bare & in a name.
     xml.config_mut().allow_dangling_amp = true;
     // Accept HTML or a < in a description.
@@ -126,19 +90,18 @@ pub(super) fn check_root(
     (file_kind, root): (&str, &str),
     has_root: &mut bool,
 ) -> Result<()> {
-    let name = element.local_name();
-    ensure!(
-        *has_root || name.as_ref() == root,
-        "not {file_kind}: it begins with <{}>",
-        name.as_ref()
-    );
-    *has_root = true;
+    if !*has_root {
+        let name = element.local_name();
+        let name = name.as_ref();
+        ensure!(name == root, "not {file_kind}: it begins with <{name}>");
+        *has_root = true;
+    }
     Ok(())
 }
 
 /// Emits every point of a dialect.
 fn points(
-    input: impl BufRead,
+    input: impl Read,
     dialect: &Dialect,
     mut zone: StatedZone<'_>,
     emit: Emit<'_>,
@@ -161,7 +124,7 @@ fn points(
     let (mut has_root, mut is_ended) = (false, false);
     loop {
         let event = xml.read_event_into(&mut buffer);
-        let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
+        let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_mut().line()))?;
         let local_name = match &event {
             Event::Start(element) | Event::Empty(element) => Some(element.local_name()),
             Event::End(element) => Some(element.local_name()),
@@ -194,14 +157,14 @@ fn points(
         match &event {
             Event::Start(element) if local == point && !is_planned => {
                 begin(element, &mut record)?;
-                line = xml.get_ref().line;
+                line = xml.get_mut().line();
                 extensions = Extensions::default();
                 open.clear();
                 point_depth = Some(depth);
             }
             Event::Empty(element) if local == point && !is_planned => {
                 begin(element, &mut record)?;
-                finish(&mut record, xml.get_ref().line, emit)?;
+                finish(&mut record, xml.get_mut().line(), emit)?;
             }
             Event::End(_) if local == point && point_depth.is_some() => {
                 // Elements of the point without an end tag end here.
@@ -221,16 +184,16 @@ fn points(
                 let name = if is_value { parent } else { local };
                 let known = names.iter().find(|(known, _)| *known == name);
                 let name = known.map_or(name, |(_, name)| *name);
-                let mut value = text.trim().to_owned();
+                let mut value = Cow::Borrowed(text.trim());
                 if name == GPX_TIME {
-                    value = in_zone_of_element(&value, unit.as_deref());
+                    value = in_zone_of_element(value, unit.as_deref());
                     if is_own {
                         zone.check_time(&value, line)?;
                     }
                 } else if is_zone_name(name, &value) {
-                    zone.add_value(name, &value, xml.get_ref().line)?;
+                    zone.add_value(name, &value, xml.get_mut().line())?;
                 } else if let Some(unit) = unit {
-                    value = format!("{value} {unit}").trim().to_owned();
+                    value = Cow::Owned(format!("{value} {unit}").trim().to_owned());
                 }
                 if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
                     // Neither value is known to be right, so emit one that the decoder rejects.
@@ -240,14 +203,14 @@ fn points(
                 } else if is_own {
                     record.put(name, &value);
                 } else {
-                    extensions.push(extension_in(&open), name, value);
+                    extensions.push(extension_in(&open), name, value.into_owned());
                 }
                 text.clear();
             }
             Event::End(_) if local == root => is_ended = true,
             Event::End(_) if zone_element.is_some() => {
                 let name = zone_element.take().unwrap_or_default();
-                zone.add_value(&name, text.trim(), xml.get_ref().line)?;
+                zone.add_value(&name, text.trim(), xml.get_mut().line())?;
                 text.clear();
             }
             Event::End(_) if Some(local) == plan => is_planned = false,
@@ -262,7 +225,7 @@ fn points(
                 let is_time = gpx_name == GPX_TIME;
                 if point_depth.is_none() {
                     if !is_time {
-                        zone.add_attributes(element, xml.get_ref().line)?;
+                        zone.add_attributes(element, xml.get_mut().line())?;
                     }
                     zone_element = match units_depth {
                         Some(_) => Some(format!("units/{local}")),
@@ -276,7 +239,7 @@ fn points(
                 }
             }
             Event::Empty(element) if point_depth.is_none() => {
-                zone.add_attributes(element, xml.get_ref().line)?;
+                zone.add_attributes(element, xml.get_mut().line())?;
             }
             Event::Text(part) if point_depth.is_some() || zone_element.is_some() => {
                 text.push_str(&part.xml10_content())
@@ -289,7 +252,7 @@ fn points(
                 None => text.extend(["&", name, ";"]),
             },
             Event::Comment(comment) => {
-                zone.add_comment(&comment.xml10_content(), xml.get_ref().line)?;
+                zone.add_comment(&comment.xml10_content(), xml.get_mut().line())?;
             }
             Event::Eof => break,
             Event::End(_)
@@ -407,6 +370,9 @@ fn are_near(a: &str, b: &str) -> bool {
 
 /// Returns the unit that an attribute of an element states, such as `<speed unit="km/h">`.
 fn unit_of(element: &BytesStart<'_>) -> Option<String> {
+    if element.attributes_raw().is_empty() {
+        return None;
+    }
     let mut attributes = element.attributes().flatten();
     let unit = attributes.find(|attribute| {
         ["unit", "units", "uom"].contains(&attribute.key.local_name().as_ref())

@@ -1,0 +1,102 @@
+//! Reads a file through a buffer of its own, bounds what is read at once, and counts the lines.
+
+use std::io::{self, BufRead, Read};
+use std::ops::Range;
+
+use memchr::memchr_iter;
+
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A reader that fails once `remaining` bytes were read. `io::Take` would instead report the end of
+/// the file, and the text would be cut without an error.
+pub(super) struct Bounded<R> {
+    input: R,
+    pub(super) remaining: usize,
+    buffer: Box<[u8]>,
+    /// Place of the unread bytes in `buffer`.
+    unread: Range<usize>,
+    /// Number of bytes at the beginning of `buffer` whose line ends are counted.
+    counted: usize,
+    /// Line of the first byte that is not counted.
+    line: u64,
+}
+
+impl<R> Bounded<R> {
+    pub(super) fn new(input: R, remaining: usize) -> Self {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Self { input, remaining, buffer, unread: 0..0, counted: 0, line: 1 }
+    }
+
+    /// Returns the line of the next byte. Counts the line ends since the last call, because few of
+    /// the many pieces that a parser reads need their line.
+    pub(super) fn line(&mut self) -> u64 {
+        let new = &self.buffer[self.counted..self.unread.start];
+        self.line += memchr_iter(b'\n', new).count() as u64;
+        self.counted = self.unread.start;
+        self.line
+    }
+}
+
+impl<R: Read> Bounded<R> {
+    /// Reads the next bytes. All bytes in the buffer were read.
+    #[cold]
+    fn refill(&mut self) -> io::Result<()> {
+        self.line();
+        (self.unread, self.counted) = (0..0, 0);
+        self.unread.end = self.input.read(&mut self.buffer)?;
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(to)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl<R: Read> BufRead for Bounded<R> {
+    #[inline]
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.remaining == 0 {
+            return Err(io::Error::other("a point, tag or text is longer than 1 MiB"));
+        }
+        if self.unread.is_empty() {
+            self.refill()?;
+        }
+        let here = &self.buffer[self.unread.clone()];
+        Ok(&here[..here.len().min(self.remaining)])
+    }
+
+    #[inline]
+    fn consume(&mut self, bytes: usize) {
+        self.remaining -= bytes;
+        self.unread.start += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_is_that_of_the_next_byte_across_refills() {
+        let text = "a line\n".repeat(3 * BUFFER_BYTES / 7) + "end";
+        let mut reader = Bounded::new(text.as_bytes(), usize::MAX);
+        let mut read = 0;
+        while !reader.fill_buf().unwrap().is_empty() {
+            let bytes = reader.fill_buf().unwrap().len().min(1_000);
+            reader.consume(bytes);
+            read += bytes;
+            // Most lines are asked for late, or never.
+            if read.is_multiple_of(7) || read == text.len() {
+                let before = &text.as_bytes()[..read];
+                assert_eq!(reader.line(), 1 + memchr_iter(b'\n', before).count() as u64);
+            }
+        }
+        assert_eq!(read, text.len());
+        reader.remaining = 0;
+        assert!(reader.fill_buf().is_err());
+    }
+}
