@@ -18,14 +18,16 @@ const STEPS_LEAVING = 2;
 
 /**
  * Returns each driver's newest fix before `ms`, unless it is too old, or the driver has left the
- * area.
+ * area. The last fix before the span counts as one at its begin: no later one is known.
  */
-export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, speed }: Past, ms: number): Points {
-  const keptMs = Math.max(STEPS_KEPT * step, silentAfter() * 1000);
+export function driversAt({ from, to, step, truncated, ids, driver, ts, lat, lng, speed }: Past, ms: number): Points {
+  const silentMs = silentAfter() * 1000;
+  const keptMs = Math.max(STEPS_KEPT * step, silentMs);
+  const seenAt = (row: number) => Math.max(ts[row], from);
   const newest = new Map<number, number>();
   const next = new Map<number, number>();
   for (let i = 0; i < ts.length; i++) {
-    if (Math.abs(ts[i] - ms) > keptMs) continue;
+    if (Math.abs(seenAt(i) - ms) > keptMs) continue;
     const other = newest.get(driver[i]);
     if (ts[i] >= ms) next.set(driver[i], Math.min(ts[i], next.get(driver[i]) ?? Infinity));
     else if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
@@ -33,7 +35,10 @@ export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, spee
   // Fixes after this moment are unknown.
   const end = truncated ? ts[ts.length - 1] : to;
   const hasLeft = (row: number) =>
-    (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + keptMs;
+    (speed[row] ?? 0) >= STANDING_MPS &&
+    from - ts[row] < silentMs &&
+    seenAt(row) < ms - STEPS_LEAVING * step &&
+    (next.get(driver[row]) ?? end) > seenAt(row) + keptMs;
   const rows = [...newest.values()].filter((row) => !hasLeft(row));
   const column = <T>(values: readonly T[]) => rows.map((row) => values[row]);
   return {

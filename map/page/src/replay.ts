@@ -208,7 +208,8 @@ function film(past: Past, begin: number, show: (drivers: Points) => number, move
     draw(width, height) {
       const steps = Math.ceil((past.to - past.from) / past.step);
       const counts = new Array<number>(steps).fill(0);
-      for (const ts of past.ts) counts[Math.min(steps - 1, Math.floor((ts - past.from) / past.step))]++;
+      // The fixes before the span have no bar.
+      for (const ts of past.ts.filter((at) => at >= past.from)) counts[Math.min(steps - 1, Math.floor((ts - past.from) / past.step))]++;
       const max = Math.max(...counts, 1);
       const barWidth = width / steps;
       const bar = (fixes: number, i: number) => (fixes ? `M${i * barWidth} ${height}v${(-fixes / max) * (height - 4)}h${barWidth}V${height}Z` : '');
