@@ -142,5 +142,6 @@ export function daySpan(day: string): { from: number; to: number } | null {
   if (Number.isNaN(noon) || new Date(noon).toISOString().slice(0, 10) !== day) return null;
   // The next midnight may be 23 or 25 hours later, because the clocks change on two days a year.
   const next = new Date(noon + 86_400_000).toISOString().slice(0, 10);
-  return { from: instant(`${day}T00:00:00`), to: instant(`${next}T00:00:00`) };
+  const from = instant(`${day}T00:00:00`);
+  return Number.isNaN(from) ? null : { from, to: instant(`${next}T00:00:00`) };
 }

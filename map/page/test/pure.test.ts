@@ -77,6 +77,11 @@ describe('units and zones', () => {
     }
     expect(instant('yesterday')).toBeNaN();
   });
+  test('a year of which only the first digits are typed is no day', () => {
+    setZone('Europe/Prague');
+    for (const year of ['0000', '0002', '0020', '0202']) expect([instant(`${year}-11-29T22:59`), daySpan(`${year}-11-29`)], year).toEqual([NaN, null]);
+    expect(daySpan('2026-11-29')).not.toBeNull();
+  });
 });
 
 test('a span in minutes contains the whole last minute', () => {

@@ -74,6 +74,27 @@ describe('a driver whose last fix is before the span', () => {
   });
 });
 
+test('a moving driver of a replay points to where it drives', () => {
+  const from = 1_760_000_000_000;
+  const column = <T>(...values: T[]) => values;
+  const replay: Past = {
+    from,
+    to: from + 600_000,
+    step: 2500,
+    truncated: false,
+    ids: ['north', 'east', 'stands', 'across', 'alone'],
+    driver: column(0, 0, 1, 1, 2, 2, 3, 3, 4),
+    ts: column(0, 5, 0, 5, 0, 5, 0, 5, 5).map((s) => from + s * 1000),
+    lat: column(50, 50.001, 50, 50, 50, 50, 0, 0, 50),
+    lng: column(14, 14, 14, 14.001, 14, 14, 179.9995, -179.9995, 14),
+    speed: column(12, 12, 12, 12, 0, 0, 12, 12, 12),
+  };
+  const headings = (second: number) => [...driversAt(replay, from + second * 1000).heading].map(Math.round);
+  // Towards the next fix at the begin, then from the one before.
+  expect(headings(2)).toEqual([0, 90, NaN, 90]);
+  expect(headings(6)).toEqual([0, 90, NaN, 90, NaN]);
+});
+
 describe('marks of the slider', () => {
   const texts = (from: string, to: string, most: number) => marks(instant(from), instant(to), most).map(({ text }) => text);
   test('are whole hours of the viewer’s zone, and midnight is the date', () => {
