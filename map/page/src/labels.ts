@@ -96,7 +96,8 @@ export class Labels {
     this.theme = theme;
     this.canvas.className = 'labels';
     this.canvas.ariaHidden = 'true';
-    map.getCanvasContainer().append(this.canvas);
+    // Above the canvas of tracks and discs, which is among the map's controls.
+    map.getContainer().append(this.canvas);
     map.on('render', () => this.draw());
   }
 
