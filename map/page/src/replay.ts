@@ -6,7 +6,7 @@ import type { Points } from './decode';
 import { countStates, driversAt } from './past';
 import type { Film } from './player';
 import type { DriverState } from './states';
-import { clock, dayShort, formatCount, isoDay } from './words';
+import { clockWithDay, formatCount } from './words';
 import { When, WRITE_TIME } from './when';
 import { minutes } from './zone';
 import type { Bounds } from './tiles';
@@ -204,7 +204,7 @@ function film(past: Past, begin: number, show: (drivers: Points) => number, move
       moved({ ms, states, shown, drivers: past.ids.length });
     },
     redraw: () => showStep(step),
-    text: (ms) => `${isoDay(ms) === isoDay(serverNow()) ? '' : `${dayShort(ms)}, `}${clock(ms)}\n${formatCount(shown)} driver${shown === 1 ? '' : 's'}`,
+    text: (ms) => `${clockWithDay(ms, serverNow())}\n${formatCount(shown)} driver${shown === 1 ? '' : 's'}`,
     draw(width, height) {
       const steps = Math.ceil((past.to - past.from) / past.step);
       const counts = new Array<number>(steps).fill(0);
