@@ -68,7 +68,7 @@ test('a warning covers no card, so that each can be closed', async ({ page, stac
       const isFree = async () => {
         await warn();
         const [a, b] = [(await warning.boundingBox())!, (await card.boundingBox())!];
-        return a.x + a.width <= b.x || a.y + a.height <= b.y;
+        return a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y;
       };
       await expect.poll(isFree, `${width} ${key}`).toBe(true);
       await card.getByRole('button', { name: /^Close/ }).click();
