@@ -44,12 +44,12 @@ const CELLS_MAX: usize = 50_000;
 const STEPS: i64 = 240;
 /// Maximum number of rows in a replay.
 const PAST_MAX: usize = 100_000;
-/// Condition for the fixes of a span in an area. Columns are qualified, because an alias of the
-/// SELECT may have the name of a column.
-const IN_SPAN_AND_AREA: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
-            AND fix.lat BETWEEN {south:Float64} AND {north:Float64}
-            AND if({west:Float64} <= {east:Float64}, fix.lng BETWEEN {west:Float64} AND {east:Float64},
-                fix.lng >= {west:Float64} OR fix.lng <= {east:Float64})";
+/// A replay begins with each driver's last fix of this time before the span, in milliseconds. A
+/// longer silence is a gap: the driver's place is unknown.
+const BEFORE_MS: i64 = GAP_MS;
+/// Condition for the fixes of a span. Columns are qualified, because an alias of the SELECT may
+/// have the name of a column.
+const IN_SPAN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')";
 /// Cells per side of a tile, as a power of two; the same as in a live tile.
 const CELL_BITS: u8 = 5;
 
@@ -233,11 +233,12 @@ pub async fn cells(
             toUInt32(toUnixTimestamp(max(ts))) AS ts_s, toUInt32(least(count(), 4294967295)) AS fixes,
             toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes AS fix
-        WHERE {IN_SPAN_AND_AREA} AND {{in_scope}}
+        WHERE {IN_SPAN} AND {} AND {{in_scope}}
         GROUP BY
             toInt32(floor((lng + 180) / 360 * {{side:UInt32}})),
             toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06)))) / (2 * pi())) * {{side:UInt32}}))
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
+        in_area("fix.lat", "fix.lng"),
         CELLS_MAX + 1
     );
     let query = || {
@@ -260,7 +261,7 @@ pub async fn cells(
 }
 
 /// The fleet in time steps, column by column: a row for each driver and step in which the driver
-/// has a fix.
+/// has a fix, after a row for each driver who was in the area when the span began.
 #[derive(Debug, Default, Serialize)]
 pub struct Past {
     from: i64,
@@ -288,23 +289,31 @@ struct PastRow {
 }
 
 /// Returns each driver's newest fix in the area, for each step of a span, ordered by step. There
-/// are about `STEPS` steps, each of at least a second.
+/// are about `STEPS` steps, each of at least a second. The first rows are the last fixes of the
+/// time `BEFORE_MS` before the span, of those drivers who were then in the area.
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
+    // Before the span fixes outside the area are read, too: a driver whose last fix is outside has
+    // left. Rows are stored by day and driver, so a short time of a day costs little more.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
             argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
         FROM {{db}}.fixes AS fix
-        WHERE {IN_SPAN_AND_AREA} AND {{in_scope}}
-        GROUP BY driver_id, intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}}, {{step:Int64}}) AS step_number
+        WHERE {IN_SPAN} AND {{in_scope}} AND (toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}} OR {})
+        GROUP BY driver_id, if(toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}}, -1,
+            intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}}, {{step:Int64}})) AS step_number
+        HAVING step_number >= 0 OR {}
         ORDER BY step_number, driver_id LIMIT {}",
+        in_area("fix.lat", "fix.lng"),
+        in_area("at_lat", "at_lng"),
         PAST_MAX + 1
     );
     let step = ((span.to_ms - span.from_ms) / STEPS).max(1_000);
+    let begin_ms = (span.from_ms - BEFORE_MS).max(0);
     let query = || {
-        let query = store.query_in_scope(scope, &sql).param("from", iso(span.from_ms));
+        let query = store.query_in_scope(scope, &sql).param("from", iso(begin_ms));
         let query = query.param("to", iso(span.to_ms)).param("from_ms", span.from_ms);
         with_area(query.param("step", step), bbox)
     };
@@ -470,6 +479,15 @@ fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
 pub fn failed(store: &Store, error: &ClientError) -> Error {
     tracing::warn!(%error, "a viewer's query failed");
     store.error(error)
+}
+
+/// Returns the condition for a place in the area of [`with_area`].
+fn in_area(lat: &str, lng: &str) -> String {
+    format!(
+        "{lat} BETWEEN {{south:Float64}} AND {{north:Float64}}
+            AND if({{west:Float64}} <= {{east:Float64}}, {lng} BETWEEN {{west:Float64}} AND {{east:Float64}},
+                {lng} >= {{west:Float64}} OR {lng} <= {{east:Float64}})"
+    )
 }
 
 fn with_area(query: Query, bbox: Bbox) -> Query {

@@ -50,3 +50,29 @@ for (const [width, height] of [[390, 844], [1280, 800]]) {
     expect(await cut('no fixes yet')).toEqual([]);
   });
 }
+
+test('a warning covers no card, so that each can be closed', async ({ page, stack }) => {
+  await open(page, stack);
+  const warning = page.locator('#banner');
+  /** Shows a warning again, because the page empties it while all is well. */
+  const warn = () =>
+    warning.evaluate((banner) => {
+      banner.textContent = 'ClickHouse has not answered since 03:14:23, for 12 minutes. You see the last known positions; the map recovers by itself.';
+    });
+  for (const width of [375, 700, 1024, 1280]) {
+    await page.setViewportSize({ width, height: 812 });
+    for (const key of ['e', 'g', 'r', 'h', 'l']) {
+      await page.keyboard.press(key);
+      const card = page.locator('#alerts-box, #fences-box, #replay-box, #heat-box, #list').filter({ visible: true });
+      await expect(card, key).toHaveCount(1);
+      const isFree = async () => {
+        await warn();
+        const [a, b] = [(await warning.boundingBox())!, (await card.boundingBox())!];
+        return a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y;
+      };
+      await expect.poll(isFree, `${width} ${key}`).toBe(true);
+      await card.getByRole('button', { name: /^Close/ }).click();
+      await expect(card).toHaveCount(0);
+    }
+  }
+});

@@ -70,6 +70,17 @@ test('a group hides the others, and the counts follow', async ({ page, stack }) 
   await expect(count('Moving')).toHaveText(/\d\d/);
 });
 
+test('names are written above the canvas of tracks', async ({ page, stack }) => {
+  await open(page, stack, '#at=13/-20/30.01');
+  await expect(page.locator('canvas.labels')).toHaveCount(1);
+  const isAbove = await page.evaluate(() => {
+    const [names, tracks] = [document.querySelector('canvas.labels')!, document.querySelector('#deckgl-overlay')!];
+    const level = (element: Element | null): number => (element ? Number(getComputedStyle(element).zIndex) || level(element.parentElement) : 0);
+    return level(names) >= level(tracks) && (tracks.compareDocumentPosition(names) & Node.DOCUMENT_POSITION_FOLLOWING) > 0;
+  });
+  expect(isAbove).toBe(true);
+});
+
 test('discs change their colours with the theme', async ({ page, stack }) => {
   for (let i = 0; i < 5; i++) await publish(stack.mqttPort, `drivers/in-disc-${i}/gps`, { lat: -33.9, lng: 18.5 + i / 1000, speed: 0, ts: Date.now() });
   await open(page, stack, '#at=5/-33.9/18.5');

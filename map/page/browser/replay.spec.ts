@@ -141,6 +141,27 @@ test('the span has a date and 24 hours, and the slider has hours', async ({ page
   await expect(box.getByLabel('From, date')).toBeFocused();
 });
 
+test('a replay begins with the drivers who were there before its span', async ({ page, stack }) => {
+  const now = Date.now();
+  const id = 'was-parked-4';
+  await publish(stack.mqttPort, `drivers/${id}/gps`, { lat: HERE.lat, lng: HERE.lng + 4, speed: 0, ts: now - 3.7 * HOUR_MS });
+  await publish(stack.mqttPort, 'drivers/was-driving-4/gps', { lat: HERE.lat + 0.01, lng: HERE.lng + 4, speed: 12, ts: now - 2 * HOUR_MS });
+  for (const name of [id, 'was-driving-4']) await expect.poll(async () => stack.query(`SELECT count() FROM fleet.fixes WHERE driver_id = '${name}'`)).toBe('1');
+  await open(page, stack, `#at=13/${HERE.lat}/${HERE.lng + 4}`);
+  // Typed digit by digit, a year is at first one of the first centuries.
+  await page.keyboard.press('r');
+  const date = page.getByRole('region', { name: 'Replay', exact: true }).getByLabel('From, date');
+  const today = new Date(now).toISOString();
+  await date.pressSequentially(`${today.slice(5, 7)}${today.slice(8, 10)}${today.slice(0, 4)}`);
+  await expect(date).toHaveValue(today.slice(0, 10));
+  await page.keyboard.press('Escape');
+  await play(page, now);
+  await seek(page, now - 3.2 * HOUR_MS);
+  await expect(page.locator('#numbers')).toContainText('1 of 2');
+  await expect(count(page, 'Silent')).toHaveText('1');
+  expect(await page.evaluate(() => window.milepost!.scene.fleet.ids)).toEqual([id]);
+});
+
 test('the panel states that it shows the present while the map shows the past', async ({ page, stack }) => {
   const now = Date.now();
   await openPast(page, stack, now, 9);

@@ -246,7 +246,8 @@ export const list = (filter: URLSearchParams, signal: AbortSignal): Promise<{ dr
 
 /**
  * The fleet's past, column by column: a row for each driver and step in which it has a fix, ordered
- * by step. Times in Unix ms.
+ * by step. Times in Unix ms. The first rows have the last fixes before `from` of those drivers who
+ * were then in the area.
  */
 export interface Past {
   from: number;

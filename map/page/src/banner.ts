@@ -5,11 +5,19 @@ import { moment, span } from './words';
 
 /** How long "Live again." is shown. */
 const RECOVERED_MS = 4000;
+/** Pixels between the banner and the card below it. */
+const GAP_PX = 8;
 const NO_DRIVER_HINT =
   'No driver yet. Let a device publish {"lat":52.52,"lng":13.4,"ts":…} to drivers/van-1/gps: it appears here within a second. If it does not, run milepost check.';
+const NO_DRIVER_SEEN = 'None of the drivers that you may see has sent a position.';
 
 export function banner() {
   const element = byId('banner', HTMLElement);
+  // Where there is no room for both, cards are below the banner, so that they can be closed.
+  new ResizeObserver(() => {
+    const { offsetHeight } = element;
+    document.documentElement.style.setProperty('--banner-height', `${offsetHeight && offsetHeight + GAP_PX}px`);
+  }).observe(element);
   let hideTimer = 0;
 
   let broken = false;
@@ -37,7 +45,7 @@ export function banner() {
       refusal = '';
       const text = problem(tick);
       if (text) show(text, 'bad');
-      else if (tick.drivers === 0 && !group) show(NO_DRIVER_HINT, 'hint');
+      else if (tick.drivers === 0 && !group) show(tick.rate === null ? NO_DRIVER_SEEN : NO_DRIVER_HINT, 'hint');
       else if (shown.kind === 'hint') show('', '');
       else if (shown.kind === 'bad') {
         show('Live again.', 'good');

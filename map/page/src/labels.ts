@@ -3,6 +3,7 @@ import type { Map as MapLibre } from 'maplibre-gl';
 import type { Theme } from './colours';
 
 export interface Label {
+  /** Empty: nothing is written, but no other label covers the place. */
   text: string;
   /** The place that the label belongs to, in pixels of the page. */
   x: number;
@@ -61,7 +62,7 @@ export function place(labels: readonly Label[], measure: (text: string) => numbe
     covered.every((card) => left >= card.right || left + wide <= card.left || middle - line / 2 >= card.bottom || middle + line / 2 <= card.top) &&
     placed.every((other) => left >= other.left + other.width + 4 || other.left >= left + wide + 4 || Math.abs(middle - other.middle) >= line);
   const edges = (edge: number) => [line - edge, edge - line, -line - edge, edge + line].filter((down) => edge > 0 && Math.abs(down) > nextLine);
-  for (const label of labels) {
+  for (const label of labels.filter(({ text }) => text !== '')) {
     const { x, y, gap } = label;
     const wide = measure(label.text);
     const spots: [left: number, middle: number][] = gap === 0 ? [0, -nextLine, nextLine, ...edges(label.edge ?? 0)].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
@@ -95,7 +96,8 @@ export class Labels {
     this.theme = theme;
     this.canvas.className = 'labels';
     this.canvas.ariaHidden = 'true';
-    map.getCanvasContainer().append(this.canvas);
+    // Above the canvas of tracks and discs, which is among the map's controls.
+    map.getContainer().append(this.canvas);
     map.on('render', () => this.draw());
   }
 

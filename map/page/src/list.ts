@@ -10,6 +10,8 @@ import { ago, mps, formatSpeed, speedUnit } from './words';
 const REFRESH_MS = 10_000;
 /** Delay of a request after the last input. */
 const PAUSE_MS = 300;
+/** Order of names: case and accents do not matter, and van-2 is before van-10. */
+const NAMES = new Intl.Collator(undefined, { sensitivity: 'base', numeric: true });
 /** Drivers and groups that one link may name. */
 const LINK_NAMES_MAX = 50;
 
@@ -137,7 +139,9 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
     const hint = mayShare && !isFiltered && drivers.length > 1 ? `${count}. Filter them to copy a guest link.` : count;
     setText(message, group ? `${count}. The map shows only ${group}.` : hint);
     const now = serverNow();
-    replaceRows(rows, drivers.map((driver) => row(driver, now)));
+    const nameOf = ({ name, driver_id }: Found) => name || driver_id;
+    const sorted = drivers.toSorted((a, b) => NAMES.compare(nameOf(a), nameOf(b)));
+    replaceRows(rows, sorted.map((driver) => row(driver, now)));
   }
 
   function row({ driver_id, ts, lat, lng, speed, name, in_group }: Found, now: number): HTMLLIElement {

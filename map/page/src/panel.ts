@@ -259,7 +259,7 @@ export class Panel {
 
   /** Writes what the driver did, and the list of trips, stops and gaps. */
   private describe(track: Track): void {
-    const { metres, movingMs, stops, gaps } = summary(track.episodes);
+    const { metres, movingMs, stops, gaps } = summary(track);
     // ClickHouse computes trips and stops some minutes late, so the server sums the newest minutes
     // from the points.
     const { tail } = track;

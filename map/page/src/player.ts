@@ -1,10 +1,11 @@
 // The time slider: plays a track, shows its speed, stops and gaps, and describes the moment in
 // words.
 import type { Track } from './api';
+import { serverNow } from './clock';
 import { byId, make, setText, svg } from './dom';
 import { marks } from './marks';
 import { speedCurve, spotAt } from './track';
-import { clock, formatSpeed } from './words';
+import { clockWithDay, formatSpeed } from './words';
 
 /** Playback rates; 10 plays ten seconds per second. */
 const PACES = [1, 10, 60, 300, 1000];
@@ -195,13 +196,14 @@ export const trackFilm = (track: Track, moved: (ms: number) => void): Film => ({
   draw: () => draw(track),
 });
 
-/** "14:03:22", and on a second line what the driver did. */
+/** "14:03:22", with the date unless it is today, and on a second line what the driver did. */
 export function momentText(track: Track, ms: number): string {
   const spot = spotAt(track, ms);
-  if (!spot) return `${clock(ms)}\n–`;
-  if (spot.kind === 'gap') return `${clock(ms)}\nno fixes`;
-  if (spot.kind === 'stop') return `${clock(ms)}\nstop`;
-  return `${clock(ms)}\n${spot.speed === null ? 'speed unknown' : formatSpeed(spot.speed)}`;
+  const when = clockWithDay(ms, serverNow());
+  if (!spot) return `${when}\n–`;
+  if (spot.kind === 'gap') return `${when}\nno fixes`;
+  if (spot.kind === 'stop') return `${when}\nstop`;
+  return `${when}\n${spot.speed === null ? 'speed unknown' : formatSpeed(spot.speed)}`;
 }
 
 function draw(track: Track): SVGElement[] {

@@ -6,7 +6,7 @@ import type { Points } from './decode';
 import { countStates, driversAt } from './past';
 import type { Film } from './player';
 import type { DriverState } from './states';
-import { clock, dayShort, formatCount, isoDay } from './words';
+import { clockWithDay, formatCount } from './words';
 import { When, WRITE_TIME } from './when';
 import { minutes } from './zone';
 import type { Bounds } from './tiles';
@@ -204,11 +204,12 @@ function film(past: Past, begin: number, show: (drivers: Points) => number, move
       moved({ ms, states, shown, drivers: past.ids.length });
     },
     redraw: () => showStep(step),
-    text: (ms) => `${isoDay(ms) === isoDay(serverNow()) ? '' : `${dayShort(ms)}, `}${clock(ms)}\n${formatCount(shown)} driver${shown === 1 ? '' : 's'}`,
+    text: (ms) => `${clockWithDay(ms, serverNow())}\n${formatCount(shown)} driver${shown === 1 ? '' : 's'}`,
     draw(width, height) {
       const steps = Math.ceil((past.to - past.from) / past.step);
       const counts = new Array<number>(steps).fill(0);
-      for (const ts of past.ts) counts[Math.min(steps - 1, Math.floor((ts - past.from) / past.step))]++;
+      // The fixes before the span have no bar.
+      for (const ts of past.ts.filter((at) => at >= past.from)) counts[Math.min(steps - 1, Math.floor((ts - past.from) / past.step))]++;
       const max = Math.max(...counts, 1);
       const barWidth = width / steps;
       const bar = (fixes: number, i: number) => (fixes ? `M${i * barWidth} ${height}v${(-fixes / max) * (height - 4)}h${barWidth}V${height}Z` : '');

@@ -230,13 +230,19 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
       const marked = scene.markedIds;
       const ids: string[] = [];
       const { clientWidth: width, clientHeight: height } = map.getContainer();
+      const hasNames = map.getZoom() >= LABEL_ZOOM;
       // While a track is shown, names of other drivers would hide it.
-      if (map.getZoom() >= LABEL_ZOOM && fleet.n <= LABELS_MAX && !scene.hasTrack) {
+      if (fleet.n <= LABELS_MAX && !scene.hasTrack) {
         for (let slot = 0; slot < fleet.n; slot++) {
           const at = fleet.at(slot, now);
           const { x, y } = project(map, at);
           if (x < 0 || y < 0 || x > width || y > height) continue;
           const id = fleet.ids[slot];
+          if (!hasNames) {
+            // Names of fences do not cover the driver.
+            if (id !== panel.id) found.push({ text: '', x, y, gap, reach: scene.dotSize(), kind: 'driver' });
+            continue;
+          }
           ids.push(id);
           const isChosen = id === panel.id;
           const reach = isChosen ? scene.ringSize() : scene.dotSize() + (marked.has(id) ? MARK_PX : 0);

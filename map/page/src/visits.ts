@@ -51,6 +51,8 @@ export class Visits {
   private found = NONE;
   private request: AbortController | null = null;
   private timer = 0;
+  /** Drivers whose earlier visits of today are listed. */
+  private readonly unfolded = new Set<string>();
   private readonly box = byId('fence-shown', HTMLElement);
   private readonly title = byId('visits-title', HTMLElement);
   /** Says the title to screen readers when it has been counted. */
@@ -77,6 +79,7 @@ export class Visits {
     this.editButton.setAttribute('aria-label', `Edit ${name}`);
     setText(this.rules, this.notes(fence));
     this.found = NONE;
+    this.unfolded.clear();
     this.redraw();
     setText(this.title, `${name}, today …`);
     this.title.focus({ preventScroll: true });
@@ -110,6 +113,7 @@ export class Visits {
     this.fence = null;
     this.box.hidden = true;
     this.found = NONE;
+    this.unfolded.clear();
     setText(this.title, '');
     this.rows.replaceChildren();
     this.options.changed(null);
@@ -152,22 +156,48 @@ export class Visits {
   /** Called when names of drivers have changed. */
   redraw(): void {
     const { inside, left } = this.found;
-    const part = (title: string, all: readonly Visit[]) => (all.length === 0 ? [] : [make('li', title, 'part'), ...all.map((visit) => this.row(visit))]);
-    replaceRows(this.rows, [...part('Inside', inside), ...part('Left today', left)]);
+    const part = (title: string, rows: HTMLElement[]) => (rows.length === 0 ? [] : [make('li', title, 'part'), ...rows]);
+    // A driver who left often would hide the others, so each driver has one row.
+    const newestFirst = left.toSorted((a, b) => b.left_at - a.left_at);
+    const gone = [...new Set(newestFirst.map(({ driver_id }) => driver_id))].flatMap((id) => {
+      const [newest, ...earlier] = newestFirst.filter(({ driver_id }) => driver_id === id);
+      if (earlier.length === 0) return [this.row(newest)];
+      return [this.row(newest, earlier.length), ...(this.unfolded.has(id) ? earlier.map((visit) => this.earlierRow(visit)) : [])];
+    });
+    replaceRows(this.rows, [...part('Inside', inside.map((visit) => this.row(visit))), ...part('Left today', gone)]);
   }
 
-  private row({ driver_id, entered, left_at, is_inside }: Visit): HTMLLIElement {
+  private earlierRow({ entered, left_at }: Visit): HTMLLIElement {
+    return make('li', leftWords(entered, left_at, isoDay(this.found.now)), 'earlier');
+  }
+
+  /** `earlier`: number of earlier visits of the driver, which a button lists. */
+  private row({ driver_id, entered, left_at, is_inside }: Visit, earlier = 0): HTMLLIElement {
     const { now } = this.found;
     const item = make('li');
-    item.dataset.key = `${driver_id} ${entered}`;
+    item.dataset.key = is_inside ? `${driver_id} ${entered}` : driver_id;
     const button = make('button');
     button.type = 'button';
     const day = isoDay(now);
     const silent = now - left_at > silentAfter() * 1000 ? ` · last fix at ${minuteOf(left_at, day)}` : '';
-    const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}${silent}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;
+    const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}${silent}` : leftWords(entered, left_at, day);
     button.append(make('span', this.options.name(driver_id)), make('small', when));
     button.addEventListener('click', () => this.options.choose(driver_id));
     item.append(button);
+    if (earlier > 0) {
+      const isUnfolded = this.unfolded.has(driver_id);
+      const more = make('button', `${earlier} earlier visit${earlier === 1 ? '' : 's'} today`, 'more');
+      more.type = 'button';
+      more.setAttribute('aria-expanded', String(isUnfolded));
+      more.addEventListener('click', () => {
+        if (isUnfolded) this.unfolded.delete(driver_id);
+        else this.unfolded.add(driver_id);
+        this.redraw();
+      });
+      item.append(more);
+    }
     return item;
   }
 }
+
+const leftWords = (entered: number, leftAt: number, day: string): string => `left at ${minuteOf(leftAt, day)} · came at ${minuteOf(entered, day)}, ${duration((leftAt - entered) / 1000)}`;

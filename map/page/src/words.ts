@@ -130,6 +130,9 @@ export const dayLong = dayFormat({ day: 'numeric', month: 'short', year: 'numeri
 /** Formats a time to the minute, with the date unless it is on `day`, such as `2026-11-22`. */
 export const minuteOf = (ms: number, day: string): string => (isoDay(ms) === day ? clockShort(ms) : `${dayShort(ms)}, ${clockShort(ms)}`);
 
+/** Formats a time to the second, with day and month unless it is today: `28 Nov, 14:03:22`. */
+export const clockWithDay = (ms: number, now: number): string => `${isoDay(ms) === isoDay(now) ? '' : `${dayShort(ms)}, `}${clock(ms)}`;
+
 /** Formats a time to the second, with the date unless it is today. */
 export const moment = (ms: number, now: number): string => (isoDay(ms) === isoDay(now) ? clock(ms) : `${dayLong(ms)}, ${clock(ms)}`);
 
@@ -142,5 +145,6 @@ export function daySpan(day: string): { from: number; to: number } | null {
   if (Number.isNaN(noon) || new Date(noon).toISOString().slice(0, 10) !== day) return null;
   // The next midnight may be 23 or 25 hours later, because the clocks change on two days a year.
   const next = new Date(noon + 86_400_000).toISOString().slice(0, 10);
-  return { from: instant(`${day}T00:00:00`), to: instant(`${next}T00:00:00`) };
+  const from = instant(`${day}T00:00:00`);
+  return Number.isNaN(from) ? null : { from, to: instant(`${next}T00:00:00`) };
 }

@@ -2,6 +2,8 @@
 // browser's.
 const DAY_MS = 86_400_000;
 const MINUTE_MS = 60_000;
+/** Times before this are no times of a fix: the viewer has typed only a part of a year. */
+const EARLIEST_MS = Date.UTC(1900, 0);
 
 let chosen: string | undefined;
 let format = formatter();
@@ -36,13 +38,13 @@ export const minutes = (from: number, to: number): [from: string, to: string] =>
   [local(from).slice(0, 16), local(to + MINUTE_MS).slice(0, 16)];
 
 /**
- * Parses a local time, in the format of `local`, to Unix ms; NaN: it is invalid. If a local time
- * occurs twice, returns the first. If the clocks skip it, returns the time as if they did not
+ * Parses a local time, in the format of `local`, to Unix ms; NaN: it is invalid, or before 1900.
+ * If a local time occurs twice, returns the first. If the clocks skip it, returns the time as if they did not
  * change.
  */
 export function instant(text: string): number {
   const utc = Date.parse(`${text}Z`);
-  if (Number.isNaN(utc)) return NaN;
+  if (!(utc >= EARLIEST_MS)) return NaN;
   const ahead = (ms: number) => Date.parse(`${local(ms)}Z`) - Math.floor(ms / 1000) * 1000;
   const [first, last] = [utc - ahead(utc - DAY_MS), utc - ahead(utc + DAY_MS)].sort((a, b) => a - b);
   return first + ahead(first) === utc ? first : last;

@@ -43,6 +43,14 @@ test('a failure about fences and an outage are told together', () => {
   expect(said()).toEqual([FAILURE, 'bad']);
 });
 
+test('a viewer of some drivers, none of which has sent, reads nothing about devices', () => {
+  const warning = banner();
+  warning.tick({ ...tick('ok', 0), rate: 0 }, '');
+  expect(said()).toEqual([expect.stringMatching(/^No driver yet. Let a device publish/), 'hint']);
+  warning.tick({ ...tick('ok', 0), rate: null }, '');
+  expect(said()).toEqual(['None of the drivers that you may see has sent a position.', 'hint']);
+});
+
 test('a failure about fences alone does not count as an outage that ends', () => {
   const warning = banner();
   warning.fences(FAILURE);

@@ -61,6 +61,10 @@ describe('labels', () => {
     const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
     expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);
   });
+  test('a fence’s name makes room for a driver that has no name at this zoom', () => {
+    const both = place([label('Depot', 100, 100, 0), label('', 96, 100)], measure, 400, 300);
+    expect(both.map(({ text, middle }) => [text, middle])).toEqual([['Depot', 74]]);
+  });
   test('a fence’s name makes room for a driver at its middle', () => {
     const fence = label('Depot', 100, 100, 0);
     expect(place([fence], measure, 400, 300)[0].middle).toBe(100);

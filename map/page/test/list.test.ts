@@ -4,7 +4,7 @@ import { list } from '../src/list';
 import { page, type Page } from './page';
 
 let shown: Page;
-/** Requests for the list without an answer, oldest first. */
+/** Requests for the list without an answer, oldest first. An answer has ids, or `id:name`. */
 let waiting: { find: string; answer(...ids: string[]): void; fail(): void }[];
 /** What the links show that were made. */
 let links: unknown[];
@@ -25,7 +25,10 @@ beforeEach(() => {
     }
     return new Promise((resolve, reject) => {
       signal!.addEventListener('abort', () => reject(signal!.reason as Error));
-      const drivers = (ids: string[]) => ids.map((driver_id) => ({ driver_id, ts: 1, lat: 0, lng: 0, speed: null }));
+      const drivers = (ids: string[]) => ids.map((id) => {
+        const [driver_id, name] = id.split(':');
+        return { driver_id, name, ts: 1, lat: 0, lng: 0, speed: null };
+      });
       waiting.push({
         find: new URL(url, 'http://localhost').searchParams.get('find')!,
         answer: (...ids) => resolve(Response.json({ drivers: drivers(ids), truncated: false })),
@@ -52,6 +55,14 @@ function openVans() {
   drivers.toggle();
   return drivers;
 }
+
+test('drivers are sorted by the names that the list shows', async () => {
+  openVans();
+  waiting.shift()!.answer('van-10', 'van-9:Zoë', 'van-3:anna', 'van-2', 'van-1:Émile');
+  await settled();
+  const rows = shown.element('listed').children as { children: { children: { textContent: string }[] }[] }[];
+  expect(rows.map((row) => row.children[0].children[0].textContent)).toEqual(['anna', 'Émile', 'van-2', 'van-10', 'Zoë']);
+});
 
 test('no link is offered for drivers that the filter no longer means', async () => {
   openVans();

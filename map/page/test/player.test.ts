@@ -1,6 +1,7 @@
 // The time slider, in a simulated page.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { player, type Film, type Player } from '../src/player';
+import { syncClock } from '../src/clock';
+import { momentText, player, type Film, type Player } from '../src/player';
 import { setZone } from '../src/zone';
 import { page, type Page } from './page';
 
@@ -96,4 +97,14 @@ test('the marks are in the zone that the viewer chooses', () => {
   setZone('Asia/Kolkata');
   slider.redraw();
   expect(marks()).toEqual(['06:00', '08:00', '10:00', '12:00', '14:00']);
+});
+
+test('the moment of a track has its date unless it is today', () => {
+  setZone('UTC');
+  syncClock(Date.parse('2026-11-29T02:00Z'));
+  const at = (text: string) => {
+    const ms = Date.parse(text);
+    return momentText({ driver_id: 'a', from: ms, to: ms + 1, sql: '', truncated: false, points: { ts: [ms], lat: [0], lng: [0], speed: [10] }, episodes: [] }, ms);
+  };
+  expect([at('2026-11-29T01:30Z'), at('2026-11-28T23:30Z')]).toEqual(['01:30:00\n36 km/h', '28 Nov, 23:30:00\n36 km/h']);
 });

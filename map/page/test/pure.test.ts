@@ -77,6 +77,11 @@ describe('units and zones', () => {
     }
     expect(instant('yesterday')).toBeNaN();
   });
+  test('a year of which only the first digits are typed is no day', () => {
+    setZone('Europe/Prague');
+    for (const year of ['0000', '0002', '0020', '0202']) expect([instant(`${year}-11-29T22:59`), daySpan(`${year}-11-29`)], year).toEqual([NaN, null]);
+    expect(daySpan('2026-11-29')).not.toBeNull();
+  });
 });
 
 test('a span in minutes contains the whole last minute', () => {
@@ -199,7 +204,18 @@ describe('a track', () => {
     expect(pieces({ ...track, episodes: [] })).toEqual([[0, 5]]);
   });
   test('has an index at each moment', () => expect([-1, 0, 9_999, 10_000, 70_000, 1e9].map((ms) => indexAt(ts, ms))).toEqual([-1, 0, 0, 1, 5, 5]));
-  test('has sums of its episodes', () => expect(summary(track.episodes)).toEqual({ metres: 333, movingMs: 30_000, stops: 1, gaps: 1 }));
+  test('has sums of its episodes', () => expect(summary(track)).toEqual({ metres: 333, movingMs: 30_000, stops: 1, gaps: 1 }));
+  test('has only the part of a trip that is in its span', () => {
+    const long: Track = {
+      ...track,
+      from: 0,
+      to: 60_000,
+      points: { ts: [0, 30_000, 60_000], lat: [0, 0, 0.001], lng: [0, 0.001, 0.001], speed: [4, 4, 4] },
+      episodes: [{ kind: 'trip', from: -600_000, to: 120_000, lat: 0, lng: 0, distance_m: 63_000 }],
+    };
+    const { metres, movingMs } = summary(long);
+    expect([Math.round(metres), movingMs]).toEqual([223, 60_000]);
+  });
   test('has a speed curve where the speed is known, and not across a gap', () => {
     const curve = speedCurve(track, 0, 80_000, 8);
     expect([...curve]).toEqual([10, 10, NaN, 0, NaN, NaN, 10, 10]);

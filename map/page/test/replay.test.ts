@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { Points } from '../src/decode';
 import { marks } from '../src/marks';
-import { countStates, inStates } from '../src/past';
+import type { Past } from '../src/api';
+import { countStates, driversAt, inStates } from '../src/past';
 import { timeOf } from '../src/when';
 import { instant, setZone } from '../src/zone';
 
@@ -28,6 +29,70 @@ describe('the fleet at a moment', () => {
     const shown = inStates(points, new Set(['standing', 'silent'] as const));
     expect([shown.n, shown.ids, [...shown.lat], [...shown.speed]]).toEqual([2, ['stands', 'silent'], [1, 2], [0, 12]]);
   });
+});
+
+describe('a driver whose last fix is before the span', () => {
+  const from = 1_760_000_000_000;
+  const MINUTE_MS = 60_000;
+  /** Ten minutes. The fixes are [minutes after the begin, speed]. */
+  const past = (...fixes: [minute: number, speed: number | null][]): Past => ({
+    from,
+    to: from + 10 * MINUTE_MS,
+    step: 2500,
+    truncated: false,
+    ids: ['van'],
+    driver: fixes.map(() => 0),
+    ts: fixes.map(([minute]) => from + minute * MINUTE_MS),
+    lat: fixes.map(([minute]) => minute),
+    lng: fixes.map(() => 0),
+    speed: fixes.map(([, speed]) => speed),
+  });
+  /** The place and the state at a minute; empty: the driver is not shown. */
+  const at = (replay: Past, minute: number) => {
+    const drivers = driversAt(replay, from + minute * MINUTE_MS);
+    const states = Object.entries(countStates(drivers)).filter(([, count]) => count > 0);
+    return [...drivers.lat, ...states.map(([state]) => state)].join(' ');
+  };
+  test('is there at its begin in the state of then, however old the fix is', () => {
+    expect(at(past([-2, 0]), 0)).toBe('-2 standing');
+    expect(at(past([-2, 12]), 0)).toBe('-2 moving');
+    expect(at(past([-2, null]), 0)).toBe('-2 unknown');
+    expect(at(past([-50, 0]), 0)).toBe('-50 silent');
+    expect(at(past([-50, 12]), 0)).toBe('-50 silent');
+  });
+  test('stays as long as after a fix at the begin, and becomes silent', () => {
+    const replay = past([-2, 0]);
+    expect([1, 4, 5.1].map((minute) => at(replay, minute))).toEqual(['-2 standing', '-2 silent', '']);
+  });
+  test('is at the next fix as soon as there is one', () => {
+    const replay = past([-50, 0], [3, 12]);
+    expect([2.9, 3.01].map((minute) => at(replay, minute))).toEqual(['-50 silent', '3 moving']);
+  });
+  test('has left the area if it was moving and no fix in the area follows', () => {
+    const replay = past([-0.5, 12]);
+    expect([0, 1].map((minute) => at(replay, minute))).toEqual(['-0.5 moving', '']);
+  });
+});
+
+test('a moving driver of a replay points to where it drives', () => {
+  const from = 1_760_000_000_000;
+  const column = <T>(...values: T[]) => values;
+  const replay: Past = {
+    from,
+    to: from + 600_000,
+    step: 2500,
+    truncated: false,
+    ids: ['north', 'east', 'stands', 'across', 'alone'],
+    driver: column(0, 0, 1, 1, 2, 2, 3, 3, 4),
+    ts: column(0, 5, 0, 5, 0, 5, 0, 5, 5).map((s) => from + s * 1000),
+    lat: column(50, 50.001, 50, 50, 50, 50, 0, 0, 50),
+    lng: column(14, 14, 14, 14.001, 14, 14, 179.9995, -179.9995, 14),
+    speed: column(12, 12, 12, 12, 0, 0, 12, 12, 12),
+  };
+  const headings = (second: number) => [...driversAt(replay, from + second * 1000).heading].map(Math.round);
+  // Towards the next fix at the begin, then from the one before.
+  expect(headings(2)).toEqual([0, 90, NaN, 90]);
+  expect(headings(6)).toEqual([0, 90, NaN, 90, NaN]);
 });
 
 describe('marks of the slider', () => {

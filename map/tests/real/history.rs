@@ -277,3 +277,49 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
     ensure!(nobody["attributes"] == serde_json::json!({}), "{nobody}");
     Ok(())
 }
+
+#[test]
+fn replay_begins_with_each_last_fix_of_the_hour_before() -> Result<()> {
+    let world = world("map_before")?;
+    let from = unix_ms() / 1_000 * 1_000 - 7_200_000;
+    const MINUTE_MS: i64 = 60_000;
+    for (driver, ms, lat, speed_cms) in [
+        // Stands in the area, and next reports in the span.
+        ("parked", from - 30 * MINUTE_MS, 48.0, 500),
+        ("parked", from - 20 * MINUTE_MS, 48.1, 0),
+        ("parked", from + 10 * MINUTE_MS, 48.1, 0),
+        // Was in the area, and has left it before the span.
+        ("gone", from - 20 * MINUTE_MS, 48.0, 1_500),
+        ("gone", from - 10 * MINUTE_MS, 60.0, 1_500),
+        // Has no fix in the span.
+        ("asleep", from - 59 * MINUTE_MS, 48.2, 65_535),
+        ("long-ago", from - 61 * MINUTE_MS, 48.3, 0),
+        ("starts", from, 48.4, 0),
+    ] {
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, \
+             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({ms}), 0, {lat} * 1e7, 110000000, {speed_cms}, 0, 0, 0, \
+             fromUnixTimestamp64Milli({ms}), map()"
+        ))?;
+    }
+    let map = world.settings.run()?;
+    let to = from + 60 * MINUTE_MS;
+    let past = |bbox: &str| -> Result<serde_json::Value> {
+        let past = get(&map, &format!("/api/past?bbox={bbox}&from={from}&to={to}"), &[])?.json()?;
+        ensure!(past["from"] == from && past["truncated"] == false, "{past}");
+        Ok(past)
+    };
+    let here = past("10,47,12,49")?;
+    ensure!(here["ids"] == serde_json::json!(["asleep", "parked", "starts"]), "{here}");
+    ensure!(here["driver"] == serde_json::json!([0, 1, 2, 1]), "{here}");
+    let minutes = [-59, -20, 0, 10].map(|minute| from + minute * MINUTE_MS);
+    ensure!(here["ts"] == serde_json::json!(minutes), "{here}");
+    ensure!(here["lat"] == serde_json::json!([48.2, 48.1, 48.4, 48.1]), "{here}");
+    ensure!(here["speed"] == serde_json::json!([null, 0.0, 0.0, 0.0]), "{here}");
+    // An area across the antimeridian that ends east of the drivers.
+    let across = past("170,47,12,49")?;
+    ensure!(across["ids"] == here["ids"], "{across}");
+    let north = past("10,59,12,61")?;
+    ensure!(north["ids"] == serde_json::json!(["gone"]), "{north}");
+    Ok(())
+}
