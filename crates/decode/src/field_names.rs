@@ -42,8 +42,8 @@ const ALIASES: [(&str, &[&str]); 8] = [
     ("seq", &["sequence", "seqno", "counter"]),
 ];
 
-/// Length of the shortest name that a misspelt name is compared with. Shorter ones resemble too many
-/// other words.
+/// Length of the shortest name that a misspelt name is compared with. Shorter ones resemble too
+/// many other words.
 const COMPARED_BYTES_MIN: usize = 5;
 
 /// Returns the milepost field that `name` may be meant for.

@@ -24,8 +24,8 @@ const AGES: [&str; 15] = [
     "sincefix",
     "ago",
 ];
-/// Units of an age in seconds, at the end of its name, or at the beginning, as in `minutes_ago`. The
-/// first match counts, so `hours` comes before `s`.
+/// Units of an age in seconds, at the end of its name, or at the beginning, as in `minutes_ago`.
+/// The first match counts, so `hours` comes before `s`.
 const UNITS: [(&str, f64); 16] = [
     ("milliseconds", 1e-3),
     ("millis", 1e-3),

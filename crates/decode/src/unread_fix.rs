@@ -100,7 +100,8 @@ const TIME_FLAGS: [&str; 13] = [
 ];
 /// Names of flags that are set if the time is invalid: the opposite of [`TIME_FLAGS`].
 const INVALID_TIME_FLAGS: [&str; 2] = ["timeinvalid", "istimeinvalid"];
-/// Names of members whose string states whether there is a fix. A number there means something else.
+/// Names of members whose string states whether there is a fix. A number there means something
+/// else.
 const STATES: [&str; 17] = [
     "gps",
     "gnss",
@@ -169,7 +170,8 @@ const NO_FIX: [&str; 31] = [
     "无效",
     "未定位",
 ];
-/// Words of [`NO_FIX`] that may describe the driver or the vehicle if the member is called `status`.
+/// Words of [`NO_FIX`] that may describe the driver or the vehicle if the member is called
+/// `status`.
 const AMBIGUOUS: [&str; 6] =
     ["none", "lost", "searching", "acquiring", "unavailable", "notavailable"];
 /// Name of the kind of fix in gpsd's reports (`"class":"TPV"`). 0 and 1 mean that there is no fix.

@@ -158,8 +158,8 @@ impl Measured {
         Ok(())
     }
 
-    /// Checks a text that names none of the units that milepost converts. If the configuration gives
-    /// the size of the unit as a number, the text may name that unit, so nothing is checked.
+    /// Checks a text that names none of the units that milepost converts. If the configuration
+    /// gives the size of the unit as a number, the text may name that unit, so nothing is checked.
     ///
     /// # Errors
     /// The text names another unit than the one in which the format reads the field.

@@ -34,8 +34,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Maximum pause that `Retry-After` causes. Shorter than [`RETRY_TIME_MAX`], which begins with an event's
-/// first post, so that every event is posted again before it is dropped.
+/// Maximum pause that `Retry-After` causes. Shorter than [`RETRY_TIME_MAX`], which begins with an
+/// event's first post, so that every event is posted again before it is dropped.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
