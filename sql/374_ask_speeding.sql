@@ -8,8 +8,8 @@
 --               than stuck_m, and less than a quarter of the distance driven at that speed. Such fixes are left out.
 -- Dropped fixes (sql/360) are also left out.
 --
--- The view reads only the days on which a driver exceeded the given speed. For sent speeds, the index speed_range (sql/302) finds these days;
--- for derived speeds, the column derived_cms (sql/352), once the day is computed.
+-- The view reads only the days on which a driver exceeded the given speed. For sent speeds, the index speed_range (sql/302) finds these days.
+-- For derived speeds, the column derived_cms (sql/352) does so, once the day is computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
