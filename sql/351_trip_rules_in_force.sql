@@ -23,15 +23,15 @@ WITH
         ('truck',   40.,      150.,    300.,  300.,  300.,  60.,    200.),
         ('bicycle', 25.,       80.,    180.,  150.,  300.,  60.,    200.),
         ('walker',  12.,       60.,    180.,  120.,  300.,  60.,    200.),
-        ('rail',   120.,      200.,    120.,  400.,  300.,  60.,    200.)]) AS base
+        ('rail',   120.,      200.,    120.,  400.,  300.,  60.,    200.)]) AS preset_limits
 SELECT
     driver_id, toString(kind) AS preset,
-    coalesce(own.1, base.2) AS speed_max, coalesce(own.2, base.3) AS radius_m, coalesce(own.3, base.4) AS stop_s, coalesce(own.4, base.5) AS trip_m,
-    coalesce(own.5, base.6) AS trip_s, coalesce(own.6, base.7) AS spike_s, coalesce(own.7, base.8) AS acc_max,
+    coalesce(given.1, preset_limits.2) AS speed_max, coalesce(given.2, preset_limits.3) AS radius_m, coalesce(given.3, preset_limits.4) AS stop_s, coalesce(given.4, preset_limits.5) AS trip_m,
+    coalesce(given.5, preset_limits.6) AS trip_s, coalesce(given.6, preset_limits.7) AS spike_s, coalesce(given.7, preset_limits.8) AS acc_max,
     (cityHash64(definition, speed_max, radius_m, stop_s, trip_m, trip_s, spike_s, acc_max), speed_max, radius_m, stop_s, trip_m, trip_s, spike_s, acc_max) AS rule
 FROM
 (
-    SELECT driver_id, toString(rules.preset) AS kind, (rules.speed_max, rules.radius_m, rules.stop_s, rules.trip_m, rules.trip_s, rules.spike_s, rules.acc_max) AS own
+    SELECT driver_id, toString(rules.preset) AS kind, (rules.speed_max, rules.radius_m, rules.stop_s, rules.trip_m, rules.trip_s, rules.spike_s, rules.acc_max) AS given
     FROM {database}.trip_rules AS rules FINAL
     WHERE rules.preset != ''
     UNION ALL

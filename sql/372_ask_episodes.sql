@@ -1,6 +1,6 @@
--- Trips, stops and gaps in the order of time. A silence that ends where it began is a stop, or a part of the stops around it. Episodes that
--- overlap the window are returned whole, up to three UTC days beyond it. A piece is the part of an episode in one UTC day. The place of a stop is
--- that of its piece with the most fixes.
+-- Episodes (trips, stops and gaps) in the order of time. A silence that ends where it began is a stop, or a part of the stops before and after
+-- it. Episodes that overlap the window are returned whole, up to three UTC days beyond it. A piece is the part of an episode in one UTC day. The
+-- place of a stop is that of its piece with the most fixes.
 CREATE OR REPLACE VIEW {database}_ask.episodes{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,
@@ -29,7 +29,7 @@ FROM
         (
         SELECT
             driver_id, day, piece, any(final_kind) AS piece_kind,
-            -- The silence began on an earlier day, so its start is the last fix of that day.
+            -- after_gap: the piece is a silence that began on an earlier day, so its start is the last fix of that day.
             any(is_after_gap) AND piece = first_piece AS after_gap,
             if(after_gap, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
             if(after_gap, any(gap_m), sum(part_metres)) AS piece_metres, sum(part_fixes) AS piece_fixes,

@@ -1,15 +1,16 @@
--- Visits of drivers to areas: from the first fix inside to the last fix inside before the driver is outside for more than 60 s. A silence of
--- more than 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and
--- the visit continues. Dropped fixes are left out (sql/360), as in trips.
+-- Visits of drivers to areas. A visit lasts from the first fix inside to the last one, and continues if the driver is outside for at most 60 s.
+-- A silence is more than 3,600 s without a fix. If the driver is at most 210 m away after it, the silence is parking, and the visit continues.
+-- Otherwise the silence ends the visit. Dropped fixes are left out, as in trips (sql/360).
 --
 -- Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. If a silence crosses that limit, the visit
--- also includes the fix at the other end of the silence, up to three UTC days beyond the limit. That fix comes from driver_days_state:
--- positions of those days are not read. A driver whose newest fix is inside the area, and from today (UTC) or the three days before, counts as
--- still there: the visit overlaps every later window. is_open: the visit has the newest fix that this query read; last_positions may already
--- have a newer one.
+-- also includes the fix at the other end of the silence, up to three UTC days beyond the limit. That fix comes from driver_days_state: the view
+-- does not read positions of those days.
 --
--- Testing whether a fix is inside a polygon is slow. So only a few pairs of fix and area are tested exactly: those in the same cell of a grid (a
--- twentieth of a degree; five degrees for large areas) whose fix is also within the bounds of the area.
+-- A driver counts as still inside if the newest fix is inside, and from today (UTC) or the three days before. Such a visit overlaps every later
+-- window. is_open: the visit has the newest fix that this query read. last_positions may already have a newer one.
+--
+-- Testing whether a fix is inside a polygon is slow, so a grid preselects pairs of a fix and an area. Its cells are a twentieth of a degree wide,
+-- or five degrees for large areas. A pair is tested exactly if both are in the same cell, and the fix is within the bounds of the area.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
@@ -17,15 +18,16 @@ WITH
     toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
     3 AS silent_days, -- longest silence that counts as parking, UTC days; as in trips (sql/370)
     3600000 AS gap_ms, -- as in sql/360
-    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS still_inside_ms, -- a driver whose newest fix is older no longer counts as inside
-    60000 AS spike_ms, -- longest absence within a visit
-    210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
+    -- A driver whose newest fix is older no longer counts as inside.
+    toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS still_inside_ms,
+    60000 AS absence_ms_max, -- longest absence within a visit
+    210 AS parking_m, -- trip_m of a car (sql/351), plus 10 m for the error of geoDistance far from the equator
     areas AS
     (
         SELECT
             name, valid_from, valid_until, polygons, outline,
             arrayMin(outline.lat) AS south, arrayMax(outline.lat) AS north, arrayMin(outline.lng) AS west, arrayMax(outline.lng) AS east,
-            if(north - south > 2 OR east - west > 2, 5, 0.05) AS degrees
+            if(north - south > 2 OR east - west > 2, 5, 0.05) AS cell_deg
         FROM (SELECT *, arrayFlatten(polygons) AS outline FROM {database}.fences FINAL)
         WHERE ({fence:String} = '' OR name = {fence:String}) AND notEmpty(outline)
     )
@@ -40,17 +42,17 @@ FROM
     (
         SELECT
             -- before: the driver's previous fix in the area; its number is 0 if there is none.
-            fence, driver_id, ms, fix_number, is_newest, lagInFrame((fix_number, ms, lat, lng)) OVER one_by_one AS before,
+            fence, driver_id, ms, fix_number, is_newest, lagInFrame((fix_number, ms, lat, lng)) OVER with_previous AS before,
             before.1 AS before_number, before.2 AS before_ms, before.3 AS before_lat, before.4 AS before_lng,
-            before_number = 0 OR fix_number != before_number + 1 AND ms - before_ms > spike_ms
-                OR ms - before_ms > gap_ms AND geoDistance(lng, lat, before_lng, before_lat) > parked_m AS begins
+            before_number = 0 OR fix_number != before_number + 1 AND ms - before_ms > absence_ms_max
+                OR ms - before_ms > gap_ms AND geoDistance(lng, lat, before_lng, before_lat) > parking_m AS begins
         FROM
         (
             SELECT DISTINCT area_cells.name AS fence, driver_id, ms, fix_number, is_newest, lat, lng
             FROM
             (
                 -- Each fix with its cell in both grids.
-                SELECT *, degrees, toInt32(floor(lat / degrees)) AS row, toInt32(floor(lng / degrees)) AS col
+                SELECT *, cell_deg, toInt32(floor(lat / cell_deg)) AS row, toInt32(floor(lng / cell_deg)) AS col
                 FROM
                 (
                     SELECT
@@ -75,8 +77,9 @@ FROM
                         --   1. the last fix before a silence that crosses first_ts; the silence may not have ended yet
                         --   2. the end of the trip before that fix
                         --   3. the first fix after a silence that crosses end_ts
-                        -- A gap is read as the fix after it (began = ended). All other parts follow each other without a pause, so a pause between
-                        -- two parts is a silence. silence: the fix to add, and the times of the fixes at both ends of the silence, 0 if there is none.
+                        -- Here a gap is only the fix after it (began = ended). All other parts follow each other without a pause, so a pause
+                        -- between two parts is a silence. silence: the fix to add, and the times of the fixes at both ends of the silence, 0 if
+                        -- there is no such fix.
                         SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
                         FROM
                         (
@@ -104,20 +107,20 @@ FROM
                     )
                     WINDOW in_order AS (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7 ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING)
                 )
-                ARRAY JOIN [0.05, 5] AS degrees
+                ARRAY JOIN [0.05, 5] AS cell_deg
             ) AS fix_cells
             INNER JOIN
             (
                 -- Each area once for each cell that its bounds touch.
                 SELECT
-                    name, valid_from, valid_until, polygons, south, north, west, east, degrees, row,
-                    arrayJoin(range(toInt32(floor(west / degrees)), toInt32(floor(east / degrees)) + 1)) AS col
-                FROM (SELECT *, arrayJoin(range(toInt32(floor(south / degrees)), toInt32(floor(north / degrees)) + 1)) AS row FROM areas)
-            ) AS area_cells ON fix_cells.degrees = area_cells.degrees AND fix_cells.row = area_cells.row AND fix_cells.col = area_cells.col
+                    name, valid_from, valid_until, polygons, south, north, west, east, cell_deg, row,
+                    arrayJoin(range(toInt32(floor(west / cell_deg)), toInt32(floor(east / cell_deg)) + 1)) AS col
+                FROM (SELECT *, arrayJoin(range(toInt32(floor(south / cell_deg)), toInt32(floor(north / cell_deg)) + 1)) AS row FROM areas)
+            ) AS area_cells ON fix_cells.cell_deg = area_cells.cell_deg AND fix_cells.row = area_cells.row AND fix_cells.col = area_cells.col
             WHERE ts >= valid_from AND ts < valid_until AND lat BETWEEN south AND north AND lng BETWEEN west AND east
                 AND arrayExists(polygon -> pointInPolygon((lng, lat), polygon), polygons)
         )
-        WINDOW one_by_one AS (PARTITION BY fence, driver_id ORDER BY fix_number ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+        WINDOW with_previous AS (PARTITION BY fence, driver_id ORDER BY fix_number ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )
 )
 GROUP BY fence, driver_id, visit

@@ -1,16 +1,16 @@
 -- The drivers who had a fix within the given distance of a point, in metres. Only fixes count, not the lines between them. Dropped fixes are
--- left out (sql/360). A band of latitudes and one of longitudes select few fixes, whose exact distances are computed. The band of longitudes
--- continues across 180 degrees, and is all longitudes if a pole is in the circle.
+-- left out (sql/360). A band of latitudes and a band of longitudes around the point preselect fixes. Exact distances are computed only for these.
+-- The band of longitudes may cross 180 degrees. If a pole is within the distance, it is all longitudes.
 CREATE OR REPLACE VIEW {database}_ask.near{on_cluster} AS
 WITH
     6378137 AS equator_m, -- equatorial radius of WGS84
-    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
-    2 * 6371008.8 AS earth_m, -- mean diameter of the earth
+    0.9966471893352525 AS axis_ratio, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_diameter_m, -- mean diameter of the earth
     {metres:Float64} / 6335439 AS angle, -- 6335439 m is the ellipsoid's smallest radius of curvature, so the angle is never too small
     degrees(angle) + 1e-7 AS lat_band,
     sin(angle) / greatest(cos(radians({lat:Float64})), 1e-12) AS sin_lng_band,
     if(abs({lat:Float64}) + lat_band >= 90 OR sin_lng_band >= 1, 180, degrees(asin(least(1, sin_lng_band))) * 1.01 + 1e-7) AS lng_band,
-    flat * tan(radians({lat:Float64})) AS point_slope,
+    axis_ratio * tan(radians({lat:Float64})) AS point_slope,
     equator_m / sqrt(1 + point_slope * point_slope) AS point_axis_m
 SELECT
     driver_id,
@@ -20,11 +20,11 @@ FROM
 (
     SELECT
         driver_id, ts, seq, lat_e7, lng_e7,
-        earth_m * asin(least(1, sqrt(pow(axis_m - point_axis_m, 2) + pow(flat * (slope * axis_m - point_slope * point_axis_m), 2)
-            + axis_m * point_axis_m * pow(2 * sin(radians((lng - {lng:Float64}) / 2)), 2)) / earth_m)) AS distance_m
+        earth_diameter_m * asin(least(1, sqrt(pow(axis_m - point_axis_m, 2) + pow(axis_ratio * (slope * axis_m - point_slope * point_axis_m), 2)
+            + axis_m * point_axis_m * pow(2 * sin(radians((lng - {lng:Float64}) / 2)), 2)) / earth_diameter_m)) AS distance_m
     FROM
     (
-        SELECT driver_id, ts, seq, lat_e7, lng_e7, lng_e7 / 1e7 AS lng, flat * tan(radians(lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m
+        SELECT driver_id, ts, seq, lat_e7, lng_e7, lng_e7 / 1e7 AS lng, axis_ratio * tan(radians(lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m
         FROM {database}.positions{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})

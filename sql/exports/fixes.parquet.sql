@@ -1,4 +1,4 @@
--- Every fix of drivers, as GeoParquet, for QGIS, GeoPandas and DuckDB: a driver's month, for instance.
+-- Every fix of drivers, as GeoParquet, for QGIS, GeoPandas and DuckDB, for example those of one driver in one month.
 SELECT driver_id, ts, seq, speed, heading, alt, acc, seconds, metres, dropped, CAST((lng, lat), 'Point') AS geometry
 FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
 ORDER BY driver_id, ts, seq

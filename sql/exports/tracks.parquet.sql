@@ -1,10 +1,10 @@
 -- A line per driver, as GeoParquet, for QGIS, GeoPandas and DuckDB. A line needs two fixes. Dropped fixes (docs/trips.md) are left out.
 SELECT
-    driver_id, min(at) AS began, max(at) AS ended, sum(way) AS metres,
-    CAST(arrayMap(fix -> (fix.4, fix.3), arraySort(groupArray((at, number, place_lat, place_lng)))), 'LineString') AS geometry
+    driver_id, min(at) AS began, max(at) AS ended, sum(leg_m) AS metres,
+    CAST(arrayMap(fix -> (fix.4, fix.3), arraySort(groupArray((at, fix_seq, place_lat, place_lng)))), 'LineString') AS geometry
 FROM
 (
-    SELECT driver_id, ts AS at, seq AS number, lat AS place_lat, lng AS place_lng, metres AS way
+    SELECT driver_id, ts AS at, seq AS fix_seq, lat AS place_lat, lng AS place_lng, metres AS leg_m
     FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
     WHERE dropped = ''
 )

@@ -32,9 +32,10 @@ impl BrokerMetrics {
         Self { filter: enabled.then(|| FILTER.to_owned()), unanswered: 0, granted: None }
     }
 
-    /// Returns whether this session, now subscribed, should subscribe to the counters, and counts
-    /// the subscription as unanswered. Gives up after [`UNANSWERED_MAX`].
-    pub(super) fn should_subscribe(&mut self, index: SessionIndex) -> bool {
+    /// Called when a session's own subscription is granted. Returns `true` if the session must now
+    /// send a SUBSCRIBE for the counters; that SUBSCRIBE then counts as unanswered until
+    /// [`Self::handle_suback`]. Returns `false` for good after [`UNANSWERED_MAX`].
+    pub(super) fn begin_subscription(&mut self, index: SessionIndex) -> bool {
         if self.filters(index).is_empty() {
             return false;
         }
@@ -82,11 +83,11 @@ mod tests {
 
     #[test]
     fn only_the_first_session_subscribes_and_only_if_configured() {
-        assert!(!BrokerMetrics::new(false).should_subscribe(0));
+        assert!(!BrokerMetrics::new(false).begin_subscription(0));
         let mut metrics = BrokerMetrics::new(true);
-        assert!(!metrics.should_subscribe(1));
+        assert!(!metrics.begin_subscription(1));
         assert!(metrics.filters(1).is_empty());
-        assert!(metrics.should_subscribe(0));
+        assert!(metrics.begin_subscription(0));
         assert_eq!(metrics.filters(0), [FILTER]);
     }
 
@@ -95,7 +96,7 @@ mod tests {
         let mut metrics = BrokerMetrics::new(true);
         for grant in [Grant::NotAuthorized, Grant::Granted(Qos::AtMostOnce)].iter().cycle().take(20)
         {
-            assert!(metrics.should_subscribe(0));
+            assert!(metrics.begin_subscription(0));
             metrics.handle_suback(std::slice::from_ref(grant));
         }
     }
@@ -104,10 +105,10 @@ mod tests {
     fn counters_are_not_requested_after_three_unanswered_requests() {
         let mut metrics = BrokerMetrics::new(true);
         for _ in 0..UNANSWERED_MAX {
-            assert!(metrics.should_subscribe(0));
+            assert!(metrics.begin_subscription(0));
         }
-        assert!(!metrics.should_subscribe(0));
-        assert!(!metrics.should_subscribe(0));
+        assert!(!metrics.begin_subscription(0));
+        assert!(!metrics.begin_subscription(0));
         assert!(metrics.filters(0).is_empty());
     }
 }

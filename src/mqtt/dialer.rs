@@ -68,7 +68,7 @@ impl Dialer {
         async move {
             let login = this.login().await?;
             let stream = tls::open(&address, tcp_timeout, this.tls.clone()).await?;
-            let connect = this.connect(index, ends_session, login.as_ref())?;
+            let connect = this.session_connect(index, ends_session, login.as_ref())?;
             Ok(Connection::new(stream, connect, this.mqtt.max_packet_bytes, Instant::now()))
         }
     }
@@ -85,7 +85,7 @@ impl Dialer {
         let exchange = async move {
             let login = this.login().await?;
             let mut stream = tls::open(&address, None, this.tls.clone()).await?;
-            let mut packet = this.connect_as(
+            let mut packet = this.encode_connect(
                 format!("{}-probe-{index}", this.mqtt.client_id),
                 true,
                 login.as_ref(),
@@ -129,16 +129,17 @@ impl Dialer {
         Ok(cache.login.clone())
     }
 
-    fn connect(
+    /// Encodes the CONNECT of a session. The session's index is a part of its client id.
+    fn session_connect(
         &self,
         index: SessionIndex,
         ends_session: bool,
         login: Option<&Login>,
     ) -> Result<BytesMut, ConnectionError> {
-        self.connect_as(format!("{}-{index}", self.mqtt.client_id), ends_session, login)
+        self.encode_connect(format!("{}-{index}", self.mqtt.client_id), ends_session, login)
     }
 
-    fn connect_as(
+    fn encode_connect(
         &self,
         client_id: String,
         ends_session: bool,

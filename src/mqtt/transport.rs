@@ -226,7 +226,7 @@ impl Transport {
                     );
                     // The session is live from the granted subscription until UNSUBSCRIBE.
                     let is_live = consumer.session(index).connection().live_since().is_some();
-                    asks_for_metrics = is_live && shared.metrics.should_subscribe(index);
+                    asks_for_metrics = is_live && shared.metrics.begin_subscription(index);
                 }
                 Packet::Subscribed(Subscribing::BrokerMetrics, grants) => {
                     shared.metrics.handle_suback(&grants)

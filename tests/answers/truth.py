@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 # Constants of the definition of trips, as in sql/360.
-GAP_MS, LOOK_MS, MINUTE_MS, JUMP_M = 3_600_000, 15_000, 60_000, 100
-STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
+GAP_MS, SAMPLING_MS, MINUTE_MS, JUMP_M = 3_600_000, 15_000, 60_000, 100
+ZERO_SPEED_MPS, ZERO_SPEED_MS, ZERO_SPEED_M, RUN_MS = 0.1, 30_000, 1000, 45_000
 MOVING_MPS, MOVING_MS = 2.5, 60_000
-FALSE_S, BRAKE_MPS2 = 60, 8
-ASLEEP_MS_MAX, SPIKE_MS_MAX = 7_200_000, 120_000
-STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE, BEND_TIME, PATH_SHARE = 37, 64, 32, 2.2, 0.75, 0.9, 0.7
+FALSE_SPEED_S, BRAKE_MPS2 = 60, 8
+ASLEEP_MS_MAX, JUMP_MS_MAX = 7_200_000, 120_000
+SLOT_M, SLOT_S_MAX, CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE, PATH_SHARE = 37, 64, 32, 2.2, 0.75, 0.9, 0.7
 # Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
 SILENCE_DAYS_MAX = 3
 SILENCE_MARGIN_MS = 12 * 3_600_000
@@ -186,18 +186,18 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
     def beyond(one, two, three):
         return max(speed_between(one, two), speed_between(two, three) if three else 0) if two else math.inf
     calm_before, calm_after = min(pace_before, beyond(before, near(-3), near(-4))), min(pace_after, beyond(after, near(3), near(4)))
-    if (direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= SPIKE_MS_MAX and min(speed_between(before, fix), speed_between(fix, after))
+    if (direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX and min(speed_between(before, fix), speed_between(fix, after))
             > 1.5 * max(calm_before, calm_after, speed_between(before, after)) + 5):
         return True
     if direct > rules.radius_m:
         return False
     # The device itself reports that it stands, and the next fix is back at the same place.
-    stands = all(each.get("speed") is not None and each["speed"] < STILL_MPS for each in (before, fix, after))
+    stands = all(each.get("speed") is not None and each["speed"] < ZERO_SPEED_MPS for each in (before, fix, after))
     is_soon = fix["ms"] - before["ms"] <= ASLEEP_MS_MAX and after["ms"] - fix["ms"] <= ASLEEP_MS_MAX
-    if stands and is_soon and max(leg_to, leg_from) <= HONEST_M and (are_at_one_place(older, before) or are_at_one_place(after, later)):
+    if stands and is_soon and max(leg_to, leg_from) <= ZERO_SPEED_M and (are_at_one_place(older, before) or are_at_one_place(after, later)):
         return True
     # This fix is the first after a silence. It is wrong if the next fix, soon after it, is where the silence began.
-    return is_after_silence and after["ms"] - fix["ms"] <= SPIKE_MS_MAX and speed_between(fix, after) > 1.5 * pace_after + 5
+    return is_after_silence and after["ms"] - fix["ms"] <= JUMP_MS_MAX and speed_between(fix, after) > 1.5 * pace_after + 5
 
 
 def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
@@ -215,22 +215,22 @@ def is_false_speed(before, fix, after) -> bool:
         return False
     speed, times = round(fix["speed"] * 100) / 100, [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
     nearest = min(speed**2 / (2 * BRAKE_MPS2), speed * min(times) / 4)
-    return max(times) <= FALSE_S and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed \
+    return max(times) <= FALSE_SPEED_S and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed \
         and max(straight_metres(before, fix), straight_metres(fix, after)) < nearest
 
 
 def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
     """Returns the stops of the UTC day, each with the indices of its first and last fix and its place."""
     here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
-    # A look is the first fix in an interval of LOOK_MS. `looks` holds the indices of all looks.
-    looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
-    axes = {at: earth_centred(fixes[at]["lat"], fixes[at]["lng"]) for at in looks}
-    # A speed of 0 is ignored if the device sends no other speed all day and moves farther than HONEST_M.
-    is_zero_speed_credible = any((fixes[at].get("speed") or 0) >= STILL_MPS for at in looks) or all(math.dist(axes[looks[0]], axes[at]) <= HONEST_M for at in looks)
+    # A sample is the first fix in an interval of SAMPLING_MS. `samples` holds the indices of all samples.
+    samples = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // SAMPLING_MS != fixes[here[at - 1]]["ms"] // SAMPLING_MS]
+    axes = {at: earth_centred(fixes[at]["lat"], fixes[at]["lng"]) for at in samples}
+    # A speed of 0 is ignored if the device sends no other speed all day and moves farther than ZERO_SPEED_M.
+    is_zero_speed_credible = any((fixes[at].get("speed") or 0) >= ZERO_SPEED_MPS for at in samples) or all(math.dist(axes[samples[0]], axes[at]) <= ZERO_SPEED_M for at in samples)
 
     def is_still(at):
         speed = fixes[at].get("speed")
-        return is_zero_speed_credible and speed is not None and speed < STILL_MPS
+        return is_zero_speed_credible and speed is not None and speed < ZERO_SPEED_MPS
 
     def is_silence(at):
         """Returns whether a silence precedes the fix with this index.
@@ -241,32 +241,32 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
     def is_parking(at):
         return is_silence(at) and at - 1 in here and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
-    # A run is a series of consecutive looks within a radius of its first look. is_doubted: the device reported speed 0 where the run
+    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the device reported speed 0 where the run
     # begins, but was too far away to be believed.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
-    for before, at in zip([None, *looks], looks):
+    for before, at in zip([None, *samples], samples):
         if before is not None and not is_silence(at):
             is_late = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
             radius = rules.radius_m if not is_late else rules.trip_m + (rules.radius_m if straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m else 0)
-            stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= STILL_MS
+            stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
             away = math.dist(axes[runs[-1][0]], axes[at])
-            if away <= radius or stands and not is_doubted[-1] and away <= HONEST_M:
+            if away <= radius or stands and not is_doubted[-1] and away <= ZERO_SPEED_M:
                 runs[-1].append(at)
                 continue
             is_doubted.append(stands)
         else:
             is_doubted.append(False)
         runs.append([at])
-    index_of = {at: number for number, at in enumerate(looks)}
+    index_of = {at: number for number, at in enumerate(samples)}
 
     def moving_ms(after, until):
-        """Returns for how long the driver moves between two looks, in milliseconds. The speed at each look is measured over three legs."""
+        """Returns for how long the driver moves between two samples, in milliseconds. The speed at each sample is measured over three legs."""
         moved = 0
         for number in range(index_of[after] + 1, index_of[until]):
-            begin, end = looks[max(number - 1, 0)], looks[min(number + 2, len(looks) - 1)]
+            begin, end = samples[max(number - 1, 0)], samples[min(number + 2, len(samples) - 1)]
             speed = math.dist(axes[begin], axes[end]) / max(fixes[end]["ms"] - fixes[begin]["ms"], 1) * 1000
-            leg_ms = fixes[looks[number]]["ms"] - fixes[looks[number - 1]]["ms"]
+            leg_ms = fixes[samples[number]]["ms"] - fixes[samples[number - 1]]["ms"]
             moved += leg_ms if speed >= MOVING_MPS and leg_ms <= GAP_MS else 0
         return moved
 
@@ -281,7 +281,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
         return (math.dist(former["place"], stay["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
                 and stay["began"] - former["ended"] <= (rules.trip_s if any(long) else rules.spike_s) * 1000
-                and moving_ms(former["last_look"], stay["first"]) < MOVING_MS)
+                and moving_ms(former["last_sample"], stay["first"]) < MOVING_MS)
 
     # A stay is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
@@ -295,11 +295,11 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
             continue
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
         stay = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
-               "last_look": run[-1], "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
+               "last_sample": run[-1], "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
         former = next((each for each in formers(stays) if belong_together(each, stay)), None)
         if former:
             del stays[stays.index(former) + 1:]
-            former.update(last_look=run[-1], last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
+            former.update(last_sample=run[-1], last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
         else:
             stays.append(stay)
     return [(stay["first"], stay["last"], stay["place"]) for stay in stays if is_stop(stay)]
@@ -308,20 +308,20 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
     """Returns the time slot of each fix of the UTC day, by the index of the fix. The mean position of a slot is one point of the route.
 
-    A slot is about STEP_M metres long, and lasts for at most STEP_S_MAX seconds.
+    A slot is about SLOT_M metres long, and lasts for at most SLOT_S_MAX seconds.
     """
     here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
-    looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
-    found, look = {}, -1
+    samples = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // SAMPLING_MS != fixes[here[at - 1]]["ms"] // SAMPLING_MS]
+    found, sample = {}, -1
     for place in here:
-        if look + 1 < len(looks) and looks[look + 1] == place:
-            look += 1
-            near = [fixes[at] for at in looks[max(look - 1, 0):look + 3]]
+        if sample + 1 < len(samples) and samples[sample + 1] == place:
+            sample += 1
+            near = [fixes[at] for at in samples[max(sample - 1, 0):sample + 3]]
             # On a road that turns back, the straight line is short, but the legs are not.
             route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * sum(straight_metres(a, b) for a, b in zip(near, near[1:])))
             pace = route_m * 1000 / max(1, near[-1]["ms"] - near[0]["ms"])
             length = 1
-            while length < STEP_S_MAX and length * pace < STEP_M:
+            while length < SLOT_S_MAX and length * pace < SLOT_M:
                 length *= 2
         ms = fixes[place]["ms"]
         found[place] = (length, ms // (1000 * length), ms // QUARTER_MS)
@@ -403,10 +403,10 @@ def bend(before, here, after, up) -> float:
 
     Assumes that the vehicle turned where the lines before and after the leg meet.
     """
-    if before is None or after is None or math.hypot(*here[0]) < BEND_M:
+    if before is None or after is None or math.hypot(*here[0]) < CORNER_LEG_M:
         return 1.0
     # The fix at this end was sent because the vehicle turned, so no turn is between the fixes.
-    if any(math.hypot(*vector) < BEND_M and ms < BEND_TIME * here[1] for vector, ms in (before, after)):
+    if any(math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * here[1] for vector, ms in (before, after)):
         return 1.0
     before, here, after = before[0], here[0], after[0]
     turns = []
@@ -418,9 +418,9 @@ def bend(before, here, after, up) -> float:
         side = sum(x * y for x, y in zip(cross, up))
         turns.append(math.copysign(math.acos(max(-1.0, min(1.0, sum(x * y for x, y in zip(one, other)) / lengths))), side))
     a, b = turns
-    if a * b <= 0 or abs(a + b) >= BEND_MAX:
+    if a * b <= 0 or abs(a + b) >= CORNER_TURN_MAX:
         return 1.0
-    return 1 + BEND_SHARE * ((math.sin(abs(a)) + math.sin(abs(b))) / math.sin(abs(a + b)) - 1)
+    return 1 + CORNER_SHARE * ((math.sin(abs(a)) + math.sin(abs(b))) / math.sin(abs(a + b)) - 1)
 
 
 def degrees_of(axes) -> tuple[float, float]:

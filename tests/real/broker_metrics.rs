@@ -15,6 +15,9 @@ use crate::world::{SOON, world};
 
 const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 
+/// Reason code of a SUBACK: the user may not subscribe to this filter.
+const NOT_AUTHORIZED: u8 = 0x87;
+
 /// Waits for the SUBSCRIBE to the counters, and returns its packet id.
 fn receive_subscribe(peer: &mut Peer) -> Result<u16> {
     let Packet::Subscribe(subscribe) = peer.receive()? else {
@@ -87,7 +90,7 @@ fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
     let world = world("refuses_counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
-        answer_subscribe(peer, 0x87)?;
+        answer_subscribe(peer, NOT_AUTHORIZED)?;
         peer.send(&fix(1))?;
         peer.listen()
     })?;
@@ -159,7 +162,7 @@ fn broker_counters_are_not_read_by_default() -> Result<()> {
         peer.send(&fix(1))?;
         loop {
             if let Packet::Subscribe(_) = peer.receive()? {
-                peer.send(&[0xE0, 1, 0x87])?; // not authorized, as some managed brokers answer
+                peer.send(&[0xE0, 1, NOT_AUTHORIZED])?; // a DISCONNECT, as some managed brokers answer
             }
         }
     })?;

@@ -190,19 +190,27 @@ fn accept_client(peer: &mut Peer, properties: &[u8], code: u8) -> Result<()> {
 
 #[test]
 fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
+    // Properties of CONNACK (MQTT 5, 3.2.2.3).
+    const RECEIVE_MAXIMUM_32: &[u8] = b"\x21\x00\x20";
+    const MAXIMUM_PACKET_SIZE_256_MIB: &[u8] = b"\x27\x10\x00\x00\x00";
+    const SESSION_EXPIRY_10_S: &[u8] = b"\x11\x00\x00\x00\x0A";
+    const NO_SHARED_SUBSCRIPTIONS: &[u8] = b"\x2A\x00";
+    // Reason codes of SUBACK; 0 and 1 are the granted QoS.
+    const NOT_AUTHORIZED: u8 = 0x87;
+    const SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: u8 = 0x9E;
     let world = unmigrated("check_terms")?;
     let on = |properties: &'static [u8], code: u8| -> Result<Settings> {
         let broker = ScriptedBroker::start(move |peer| accept_client(peer, properties, code))?;
         Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
     };
     expect_finding(
-        &on(b"\x21\x00\x20", 1)?,
+        &on(RECEIVE_MAXIMUM_32, 1)?,
         &[],
         "window",
         "warning",
         "in EMQX set mqtt.max_inflight = 32000",
     )?;
-    let one_connection = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
+    let one_connection = on(RECEIVE_MAXIMUM_32, 1)?.with("MQTT__CONNECTIONS", "1");
     expect_finding(&one_connection, &[], "window", "error", "at most about 160 messages/s")?;
     let small_window = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
     expect_finding(
@@ -213,29 +221,35 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
         "set mqtt.connections = \"auto\", or to 150 (64 at most)",
     )?;
     expect_finding(
-        &on(b"\x27\x10\x00\x00\x00", 1)?,
+        &on(MAXIMUM_PACKET_SIZE_256_MIB, 1)?,
         &[],
         "packet size",
         "warning",
         "EMQX: mqtt.max_packet_size = 1048576B",
     )?;
     expect_finding(
-        &on(b"\x11\x00\x00\x00\x0A", 1)?,
+        &on(SESSION_EXPIRY_10_S, 1)?,
         &[],
         "session expiry",
         "error",
         "mqtt.max_session_expiry_interval",
     )?;
     expect_finding(
-        &on(b"\x2A\x00", 1)?,
+        &on(NO_SHARED_SUBSCRIPTIONS, 1)?,
         &[],
         "subscription",
         "error",
         "EMQX: mqtt.shared_subscription = true",
     )?;
-    expect_finding(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
     expect_finding(
-        &on(b"", 0x9E)?,
+        &on(b"", NOT_AUTHORIZED)?,
+        &[],
+        "subscription",
+        "error",
+        "allow it: EMQX acl.conf",
+    )?;
+    expect_finding(
+        &on(b"", SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)?,
         &[],
         "subscription",
         "error",
@@ -254,14 +268,14 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     expect_finding(&with_counters(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
     expect_finding(&on(b"", 1)?, &[], "queue drops", "ok", "set mqtt.broker_metrics = true")?;
     expect_finding(
-        &with_counters(0x87)?,
+        &with_counters(NOT_AUTHORIZED)?,
         &[],
         "queue drops",
         "ok",
         "the line \"broker metrics\" says why",
     )?;
     expect_finding(
-        &with_counters(0x87)?,
+        &with_counters(NOT_AUTHORIZED)?,
         &[],
         "broker metrics",
         "warning",
@@ -269,11 +283,13 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     )
 }
 
+/// A CONNACK that refuses the client: "Server busy".
+const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
+
 /// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
 /// until EMQX has cleaned up the former connection of this client id.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
-    const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
     let world = unmigrated("check_busy")?;
     let seen = Mutex::new(BTreeMap::<String, u32>::new());
     let broker = ScriptedBroker::start(move |peer| {
@@ -303,7 +319,7 @@ fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
 #[test]
 fn broker_that_stays_busy_is_not_reported_as_a_login_error() -> Result<()> {
     let world = unmigrated("check_always_busy")?;
-    let broker = ScriptedBroker::start(|peer| peer.send(&[0x20, 3, 0, 0x89, 0]))?;
+    let broker = ScriptedBroker::start(|peer| peer.send(&CONNACK_BUSY))?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     expect_finding(&settings, &[], "broker", "error", "the server is busy; see the broker's log")

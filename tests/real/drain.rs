@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use lab_stack::{free_port, wait_until};
 use rumqttc::v5::{Client, MqttOptions};
 
-use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
+use crate::world::{EXIT_UNDONE, SOON, finish, publish_in_background, wait_for_metric, world};
 
 #[test]
 fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<()> {
@@ -121,7 +121,7 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
     // back.
     let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
     let (code, printed) = drain(&elsewhere, &["--leave"])?;
-    assert_eq!(code, 75, "{printed}");
+    assert_eq!(code, EXIT_UNDONE, "{printed}");
     assert!(printed.contains("another client took"), "{printed}");
     running.wait_until_ready()?;
     let manifest = finish(publish_in_background(world.plan("living", 100, 4)))?;

@@ -9,6 +9,8 @@ use crate::world::world;
 
 const DRIVERS: u64 = 10_000;
 const MILLION: u64 = 1_000_000;
+/// Milliseconds between two events of the fleet: 10,000 drivers have five events a day each.
+const EVENT_INTERVAL_MS: u64 = 1_728;
 
 /// 10,000 drivers with five events a day make 20 million events in 400 days. The environment
 /// variable `EVENT_MILLIONS` changes the number of millions. The engine needs some seconds for each
@@ -32,7 +34,7 @@ fn history_of_20_million_events_does_not_slow_the_start() -> Result<()> {
         world.query(&format!(
             "INSERT INTO {{db}}.events (driver_id, ts, seq, kind, fence, lat, lng, known_at) \
              SELECT concat('d', toString(n % {DRIVERS})), \
-             now64(3) - toIntervalMillisecond(({millions} * {MILLION} - n) * 1728) - INTERVAL 1 HOUR AS at, \
+             now64(3) - toIntervalMillisecond(({millions} * {MILLION} - n) * {EVENT_INTERVAL_MS}) - INTERVAL 1 HOUR AS at, \
              toUInt32(n), if(intDiv(n, {DRIVERS}) % 2 = 0, 'entered', 'left'), concat('fence-', toString(n % 20)), 52, 13, at \
              FROM (SELECT number + {million} * {MILLION} AS n FROM numbers({MILLION}))"
         ))?;

@@ -411,7 +411,8 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
          ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
     // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong fix.
-    // A start of `milepost events` reads the period of the wrong fix again.
+    // A start of `milepost events` reads the period of the wrong fix again. Each fix: minutes ago,
+    // lng_e7, acc_dm.
     let fixes = [
         (21, 130_500_000, 50),
         (18, 130_500_000, 3_000),

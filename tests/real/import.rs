@@ -13,7 +13,9 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
-use crate::world::{SOON, World, world};
+use crate::world::{EXIT_UNDONE, SOON, World, world};
+
+const HOUR_MS: i64 = 3_600_000;
 
 /// Returns the time an hour ago in milliseconds, at a whole second.
 fn began_ms() -> i64 {
@@ -223,8 +225,9 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     // An erased driver stays erased.
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "d3", "--yes", "--within", "1s"])?;
-    ensure!(code == 75, "{printed}");
+    ensure!(code == EXIT_UNDONE, "{printed}");
     let (_, printed) = import(&world, &["--json"], &file)?;
+    // Of the 200 rows, every seventh is of d3.
     ensure!(printed.contains("\"erased\":29,"), "{printed}");
     // The same bad row further down, or of another driver, is another reject. An unclosed quote
     // does not affect the rows next to it.
@@ -303,7 +306,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     ensure!(code == 1 && report["rejected"]["bad_ts"] == 1, "{report}");
     let (code, report) =
         dry_run(&world, &[&with_speed[..], &["--zone", "+05:00"]].concat(), &file)?;
-    ensure!(code == 0 && report["oldest"] == began - 5 * 3_600_000, "{report}");
+    ensure!(code == 0 && report["oldest"] == began - 5 * HOUR_MS, "{report}");
     // Error responses that were saved in place of a track are refused.
     let page = write(&world, "page.gpx", "<html><body>404</body></html>")?;
     let (code, printed) = import(&world, &driver, &page)?;
@@ -384,13 +387,14 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     // target.
     let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
     let text = fs::read_to_string(&file)?
-        .replace("2026-01-31 08:00:00", &iso(began - 36_000_000).replace(['T', 'Z'], " "));
+        .replace("2026-01-31 08:00:00", &iso(began - 10 * HOUR_MS).replace(['T', 'Z'], " "));
     fs::write(&file, text)?;
     let link = world.folder.path().join("jo.csv");
     std::os::unix::fs::symlink(&file, &link)?;
     let (code, printed) = import(&world, &["--driver", "{file}", "--zone", "-05:00"], &link)?;
     ensure!(code == 0, "{printed}");
     let stored = fixes(&world, "jo", began)?;
+    // Ten hours earlier in local time, which is five hours earlier in UTC.
     ensure!(stored == "-18000 1 2 - - - - {} 1", "{stored}");
     Ok(())
 }
@@ -452,6 +456,8 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
 #[test]
 fn import_awaits_a_rotated_password() -> Result<()> {
     const FIXES: i64 = 300_000;
+    /// Number of queries and inserts that are refused before the file has the new password.
+    const REFUSALS: u32 = 6;
     let world = world("import_rotated")?;
     let (began, refused) = (began_ms() - FIXES * 1_000, Arc::new(AtomicU32::new(0)));
     let rows: String =
@@ -461,8 +467,7 @@ fn import_awaits_a_rotated_password() -> Result<()> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         let is_insert = statement.contains("query=INSERT");
         let is_rotated = inserts.fetch_add(u32::from(is_insert), Ordering::SeqCst) >= 2;
-        // Queries and inserts are refused in turn, six times in all.
-        if is_rotated && counter.load(Ordering::SeqCst) < 6 {
+        if is_rotated && counter.load(Ordering::SeqCst) < REFUSALS {
             counter.fetch_add(1, Ordering::SeqCst);
             let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
             return Scripted::Answer(403, why.to_owned());
@@ -475,7 +480,7 @@ fn import_awaits_a_rotated_password() -> Result<()> {
     let arguments = ["import", "--driver", "d1", "--json", &*file.to_string_lossy()];
     let (code, printed) = settings.call(&arguments)?;
     ensure!(code == 0 && printed.contains(&format!("\"inserted\":{FIXES},")), "{code} {printed}");
-    ensure!(refused.load(Ordering::SeqCst) == 6, "the login was never refused");
+    ensure!(refused.load(Ordering::SeqCst) == REFUSALS, "the login was never refused");
     ensure!(world.query("SELECT count() FROM {db}.fixes")? == FIXES.to_string());
     Ok(())
 }

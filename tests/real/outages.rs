@@ -9,8 +9,8 @@ use lab_stack::{Broker, ClickHouse, free_port, unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{
-    SOON, World, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric,
-    world,
+    EXIT_UNDONE, SOON, World, finish, publish, publish_in_background, settings, unmigrated,
+    wait_for_metric, world,
 };
 
 /// Time for which `scripted_resolver.c` does not answer.
@@ -152,7 +152,7 @@ fn clickhouse_outage_loses_nothing_and_shutdown_reports_it() -> Result<()> {
         "the second message is not durable, so it is not acknowledged"
     );
     wait_until("milepost is not ready", SOON, || Ok(milepost.get("/readyz").is_err()))?;
-    assert_eq!(milepost.terminate(SOON)?, 75, "data is left in the broker");
+    assert_eq!(milepost.terminate(SOON)?, EXIT_UNDONE, "data is left in the broker");
 
     let server = server.restart()?;
     assert_eq!(
@@ -317,7 +317,7 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
     // At shutdown, a process spools every batch that may be spooled.
-    assert_eq!(milepost.terminate(SOON)?, 75);
+    assert_eq!(milepost.terminate(SOON)?, EXIT_UNDONE);
     let listed = settings.call(&["spool", "list"])?.1;
     assert!(listed.contains("0 batches"), "{listed}");
     is_revoked.store(false, Ordering::SeqCst);

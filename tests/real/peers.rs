@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::Result;
 use lab_stack::{free_port, wait_until};
 
-use crate::world::{SOON, wait_for_metric, world};
+use crate::world::{EXIT_UNDONE, SOON, wait_for_metric, world};
 
 #[test]
 fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
@@ -46,7 +46,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     );
     assert_eq!(
         lower.process.wait(SOON)?.code(),
-        Some(75),
+        Some(EXIT_UNDONE),
         "75: the session is kept, and may never be resumed"
     );
     // A hung peer delays the shutdown at most by the timeout of the request.

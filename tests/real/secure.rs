@@ -142,6 +142,7 @@ fn answer(
     engine: u16,
     script: &dyn Fn(&str, usize) -> Scripted,
 ) -> Result<()> {
+    const CONTENT_LENGTH: &str = "content-length:";
     let mut request = Vec::new();
     let (head, body) = loop {
         let mut chunk = [0; 4096];
@@ -151,8 +152,9 @@ fn answer(
         let Some(end) = request.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { continue };
         let (head, body) =
             (String::from_utf8_lossy(&request[..end]).into_owned(), &request[end + 4..]);
-        let is_length = |line: &&str| line.to_lowercase().starts_with("content-length:");
-        let length = head.lines().find(is_length).map_or("0", |line| line.split_at(15).1.trim());
+        let is_length = |line: &&str| line.to_lowercase().starts_with(CONTENT_LENGTH);
+        let value = |line: &str| line[CONTENT_LENGTH.len()..].trim().to_owned();
+        let length = head.lines().find(is_length).map_or("0".to_owned(), value);
         if body.len() >= length.parse()? {
             let kept: Vec<&str> = head.lines().filter(|line| !is_length(line)).collect();
             break (kept.join("\r\n"), body.to_owned());

@@ -13,7 +13,9 @@ use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
 use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
-use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
+use crate::world::{
+    EXIT_UNDONE, SOON, World, finish, publish_in_background, wait_for_metric, world,
+};
 
 /// A world whose milepost has a spool. A proxy in front of ClickHouse can refuse connections.
 struct Scene {
@@ -81,13 +83,16 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
 
 #[test]
 fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
+    const SPOOLED_BEFORE_KILL: f64 = 3_000.0;
+    // The positions move between the outcomes meanwhile, so one scrape would prove little.
+    const SCRAPES: usize = 50;
     let scene = scene("spool_away")?;
     let mut milepost = scene.settings.run()?;
     let fleet = publish_in_background(scene.world.plan("away", 2_000, 6));
     wait_for_metric(&milepost, "positions_inserted_total", 1.0)?;
     scene.http.set(Fault::Refuse);
-    wait_for_metric(&milepost, "positions_in_spool", 3_000.0)?;
-    for _ in 0..50 {
+    wait_for_metric(&milepost, "positions_in_spool", SPOOLED_BEFORE_KILL)?;
+    for _ in 0..SCRAPES {
         assert_ledger(&milepost)?;
     }
     milepost.process.kill()?;
@@ -99,7 +104,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
         Ok(milepost.metric("acks_total").unwrap_or(0.0) > 1_000.0)
     })?;
     assert_ledger(&milepost)?;
-    ensure!(milepost.metric("positions_in_spool_at_start")? >= 3_000.0);
+    ensure!(milepost.metric("positions_in_spool_at_start")? >= SPOOLED_BEFORE_KILL);
     let why = milepost
         .get("/readyz")
         .err()
@@ -130,7 +135,7 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
     // test needs all of them in the spool.
     wait_for_metric(&milepost, "positions_received_total", manifest.sent() as f64)?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
-    assert_eq!(milepost.terminate(SOON)?, 75);
+    assert_eq!(milepost.terminate(SOON)?, EXIT_UNDONE);
     let log = std::fs::read_to_string(scene.world.folder.path().join("milepost.log"))?;
     ensure!(log.contains(&format!("dir={}", scene.dir.display())), "{log}");
     ensure!(log.contains("adds_up=true"), "{log}");
@@ -162,7 +167,7 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
     std::fs::write(scene.dir.join(format!("2{}", name.replace(".batch", ".damaged"))), "torn")?;
     let (code, printed) =
         scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
-    ensure!(code == 75 && printed.contains("1 file not exported"), "{code} {printed}");
+    ensure!(code == EXIT_UNDONE && printed.contains("1 file not exported"), "{code} {printed}");
     ensure!(
         printed.contains(".damaged: not exported") && printed.contains(", too large"),
         "{printed}"
@@ -186,7 +191,7 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
 #[test]
 fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
     let scene = scene("spool_unready")?;
-    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
     scene.http.set(Fault::None);
 
     let check_replay_waits = |cause: &str| -> Result<()> {
@@ -205,7 +210,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
         ensure!(replay.log()?.contains(cause), "{}", replay.log()?);
         replay.signal("TERM")?;
         let code = replay.wait(SOON)?.code();
-        ensure!(code == Some(75), "{code:?}: {}", replay.log()?);
+        ensure!(code == Some(EXIT_UNDONE), "{code:?}: {}", replay.log()?);
         ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "0");
         ensure!(scene.settings.call(&["spool", "list"])?.1.contains("1 batch with 1 position;"));
         Ok(())
@@ -233,7 +238,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
 #[test]
 fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
     let scene = scene("spool_refused")?;
-    assert_eq!(scene.spool_messages(3)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(3)?.terminate(SOON)?, EXIT_UNDONE);
     let server = ScriptedClickHouse::start(&[scene.world.engine.server.url()])?;
     server.set_for(1, Behaviour::ClickHouseError { code: 516, stored: false });
     let mut command =
@@ -247,14 +252,14 @@ fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
-    ensure!(code == 75 && printed.contains("left unreplayed"), "{code} {printed}");
+    ensure!(code == EXIT_UNDONE && printed.contains("left unreplayed"), "{code} {printed}");
     Ok(())
 }
 
 #[test]
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
-    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
     // Every insert is refused, and from the first one on the list of erased drivers as well: the
     // replay retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
@@ -292,7 +297,7 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
 fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
     const REFUSED_FOR: Duration = Duration::from_secs(40);
     let scene = scene("spool_rotated")?;
-    assert_eq!(scene.spool_messages(2)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(2)?.terminate(SOON)?, EXIT_UNDONE);
     let (refused_since, was_busy) = (OnceLock::<Instant>::new(), Arc::new(AtomicBool::new(false)));
     let busy = Arc::clone(&was_busy);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -326,7 +331,7 @@ fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
 #[test]
 fn answer_without_an_erased_list_is_not_an_empty_list() -> Result<()> {
     let scene = scene("spool_no_list")?;
-    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, 75);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
     scene.world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
     for answer in ["", "<html>"] {
         let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -388,12 +393,14 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
 
 #[test]
 fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
+    // Limit of the spool, and of a batch, which must fit into it. Small, so that it fills up soon.
+    const SPOOL_BYTES_MAX: u32 = 1 << 20;
     let scene = scene("spool_full")?;
     let settings = scene
         .settings
         .clone()
-        .with("SPOOL__BYTES_MAX", "1048576")
-        .with("LAB__BATCH_BYTES_MAX", "1048576");
+        .with("SPOOL__BYTES_MAX", SPOOL_BYTES_MAX.to_string())
+        .with("LAB__BATCH_BYTES_MAX", SPOOL_BYTES_MAX.to_string());
     let milepost = settings.run()?;
     scene.http.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
@@ -403,7 +410,7 @@ fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
             .get("/readyz")
             .is_err_and(|error| error.to_string().contains("spool.bytes_max")))
     })?;
-    ensure!(milepost.metric("spool_bytes")? <= 1_048_576.0);
+    ensure!(milepost.metric("spool_bytes")? <= f64::from(SPOOL_BYTES_MAX));
     assert_ledger(&milepost)?;
     scene.http.set(Fault::None);
     let verdict = scene.world.verify(&finish(fleet)?)?;

@@ -21,7 +21,7 @@ const NODES_TOPIC: &str = "$SYS/brokers";
 /// other than `local`.
 const MESSAGES: usize = 10;
 /// The setting that a cluster needs, and why.
-const LOCAL: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other strategy EMQX keeps assigning messages to a node that died, and drops them uncounted";
+const LOCAL_STRATEGY: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other strategy EMQX keeps assigning messages to a node that died, and drops them uncounted";
 
 /// Compares the nodes that the broker names with those of `mqtt.url` at the start of the consumer.
 /// Skips nodes that do not answer: the sessions report them.
@@ -36,7 +36,7 @@ pub(super) async fn compare_nodes(report: &mut Report, mqtt: &Mqtt) {
             report_missing_nodes(report, &names, ("mqtt.url has", ours.len()));
         }
         if is_cluster {
-            report.ok("strategy", format!("the broker is a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
+            report.ok("strategy", format!("the broker is a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL_STRATEGY}"));
         }
         return;
     }
@@ -79,7 +79,7 @@ pub(super) async fn check(
     }
     let [here, there, ..] = targets else { return Ok(()) };
     match probe_topic {
-        None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL}")),
+        None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL_STRATEGY}")),
         Some(topic) => match (count_received(*here, *there, topic).await?, count_received(*there, *here, topic).await?) {
             ((MESSAGES, 0), (MESSAGES, 0)) => {
                 report.ok("strategy", "local: a message goes to a member on the node that received it");
@@ -88,7 +88,7 @@ pub(super) async fn check(
             ((stayed, moved), _) => report.warning(
                 "strategy",
                 format!("not local: of {MESSAGES} messages sent to {}, the member there received {stayed}, and the member on {} received {moved}", here.node, there.node),
-                LOCAL,
+                LOCAL_STRATEGY,
             ),
         },
     }

@@ -295,9 +295,12 @@ mod tests {
         assert!(report.has_finding(Level::Ok, "insert quorum", "none is needed"), "{report}");
     }
 
-    fn replica_report(toml: &str, [a, b, c, d, e, f, g]: [&str; 7]) -> Report {
+    /// Returns the report of one table. `row`: its row of `system.replicas`, without the name.
+    fn replica_report(toml: &str, row: [&str; 7]) -> Report {
         let mut report = Report::default();
-        let row = ["positions", a, b, c, d, e, f, g].map(str::to_owned);
+        let [readonly, expired, delay, queue, total, active, exception] = row;
+        let row = ["positions", readonly, expired, delay, queue, total, active, exception]
+            .map(str::to_owned);
         health(&mut report, &config(toml), &[replica(row)]);
         report
     }
@@ -305,6 +308,7 @@ mod tests {
     #[test]
     fn each_fault_of_a_replica_is_reported_with_advice() {
         let report_of = |row| replica_report("replication = 'macros'", row);
+        // is_readonly, is_session_expired, delay, queue, total, active, exception.
         for (row, level, subject, expected) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
             (

@@ -20,6 +20,11 @@ fn probe_topic_is_allowed_by_the_acl_and_matches_no_source() {
     assert_eq!(milepost_check::unusable_probe(&Config::defaults().unwrap(), probe), None);
 }
 
+/// Width of the first column of a report: the level, such as `warning`.
+const LEVEL_WIDTH: usize = 9;
+/// Width of the second column: the subject of the finding.
+const SUBJECT_WIDTH: usize = 20;
+
 #[test]
 fn production_guide_shows_only_findings_of_the_check() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -28,12 +33,12 @@ fn production_guide_shows_only_findings_of_the_check() {
     let guide = read("docs/production.md");
     let mut shown = BTreeSet::new();
     for line in guide.lines().filter_map(|line| line.strip_prefix("    ")) {
-        let Some((level, rest)) = line.split_at_checked(9) else { continue };
+        let Some((level, rest)) = line.split_at_checked(LEVEL_WIDTH) else { continue };
         if ["ok", "warning", "error"].contains(&level.trim_end()) {
-            let what = rest.get(..20).unwrap_or(rest).trim_end();
-            assert!(sources.contains(&format!("\"{what}\"")), "no check looks at {what}");
-            shown.insert(what.to_owned());
+            let subject = rest.get(..SUBJECT_WIDTH).unwrap_or(rest).trim_end();
+            assert!(sources.contains(&format!("\"{subject}\"")), "no check reports {subject}");
+            shown.insert(subject.to_owned());
         }
     }
-    assert!(shown.len() >= 18, "{shown:?}");
+    assert!(shown.len() >= 18, "the guide shows fewer findings than it did: {shown:?}");
 }

@@ -21,7 +21,7 @@ mod endpoints;
 mod erase;
 mod errors;
 #[cfg(test)]
-mod failover;
+mod failover_tests;
 mod fields;
 mod files;
 mod insert;

@@ -123,7 +123,7 @@ fn check(
     if is_compressed {
         return Ok(());
     }
-    // An old ClickHouse may send a summary that does not count them.
+    // The summary of an old ClickHouse may have no `result_rows`.
     let counted = summary.map(|summary| summary.result_rows().unwrap_or(0));
     match counted {
         Some(counted) if rows >= counted => Ok(()),

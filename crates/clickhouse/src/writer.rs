@@ -27,7 +27,7 @@ use milepost_core::error_chain;
 use milepost_core::screened::{ErasedSnapshot, NotScreened, Screened};
 
 /// Age above which the list of erased drivers is read again before an attempt.
-const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
+const LIST_REREAD_AGE: Duration = Duration::from_secs(5);
 
 /// Whether to retry after a failure that is not permanent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl Writer {
         piece: &Piece,
     ) -> Result<Screened, WriteError> {
         let now = now_with_suspends();
-        if self.list.age(now).is_none_or(|age| age >= LIST_READ_AGAIN) {
+        if self.list.age(now).is_none_or(|age| age >= LIST_REREAD_AGE) {
             self.list = clickhouse.erased().await?;
         }
         let screened = self.list.screen(part, now_with_suspends())?;
@@ -234,6 +234,9 @@ mod tests {
         "Code: 516. DB::Exception: Authentication failed",
     );
 
+    /// The answer to the query for the list of erased drivers if no driver is erased.
+    const EMPTY_ERASED_LIST: &str = "\t20\t2\t0\n";
+
     /// Answers as a server that accepts only the password `new`.
     async fn serve(listener: TcpListener) {
         loop {
@@ -246,7 +249,7 @@ mod tests {
             } else if request.contains("insert_deduplication_token") {
                 ("200 OK", "X-ClickHouse-Summary: {\"written_rows\":\"1\"}\r\n", "")
             } else {
-                ("200 OK", "X-ClickHouse-Summary: {\"result_rows\":\"1\"}\r\n", "\t20\t2\t0\n")
+                ("200 OK", "X-ClickHouse-Summary: {\"result_rows\":\"1\"}\r\n", EMPTY_ERASED_LIST)
             };
             let length = body.len();
             let head = format!(

@@ -21,6 +21,12 @@ pub static TABLES: [&Table; 2] = [&position::TABLE, &reject::TABLE];
 /// Tables that only commands insert into.
 static COMMAND_TABLES: [&Table; 2] = [&EVENTS, &FENCES];
 
+/// Expected size of an encoded position. A buffer of this size per row seldom has to grow.
+const POSITION_BYTES: usize = 96;
+/// Expected size of an encoded reject.
+const REJECT_BYTES: usize = 512;
+const DAY_MS: i64 = 86_400_000;
+
 fn tables() -> impl Iterator<Item = &'static Table> {
     TABLES.into_iter().chain(COMMAND_TABLES)
 }
@@ -37,9 +43,15 @@ pub struct Insert {
 /// Encodes a batch: an insert of its positions, one of its rejects, or both.
 #[must_use]
 pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
-    let positions =
-        insert(&position::TABLE, database, sorted(&batch.positions), 96, Position::encode);
-    let rejects = insert(&reject::TABLE, database, batch.rejects.iter(), 512, Reject::encode);
+    let positions = insert(
+        &position::TABLE,
+        database,
+        sorted(&batch.positions),
+        POSITION_BYTES,
+        Position::encode,
+    );
+    let rejects =
+        insert(&reject::TABLE, database, batch.rejects.iter(), REJECT_BYTES, Reject::encode);
     positions.into_iter().chain(rejects).collect()
 }
 
@@ -49,7 +61,7 @@ fn sort_key(position: &Position) -> impl Ord + '_ {
 }
 
 fn day(ts: Timestamp) -> i64 {
-    ts.unix_ms().div_euclid(86_400_000)
+    ts.unix_ms().div_euclid(DAY_MS)
 }
 
 /// Sorts the rows by [`sort_key`]. For speed it sorts one integer per row instead. From its highest
@@ -235,12 +247,12 @@ mod tests {
                     format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
                 let topic = format!("drivers/{prefix}{suffix}/gps");
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
-                decoder.decode(message, Timestamp::from_unix_ms(86_400_000 * 200), &mut decoded);
+                decoder.decode(message, Timestamp::from_unix_ms(DAY_MS * 200), &mut decoded);
             }
             let ordered: Vec<_> = sorted(&decoded.positions).collect();
             assert_eq!((ordered.len(), decoded.rejects.len()), (1_000, 0));
             let day_and_driver =
-                |row: &Position| (row.ts.unix_ms() / 86_400_000, row.driver_id.as_bytes().to_vec());
+                |row: &Position| (row.ts.unix_ms() / DAY_MS, row.driver_id.as_bytes().to_vec());
             assert!(
                 ordered.is_sorted_by_key(|row| day_and_driver(row)),
                 "{prefix} {length_max} {apart_s}"

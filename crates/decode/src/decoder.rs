@@ -15,7 +15,7 @@ use super::refusal::{Refusal, refuse};
 use super::repair::repaired;
 use super::source::Source;
 use super::unpack::unpack;
-use super::unread_zone::check_zone_of_frame;
+use super::unread_zone::check_zone_of_enclosing;
 use crate::message::Message;
 use crate::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
 use crate::reject::Reason;
@@ -198,7 +198,7 @@ impl Decoder {
             let checked = source.format.check_frame(frame, settled);
             checked
                 .and_then(|()| check_system_around(frame, &source.schema.keep, Place::File))
-                .and_then(|()| zone.map_or(Ok(()), |zone| check_zone_of_frame(frame, zone)))
+                .and_then(|()| zone.map_or(Ok(()), |zone| check_zone_of_enclosing(frame, zone)))
                 .map_err(|refusal| refusal.detail)
         })
     }

@@ -102,7 +102,7 @@ pub(super) struct Paths {
     first: [Link; BUCKETS],
 }
 
-/// Knowledge of the value at a path before it is read.
+/// Facts about the value at a path that are known before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// The format does not read the value, and nothing that it may say matters.
@@ -159,8 +159,8 @@ impl Paths {
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
 
-    /// Returns the tree at a path, which it adds if it is missing. Nothing is known of the values
-    /// along the path any more.
+    /// Returns the tree at a path, which it adds if it is missing. Clears `known` along the path:
+    /// the format now reads a value at its end.
     fn at<'p>(&mut self, path: impl IntoIterator<Item = &'p str>) -> &mut Self {
         let mut at = self;
         for step in path {
@@ -450,7 +450,8 @@ impl Paths {
     }
 }
 
-/// Returns the first two bytes of a name as a key contains it, before its quote and colon.
+/// Returns the first two bytes that follow a key's opening quote. In a shorter name, they include
+/// its closing quote and the colon.
 #[inline(always)]
 fn beginning(name: &[u8]) -> [u8; 2] {
     match name {

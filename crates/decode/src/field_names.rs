@@ -42,6 +42,10 @@ const ALIASES: [(&str, &[&str]); 8] = [
     ("seq", &["sequence", "seqno", "counter"]),
 ];
 
+/// Length of the shortest name that a misspelt name is compared with. Shorter ones resemble too
+/// many other words.
+const COMPARED_BYTES_MIN: usize = 5;
+
 /// Returns the milepost field that `name` may be meant for.
 pub fn suggested_field(name: &str) -> Option<&'static str> {
     let name = normalised(name.rsplit('/').next().unwrap_or(name));
@@ -51,7 +55,9 @@ pub fn suggested_field(name: &str) -> Option<&'static str> {
         let all = ALIASES.iter().flat_map(|(field, aliases)| {
             std::iter::once(*field).chain(aliases.iter().copied()).map(move |known| (*field, known))
         });
-        let may_be = |field: &str, known: &str| known.len() >= 5 && (field == "ts" || !is_time);
+        let may_be = |field: &str, known: &str| {
+            known.len() >= COMPARED_BYTES_MIN && (field == "ts" || !is_time)
+        };
         all.filter(|(field, known)| may_be(field, known))
             .find(|(_, known)| distance_is_small(known, &name))
     };

@@ -205,6 +205,10 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
         .find_map(|(side, words)| words.contains(&word).then_some(side))
 }
 
+/// Possible lengths in bytes of the first side in a word for two: `s` in `sw`, one Cyrillic letter,
+/// one Chinese character, and `south`.
+const FIRST_WORD_BYTES: [usize; 4] = [1, 2, 3, 5];
+
 /// Names of members that state the sides of both coordinates, as `SW` or `--`.
 const OF_BOTH: [&str; 14] = [
     "hemisphere",
@@ -242,7 +246,7 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
     for word in lower.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()) {
         let is_side = |word: &str| [0, 1].map(|n| side(name, word, n)).iter().any(Option::is_some);
         // `sw`, `southwest` and `西南` are two words without a space.
-        let middle = [1, 2, 3, 5].into_iter().find(|at| {
+        let middle = FIRST_WORD_BYTES.into_iter().find(|at| {
             let parts = word.split_at_checked(*at);
             parts.is_some_and(|(one, other)| is_side(one) && is_side(other))
         });

@@ -155,7 +155,7 @@ impl Points<'_> {
         }
         let checked = self
             .outer_zone
-            .get_or_insert_with(|| unread_zone::check_zone_of_frame(origin.enclosing, zone));
+            .get_or_insert_with(|| unread_zone::check_zone_of_enclosing(origin.enclosing, zone));
         match checked {
             Err(refusal) if !unread_zone::states_offset(local, text) => {
                 Err(Refusal::new(refusal.reason, refusal.detail.clone()).of_enclosing())
@@ -202,7 +202,7 @@ impl Points<'_> {
         enclosing: Option<&[u8]>,
         read: impl Fn(&mut Self, &[u8]) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        // A nested array replaces one element, which was counted before.
+        // If this array is itself an element, that element was counted: its points replace it.
         let remaining = self.points_max - self.elements_seen.saturating_sub(1);
         if Reader::new(json).peek() != b'[' {
             let detail = format!("{:.40} is not an array of points", as_text(json));
@@ -220,18 +220,21 @@ impl Points<'_> {
         }
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
         (self.outer_time, self.outer_zone) = (None, None);
-        let mut of_enclosing = None;
+        let mut enclosing_refusal = None;
         for raw in kept {
             match read(self, raw) {
                 // The other points may be right, so read them, and reject the object once.
-                Err(refusal) if refusal.is_of_enclosing => _ = of_enclosing.get_or_insert(refusal),
+                Err(refusal) if refusal.is_of_enclosing => {
+                    _ = enclosing_refusal.get_or_insert(refusal)
+                }
                 Err(refusal) => {
                     self.refuse(raw, enclosing.unwrap_or(raw), refusal);
                 }
                 Ok(()) => {}
             }
         }
-        of_enclosing.map_or(Ok(()), |refusal| Err(Refusal { is_of_enclosing: false, ..refusal }))
+        enclosing_refusal
+            .map_or(Ok(()), |refusal| Err(Refusal { is_of_enclosing: false, ..refusal }))
     }
 }
 

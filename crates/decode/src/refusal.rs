@@ -28,7 +28,8 @@ impl Refusal {
 #[cold]
 pub(super) fn invalid(json: &[u8]) -> Refusal {
     let is_utf_16 = json.starts_with(&[0xff, 0xfe]) || json.starts_with(&[0xfe, 0xff]);
-    // Without a mark of the byte order. One NUL alone may be before or between the JSON.
+    // UTF-16 without a byte order mark has a NUL in every second byte. A single NUL is an error of
+    // the JSON.
     let is_unmarked = matches!(json, [b'{' | b'[', 0, _, 0, ..] | [0, b'{' | b'[', 0, _, ..]);
     if is_utf_16 || is_unmarked {
         return Refusal::new(Reason::InvalidUtf8, "the payload is UTF-16: send UTF-8");

@@ -102,20 +102,20 @@ impl Source {
     /// [`kept`](Self::kept). It is the same in all versions of milepost, so that it may be stored
     /// as a hash.
     #[must_use]
-    pub fn reading(&self) -> String {
+    pub fn stable_description(&self) -> String {
         let Schema { driver, keep, local, .. } = &self.schema;
         let format = match &self.format {
             Format::Milepost => "milepost".to_owned(),
             Format::GeoJson(unit) => format!("geojson {unit:?}"),
             Format::Nmea => "nmea".to_owned(),
-            Format::Mapped(mapping) => mapping.reading(),
+            Format::Mapped(mapping) => mapping.stable_description(),
         };
         let driver = match driver {
             Driver::Topic(template) => format!("{template:?}"),
             Driver::Payload(pointer) => pointer.as_str().to_owned(),
         };
         let keep = if *keep == Keep::All { "*" } else { "" };
-        let local = local.as_deref().map(Local::reading);
+        let local = local.as_deref().map(Local::stable_description);
         format!("{:?}", (&self.topic, format, driver, self.other_bytes, keep, local))
     }
 }

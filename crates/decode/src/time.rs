@@ -111,7 +111,7 @@ pub struct Local {
 
 impl Local {
     /// Returns the names of the zone and the pattern.
-    pub(super) fn reading(&self) -> String {
+    pub(super) fn stable_description(&self) -> String {
         format!("{:?}", (self.zone.as_ref().map(Zone::name), &self.pattern))
     }
 

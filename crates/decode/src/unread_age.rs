@@ -24,8 +24,8 @@ const AGES: [&str; 15] = [
     "sincefix",
     "ago",
 ];
-/// Units of an age in seconds, at the end of its name, or at the beginning, as in `minutes_ago`. A
-/// unit comes before those that it ends with.
+/// Units of an age in seconds, at the end of its name, or at the beginning, as in `minutes_ago`.
+/// The first match counts, so `hours` comes before `s`.
 const UNITS: [(&str, f64); 16] = [
     ("milliseconds", 1e-3),
     ("millis", 1e-3),
@@ -49,7 +49,7 @@ const AGE_S_MAX: f64 = 60.0;
 /// Largest age without a unit that may be near enough: 3 s, if it is in milliseconds, as libraries
 /// for microcontrollers give it.
 const AGE_WITHOUT_UNIT_MAX: f64 = 3_000.0;
-/// Flags that are set if a place is not of now.
+/// Flags that are set if the place is an old one.
 const OLD: [&str; 14] = [
     "lastknown",
     "islastknown",
@@ -66,7 +66,7 @@ const OLD: [&str; 14] = [
     "outdated",
     "isoutdated",
 ];
-/// Flags that are unset if a place is not of now.
+/// Flags that are unset if the place is an old one.
 const NEW: [&str; 5] = ["live", "islive", "realtime", "isrealtime", "iscurrent"];
 
 /// Returns the first member, with its value, that states that the place is older than the message.

@@ -1,6 +1,6 @@
 //! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
-//! format does not read. The place of such a point is an old one, or a wrong one. Finds flags of
-//! the time and of optional fields, too.
+//! format does not read. The place of such a point is an old one, or a wrong one. Also finds flags
+//! that state that the time, or an optional field, is not valid.
 
 use super::field_flags::{Unknown, field_of_flag, may_be_flag};
 use super::field_names::normalised;
@@ -98,9 +98,10 @@ const TIME_FLAGS: [&str; 13] = [
     "gpstimevalid",
     "hastime",
 ];
-/// Names of flags that are set if the time is not valid.
-const TIME_OPPOSITES: [&str; 2] = ["timeinvalid", "istimeinvalid"];
-/// Names of texts that say whether there is a fix. Their numbers have other meanings.
+/// Names of flags that are set if the time is invalid: the opposite of [`TIME_FLAGS`].
+const INVALID_TIME_FLAGS: [&str; 2] = ["timeinvalid", "istimeinvalid"];
+/// Names of members whose string states whether there is a fix. A number there means something
+/// else.
 const STATES: [&str; 17] = [
     "gps",
     "gnss",
@@ -120,8 +121,8 @@ const STATES: [&str; 17] = [
     "positionstate",
     "定位状态",
 ];
-/// Names of flags that are set if there is no fix.
-const OPPOSITES: [&str; 12] = [
+/// Names of flags that are set if there is no fix: the opposite of [`FLAGS`].
+const NO_FIX_FLAGS: [&str; 12] = [
     "invalid",
     "isinvalid",
     "nofix",
@@ -169,12 +170,13 @@ const NO_FIX: [&str; 31] = [
     "无效",
     "未定位",
 ];
-/// Words of [`NO_FIX`] that may be of the driver or vehicle in a member called `status`.
+/// Words of [`NO_FIX`] that may describe the driver or the vehicle if the member is called
+/// `status`.
 const AMBIGUOUS: [&str; 6] =
     ["none", "lost", "searching", "acquiring", "unavailable", "notavailable"];
-/// Name of gpsd's report (`"class":"TPV"`) of the kind of fix: 0 and 1 are none.
+/// Name of the kind of fix in gpsd's reports (`"class":"TPV"`). 0 and 1 mean that there is no fix.
 const MODE: &str = "mode";
-/// Words for a flag that is set.
+/// Words that mean that a flag is set.
 const SET: [&str; 14] = [
     "true",
     "1",
@@ -272,7 +274,7 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
                 || field_of_flag(&name).is_some()
                 || ["quality", "type", "lock", MODE].contains(&&*name)
         }
-        FlagValue::Set => is_in(&OPPOSITES) || is_in(&TIME_OPPOSITES) || name == MODE,
+        FlagValue::Set => is_in(&NO_FIX_FLAGS) || is_in(&INVALID_TIME_FLAGS) || name == MODE,
         FlagValue::NoFix => {
             is_in(&FLAGS)
                 || is_in(&STATES)
@@ -374,11 +376,12 @@ pub(super) fn check_fix(
             return;
         }
         let name = bare_name(name);
-        // A taxi may be `V`, vacant, but not beside the other fields of an RMC sentence.
+        // `V` can also mean that a taxi is vacant. Next to other fields of NMEA's RMC sentence, it
+        // means that there is no fix.
         is_nmea |= hemisphere(&name).is_some()
             || ["magvar", "magvardir", "magvariation", "sentence"].contains(&&*name)
             || name.starts_with("sat") && value == "0";
-        // A ship's type of device that finds the place; 0 is an undefined one.
+        // In a ship's AIS message, `fix_type` is the kind of positioning device; 0 is undefined.
         is_ais |= ["mmsi", "userid", "messageid"].contains(&&*name);
         is_gpsd |= name == "class" && value == "TPV";
         let is_read = read.all.iter().any(|used| used == path);
@@ -396,7 +399,7 @@ pub(super) fn check_fix(
         let is_invalid = matches!(stated, Some(FlagValue::Unset | FlagValue::NoFix));
         let is_time_flag = TIME_FLAGS.contains(&&*name);
         is_time_valid |= is_time_flag && is_set;
-        if is_time_flag && is_invalid || TIME_OPPOSITES.contains(&&*name) && is_set {
+        if is_time_flag && is_invalid || INVALID_TIME_FLAGS.contains(&&*name) && is_set {
             time_flag.get_or_insert_with(|| (path.to_owned(), value.to_owned()));
         }
         if let Some(field) = field_of_flag(&name)
@@ -447,14 +450,14 @@ pub(super) fn check_fix(
 /// the meaning of its value.
 fn denies_fix(parent: &str, name: &str, value: &str, stated: FlagValue) -> bool {
     let joined = format!("{parent}{name}");
-    // A fix in a list of fixes may have a number.
+    // `{"fix":{"fix":0}}`: the fixes of a list may be numbered from 0.
     let is_number_of_fix = name == "fix" && parent == "fix";
-    // A type `F` is the float solution of RTK.
+    // A fix of the type `F` is a float solution of RTK, not `false`.
     let is_float = !name.contains("valid") && value.trim().eq_ignore_ascii_case("f");
     let is_in = |names: &[&str]| names.contains(&name) || names.contains(&&*joined);
     match stated {
         FlagValue::Unset => is_in(&FLAGS) && !is_number_of_fix && !is_float,
-        FlagValue::Set => is_in(&OPPOSITES),
+        FlagValue::Set => is_in(&NO_FIX_FLAGS),
         FlagValue::NoFix => is_in(&FLAGS) || is_in(&STATES),
     }
 }

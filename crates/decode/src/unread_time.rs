@@ -12,7 +12,6 @@ use super::field_names::{TIME_NAMES, TIME_WORDS, normalised, words};
 use super::hemisphere::is_parent;
 use super::json::{Scalar, number};
 use super::keep::{Origin, Value, visit_values};
-
 use super::reader::{as_text, elements, members};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
@@ -69,6 +68,9 @@ const DATE_NAMES: [&str; 4] = ["date", "datum", "fecha", "day"];
 const VALUES_MAX: usize = 256;
 /// A value under a name of a time counts only within this distance from the time of receipt.
 const YEAR_MS: i64 = 366 * DAY_MS;
+const WEEK_S: f64 = 604_800.0;
+/// Begin of the GPS time scale, 1980-01-06, in Unix seconds.
+const GPS_EPOCH_S: f64 = 315_964_800.0;
 /// End of errors: how to store the time of receipt on purpose.
 const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 
@@ -322,10 +324,12 @@ impl Parts {
             .zip(minute)
             .map(|(hour, minute)| (0.0..24.0).contains(&hour) && (0.0..60.0).contains(&minute));
         let gps = week.zip(tow).map(|(week, tow)| {
-            let tow = if tow < 604_800.0 { tow } else { tow / 1e3 };
-            let ms =
-                |rollovers: f64| (week + 1_024.0 * rollovers) * 604_800.0 + tow + 315_964_800.0;
-            [0.0, 1.0, 2.0].iter().any(|rollovers| is_near(rounded(ms(*rollovers) * 1e3)))
+            // The time of week may be in seconds or in milliseconds.
+            let tow_s = if tow < WEEK_S { tow } else { tow / 1e3 };
+            // Many receivers send only the last ten bits of the week.
+            let unix_s =
+                |rollovers: f64| (week + 1_024.0 * rollovers) * WEEK_S + tow_s + GPS_EPOCH_S;
+            [0.0, 1.0, 2.0].iter().any(|rollovers| is_near(rounded(unix_s(*rollovers) * 1e3)))
         });
         let slot = match (date, clock, gps) {
             (Some(true), _, _) => 0,

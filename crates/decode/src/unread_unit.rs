@@ -46,11 +46,13 @@ impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
     /// `speed` or around its object, `unit` beside `value`, or `units/speed`.
     ///
-    /// A bare `unit` states the unit of a speed, unless its value is `ms`, which may also mean
-    /// milliseconds, or may be a department of the fleet, which `m/min` cannot be. It states the
-    /// unit of an altitude if its value is feet, or a system of units with feet, such as
-    /// `imperial`, and that of an angle if its value is one such as `rad`. A bare `rad` states the
-    /// unit of a place only if the place may be in radians.
+    /// A member called only `unit` states the unit of
+    ///
+    /// - a speed, unless its value is `ms`, which may mean milliseconds, or a word such as `US`,
+    ///   which may be a department of the fleet;
+    /// - an altitude, if its value is feet, or a system of units with feet, such as `imperial`;
+    /// - an angle, if its value is a unit of angles, such as `rad`. For a place, `rad` counts only
+    ///   if the place may be in radians.
     fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -156,11 +158,11 @@ impl Measured {
         Ok(())
     }
 
-    /// Checks a text that is no unit that is read. A size that no unit has is that of the stated
-    /// one: the operator has converted it.
+    /// Checks a text that names none of the units that milepost converts. If the configuration
+    /// gives the size of the unit as a number, the text may name that unit, so nothing is checked.
     ///
     /// # Errors
-    /// The text is another unit.
+    /// The text names another unit than the one in which the format reads the field.
     fn check_unread(&self, path: &str, text: &str) -> Result<(), Refusal> {
         let is_custom = self.quantity.unit_of(self.factor.abs()).is_none();
         if is_custom || !is_unread_unit(self.quantity, text) {

@@ -171,16 +171,16 @@ fn is_zone_name(name: &str) -> bool {
 /// # Errors
 /// The object states a zone whose clock differs in winter or in summer.
 #[cold]
-pub(super) fn check_zone_of_frame(frame: &[u8], zone: &Zone) -> Result<(), Refusal> {
+pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(), Refusal> {
     /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.
     const TIMES: [i64; 2] = [1_768_478_400, 1_784_116_800];
     if !is_of_place(zone) {
         return Ok(());
     }
     // A file may have other bytes than UTF-8 in its names.
-    let frame = String::from_utf8_lossy(frame);
+    let enclosing = String::from_utf8_lossy(enclosing);
     let mut other = None;
-    each_own(frame.as_bytes(), &mut |path, name, value| {
+    each_own(enclosing.as_bytes(), &mut |path, name, value| {
         let is_other = |seconds: &i64| {
             let at = jiff::Timestamp::from_second(*seconds);
             at.is_ok_and(|at| is_other_zone(name, value, zone.time_zone(), at))

@@ -275,7 +275,7 @@ fn inaccurate_fix_does_not_confirm_a_crossing() {
 #[test]
 fn spike_changes_no_speed_state_of_the_fence() {
     let mut rules = depot(None);
-    rules.areas[0].limits.speed = Some(5.0);
+    rules.areas[0].limits.speed_mps = Some(5.0);
     let places = [5.0, 20.0, 35.0, 300.0, 50.0, 65.0, 80.0, 200.0, 300.0];
     let fixes: Vec<Fix> = (0..).zip(places).map(|(n, at)| fix(n * 3, at, Some(6.0))).collect();
     let found = events(rules, &fixes, 27);

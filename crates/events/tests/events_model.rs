@@ -13,9 +13,13 @@ use milepost_events::watch::{Area, Event, Fix, Kind, Limits, Rules, Watch};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// 2025-10-09
+/// 2025-10-09, in Unix milliseconds.
 const BEGAN: i64 = 1_760_000_000_000;
-const SILENT_FOR: i64 = 120_000;
+/// Milliseconds.
+const SILENT_FOR_MS: i64 = 120_000;
+/// Length of a degree on the equator, on a sphere with the mean radius of the earth.
+const METRES_PER_DEGREE: f64 = 111_195.0;
+/// Metres per second.
 const LIMIT: f64 = 25.0;
 
 /// [`LIMIT`] in km/h: 90.
@@ -47,7 +51,7 @@ fn rules() -> Rules {
             square("wide", 0.0),
             square("c", 0.3),
         ],
-        silent_for: Some(SILENT_FOR),
+        silent_for: Some(SILENT_FOR_MS),
         silent_gaps: 2.5,
         faster_than: Some(LIMIT),
         fence_margin: 0.0,
@@ -99,7 +103,7 @@ fn drives_from(start_lng: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
             .map(|(driver, seconds, metres, speed, acc)| {
                 now += seconds * 1_000 + 1;
                 let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, start_lng));
-                let leap: f64 = metres * scale / 111_195.0;
+                let leap: f64 = metres * scale / METRES_PER_DEGREE;
                 // A fix far away is wrong: the next step begins where the driver was before it.
                 let lng_now = (lng + leap).clamp(-0.5, 0.9);
                 let ts = now.max(ts + 1);
@@ -128,7 +132,7 @@ fn sorted(mut events: Vec<Event>) -> Vec<Event> {
 }
 
 fn time_of_last(inserts: &[Fix]) -> i64 {
-    inserts.last().unwrap().inserted_at + SILENT_FOR * 2
+    inserts.last().unwrap().inserted_at + SILENT_FOR_MS * 2
 }
 
 /// Returns the answer of a replica at time `now`: at most `rows_max` of the rows that it has, and
@@ -144,7 +148,8 @@ fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, rows_max: usize) ->
     Inserted { fixes, is_cut, now, lag_ms: (now - oldest + 999) / 1_000 * 1_000 }
 }
 
-/// Rows with later times are not in an answer, as in the query of `milepost events`.
+/// Largest time by which an insert may be ahead of the server's clock. The query of `milepost
+/// events` leaves out rows with later times.
 const AHEAD_MS_MAX: i64 = 30_000;
 
 /// Returns the visible rows of the spans that the reader asks for.
@@ -383,8 +388,8 @@ fn margin_counts_across_the_antimeridian() {
     let drive: Vec<Fix> = [
         (0, 179.998),
         (30, 179.999),
-        (60, -180.0 + 25.0 / 111_195.0),
-        (90, -180.0 + 25.0 / 111_195.0),
+        (60, -180.0 + 25.0 / METRES_PER_DEGREE),
+        (90, -180.0 + 25.0 / METRES_PER_DEGREE),
         (120, -179.999),
         (150, -179.998),
     ]
@@ -558,7 +563,7 @@ fn fence_for_one_driver_ignores_others() {
 fn fence_decides_when_a_driver_inside_is_silent() {
     let steps = [(0, 0.31, None), (600, 0.42, None), (1_200, 0.42, None)];
     let silences = |rules: FenceRules| {
-        let found = events_by(rules, &drive(&steps), Some(SILENT_FOR));
+        let found = events_by(rules, &drive(&steps), Some(SILENT_FOR_MS));
         let silent = found.iter().filter(|event| event.kind == Kind::Silent);
         silent.map(|event| (event.known_at - BEGAN) / 1_000).collect::<Vec<_>>()
     };
@@ -577,7 +582,7 @@ fn device_at_rest_on_the_border_enters_a_fence_once() {
     let drive: Vec<Fix> = (0..188)
         .map(|n| {
             let metres = 25.0 * (f64::from(n) * 0.9).sin();
-            fix(1, BEGAN + i64::from(n) * 15_000, 0.3 + metres / 111_195.0)
+            fix(1, BEGAN + i64::from(n) * 15_000, 0.3 + metres / METRES_PER_DEGREE)
         })
         .collect();
     let events_with_margin = |fence_margin| {
@@ -630,7 +635,7 @@ fn silence_and_its_end_are_one_event_each() {
     watch.handle_fix(fix(1, BEGAN + 400_000, 0.25), &mut out);
     watch.handle_fix(fix(1, BEGAN + 401_000, 0.25), &mut out);
     assert_eq!(summary(&out), [(Kind::Silent, "", 0), (Kind::Heard, "", 400)]);
-    assert_eq!(out[0].known_at, BEGAN + SILENT_FOR);
+    assert_eq!(out[0].known_at, BEGAN + SILENT_FOR_MS);
 }
 
 #[test]
@@ -670,10 +675,10 @@ fn silent_event_has_the_last_fix_even_a_jump_or_a_poor_one() {
         let mut watch = Watch::new(rules());
         let mut out = Vec::new();
         watch.handle_fix(fix(1, BEGAN, 0.25), &mut out);
-        let last = Fix { acc, ..fix(1, BEGAN + 1_000, 0.25 + metres / 111_195.0) };
+        let last = Fix { acc, ..fix(1, BEGAN + 1_000, 0.25 + metres / METRES_PER_DEGREE) };
         watch.handle_fix(last.clone(), &mut out);
         out.clear();
-        watch.tick(BEGAN + 1_000 + SILENT_FOR, &mut out);
+        watch.tick(BEGAN + 1_000 + SILENT_FOR_MS, &mut out);
         let silent = out.iter().find(|event| event.kind == Kind::Silent).unwrap();
         assert_eq!((silent.ts, silent.lng), (last.ts, last.lng), "{metres} {acc:?}: {silent:?}");
     }
@@ -695,7 +700,7 @@ fn no_driver_is_silent_until_the_backlog_of_an_outage_is_inserted() {
     let fixes = [fix(1, BEGAN, 0.25), fix(2, BEGAN, 0.25)];
     assert_eq!(poll(&mut reader, &mut watch, &fixes, BEGAN + 1_000), []);
     reader.lost_clickhouse();
-    let back = BEGAN + 2 * SILENT_FOR;
+    let back = BEGAN + 2 * SILENT_FOR_MS;
     assert_eq!(poll(&mut reader, &mut watch, &fixes, back), []);
     // The backlog has a fix of the first driver, and none of the second.
     let fixes = [
@@ -956,7 +961,7 @@ fn erased_driver_is_forgotten() {
         [("d1".to_owned(), vec!["b".to_owned(), "c".to_owned()])]
     );
     out.clear();
-    watch.tick(BEGAN + SILENT_FOR, &mut out);
+    watch.tick(BEGAN + SILENT_FOR_MS, &mut out);
     assert!(!out.is_empty() && out.iter().all(|event| event.driver_id == "d2"), "{out:?}");
 }
 
@@ -1017,7 +1022,7 @@ fn rules_of_an_ended_fence_cause_no_event() {
 
     let silences = |until, silent_for_s| {
         let rules = FenceRules { silent_for_s: Some(silent_for_s), ..FenceRules::default() };
-        let mut watch = Watch::new(fence_until(until, rules, Some(SILENT_FOR)));
+        let mut watch = Watch::new(fence_until(until, rules, Some(SILENT_FOR_MS)));
         let mut out = Vec::new();
         watch.handle_fix(fix(1, BEGAN, 0.35), &mut out);
         let silent_at = (1..2_000).find(|second| {
@@ -1037,7 +1042,7 @@ fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
     let steps: Vec<_> = (0..60)
         .map(|n| {
             let metres = 20.0 * f64::from(if n % 2 == 0 || n < 3 { 1 } else { -1 });
-            (i64::from(n) * 10, 0.3 + metres / 111_195.0, Some(12.0))
+            (i64::from(n) * 10, 0.3 + metres / METRES_PER_DEGREE, Some(12.0))
         })
         .collect();
     let rules = FenceRules { speed_limit_kmh: Some(36.0), ..FenceRules::default() };
@@ -1053,11 +1058,11 @@ fn longest_silence_limit_covers_the_fleet_and_the_fences() {
         let rules = FenceRules { silent_for_s, ..FenceRules::default() };
         fence_until(1, rules, fleet).longest_silence_limit()
     };
-    assert_eq!(limit_ms(Some(28_800), Some(SILENT_FOR)), 28_800_000);
-    assert_eq!(limit_ms(Some(60), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(limit_ms(Some(28_800), Some(SILENT_FOR_MS)), 28_800_000);
+    assert_eq!(limit_ms(Some(60), Some(SILENT_FOR_MS)), SILENT_FOR_MS);
     assert_eq!(limit_ms(Some(60), None), 60_000);
     // A fence in which no driver is ever silent does not count.
-    assert_eq!(limit_ms(Some(0), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(limit_ms(Some(0), Some(SILENT_FOR_MS)), SILENT_FOR_MS);
     assert_eq!(limit_ms(None, None), 0);
 }
 
@@ -1162,7 +1167,7 @@ fn clock_step_restarts_each_silence() {
     const HOUR: i64 = 3_600_000;
     // A silence may last twenty minutes in the fence, and two elsewhere. d1 is inside, d2 is not.
     let rules = FenceRules { silent_for_s: Some(1_200), ..FenceRules::default() };
-    let rules = fence_until(10_000_000, rules, Some(SILENT_FOR));
+    let rules = fence_until(10_000_000, rules, Some(SILENT_FOR_MS));
     let (mut watch, mut reader) = (Watch::new(rules), Reader::new(BEGAN - 1));
     let inserts: Vec<_> =
         [fix(1, BEGAN, 0.35), fix(2, BEGAN, 0.25)].map(|fix| (fix, i64::MIN)).into();

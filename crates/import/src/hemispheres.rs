@@ -37,7 +37,7 @@ impl Side {
     fn of_value(value: &str) -> Option<Self> {
         let word = value.trim_matches(|c: char| !c.is_alphanumeric());
         // Skip most values early: they are longer, or are numbers.
-        let bytes_max = if word.is_ascii() { 8 } else { WORD_BYTES_MAX };
+        let bytes_max = if word.is_ascii() { ASCII_WORD_BYTES_MAX } else { WORD_BYTES_MAX };
         if word.len() > bytes_max || !word.starts_with(char::is_alphabetic) {
             return None;
         }
@@ -83,6 +83,8 @@ impl Side {
     }
 }
 
+/// Maximum length of an ASCII word for a side in bytes.
+const ASCII_WORD_BYTES_MAX: usize = 8;
 /// Maximum length of a word for a side in bytes.
 const WORD_BYTES_MAX: usize = 18;
 /// Words for a latitude or longitude in one hemisphere, such as `south latitude`, which may be the
@@ -339,7 +341,7 @@ enum Notation {
     Flag(Side),
     /// The column is called `lat_sign`: the value is a sign, or a flag for negative numbers.
     Sign(usize),
-    /// The column is called `hemisphere` or `quadrant`: the value may be `SW`.
+    /// The column is called `hemisphere` or `quadrant`: the value may state both sides, as `SW`.
     Both,
 }
 
@@ -410,7 +412,7 @@ impl UnreadHemispheres {
         let places = COORDINATES.map(|(place, field)| {
             column_of(found, place).filter(|_| column_of(found, field).is_none())
         });
-        // The unit of lat is also that of lng, without its sign.
+        // Without a unit of its own, lng has the unit of lat, but not its sign.
         let are_signed = [
             lat_unit.is_some_and(settles_sign),
             lng_unit.map_or(lat_unit == Some("deg"), settles_sign),

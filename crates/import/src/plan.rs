@@ -121,7 +121,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let configured = format_name.and_then(|name| config.formats.get(name));
-    let reading = configured.map(|mapping| mapping.reading());
+    let reading = configured.map(|mapping| mapping.stable_description());
     let configuration = Configuration::new(reading, computed_from.clone());
     let (mut read, mut unread) = (Vec::new(), Vec::new());
     let (mut numbers, mut checks) = (NumberColumns::default(), RowChecks::default());
@@ -453,7 +453,8 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
             "no configured source matches the topic {topic}, which names the driver: give --driver"
         )
     })?;
-    let configuration = Configuration::new(Some(source.reading()), source.kept().to_vec());
+    let configuration =
+        Configuration::new(Some(source.stable_description()), source.kept().to_vec());
     let (numbers, checks) = (NumberColumns::default(), RowChecks::default());
     let (read, unread) = (Vec::new(), Vec::new());
     Ok(Plan { sources: configured.to_vec(), topic, numbers, checks, read, unread, configuration })

@@ -64,7 +64,7 @@ impl<R: BufRead> Table<R> {
     /// Reads the names of the columns.
     pub(super) fn open(mut input: R) -> Result<Self> {
         let mut line = Vec::new();
-        let (mut given, mut number, mut comments) = (None, 0, Vec::new());
+        let (mut given_separator, mut number, mut comments) = (None, 0, Vec::new());
         // Some programs write `sep=;` for Excel, comments or blank lines before the names.
         let head = loop {
             number += 1;
@@ -74,7 +74,7 @@ impl<R: BufRead> Table<R> {
             let text = decoded(&line).trim_start_matches('\u{feff}').to_owned();
             let lower = text.to_ascii_lowercase();
             if let Some(separator) = lower.trim().trim_matches('"').strip_prefix("sep=") {
-                given = separator.bytes().next().or(Some(b'\t'));
+                given_separator = separator.bytes().next().or(Some(b'\t'));
             } else if let Some(names) = text.strip_prefix('#') {
                 // Some files, such as those of the Danish AIS archive, have a `#` before the names.
                 if names.split([',', ';', '\t', '|']).any(|name| is_latitude(name.trim())) {
@@ -99,7 +99,7 @@ impl<R: BufRead> Table<R> {
                 .max_by_key(|separator| count(**separator))
                 .expect("four separators")
         };
-        let separator = given.unwrap_or_else(counted);
+        let separator = given_separator.unwrap_or_else(counted);
         let mut row = Row::default();
         row.add(head.as_bytes(), separator);
         // A name in quotes may have several lines.
@@ -224,15 +224,16 @@ impl<R: BufRead> Table<R> {
         Ok(())
     }
 
-    /// Checks a row without a latitude for names of columns, as joined files have them in the
-    /// middle. `places`: the columns of lat and lng.
+    /// Checks whether a row without a latitude names columns. A file that was joined from several
+    /// files has such rows in the middle. `places`: the columns of lat and lng.
     ///
     /// # Errors
     /// The row names other columns than the first row: the values below it would be read as those
     /// of the first row's columns.
     #[cold]
     fn check_names_again(&self, row: &Row, places: [usize; 2], line: u64) -> Result<()> {
-        // As `open` reads the first row. A byte order mark before a quote keeps the quotes.
+        // Parse the names as `open` does. A byte order mark that precedes a quote made the quotes a
+        // part of the value, so remove both here.
         let name = |value: &[u8]| {
             let text = decoded(value);
             visible_name(text.replace('\n', " ").trim_start_matches('\u{feff}').trim_matches('"'))

@@ -98,8 +98,8 @@ pub(super) fn refuse_json(head: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that JSON is GeoJSON. `head`: the beginning of the file. A long key may be before the
-/// first feature, and a long geometry before its type, so the names of other members count, too.
+/// Checks that JSON is GeoJSON. `head`: the beginning of the file, which may end before the first
+/// `"type":"Feature"`. So the members `features` and `coordinates` also prove that it is GeoJSON.
 ///
 /// # Errors
 /// The file begins with other JSON.

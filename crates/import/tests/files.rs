@@ -2375,7 +2375,7 @@ fn resume_after_another_configuration_is_refused() {
     let output = run(&format("km/h"));
     assert!(output.contains("[formats.NAME], [fields.NAME] or [[sources]]"), "{output}");
     assert!(output.contains("without --resume, or with another state file"), "{output}");
-    let reading = |toml: &str| Config::parse(toml).unwrap().formats["mine"].reading();
+    let reading = |toml: &str| Config::parse(toml).unwrap().formats["mine"].stable_description();
     let in_zone = format("km/h") + "ts_zone = \"Europe/Berlin\"\n";
     for other in [format("mph"), format("km/h").replace("/A", "/E"), in_zone] {
         assert_ne!(reading(&format("km/h")), reading(&other), "{other}");

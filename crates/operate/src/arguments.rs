@@ -8,14 +8,13 @@ use milepost_decode::position::Timestamp;
 use milepost_decode::reject::Reason;
 use milepost_observe::now;
 
-/// Parses a refresh interval. The minimum is 100 ms, because members could not answer more often.
+/// Shortest refresh interval of `milepost top`: each refresh queries every member over HTTP.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Parses a refresh interval of at least [`INTERVAL_MIN`].
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let interval = span(text)?;
-    if interval >= Duration::from_millis(100) {
-        Ok(interval)
-    } else {
-        Err("must be at least 100ms".to_owned())
-    }
+    if interval >= INTERVAL_MIN { Ok(interval) } else { Err("must be at least 100ms".to_owned()) }
 }
 
 pub(crate) fn peer(text: &str) -> Result<Peer, String> {

@@ -1,5 +1,5 @@
-//! Rows on brokers with tight limits, or with the behaviour of EMQX. There a session is one
-//! process, which is killed when the session falls behind.
+//! Rows on brokers with tight limits, or with the behaviour of EMQX. In EMQX, a session is one
+//! process, which EMQX kills when the session falls behind.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -94,10 +94,12 @@ fn member_gone(scene: &mut Scene) -> Result<()> {
 /// Kills a member and replaces it. Messages that arrive while a session ends are lost, so a
 /// replacement with the same client id must take the session over first.
 fn replaced(scene: &mut Scene) -> Result<()> {
+    /// Shorter than the session expiry of the row.
+    const AWAY: Duration = Duration::from_secs(6);
     for _ in 0..2 {
         scene.wait_for_unacked(0)?;
         scene.members[0].process.process.kill()?;
-        sleep(Duration::from_secs(6));
+        sleep(AWAY);
         scene.restart_member(0)?;
         scene.wait_until_recovered(SETTLE)?;
     }

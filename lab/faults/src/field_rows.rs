@@ -98,10 +98,10 @@ fn outage(scene: &mut Scene) -> Result<()> {
 /// Kills each member while ClickHouse refuses inserts. The broker redelivers its messages to a
 /// process that stores one field more.
 fn killed(scene: &mut Scene) -> Result<()> {
-    kill_unsaved(scene, 0)?;
+    kill_with_unsaved_messages(scene, 0)?;
     add_fields(scene)?;
     for n in 0..MEMBERS {
-        kill_unsaved(scene, n)?;
+        kill_with_unsaved_messages(scene, n)?;
         if n == 0 {
             wait_until_filled(scene)?;
         }
@@ -109,7 +109,7 @@ fn killed(scene: &mut Scene) -> Result<()> {
     check_columns(scene)
 }
 
-fn kill_unsaved(scene: &mut Scene, n: usize) -> Result<()> {
+fn kill_with_unsaved_messages(scene: &mut Scene, n: usize) -> Result<()> {
     scene.http.set(Fault::Refuse);
     sleep(REFUSED);
     scene.wait_for_unacked(n)?;

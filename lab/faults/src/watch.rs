@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use lab_stack::{Milepost, get, lock, procfs, prom};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Number of samples of the memory between two checks for a stall, which cost more.
+const SAMPLES_PER_STALL_CHECK: u64 = 10;
 /// Once messages have waited this long without any acknowledgement, `/readyz` must report the
 /// stall.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
@@ -76,7 +78,7 @@ impl Shared {
                 }
                 Err(_) => false, // the process has ended
             });
-            if sample.is_multiple_of(10) {
+            if sample.is_multiple_of(SAMPLES_PER_STALL_CHECK) {
                 for (_, address) in &members {
                     self.check_for_stall(address, &mut progress);
                 }

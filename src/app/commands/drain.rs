@@ -123,7 +123,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let mut signals = Signals::new()?;
     let shared = SharedState::new(&config);
     let mut tasks = JoinSet::new();
-    let Started { mut watch, mut driver, leave, .. } =
+    let Started { mut watch, mut driver, leave: leave_sender, .. } =
         start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
     let why = tokio::select! {
         ended = &mut driver => return completed(ended),
@@ -142,7 +142,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
         () = session_taken_over(&shared.metrics) => "another client took a session over",
     };
     warn!("{why}: flushing the messages received");
-    leave.send_replace(Some(Leave::KeepSession));
+    leave_sender.send_replace(Some(Leave::KeepSession));
     let totals = match timeout(config.shutdown.grace, driver).await {
         Ok(totals) => totals.context("the driver's thread panicked; see stderr")?,
         Err(_) => shared.metrics.totals(),

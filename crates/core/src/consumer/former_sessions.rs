@@ -16,10 +16,9 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// not create the session of a node that was down, which leaves a gap. If many sessions were found,
 /// the search goes on for longer, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
-/// Number of further indices that are visited at the same time for each former session found. A
-/// broker without former sessions gets [`ABSENT_MAX`] visits. If there are many, each CONNACK that
-/// finds one starts several further visits. If visits ran one after another, each would have to
-/// wait for the CONNACK of the one before.
+/// Number of further indices that are visited at the same time for each former session found. So a
+/// broker without former sessions gets only [`ABSENT_MAX`] visits, and many former sessions are
+/// found fast: each CONNACK that finds one starts several visits, which do not wait for each other.
 const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,8 +41,8 @@ pub(super) struct FormerSessions {
     visits_all: bool,
     /// Every index at which a session may exist has been visited.
     search_complete: bool,
-    /// Totals that the current visits no longer show: the expired sessions, and the visits whose
-    /// sessions consume now.
+    /// Counts that the sessions no longer show: expired sessions, and visits that ended because
+    /// their session began to consume.
     counted: FormerSessionTotals,
 }
 
@@ -73,8 +72,8 @@ impl FormerSessions {
         }
         let visits = &sessions[consuming..];
         let found = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
-        let at_least = (ABSENT_MAX + nodes.saturating_sub(1)).max(found * VISITS_PER_FOUND);
-        let absent_max = if self.visits_all { CONNECTIONS_MAX } else { at_least };
+        let ahead = (ABSENT_MAX + nodes.saturating_sub(1)).max(found * VISITS_PER_FOUND);
+        let absent_max = if self.visits_all { CONNECTIONS_MAX } else { ahead };
         let reach = (consuming + found + absent_max).min(CONNECTIONS_MAX);
         if sessions.len() < reach {
             return true;

@@ -269,6 +269,7 @@ mod tests {
             record(&mut unread, &fix(&format!(r#","n{n}":1"#)));
         }
         let counts = counts(&unread);
+        // Of the 50 sampled messages, the first 20 have a name with a counter of its own.
         assert_eq!((counts.len(), counts[0].1), (NAMES_MAX + 1, 30), "{counts:?}");
         let mut unread = self::unread();
         record(&mut unread, &fix(&format!(r#","a\n{}":1"#, "x".repeat(100))));

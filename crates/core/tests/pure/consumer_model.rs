@@ -236,7 +236,7 @@ fn sessions_that_fail_together_retry_at_different_times() {
     setup.consumer = consumer_settings(2);
     let mut world = World::new(setup, Server::new(1), Instant::now());
     let [one, other] = [0, 1].map(|id| {
-        world.cut(id, true, false);
+        world.disconnect(id);
         world.consumer.session(id).connection()
     });
     assert_ne!(one, other);
@@ -316,7 +316,7 @@ fn unready_reasons_name_at_most_three_disconnected_sessions() {
         setup.consumer = consumer_settings(sessions);
         let mut world = World::new(setup, Server::new(1), Instant::now());
         world.broker_up = false;
-        (0..sessions).for_each(|id| world.cut(id, true, false));
+        (0..sessions).for_each(|id| world.disconnect(id));
         world.wait(Duration::from_secs(5));
         let reasons = world.consumer.unready_reasons(world.instant());
         let named = [0, 1, 2].map(|id| format!("session {id}: no connection for 5 s: cut"));

@@ -461,7 +461,7 @@ impl Group {
             72..76 if self.is_alive(index) => self.kill(index),
             76..79 if self.is_alive(index) => {
                 let id = rng.usize(..SESSIONS_MAX);
-                self.act_as(index, |world| world.cut(id, true, false));
+                self.act_as(index, |world| world.disconnect(id));
             }
             // Restarts the member with fewer or more sessions. Skipped while the member has a
             // second process: once that process is killed, no other would visit its surplus

@@ -44,7 +44,7 @@ fn sessions_are_spread_evenly_and_auto_counts_nodes() {
 fn disconnected_session_tries_its_own_node_first() {
     let mut world = world(Connections::Fixed(4), 2);
     for seconds in [20, 3, 3, 3, 3, 3, 20] {
-        (0..4).for_each(|id| world.cut(id, true, false));
+        (0..4).for_each(|id| world.disconnect(id));
         world.wait(Duration::from_secs(seconds));
     }
     assert_eq!((world.spread(), world.broker.takeovers), (vec![2, 2], 0));
@@ -54,7 +54,7 @@ fn disconnected_session_tries_its_own_node_first() {
 fn suback_counts_as_reaching_the_node() {
     let mut world = world(Connections::Fixed(4), 2);
     for _ in 0..5 {
-        (0..4).for_each(|id| world.cut(id, true, false));
+        (0..4).for_each(|id| world.disconnect(id));
         world.cut_at_suback = 8;
         world.wait(Duration::from_secs(30));
         assert_eq!((world.spread(), world.broker.takeovers), (vec![2, 2], 0));
@@ -65,7 +65,7 @@ fn suback_counts_as_reaching_the_node() {
 fn dead_node_loses_its_sessions_and_gets_one_when_it_returns() {
     let mut world = world(Connections::Fixed(4), 2);
     for dead in [false, true] {
-        let (members, takeovers) = (world.consumer.sessions(), world.broker.takeovers);
+        let (sessions, takeovers) = (world.consumer.sessions(), world.broker.takeovers);
         let sessions_on_node = usize::try_from(world.spread()[0]).unwrap();
         world.disconnect_node(0, dead);
         world.wait(PATIENCE / 2);
@@ -80,7 +80,7 @@ fn dead_node_loses_its_sessions_and_gets_one_when_it_returns() {
         world.wait(Duration::from_secs(10));
         assert_eq!(world.spread()[0], 1, "a new session");
         assert_eq!(world.broker.takeovers, moved, "no session moves back");
-        assert!(world.consumer.sessions() <= members + 1);
+        assert!(world.consumer.sessions() <= sessions + 1);
     }
 }
 
@@ -151,7 +151,7 @@ fn session_without_a_node_is_logged_as_moved_once_connected() {
 fn session_refused_by_every_node_backs_off() {
     let mut world = world(Connections::Fixed(3), 3);
     world.broker_up = false; // the other two sessions stay connected
-    world.cut(0, true, false);
+    world.disconnect(0);
     let mut tried = Vec::new();
     while world.elapsed < Duration::from_secs(20) {
         world.turn();
@@ -162,7 +162,7 @@ fn session_refused_by_every_node_backs_off() {
         assert!(next.is_none_or(|next| next > at), "a deadline does not advance");
         if world.consumer.session(0).connection() == ConnectionState::Connecting {
             tried.push((world.consumer.dial(0, at).0, world.elapsed));
-            world.cut(0, true, false);
+            world.disconnect(0);
         }
     }
     let is_first = |at: &usize| tried[..*at].iter().all(|(node, _)| *node != tried[*at].0);

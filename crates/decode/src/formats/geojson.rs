@@ -41,18 +41,26 @@ pub(super) const FIELDS: &[&str] = &[
     "properties/timestamp",
     "properties/time",
 ];
+// Slots of some of these paths.
+const TS: usize = 5;
+const SPEED: usize = 6;
+const HEADING: usize = 7;
+const ALT: usize = 8;
+const ACC: usize = 9;
+const TIMESTAMP: usize = 12;
+const TIME: usize = 13;
 /// Other names of a property, each with the slot of the property in [`FIELDS`].
 pub(super) const ALIASES: [(&str, usize); 10] = [
-    ("properties/velocity", 6),
-    ("properties/course", 7),
-    ("properties/bearing", 7),
-    ("properties/altitude", 8),
-    ("properties/elevation", 8),
-    ("properties/ele", 8),
-    ("properties/accuracy", 9),
-    ("properties/datetime", 13),
-    ("properties/fixTime", 13),
-    ("properties/fixtime", 13),
+    ("properties/velocity", SPEED),
+    ("properties/course", HEADING),
+    ("properties/bearing", HEADING),
+    ("properties/altitude", ALT),
+    ("properties/elevation", ALT),
+    ("properties/ele", ALT),
+    ("properties/accuracy", ACC),
+    ("properties/datetime", TIME),
+    ("properties/fixTime", TIME),
+    ("properties/fixtime", TIME),
 ];
 /// Slot of the latitude that is repeated as a member, and the paths of such members.
 const REPEATED_LAT: usize = 14;
@@ -73,8 +81,8 @@ static FEATURES: LazyLock<Pointer> =
 
 /// Pointers of the time, the preferred one first.
 static TIMES: LazyLock<Vec<Pointer>> = LazyLock::new(|| {
-    let aliases = ALIASES.iter().filter(|(_, slot)| *slot == 13).map(|(name, _)| *name);
-    let names = [5, 12, 13].into_iter().map(|slot| FIELDS[slot]).chain(aliases);
+    let aliases = ALIASES.iter().filter(|(_, slot)| *slot == TIME).map(|(name, _)| *name);
+    let names = [TS, TIMESTAMP, TIME].into_iter().map(|slot| FIELDS[slot]).chain(aliases);
     names.map(|name| Pointer::new(&format!("/{name}")).expect("well formed")).collect()
 });
 
@@ -208,10 +216,10 @@ pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
     let own = FIELDS.iter().enumerate().map(|(slot, path)| (*path, slot));
     let fields = own.chain(ALIASES).filter_map(|(path, slot)| {
         let (field, quantity, factor) = match slot {
-            6 => ("speed", Quantity::Speed, unit.metres_per_second()),
-            7 => ("heading", Quantity::Angle, 1.0),
-            8 => ("alt", Quantity::Length, 1.0),
-            9 => ("acc", Quantity::Length, 1.0),
+            SPEED => ("speed", Quantity::Speed, unit.metres_per_second()),
+            HEADING => ("heading", Quantity::Angle, 1.0),
+            ALT => ("alt", Quantity::Length, 1.0),
+            ACC => ("acc", Quantity::Length, 1.0),
             _ => return None,
         };
         Some(Measured { field, path: path.to_owned(), quantity, factor, has_unit: false })

@@ -154,12 +154,12 @@ impl Mapping {
         // The fields come after these names, because the last names added are the first compared.
         quirks.unread.iter().for_each(|name| paths.add_unread(name));
         for (slot, pointer) in fields.pointers().into_iter().enumerate() {
-            let Some(pointer) = pointer.filter(|_| slot != 1 || !quirks.lat_lng_is_one_string)
+            let Some(pointer) = pointer.filter(|_| slot != LNG || !quirks.lat_lng_is_one_string)
             else {
                 continue;
             };
             paths.add(pointer.steps(), slot);
-            if quirks.root_is_optional && !(slot == 2 && quirks.ts_is_beside_root) {
+            if quirks.root_is_optional && !(slot == TS && quirks.ts_is_beside_root) {
                 paths.add(quirks.root.iter().copied().chain(pointer.steps()), slot);
             }
         }
@@ -211,12 +211,12 @@ impl Mapping {
 
     /// Returns a description of the places and units of the fields, which is the same in all
     /// versions of milepost.
-    pub fn reading(&self) -> String {
+    pub fn stable_description(&self) -> String {
         let Fields { points, ts, speed, alt, driver, more, .. } = &self.fields;
         let text = |pointer: Option<&Pointer>| pointer.map(|at| at.as_str().to_owned());
         let units = (ts.as_ref().map(|(_, unit)| *unit), factor_of(speed), factor_of(alt));
         let places = self.fields.pointers().map(text);
-        let more = more.as_deref().map(More::reading);
+        let more = more.as_deref().map(More::stable_description);
         format!("{:?}", (places, text(points.as_ref()), text(driver.as_ref()), units, more))
     }
 

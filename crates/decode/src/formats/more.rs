@@ -81,10 +81,10 @@ pub fn unknown(text: &str) -> Result<(usize, f64), String> {
 
 impl More {
     /// Returns a description of these options, which is the same in all versions of milepost.
-    pub(super) fn reading(&self) -> String {
+    pub(super) fn stable_description(&self) -> String {
         let Self { degrees, local, heading, acc, unknown, may_lack_position, .. } = self;
         let places: Vec<_> = self.pointers().map(|(slot, at)| (slot, at.as_str())).collect();
-        let local = local.as_deref().map(Local::reading);
+        let local = local.as_deref().map(Local::stable_description);
         format!("{:?}", (degrees, places, local, heading, acc, unknown, may_lack_position))
     }
 
@@ -149,7 +149,8 @@ impl More {
                 (date, Scalar::Missing) => {
                     return refuse(Reason::BadTs, format!("the date {date} has no time of day"));
                 }
-                // `1507` may be 15:07 or 00:15:07. A pattern decides, and restores a zero.
+                // As a number, `01507` has lost its zero: `1507` may be 15:07 or 00:15:07. Only a
+                // pattern with its fixed number of digits can tell.
                 (_, ts @ Scalar::Integer(..100_000)) if !self.has_pattern() => {
                     return refuse(
                         Reason::BadTs,

@@ -24,6 +24,8 @@ use crate::unit::SpeedUnit;
 
 /// Longest line that is read as a sentence, in bytes. The standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
+/// Number of a sentence's fields that are split off. RMC, GGA and ZDA have fewer.
+const FIELDS_MAX: usize = 20;
 /// Maximum number of sentences that are compared with each other one by one. For more, a hash table
 /// finds those with the same time.
 const COMPARED_MAX: usize = 32;
@@ -254,7 +256,7 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
             }))
         }
         (5, Some("GGA")) if !matches!(field(5), "" | "0" | "8") => {
-            // The unit is behind the number.
+            // The unit is the field after the number.
             let metres = |index| {
                 let is_metres = matches!(field(index + 1), "M" | "m" | "");
                 number(field(index)).filter(|_| is_metres).and_then(|number| number.as_f64())
@@ -282,13 +284,13 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
 }
 
 /// Splits the text of a sentence at its commas into the address and the first fields.
-fn split_fields(text: &str) -> (&str, ArrayVec<&str, 20>) {
+fn split_fields(text: &str) -> (&str, ArrayVec<&str, FIELDS_MAX>) {
     let mut commas = text.bytes().enumerate().filter(|(_, byte)| *byte == b',').map(|(at, _)| at);
     let Some(first) = commas.next() else { return (text, ArrayVec::new()) };
     let mut from = first + 1;
     let ends = commas.chain(std::iter::once(text.len()));
     let fields = ends.map(|end| &text[std::mem::replace(&mut from, end + 1)..end]);
-    (&text[..first], fields.take(20).collect())
+    (&text[..first], fields.take(FIELDS_MAX).collect())
 }
 
 /// Returns the text between `$` and `*`, if the checksum after it is correct.

@@ -114,7 +114,7 @@ pub(super) struct Answer {
 
 /// A channel task's ends of the queues between it and the main task.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct QueueEnds {
     pub(super) orders: mpsc::Receiver<Order>,
     pub(super) answers: mpsc::Sender<Answer>,
     /// The erased drivers. Their events are dropped, however long they have waited.
@@ -124,7 +124,7 @@ pub(super) struct Ends {
     pub(super) retained_lost: watch::Sender<u64>,
 }
 
-impl Ends {
+impl QueueEnds {
     pub(super) fn is_erased(&self, event: &Event) -> bool {
         self.erased.borrow().contains_bytes(event.driver_id.as_bytes())
     }

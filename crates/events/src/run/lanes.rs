@@ -25,6 +25,7 @@ pub(super) type Rule = (Kind, String);
 /// Whether a delivery is expected to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prospect {
+    /// Neither it nor the last delivery of its rule has failed.
     Sound,
     /// It has not failed, but the last delivery of its rule failed.
     Doubtful,

@@ -34,7 +34,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use self::channels::{ChannelQueue, Channels, TOPICS_PER_DRIVER, TOPICS_PER_FENCE};
-use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
+use self::deliver::{Answer, Channel, QUEUE_MAX, QueueEnds};
 use self::leftovers::Leftovers;
 use self::status::Status;
 use crate::fences::store::{FenceStore, StoredFence};
@@ -191,7 +191,7 @@ fn start_channels(
     let mut open_queue = |channel, prefix: &str| {
         let (orders, queue) = mpsc::channel(QUEUE_MAX);
         queues.push(ChannelQueue::new(channel, prefix, orders));
-        let ends = Ends {
+        let ends = QueueEnds {
             orders: queue,
             answers: answers.clone(),
             erased: erased.subscribe(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
 use tracing::warn;
 
-use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload, topic};
+use super::deliver::{Channel, Order, Outage, QueueEnds, TOO_MANY_WAIT, payload, topic};
 use super::lanes::{Lanes, Prospect, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, WAITING_MAX, Waiting};
 use super::publisher::connect;
 use super::status::Status;
@@ -41,7 +41,7 @@ const LIMIT_LASTS: Duration = Duration::from_secs(60);
 /// wait, further ones take the place of those that the broker refused. If it limits the rate, or
 /// those that wait were not tried yet, further ones stay in the queue of the main task, which keeps
 /// the newest state of each topic.
-pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
+pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
     let (mut node, mut connected) = (nodes.next(), None::<Client>);
@@ -134,7 +134,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 presence.handle_disconnect(may_be_cause, now);
                 let mut effect = String::new();
                 if may_be_cause {
-                    pauses.hang_up(now);
+                    pauses.suspect_message(now);
                     effect = format!(
                         "; events that failed before wait for {HANG_UP_PAUSE:?}, and while others can be published, so do \
                          events whose kind and fence failed last"
@@ -176,7 +176,7 @@ impl Backlog {
     }
 
     /// Enqueues an order. Reports the events that are dropped.
-    async fn accept(&mut self, order: Order, now: Instant, ends: &Ends, outage: &mut Outage) {
+    async fn accept(&mut self, order: Order, now: Instant, ends: &QueueEnds, outage: &mut Outage) {
         for (dropped, why) in self.push(order, now) {
             if let Order::Publish(dropped) = &dropped {
                 outage.report_dropped(dropped, why);
@@ -229,9 +229,8 @@ struct Pauses {
     resumes_at: Instant,
     /// Duration of the next pause of all messages.
     pause: Duration,
-    /// Until then, the broker may still limit the rate: it paused all messages, and has not refused
-    /// one for a reason other than [`LIMITS`] since. It ends by time as well: connections that the
-    /// broker ends are no refusals, and a message that is always refused causes no pause.
+    /// Until this time, the broker may still limit the rate of all messages. A refusal for a reason
+    /// other than [`LIMITS`] ends this early. Without one, it ends [`LIMIT_LASTS`] after the pause.
     limited_until: Instant,
     /// End of the pause after a message that was not sound ended the connection.
     suspects_at: Instant,
@@ -242,8 +241,9 @@ impl Pauses {
         Self { resumes_at: now, pause: RETRY_PAUSE_MIN, limited_until: now, suspects_at: now }
     }
 
-    /// Returns until when messages of this prospect wait. One that has not failed may be accepted,
-    /// so it gives way only to sound ones. `is_sound_due`: there is one.
+    /// Returns the time until which messages of this prospect wait. A doubtful message may be
+    /// accepted, so it only waits for longer than sound ones while a sound one is due
+    /// (`is_sound_due`).
     fn end(&self, prospect: Prospect, is_sound_due: bool) -> Instant {
         match prospect {
             Prospect::Sound => self.resumes_at,
@@ -260,8 +260,8 @@ impl Pauses {
     /// that was refused before may be the only one with such an error, so it causes no pause.
     fn refuse(&mut self, reason: u8, prospect: Prospect, now: Instant) -> Option<Duration> {
         let is_limit = LIMITS.contains(&reason);
-        let is_of_all = reason == QUOTA_EXCEEDED || prospect == Prospect::Sound;
-        let pause = (is_limit && is_of_all).then(|| {
+        let concerns_all = reason == QUOTA_EXCEEDED || prospect == Prospect::Sound;
+        let pause = (is_limit && concerns_all).then(|| {
             let pause = self.pause;
             self.resumes_at = now + pause;
             self.pause = RETRY_PAUSE_MAX.min(pause * 2);
@@ -275,8 +275,8 @@ impl Pauses {
         pause
     }
 
-    /// The connection ended at a message that may be the cause.
-    fn hang_up(&mut self, now: Instant) {
+    /// Records that the connection ended at a message that may be the cause.
+    fn suspect_message(&mut self, now: Instant) {
         self.suspects_at = now + HANG_UP_PAUSE;
     }
 }
@@ -287,7 +287,8 @@ struct Presence {
     /// The broker may have been away since the last connection began. It may have restarted from an
     /// old copy of its state, and may resume the session without the newest retained messages.
     was_away: bool,
-    /// The broker has resumed a session. Otherwise it may keep none, and a new one says nothing.
+    /// The broker has resumed a session. Until then, a new session does not prove that the broker
+    /// lost one: it may keep no sessions at all.
     keeps_sessions: bool,
     /// The last connection ended at a message that may be the cause.
     is_explained: bool,
@@ -345,7 +346,7 @@ async fn publish(
     mqtt: &Mqtt,
     prefix: &str,
     waiting: &Waiting<Order>,
-    ends: &Ends,
+    ends: &QueueEnds,
 ) -> Published {
     let (topic, payload, is_retained) = match &waiting.item {
         Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
@@ -409,7 +410,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("mqtt://{}", listener.local_addr().unwrap());
         let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
-        let (ends, _orders, _answers) = Ends::for_test();
+        let (ends, _orders, _answers) = QueueEnds::for_test();
         let mut lost = ends.retained_lost.subscribe();
         let status = Arc::new(Status::new());
         let publishing = tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, status));
@@ -482,7 +483,7 @@ mod tests {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("mqtt://{}", listener.local_addr().unwrap());
             let config = milepost_config::Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
-            let (ends, orders, answers) = Ends::for_test();
+            let (ends, orders, answers) = QueueEnds::for_test();
             let (status, lost) = (Arc::new(Status::new()), ends.retained_lost.subscribe());
             tokio::spawn(serve(listener, respond));
             tokio::spawn(mqtt(config.mqtt, "fleet".to_owned(), ends, Arc::clone(&status)));
@@ -847,7 +848,7 @@ mod tests {
         assert!(!backlog.can_pull(&pauses, now));
         pauses.refuse(0x87, Prospect::Failed, now);
         assert!(backlog.can_pull(&pauses, now));
-        let (ends, _orders, mut answers) = Ends::for_test();
+        let (ends, _orders, mut answers) = QueueEnds::for_test();
         let mut outage = Outage::new(Channel::Mqtt, Arc::new(Status::new()));
         backlog.accept(silent("a"), now, &ends, &mut outage).await;
         let dropped = answers.try_recv().unwrap();

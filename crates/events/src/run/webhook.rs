@@ -15,7 +15,7 @@ use jiff::tz::TimeZone;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
-use super::deliver::{Channel, Ends, Order, Outage, TOO_MANY_WAIT, payload};
+use super::deliver::{Channel, Order, Outage, QueueEnds, TOO_MANY_WAIT, payload};
 use super::lanes::{Lanes, Prospect, Waiting};
 use super::status::Status;
 use crate::watch::Event;
@@ -24,8 +24,8 @@ use milepost_config::Webhook;
 use milepost_core::error_chain;
 use milepost_tls::Tls;
 
-/// Time from an event's first post after which it is dropped, if the webhook does not accept it.
-const PATIENCE: Duration = Duration::from_secs(900);
+/// For this long after its first post, an event is retried. Then it is dropped.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(900);
 /// Maximum number of concurrent posts.
 const POSTS_MAX: usize = 8;
 /// Maximum number of these that may be posts of events that are not [`Prospect::Sound`].
@@ -34,8 +34,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Maximum pause that `Retry-After` causes. Shorter than [`PATIENCE`], which begins with an event's
-/// first post, so that every event is posted again before it is dropped.
+/// Maximum pause that `Retry-After` causes. Shorter than [`RETRY_TIME_MAX`], which begins with an
+/// event's first post, so that every event is posted again before it is dropped.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
@@ -64,7 +64,7 @@ impl Posts {
         self.lanes.push(driver_id, rule, event, now)
     }
 
-    fn has_place(&self, prospect: Prospect) -> bool {
+    fn has_slot(&self, prospect: Prospect) -> bool {
         let is_free = self.sound + self.suspect < POSTS_MAX;
         match prospect {
             Prospect::Sound => is_free,
@@ -93,7 +93,7 @@ impl Posts {
             return None;
         }
         for prospect in self.lanes.preferred() {
-            if self.has_place(prospect)
+            if self.has_slot(prospect)
                 && let Some(post) = self.lanes.take(prospect, now)
             {
                 *self.in_flight(prospect) += 1;
@@ -106,19 +106,19 @@ impl Posts {
     /// Returns when the next post may begin; `None`: not before a post ends or an event arrives.
     fn next_at(&self) -> Option<Instant> {
         let prospects = [Prospect::Sound, Prospect::Doubtful, Prospect::Failed].into_iter();
-        let places = prospects.filter(|prospect| self.has_place(*prospect));
-        places
+        let slots = prospects.filter(|prospect| self.has_slot(*prospect));
+        slots
             .filter_map(|prospect| self.lanes.next_at(prospect))
             .min()
             .map(|at| at.max(self.resumes_at))
     }
 
     /// Schedules a failed post again. Returns the event if it is dropped instead, because its first
-    /// post was [`PATIENCE`] ago.
+    /// post was [`RETRY_TIME_MAX`] ago.
     ///
-    /// A pause that the webhook asked for delays the driver. If the webhook limits the rate, the
-    /// pause delays all posts of this rule. It delays all others only if this one was sound:
-    /// otherwise one part of the webhook that answers so to every event would delay them for ever.
+    /// A pause that the webhook asked for delays the next posts of the driver. A rate limit delays
+    /// all posts of this rule. It also delays all other posts, but only if this one was sound: one
+    /// rule whose every post meets a limit must not delay the others for ever.
     fn fail(&mut self, post: Post, pause: Option<Pause>, now: Instant) -> Option<Event> {
         self.is_failing = true;
         let not_before = match pause {
@@ -131,7 +131,7 @@ impl Posts {
                 self.lanes.limit(&post, now, time)
             }
         };
-        let is_over = |since| now.saturating_duration_since(since) >= PATIENCE;
+        let is_over = |since| now.saturating_duration_since(since) >= RETRY_TIME_MAX;
         if post.tried_since.is_some_and(is_over) {
             self.lanes.abandon(&post, not_before);
             return Some(post.item);
@@ -142,7 +142,7 @@ impl Posts {
 }
 
 /// Posts events until the sender of the orders is dropped.
-pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
+pub(super) async fn webhook(webhook: Webhook, mut ends: QueueEnds, status: Arc<Status>) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
     let client: Client = legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
     let target = Arc::new((client, webhook));
@@ -383,7 +383,7 @@ mod tests {
             let toml =
                 format!("[webhook]\nurl = '{url}'\ntoken = 't'\n[clickhouse]\nurl = 'http://c'");
             let config = milepost_config::Config::parse(&toml).unwrap();
-            let (ends, orders, answers) = Ends::for_test();
+            let (ends, orders, answers) = QueueEnds::for_test();
             let status = Arc::new(Status::new());
             tokio::spawn(webhook(config.webhook.unwrap(), ends, Arc::clone(&status)));
             Self { orders, answers, received, status }
@@ -540,8 +540,10 @@ mod tests {
         assert_eq!(limited, expected.map(|(id, second)| (id.to_owned(), second)));
     }
 
-    /// Returns how many of 1,000 drivers' events a webhook accepts that accepts 30 a minute, and
-    /// the number of posts.
+    const ACCEPTED_PER_MINUTE: usize = 30;
+
+    /// Posts the events of 1,000 drivers to a webhook that accepts [`ACCEPTED_PER_MINUTE`]. Returns
+    /// the number of accepted events, and the number of posts.
     fn delivered_through_a_limit(has_retry_after: bool) -> (usize, usize) {
         let mut now = Instant::now();
         let mut posts = Posts::new(now);
@@ -569,7 +571,7 @@ mod tests {
                 *posts.in_flight(post.prospect) -= 1;
                 let since = now - start;
                 let minute = usize::try_from(since.as_secs() / 60).unwrap();
-                if accepted[minute] < 30 {
+                if accepted[minute] < ACCEPTED_PER_MINUTE {
                     accepted[minute] += 1;
                     posts.is_failing = false;
                     posts.lanes.succeed(&post, now);
@@ -587,7 +589,7 @@ mod tests {
     fn backlog_of_one_rule_passes_a_rate_limit() {
         let (accepted, posts) = delivered_through_a_limit(true);
         assert!(accepted == 1_000 && posts < 1_250, "{accepted} {posts}");
-        // Without Retry-After, some of those that met the limit again and again are dropped.
+        // Without Retry-After, a few events meet the limit so often that they are dropped.
         let (accepted, posts) = delivered_through_a_limit(false);
         assert!(accepted >= 980 && posts < 1_500, "{accepted} {posts}");
     }
@@ -621,7 +623,7 @@ mod tests {
         }
         let post = posts.take(now).unwrap();
         *posts.in_flight(post.prospect) -= 1;
-        let later = now + PATIENCE;
+        let later = now + RETRY_TIME_MAX;
         assert_eq!(posts.fail(post, RATE_LIMIT, later).unwrap().ts, 1);
         assert!(posts.is_failing && posts.take(later).is_none());
         let resumed = later + Duration::from_secs(60);

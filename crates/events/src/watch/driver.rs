@@ -104,7 +104,7 @@ impl Driver {
                 areas.iter().filter(is_for_driver).any(|area| area.is_valid(known_at))
             };
             let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
-            valid.filter_map(|area| area.limits.silent_for).filter(counts).max()
+            valid.filter_map(|area| area.limits.silent_for_ms).filter(counts).max()
         };
         let fence_limit = inside.filter_map(silence_limit).max();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]

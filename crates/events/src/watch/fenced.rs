@@ -81,7 +81,7 @@ impl Stay {
     /// began; `None` if these areas have no such limit.
     fn stay_limit(&self, areas: &[&Area]) -> Option<i64> {
         let valid = areas.iter().filter(|area| area.is_valid(self.began.ts));
-        valid.filter_map(|area| area.limits.stay).min()
+        valid.filter_map(|area| area.limits.stay_ms).min()
     }
 
     fn overstay(&mut self, driver_id: &str, fence: &str, known_at: i64, out: &mut Vec<Event>) {
@@ -119,7 +119,7 @@ pub(super) struct Limited<'a>(HashMap<&'a str, Vec<&'a Area>>);
 impl<'a> Limited<'a> {
     pub(super) fn new(areas: &'a [Area]) -> Self {
         let has_rule =
-            |area: &&Area| area.limits.stay.is_some() || area.limits.silent_for.is_some();
+            |area: &&Area| area.limits.stay_ms.is_some() || area.limits.silent_for_ms.is_some();
         let names = areas.iter().filter(has_rule).map(|area| (&*area.name, Vec::new()));
         let mut limited: HashMap<&str, Vec<&Area>> = names.collect();
         for area in areas {
@@ -171,7 +171,7 @@ impl Speeding {
         if let (Some(limit), Some(speed)) = (faster_than, fix.speed) {
             self.judge_limit(("", limit), last.map(|(last, _)| last), (fix, speed), out);
         }
-        let limit_of = |area: &&Area| area.limits.speed.map(|limit| (area.name.clone(), limit));
+        let limit_of = |area: &&Area| area.limits.speed_mps.map(|limit| (area.name.clone(), limit));
         let exceeded_fences = self.exceeded.iter().filter(|name| !name.is_empty());
         let names: BTreeSet<String> = exceeded_fences
             .cloned()
@@ -179,7 +179,7 @@ impl Speeding {
             .collect();
         for name in names {
             let fence_areas = || around.iter().copied().filter(|area| area.name == name);
-            let limit = fence_areas().filter_map(|area| area.limits.speed).reduce(f64::min);
+            let limit = fence_areas().filter_map(|area| area.limits.speed_mps).reduce(f64::min);
             match (limit, fix.speed) {
                 (Some(limit), Some(speed)) => {
                     let inside = last.filter(|(_, was_inside)| was_inside.contains(&name));

@@ -12,11 +12,11 @@ const MS_PER_S: i64 = 1_000;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Limits {
     /// Speed in m/s above which a driver inside is fast.
-    pub speed: Option<f64>,
+    pub speed_mps: Option<f64>,
     /// Milliseconds inside after which a driver has overstayed.
-    pub stay: Option<i64>,
+    pub stay_ms: Option<i64>,
     /// Milliseconds without a fix after which a driver inside is silent; `i64::MAX`: never.
-    pub silent_for: Option<i64>,
+    pub silent_for_ms: Option<i64>,
     /// Opening hours, in which drivers may cross the border.
     pub hours: Option<Hours>,
     /// Ids of the drivers that the fence is for; empty: all.
@@ -32,9 +32,9 @@ impl Limits {
         let hours = rules.parsed_hours()?;
         let ms = |seconds: u32| i64::from(seconds) * MS_PER_S;
         Ok(Self {
-            speed: rules.speed_limit_kmh.map(|kmh| kmh / KMH_PER_MPS),
-            stay: rules.stay_max_s.map(ms),
-            silent_for: rules.silent_for_s.map(|s| if s == 0 { i64::MAX } else { ms(s) }),
+            speed_mps: rules.speed_limit_kmh.map(|kmh| kmh / KMH_PER_MPS),
+            stay_ms: rules.stay_max_s.map(ms),
+            silent_for_ms: rules.silent_for_s.map(|s| if s == 0 { i64::MAX } else { ms(s) }),
             hours,
             drivers: rules.drivers.into_iter().collect(),
         })

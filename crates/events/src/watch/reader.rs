@@ -1,10 +1,11 @@
-//! Decides which inserts to read. Reads new ones, and reads older ones again, because an insert
+//! Decides which inserts to read. Reads new inserts, and reads older ones again, because an insert
 //! gets its time before its rows become visible. While the answering replica may lack older
 //! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
 //!
-//! Guarantee: no insert is skipped because the server's clock was set back, if no replica lags by
-//! 30 s then. The poll that notices it first reads the inserts with times of the earlier clock,
-//! which precede the others, and then goes back to the last poll in times of the new clock.
+//! Guarantee: if the server's clock is set back, no insert is skipped, unless a replica lags by
+//! more than 30 s at that moment. The poll that notices the step first reads the rest of the
+//! inserts from before the step. Then it continues from the last poll, whose time it converts to
+//! the new clock.
 
 use std::time::Duration;
 
@@ -33,10 +34,10 @@ pub(crate) const LAG_MAX_MS: i64 = 900_000;
 /// sent during the outage are still being inserted.
 const SETTLE_MS: i64 = 60_000;
 
-/// A span of insert times in milliseconds: after the first, up to and including the second. A
-/// second one above [`ENDLESS_MS`] is no end.
+/// A span of insert times in milliseconds: after the first time, up to and including the second. If
+/// the second is above [`ENDLESS_MS`], the span has no end.
 pub type Span = (i64, i64);
-/// Times above this are no times. Before the first poll the server's clock is not known, so the
+/// A time above this means "no end". Before the first poll the server's clock is not known, so the
 /// spans that are read again end at `i64::MAX` minus their age.
 pub const ENDLESS_MS: i64 = i64::MAX / 2;
 
@@ -86,10 +87,10 @@ impl EarlierClock {
         self.cursors.iter().all(|cursor| *cursor >= self.end)
     }
 
-    /// Adds a later step back from about the same clock, as when two replicas answer in turn. What
-    /// was to be read for either step is still read, by the slower of the two clocks: by the other
-    /// one, rows would be read again before the last of them may be visible. Returns whether the
-    /// clocks are near enough for this.
+    /// Merges a later step back from about the same clock, as when two replicas answer in turn. The
+    /// inserts of both steps are then read by the slower of the two clocks: by the faster one, they
+    /// would be read again too early, before all of their rows are visible. Returns whether the
+    /// clocks are near enough to be merged.
     fn merge(&mut self, later: &Self) -> bool {
         let (shown, at) = later.shown;
         let is_near = (self.shown_at(at) - shown).abs() <= STEP_MS;
@@ -204,7 +205,7 @@ impl Reader {
         if self.reads_earlier_clocks {
             fixes.into_iter().for_each(|fix| watch.handle_fix(fix, out));
             self.from = from.unwrap_or(self.from);
-            // A crowded answer may have been about the last millisecond of all spans.
+            // Even a crowded answer ends this if no span has a later millisecond.
             if !is_more || self.wanted().next().is_none() {
                 for clock in &mut self.earlier_clocks {
                     clock.cursors =

@@ -24,7 +24,7 @@ impl Rules {
     /// "never" does not count. A driver's own rhythm may allow a longer one.
     #[must_use]
     pub fn longest_silence_limit(&self) -> i64 {
-        let fence_limits = self.areas.iter().filter_map(|area| area.limits.silent_for);
+        let fence_limits = self.areas.iter().filter_map(|area| area.limits.silent_for_ms);
         fence_limits.chain(self.silent_for).filter(|ms| *ms < i64::MAX).max().unwrap_or_default()
     }
 

@@ -296,7 +296,8 @@ impl Delivery {
         8 * (inserts_in_flight + 1 + disk_operations_max(inserts_in_flight))
     }
 
-    /// Returns why a batch should go to the spool now; `None` if it should not.
+    /// Returns why a batch should go to the spool now; `None` if it should not. If several reasons
+    /// apply, returns the first one in the order below: the log names only one.
     fn store_reason(&self, state: &BatchState, now: Instant) -> Option<StoreReason> {
         let fresh = state.fresh()?;
         if !state.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now)
@@ -306,6 +307,7 @@ impl Delivery {
         if self.is_leaving_late(now) {
             return Some(StoreReason::Leaving);
         }
+        // An attempt in flight may still succeed. Only a slow one under pressure is a reason.
         if let Some(since) = state.stage.attempt_since() {
             return (self.under_pressure && now >= since + SLOW_AFTER)
                 .then_some(StoreReason::ServerIsSlow);

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::rows::Sent;
 
+/// Highest packet id. It is low, so that ids are soon used again, as in a long session.
+const PACKET_ID_MAX: u16 = 2_000;
+
 #[derive(Debug, Default)]
 pub struct Session {
     pub connected: bool,
@@ -217,7 +220,7 @@ impl Broker {
         }
         let message = session.queue.pop_front()?;
         let packet_id = message.qos1.then(|| {
-            session.packet_id = session.packet_id % 2_000 + 1;
+            session.packet_id = session.packet_id % PACKET_ID_MAX + 1;
             session.packet_id
         });
         if let Some(packet_id) = packet_id {

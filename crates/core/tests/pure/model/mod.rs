@@ -216,6 +216,7 @@ impl<B: Backend> World<B> {
         }
     }
 
+    /// Publishes a message with this many points. `broken`: milepost rejects it.
     pub fn publish(&mut self, points: u32, qos1: bool, broken: bool) {
         let seqs: Vec<u32> =
             if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
@@ -239,6 +240,11 @@ impl<B: Backend> World<B> {
         let sent =
             Sent { topic: "drivers/d/gps", seqs: Vec::new(), payload: payload.to_owned(), qos1 };
         self.broker.publish(sent, 0);
+    }
+
+    /// Ends the connection of a session. The broker keeps the session.
+    pub fn disconnect(&mut self, id: usize) {
+        self.cut(id, true, false);
     }
 
     /// Ends the connection of a session. `kept`: the broker keeps the session. If it does not,
@@ -277,7 +283,7 @@ impl<B: Backend> World<B> {
         let sessions_there =
             self.broker.sessions.iter().filter(|(_, session)| session.node == node);
         for id in sessions_there.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.cut(id, true, false);
+            self.disconnect(id);
         }
     }
 
@@ -502,7 +508,7 @@ impl<B: Backend> World<B> {
                 );
                 if self.cut_at_suback > 0 {
                     self.cut_at_suback -= 1;
-                    self.cut(id, true, false);
+                    self.disconnect(id);
                 }
             }
             SessionCommand::Unsubscribe => {
@@ -516,7 +522,7 @@ impl<B: Backend> World<B> {
                     "disconnected with messages unacknowledged"
                 );
                 self.consumer.handle_event(id, SessionEvent::DisconnectSent, now);
-                self.cut(id, true, false);
+                self.disconnect(id);
                 if end_session {
                     self.broker.redispatch(id);
                 }

@@ -113,7 +113,7 @@ pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
         Step::Broker(up) => {
             world.broker_up = up;
             if !up {
-                (0..world.consumer.sessions()).for_each(|session| world.cut(session, true, false));
+                (0..world.consumer.sessions()).for_each(|session| world.disconnect(session));
             }
         }
         Step::NodeUnreachable { node, dead } => world.disconnect_node(node, dead),
