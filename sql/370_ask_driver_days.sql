@@ -14,12 +14,12 @@ WITH
     CAST('dropped', 'Enum8(\'gap\' = 0, \'trip\' = 1, \'stop\' = 2, \'dropped\' = 3)') AS unknown,
     3600000 AS gap_ms, -- as in sql/360
     6378137 AS equator_m, -- equatorial radius of WGS84
-    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
-    2 * 6371008.8 AS earth_m, -- mean diameter of the earth
+    0.9966471893352525 AS axis_ratio, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_diameter_m, -- mean diameter of the earth
     -- The place on the ellipsoid, in metres from the centre of the earth, of a reduced latitude and a longitude in radians.
-    (angle, lng) -> (equator_m * cos(angle) * cos(lng), equator_m * cos(angle) * sin(lng), equator_m * flat * sin(angle)) AS place_of,
+    (angle, lng) -> (equator_m * cos(angle) * cos(lng), equator_m * cos(angle) * sin(lng), equator_m * axis_ratio * sin(angle)) AS place_of,
     -- The arc over the straight line between two places, metres.
-    (place, place0) -> earth_m * asin(least(1., L2Distance(place, place0) / earth_m)) AS metres_between
+    (place, place0) -> earth_diameter_m * asin(least(1., L2Distance(place, place0) / earth_diameter_m)) AS metres_between
 SELECT
     *,
     arrayMap(
@@ -62,7 +62,7 @@ FROM
             parts.lat_e7 AS lats, parts.lng_e7 AS lngs, parts.to_lat_e7 AS to_lats, parts.to_lng_e7 AS to_lngs,
             arrayFirstIndex(kind -> kind != 'dropped', kinds) AS first_at, arrayLastIndex(kind -> kind != 'dropped', kinds) AS last_at,
             -- Reduced latitudes, radians.
-            atan(flat * tan(radians(to_lats[first_at] / 1e7))) AS first_angle, atan(flat * tan(radians(to_lats[last_at] / 1e7))) AS last_angle
+            atan(axis_ratio * tan(radians(to_lats[first_at] / 1e7))) AS first_angle, atan(axis_ratio * tan(radians(to_lats[last_at] / 1e7))) AS last_angle
         FROM {database}.driver_days_state{all} FINAL
         WHERE day >= toDate({since:String}) AND day <= toDate({until:String}) AND notEmpty(parts.kind)
             AND ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))

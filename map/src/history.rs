@@ -296,7 +296,7 @@ struct PastRow {
 /// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
     // Before the span fixes outside the area are read, too: a driver whose last fix is outside has
-    // left. Rows are stored by day and driver, so a short time of a day costs little more.
+    // left. This hour makes the query of a short span several times as long.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
             argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
