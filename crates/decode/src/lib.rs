@@ -55,6 +55,7 @@ mod time;
 mod topic;
 mod translations;
 mod unit;
+mod unit_names;
 mod unit_words;
 mod unpack;
 mod unread_age;
