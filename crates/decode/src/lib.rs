@@ -51,6 +51,7 @@ pub mod row_binary;
 mod schema;
 mod sides;
 mod source;
+mod spelled_unit;
 mod time;
 mod topic;
 mod translations;

@@ -1,7 +1,9 @@
 //! Parses the names of units in their usual spellings, such as `kmh`, after a number or in the name
 //! of a column.
 
+use super::spelled_unit::{Spelled, spelled, split_spelled, without_preposition};
 use super::unit::{Quantity, number_and_unit};
+use super::unit_words::is_unread_unit;
 
 impl Quantity {
     /// Parses a number that is followed by its unit, such as `36 km/h`, `1000ft` or `36,5 kmh`, and
@@ -21,13 +23,45 @@ impl Quantity {
 
     /// Returns the unit of this name, in any usual spelling, such as `km/h` for `kmh`.
     pub fn unit_named(self, name: &str) -> Option<&'static str> {
-        let name = format!("x {name}");
-        self.split_unit(&name).filter(|(rest, _)| *rest == "x").map(|(_, unit)| unit)
+        let after = format!("x {name}");
+        let known = self.split_known(&after).filter(|(rest, _)| *rest == "x");
+        known.map(|(_, unit)| unit).or_else(|| match spelled(self, name)? {
+            Spelled::Unit(unit) => Some(unit),
+            Spelled::Unread => None,
+        })
     }
 
     /// Splits the unit off a column's name such as `Speed (km/h)`, `alt_ft` or `heading_deg`.
     /// Returns the name without its unit, and the unit.
     pub fn split_unit(self, name: &str) -> Option<(&str, &'static str)> {
+        let known = self.split_known(name).map(|(rest, unit)| (without_preposition(rest), unit));
+        match split_spelled(self, name) {
+            // `nautical miles per hour` ends in `miles per hour`.
+            Some((rest, spelled)) if known.is_none_or(|(known, _)| rest.len() < known.len()) => {
+                match spelled {
+                    Spelled::Unit(unit) => Some((rest, unit)),
+                    Spelled::Unread => None,
+                }
+            }
+            Some(_) | None => known,
+        }
+    }
+
+    /// Returns whether a column's name ends in a known unit in words that is not read, such as
+    /// `Speed (feet per second)` or `heading (deg magnetic)`.
+    pub fn ends_in_unread_unit(self, name: &str) -> bool {
+        self.split_unit(name).is_none()
+            && matches!(split_spelled(self, name), Some((_, Spelled::Unread)))
+    }
+
+    /// Returns whether a text is a known unit of this quantity that is not read, such as `m/min` or
+    /// `degrees magnetic`.
+    pub fn is_unread_unit(self, text: &str) -> bool {
+        is_unread_unit(self, text)
+    }
+
+    /// Like [`split_unit`](Self::split_unit), for symbols and a list of spellings.
+    fn split_known(self, name: &str) -> Option<(&str, &'static str)> {
         let spellings: &[(&str, &'static str)] = match self {
             Self::Speed => &[
                 ("kmh", "km/h"),

@@ -2,6 +2,7 @@
 
 use super::field_names::{is_name_of, normalised};
 use super::json::is_unset;
+use super::spelled_unit::{Spelled, spelled};
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 
@@ -66,7 +67,7 @@ pub(super) fn is_unread_unit(quantity: Quantity, text: &str) -> bool {
         Quantity::Length => &UNREAD_LENGTHS,
         Quantity::Angle => &UNREAD_ANGLES,
     };
-    units.contains(&&*normalised(text))
+    units.contains(&&*normalised(text)) || spelled(quantity, text) == Some(Spelled::Unread)
 }
 
 /// Returns whether the key names a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.

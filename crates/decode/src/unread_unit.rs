@@ -11,6 +11,7 @@ use super::json::number;
 use super::keep::{Value, visit_values};
 use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
+use super::spelled_unit::is_magnetic;
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 use super::unit_words::{is_unit, is_unread_unit, says_imperial, without_unit};
@@ -82,7 +83,8 @@ impl Measured {
             let is_of_fleet = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
-                && !(text.contains('/') && is_unread_unit(self.quantity, text))
+                && !(["/", " per "].iter().any(|per| text.contains(per))
+                    && is_unread_unit(self.quantity, text))
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_system = stem == "system" || stem == "systemof";
             let is_bare = !is_of_fleet && (stem.is_empty() || is_system);
@@ -167,6 +169,9 @@ impl Measured {
             return Ok(());
         }
         let (field, unit, own) = (self.field, self.unit(), self.quantity.own_unit());
+        if self.quantity == Quantity::Angle && is_magnetic(text) {
+            return refuse_magnetic(path, text, field);
+        }
         refuse(
             Reason::WrongType,
             format!(
@@ -198,6 +203,18 @@ impl Measured {
         };
         format!("map it with {field}_unit in [formats.NAME], or give {option} to import")
     }
+}
+
+/// Returns the error for a heading from magnetic north.
+pub(super) fn refuse_magnetic(path: &str, text: &str, field: &str) -> Result<(), Refusal> {
+    refuse(
+        Reason::WrongType,
+        format!(
+            "{path:.40} says {text:.20}, but {field} is read from true north: send the true one, \
+             which is the magnetic one plus the declination, or send it under another name than \
+             {field}"
+        ),
+    )
 }
 
 /// Returns the fields of milepost's own format that have a unit.
