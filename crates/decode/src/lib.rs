@@ -33,6 +33,7 @@ mod hemisphere;
 mod ignored;
 mod json;
 mod keep;
+mod measured;
 mod message;
 mod names;
 mod notations;

@@ -9,6 +9,7 @@ use super::field_names::{is_name_of, normalised};
 use super::hemisphere::is_parent;
 use super::json::number;
 use super::keep::{Value, visit_values};
+use super::measured::{Measured, refuse_magnetic};
 use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
 use super::spelled_unit::is_magnetic;
@@ -30,18 +31,6 @@ const NAMES_OF_PLACE: [&str; 7] =
     ["coord", "coords", "coordinate", "coordinates", "position", "latlng", "latlon"];
 /// Names of objects whose members describe all points beside them.
 const ABOUT_ALL: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"];
-
-/// A field of a format, and the unit in which the format reads it.
-pub(super) struct Measured {
-    pub(super) field: &'static str,
-    /// Path of the field's value, with `/` between names.
-    pub(super) path: String,
-    pub(super) quantity: Quantity,
-    /// Size of the unit in milepost's own unit.
-    pub(super) factor: f64,
-    /// The configuration states the unit, so that a bare `unit` is that of another field.
-    pub(super) has_unit: bool,
-}
 
 impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
@@ -107,10 +96,6 @@ impl Measured {
             return is_around(beside) && (is_own(stem) || is_bare && may_be_bare);
         }
         is_in_units && is_around(&grandparent) && is_own(&name)
-    }
-
-    fn is_place(&self) -> bool {
-        ["lat", "lng"].contains(&self.field)
     }
 
     /// Returns whether this number may be in radians: `false` for a latitude beyond a pole, and for
@@ -182,39 +167,10 @@ impl Measured {
         )
     }
 
-    /// Returns the name of the unit in which the format reads the field.
-    fn unit(&self) -> String {
-        let own = self.quantity.own_unit();
-        let known = self.quantity.unit_of(self.factor);
-        known.map_or_else(|| format!("units of {} {own}", self.factor), str::to_owned)
-    }
-
     /// Reduces the path to its last name, as seen from the object around the points.
     fn be_beside_points(&mut self) {
         self.path = self.path.rsplit('/').next().unwrap_or_default().to_owned();
     }
-
-    /// Returns how to state the unit.
-    fn remedy(&self) -> String {
-        let field = self.field;
-        let option = match field {
-            "speed" | "alt" => format!("--{field}-unit"),
-            _ => format!("--unit {field}="),
-        };
-        format!("map it with {field}_unit in [formats.NAME], or give {option} to import")
-    }
-}
-
-/// Returns the error for a heading from magnetic north.
-pub(super) fn refuse_magnetic(path: &str, text: &str, field: &str) -> Result<(), Refusal> {
-    refuse(
-        Reason::WrongType,
-        format!(
-            "{path:.40} says {text:.20}, but {field} is read from true north: send the true one, \
-             which is the magnetic one plus the declination, or send it under another name than \
-             {field}"
-        ),
-    )
 }
 
 /// Returns the fields of milepost's own format that have a unit.

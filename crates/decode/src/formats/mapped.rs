@@ -11,6 +11,7 @@ use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::keep::Origin;
+use crate::measured::Measured;
 use crate::names;
 use crate::point::Point;
 use crate::points::Points;
@@ -19,7 +20,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::{Quantity, TimeUnit};
-use crate::unread_unit::{Measured, check_units, check_units_around};
+use crate::unread_unit::{check_units, check_units_around};
 use crate::unread_zone::check_utc_flag;
 
 /// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
