@@ -18,6 +18,7 @@
 //! `formats/mod.rs` lists the formats, and `crates/config/src/sources.rs` maps their names.
 
 mod age;
+mod announced;
 pub mod attributes;
 mod date_words;
 mod decoded;
@@ -38,6 +39,7 @@ mod message;
 mod names;
 mod notations;
 mod number;
+mod other_points;
 mod patterns;
 mod point;
 mod points;
@@ -61,6 +63,7 @@ mod unit_names;
 mod unit_words;
 mod unpack;
 mod unread_age;
+mod unread_announced;
 mod unread_fix;
 mod unread_time;
 mod unread_unit;

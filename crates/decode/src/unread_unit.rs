@@ -16,6 +16,7 @@ use super::spelled_unit::is_magnetic;
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 use super::unit_words::{is_unit, is_unread_unit, says_imperial, without_unit};
+use super::unread_announced::check_announced;
 use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
@@ -278,7 +279,9 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
     });
     units.may_be_radians = may_be_radians;
     let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
-    units.check(sent)
+    let sent: Vec<&Measured> = sent.collect();
+    check_announced(json, sent.iter().copied(), is_parent)?;
+    units.check(sent.into_iter())
 }
 
 /// Checks a point for the unit of a number that is an element of an array. The path of `field` is
@@ -311,6 +314,7 @@ pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Resu
         may_be_radians &= !field.is_place() || numbers.all(|number| field.may_be_radians(number));
         is_sent
     });
+    check_announced(json, fields.iter(), is_about_all)?;
     let mut units = Units::collect(json, |_, _| ()).without_parents();
     units.may_be_radians = may_be_radians;
     units.check(fields.iter())
@@ -331,6 +335,7 @@ pub(super) fn check_units_of_frame(
     fields.iter_mut().for_each(Measured::be_beside_points);
     // A file may have other bytes than UTF-8 in its names.
     let frame = String::from_utf8_lossy(frame);
+    check_announced(frame.as_bytes(), fields.iter(), is_about_all)?;
     Units::collect(frame.as_bytes(), |_, _| ()).without_parents().check(fields.iter())
 }
 

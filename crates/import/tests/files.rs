@@ -2797,3 +2797,43 @@ fn unit_in_words_is_read_or_refused() {
     let file = format!("lat,lng,ts,speed\ndeg,deg,,feet per second\n1,2,{ts},100\n");
     check(&["--speed-unit", "0.3048 m/s"], "a.csv", file, "1 2 30.48 - - -");
 }
+
+/// A file without a line end may be cut off: a row that lacks values is rejected, a row that has
+/// all of them causes a warning.
+#[test]
+fn file_cut_off_in_its_last_row_is_noticed() {
+    let (one, two) = (yesterday("10:12:47Z"), yesterday("10:12:57Z"));
+    let read = |arguments: &[&str], text: &str| {
+        import("", &[&["--driver", "d7"], arguments].concat(), "a.csv", text.as_bytes()).unwrap()
+    };
+    let file = |rows: &str| format!("ts,lat,lng,alt,note\n{one},1.25,2.25,30.5,a\n{rows}");
+    for rest in ["1.2501,2.2", "1.2501,2.2501,3", "1.2501", "1.2501,2.2501,30.5"] {
+        let result = read(&[], &file(&format!("{two},{rest}")));
+        assert_eq!(result["positions"], 1, "{rest}: {result}");
+        let details = result["details"].to_string();
+        assert!(details.contains("a.csv:3: the file ends within this row"), "{rest}: {details}");
+    }
+    let warns = |result: &Value| {
+        let warnings = result["understood"][0]["warnings"].to_string();
+        warnings.contains("line 3, the last one, has no line end")
+    };
+    for (arguments, text, expected) in [
+        (&[][..], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25"), true),
+        (&["--keep", "note"], file(&format!("{two},1.2501,2.2501,30.5,ab")), true),
+        // A line end, or a last value that is quoted, empty or not read.
+        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25\n"), false),
+        (&[], format!("ts,lat,lng\r\n{one},1.25,2.25\r\n{two},1.2501,2.25\r\n"), false),
+        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25\n\0\0"), false),
+        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,\"2.25\""), false),
+        (&[], format!("ts,lat,lng,alt\n{one},1.25,2.25,\n{two},1.2501,2.25,"), false),
+        (&[], format!("ts\tlat\tlng\talt\n{one}\t1.25\t2.25\t5\n{two}\t1.2501\t2.25\t"), false),
+        (&[], file(&format!("{two},1.2501,2.2501,30.5,ab")), false),
+    ] {
+        let result = read(arguments, &text);
+        assert_eq!(result["positions"], 2, "{text}: {result}");
+        assert_eq!(warns(&result), expected, "{text}: {result}");
+    }
+    // Every row lacks the last value, as some programs write it.
+    let text = format!("ts,lat,lng,alt\n{one},1.25,2.25\n{two},1.2501,2.25");
+    assert_eq!(read(&[], &text)["positions"], 2);
+}

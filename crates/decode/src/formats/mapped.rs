@@ -236,8 +236,13 @@ impl Mapping {
         }
         match found.value {
             Some(array) if !may_stand_alone || array.starts_with(b"[") => {
-                points
-                    .elements(array, Some(json), |points, point| self.read_one(points, point, json))
+                let read =
+                    |points: &mut Points<'_>, point: &[u8]| self.read_one(points, point, json);
+                points.elements(array, Some(json), read)?;
+                if found.has_other_points {
+                    points.refuse_other_points(json, array);
+                }
+                Ok(())
             }
             Some(_) => self.read_one(points, json, json),
             // A rejected point is stored without its array, so a replay reads it alone.
@@ -329,7 +334,12 @@ impl Mapping {
             ..Point::default()
         };
         let driver = take(driver);
-        points.add(&point, &Origin { driver, enclosing, root, raw: json })
+        points.add(&point, &Origin { driver, enclosing, root, raw: json })?;
+        // `read` checks a message that may have an array of points.
+        if has_unread && fields.points.is_none() {
+            points.refuse_other_points(json, &[]);
+        }
+        Ok(())
     }
 }
 
