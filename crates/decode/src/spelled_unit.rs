@@ -197,11 +197,11 @@ pub(super) fn split_spelled(quantity: Quantity, name: &str) -> Option<(&str, Spe
     const SEPARATORS: [char; 9] = [' ', '_', '-', '.', ',', ':', '(', '[', '{'];
     let inner = name.trim_end().trim_end_matches([')', ']', '}', '.']);
     let begins = inner.match_indices(SEPARATORS).map(|(at, separator)| at + separator.len());
-    let split = begins.filter_map(|at| {
+    let mut split = begins.filter_map(|at| {
         let rest = without_preposition(inner[..at].trim_end_matches(SEPARATORS));
         Some((rest, spelled(quantity, &inner[at..])?))
     });
-    split.filter(|(rest, _)| !rest.is_empty()).next()
+    split.find(|(rest, _)| !rest.is_empty())
 }
 
 /// Removes the preposition before a unit, as in `Speed in km/h`.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{decode_by, fields, mapped_source, pointer, source};
+use common::{decode_by, fields, format_called, mapped_source, pointer, source};
 use milepost_decode::formats::{Degrees, Fields, Format, More};
 use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Source, Template, TimeUnit};
 
@@ -135,6 +135,23 @@ fn usual_scale_notation_or_north_is_accepted() {
         (mapping(1.0, More::default()), r#""lat":"12°30'N","lng":"13°15'E","lat_format":"DMS""#),
     ] {
         assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
+    }
+}
+
+#[test]
+fn scale_beside_the_values_of_a_shipped_format_is_rejected() {
+    let owntracks = format_called("owntracks");
+    let location = |members: &str| {
+        format!(
+            r#"{{"_type":"location","lat":12.5,"lon":13.25,"tst":1795770000,"vel":36,"cog":9,{members}}}"#
+        )
+    };
+    for members in [r#""vel_scale":0.1"#, r#""cog_ref":"magnetic""#] {
+        let outcome = outcome(&owntracks, &location(members));
+        assert!(outcome.starts_with("wrong_type"), "{members}: {outcome}");
+    }
+    for members in [r#""vel_scale":1"#, r#""cog_ref":"true""#, r#""batt_scale":100"#] {
+        assert_eq!(outcome(&owntracks, &location(members)), "ok", "{members}");
     }
 }
 

@@ -15,7 +15,6 @@ pub(crate) fn source(format: Format) -> Source {
     Source::new("in/+", Driver::Topic(Template::first()), format, Keep::Nothing)
 }
 
-#[allow(dead_code, reason = "not every test file uses it")]
 pub(crate) fn format_called(name: &str) -> Source {
     source(match name {
         "milepost" => Format::Milepost,
