@@ -1,9 +1,9 @@
 //! Extracts values from a JSON object by their paths, in one pass.
 
 use super::announced::may_name_scale;
+use super::fix_arrays;
 use super::hemisphere::{self, Side};
 use super::json::Scalar;
-use super::other_points;
 use super::reader::{KnownKey, Reader, as_text};
 use super::reference_system;
 use super::refusal::{Refusal, invalid, refuse};
@@ -262,7 +262,7 @@ impl Paths {
             || is_unit(key)
             || hemisphere::is_utc_flag(key)
             || reference_system::is_name(key)
-            || value.is_list() && other_points::is_name(key)
+            || value.is_list() && fix_arrays::is_name(key)
         {
             found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
@@ -393,7 +393,7 @@ impl Paths {
             hemisphere::may_list_sides(key)
                 || is_unit(key)
                 || reference_system::is_name(key)
-                || other_points::is_name(key)
+                || fix_arrays::is_name(key)
         } else {
             value.may_be_hemisphere() && self.may_be_hemisphere(key)
                 || value.is_number() && may_name_scale(key) && is_unit(key)
@@ -418,7 +418,7 @@ impl Paths {
                 Some(paths) => paths.extract_raw(json, found),
                 None => {
                     found.may_describe_points |= is_unit(key) || reference_system::is_name(key);
-                    found.has_other_points |= json.peek() == b'[' && other_points::is_name(key);
+                    found.has_other_points |= json.peek() == b'[' && fix_arrays::is_name(key);
                     json.value().map(drop)
                 }
             }),

@@ -29,6 +29,7 @@ mod exponent;
 mod extract;
 mod field_flags;
 mod field_names;
+mod fix_arrays;
 pub mod formats;
 mod hemisphere;
 mod ignored;

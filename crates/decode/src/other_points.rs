@@ -3,57 +3,15 @@
 
 use memchr::memmem;
 
-use super::field_names::normalised;
+use super::fix_arrays::is_name;
 use super::keep::{Keep, Value, visit_values};
 use super::reader::{as_text, elements};
 use super::refusal::Refusal;
 use super::schema::Schema;
 use crate::reject::Reason;
 
-/// Names of arrays of fixes. Arrays such as `route`, `stops` and `geofence` hold other places.
-const NAMES: [&str; 24] = [
-    "buffer",
-    "buffered",
-    "history",
-    "historical",
-    "backlog",
-    "offline",
-    "queue",
-    "queued",
-    "cache",
-    "cached",
-    "stored",
-    "archive",
-    "archived",
-    "previous",
-    "past",
-    "unsent",
-    "pending",
-    "points",
-    "locations",
-    "positions",
-    "fixes",
-    "records",
-    "samples",
-    "breadcrumbs",
-];
-/// Endings of such names, as in `bufferedLocations` and `historyPoints`.
-const ENDINGS: [&str; 4] = ["locations", "positions", "points", "fixes"];
-/// Maximum length of such a name in bytes.
-const NAME_BYTES_MAX: usize = 20;
 /// Maximum elements of an array that are counted.
 const ELEMENTS_MAX: usize = 100_000;
-
-/// Returns whether a key, whose value is an array, may hold fixes.
-pub(super) fn is_name(key: &[u8]) -> bool {
-    if key.len() > NAME_BYTES_MAX {
-        return false;
-    }
-    let name = normalised(&String::from_utf8_lossy(key));
-    let stem = ENDINGS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-    let stem = if stem.is_empty() { &name } else { stem };
-    NAMES.contains(&stem)
-}
 
 /// Returns an error that names the first array of fixes in an object that the format does not read.
 /// `read`: the array that it reads; empty if it reads one point.
@@ -110,19 +68,4 @@ fn is_fix(object: &str, schema: &Schema) -> bool {
         && has(&lat)
         && (has(&lng) || schema.is_own && has("lon"))
         && (ts.is_empty() || has(&ts))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_arrays_of_fixes_are_recognised() {
-        for name in ["buffered", "History", "bufferedLocations", "past_points", "points"] {
-            assert!(is_name(name.as_bytes()), "{name}");
-        }
-        for name in ["route", "stops", "waypoints", "geofence", "sensors", "viewpoints", "tags"] {
-            assert!(!is_name(name.as_bytes()), "{name}");
-        }
-    }
 }

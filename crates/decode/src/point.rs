@@ -6,9 +6,9 @@
 
 use super::age::AgeLimits;
 use super::field_flags::Unknown;
+use super::fix_arrays;
 use super::hemisphere;
 use super::json::Scalar;
-use super::other_points;
 use super::reader::Reader;
 use super::reference_system;
 use super::refusal::{Refusal, refuse};
@@ -132,7 +132,7 @@ impl<'a> Point<'a> {
             Some(field) => *field = value,
             None => {
                 self.has_hemisphere |= value.is_list()
-                    && (hemisphere::may_list_sides(&key) || other_points::is_name(&key))
+                    && (hemisphere::may_list_sides(&key) || fix_arrays::is_name(&key))
                     || hemisphere::is_utc_flag(&key) && value.is_unset();
                 self.may_have_no_fix |= unread_fix::may_deny_fix(&key, &value);
             }

@@ -1,5 +1,5 @@
-//! Defines units and converts to milepost's own. A unit comes from the format, the configuration, or
-//! the text after a number. Only the unit of an epoch number may come from the number's size.
+//! Defines units and converts to milepost's own. A unit comes from the format, the configuration,
+//! or the text after a number. Only the unit of an epoch number may come from the number's size.
 //! `unit_names.rs` has the spellings of units.
 
 /// A unit of speed that a source can state.
