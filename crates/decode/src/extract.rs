@@ -1,5 +1,7 @@
 //! Extracts values from a JSON object by their paths, in one pass.
 
+use super::announced::may_name_scale;
+use super::fix_arrays;
 use super::hemisphere::{self, Side};
 use super::json::Scalar;
 use super::reader::{KnownKey, Reader, as_text};
@@ -260,6 +262,7 @@ impl Paths {
             || is_unit(key)
             || hemisphere::is_utc_flag(key)
             || reference_system::is_name(key)
+            || value.is_list() && fix_arrays::is_name(key)
         {
             found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
@@ -387,9 +390,13 @@ impl Paths {
         }
         let value = json.value()?;
         let may_matter = if value.is_list() {
-            hemisphere::may_list_sides(key) || is_unit(key) || reference_system::is_name(key)
+            hemisphere::may_list_sides(key)
+                || is_unit(key)
+                || reference_system::is_name(key)
+                || fix_arrays::is_name(key)
         } else {
             value.may_be_hemisphere() && self.may_be_hemisphere(key)
+                || value.is_number() && may_name_scale(key) && is_unit(key)
                 || hemisphere::is_utc_flag(key) && value.is_unset()
         } || unread_fix::may_deny_fix(key, &value);
         if may_matter {
@@ -411,6 +418,7 @@ impl Paths {
                 Some(paths) => paths.extract_raw(json, found),
                 None => {
                     found.may_describe_points |= is_unit(key) || reference_system::is_name(key);
+                    found.has_other_points |= json.peek() == b'[' && fix_arrays::is_name(key);
                     json.value().map(drop)
                 }
             }),
@@ -487,6 +495,8 @@ pub(super) struct RawFound<'a> {
     pub(super) value: Option<&'a [u8]>,
     /// A member beside the path may be a unit or a reference system.
     pub(super) may_describe_points: bool,
+    /// A member beside the path is an array that may hold fixes.
+    pub(super) has_other_points: bool,
 }
 
 #[cfg(test)]

@@ -74,6 +74,10 @@ impl Scalar<'_> {
         }
     }
 
+    pub(super) const fn is_number(&self) -> bool {
+        matches!(self, Self::Integer(_) | Self::Number(_))
+    }
+
     /// Returns whether this is an array or an object.
     #[inline]
     pub(super) fn is_list(&self) -> bool {

@@ -6,6 +6,7 @@
 
 use super::age::AgeLimits;
 use super::field_flags::Unknown;
+use super::fix_arrays;
 use super::hemisphere;
 use super::json::Scalar;
 use super::reader::Reader;
@@ -98,8 +99,8 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key may be the name of a hemisphere, a unit or a flag of UTC, which milepost's own format
-    /// does not read.
+    /// A key may be the name of a hemisphere, a unit, a flag of UTC or an array of fixes, which
+    /// milepost's own format does not read.
     pub(super) has_hemisphere: bool,
     /// A member that the format does not read may state that there is no fix.
     pub(super) may_have_no_fix: bool,
@@ -130,7 +131,8 @@ impl<'a> Point<'a> {
         match self.field(&key) {
             Some(field) => *field = value,
             None => {
-                self.has_hemisphere |= value.is_list() && hemisphere::may_list_sides(&key)
+                self.has_hemisphere |= value.is_list()
+                    && (hemisphere::may_list_sides(&key) || fix_arrays::is_name(&key))
                     || hemisphere::is_utc_flag(&key) && value.is_unset();
                 self.may_have_no_fix |= unread_fix::may_deny_fix(&key, &value);
             }

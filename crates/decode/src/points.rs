@@ -8,6 +8,7 @@ use super::ignored::Ignored;
 use super::json::{Scalar, excerpt};
 use super::keep::Origin;
 use super::names;
+use super::other_points::other_points;
 use super::point::{Context, Point};
 use super::reader::{Reader, as_text, elements};
 use super::reference_system::check_system;
@@ -120,6 +121,9 @@ impl Points<'_> {
         {
             self.out.omissions.clear(position, unknown);
         }
+        if point.has_hemisphere {
+            self.refuse_other_points(origin.raw, &[]);
+        }
         Ok(())
     }
 
@@ -166,6 +170,15 @@ impl Points<'_> {
 
     pub(super) fn ignore(&mut self, kind: Ignored) {
         self.out.ignored.push(kind);
+    }
+
+    /// Rejects an object, whose own points are stored, for an array of fixes in it that the format
+    /// does not read. `read`: the array that the format reads; empty if it reads one point.
+    #[cold]
+    pub(super) fn refuse_other_points(&mut self, json: &[u8], read: &[u8]) {
+        if let Some(refusal) = other_points(json, read, self.schema) {
+            self.refuse(json, json, refusal);
+        }
     }
 
     /// Rejects a part of the message. `enclosing`: the object or array around it.

@@ -1,5 +1,6 @@
-//! Parses units and converts to milepost's own. A unit comes from the format, the configuration, or
-//! the text after a number. Only the unit of an epoch number may come from the number's size.
+//! Defines units and converts to milepost's own. A unit comes from the format, the configuration,
+//! or the text after a number. Only the unit of an epoch number may come from the number's size.
+//! `unit_names.rs` has the spellings of units.
 
 /// A unit of speed that a source can state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub enum Quantity {
 
 impl Quantity {
     /// Returns the names of the units with their factors; the first is milepost's own unit.
-    const fn names(self) -> &'static [(&'static str, f64)] {
+    pub(super) const fn names(self) -> &'static [(&'static str, f64)] {
         const KMH: f64 = SpeedUnit::KilometresPerHour.metres_per_second();
         const MPH: f64 = SpeedUnit::MilesPerHour.metres_per_second();
         const KNOTS: f64 = SpeedUnit::Knots.metres_per_second();
@@ -96,139 +97,6 @@ impl Quantity {
                 "\"{unit}\": must be one of {}, or a number and one of them, such as \"1e-3 {own}\"",
                 names.join(", ")
             )
-        })
-    }
-
-    /// Parses a number that is followed by its unit, such as `36 km/h`, `1000ft` or `36,5 kmh`, and
-    /// converts it to milepost's own unit. `None`: there is no number, or no unit of this quantity.
-    ///
-    /// A comma counts as a decimal comma, unless three digits follow it: then it may separate
-    /// thousands.
-    pub fn parse(self, text: &str) -> Option<f64> {
-        let (number, _) = number_and_unit(text)?;
-        Some(number * self.factor(self.unit_after_number(text)?).ok()?)
-    }
-
-    /// Returns the unit after a number, such as `km/h` in `36 km/h`.
-    pub fn unit_after_number(self, text: &str) -> Option<&'static str> {
-        self.unit_named(number_and_unit(text)?.1)
-    }
-
-    /// Returns the unit of this name, in any usual spelling, such as `km/h` for `kmh`.
-    pub fn unit_named(self, name: &str) -> Option<&'static str> {
-        let name = format!("x {name}");
-        self.split_unit(&name).filter(|(rest, _)| *rest == "x").map(|(_, unit)| unit)
-    }
-
-    /// Splits the unit off a column's name such as `Speed (km/h)`, `alt_ft` or `heading_deg`.
-    /// Returns the name without its unit, and the unit.
-    pub fn split_unit(self, name: &str) -> Option<(&str, &'static str)> {
-        let spellings: &[(&str, &'static str)] = match self {
-            Self::Speed => &[
-                ("kmh", "km/h"),
-                ("kph", "km/h"),
-                ("kmph", "km/h"),
-                ("km_h", "km/h"),
-                ("km per hour", "km/h"),
-                ("km/hr", "km/h"),
-                // An hour in Danish, Norwegian, Dutch, Turkish, Polish, Czech and Slovak.
-                ("km/t", "km/h"),
-                ("km/u", "km/h"),
-                ("km/sa", "km/h"),
-                ("km/godz", "km/h"),
-                ("km/hod", "km/h"),
-                ("mps", "m/s"),
-                ("ms", "m/s"),
-                ("m_s", "m/s"),
-                ("m/sec", "m/s"),
-                ("m s-1", "m/s"),
-                ("m.s-1", "m/s"),
-                ("m·s-1", "m/s"),
-                ("km h-1", "km/h"),
-                ("km.h-1", "km/h"),
-                ("km·h-1", "km/h"),
-                ("nm/h", "knots"),
-                ("nmi/h", "knots"),
-                ("meters/second", "m/s"),
-                ("metres/second", "m/s"),
-                ("meters per second", "m/s"),
-                ("metres per second", "m/s"),
-                ("kn", "knots"),
-                ("kt", "knots"),
-                ("kts", "knots"),
-                ("knot", "knots"),
-                ("mi/h", "mph"),
-                ("mi/hr", "mph"),
-                ("miles per hour", "mph"),
-                ("nudos", "knots"),
-                ("nœuds", "knots"),
-                ("noeuds", "knots"),
-                ("knoten", "knots"),
-                ("nodi", "knots"),
-                ("nós", "knots"),
-                ("узлы", "knots"),
-                ("км/ч", "km/h"),
-                ("км/час", "km/h"),
-                ("м/с", "m/s"),
-                ("миль/ч", "mph"),
-                ("公里/小时", "km/h"),
-                ("千米/小时", "km/h"),
-                ("米/秒", "m/s"),
-                ("英里/小时", "mph"),
-                ("节", "knots"),
-                ("millas/h", "mph"),
-                ("millas por hora", "mph"),
-                ("milhas/h", "mph"),
-                ("miglia/h", "mph"),
-                ("meilen/h", "mph"),
-            ],
-            Self::Length => &[
-                ("feet", "ft"),
-                ("foot", "ft"),
-                ("meters", "m"),
-                ("metres", "m"),
-                ("meter", "m"),
-                ("metre", "m"),
-                ("ft msl", "ft"),
-                ("m msl", "m"),
-                ("pies", "ft"),
-                ("pieds", "ft"),
-                ("fuß", "ft"),
-                ("fuss", "ft"),
-                ("piedi", "ft"),
-                ("pés", "ft"),
-                ("voet", "ft"),
-                ("fot", "ft"),
-                ("фут", "ft"),
-                ("футы", "ft"),
-                ("英尺", "ft"),
-                ("metros", "m"),
-                ("mètres", "m"),
-                ("metri", "m"),
-            ],
-            Self::Angle => &[
-                ("degrees", "deg"),
-                ("°", "deg"),
-                ("degree", "deg"),
-                ("radians", "rad"),
-                ("radian", "rad"),
-            ],
-        };
-        let own = self.names().iter().map(|(name, _)| (*name, *name));
-        let lower = name.trim_end().to_lowercase();
-        let inner = lower.trim_end_matches([')', ']', '}', '.']);
-        own.chain(spellings.iter().copied()).find_map(|(word, unit)| {
-            let before = inner.strip_suffix(word)?;
-            let rest = before.trim_end_matches(['(', '[', '{', ' ', '_', '.', '/', '-', ',', ':']);
-            // A unit may be joined in camel case: `altFt`, `speedKmh`.
-            let is_camel = |at: usize| {
-                let begins =
-                    name.get(at..).is_some_and(|word| word.starts_with(char::is_uppercase));
-                begins && name[..at].ends_with(char::is_lowercase)
-            };
-            let is_apart = rest.len() < before.len() || is_camel(before.len());
-            let rest = name.get(..rest.len()).filter(|rest| is_apart && !rest.is_empty())?;
-            Some((rest, unit))
         })
     }
 }

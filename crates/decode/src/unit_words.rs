@@ -1,7 +1,9 @@
 //! Recognises names of units, such as `speed_unit`, `unitSpeed` or `Einheit`.
 
+use super::announced::{announces, may_announce};
 use super::field_names::{is_name_of, normalised};
 use super::json::is_unset;
+use super::spelled_unit::{Spelled, spelled};
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 
@@ -66,10 +68,11 @@ pub(super) fn is_unread_unit(quantity: Quantity, text: &str) -> bool {
         Quantity::Length => &UNREAD_LENGTHS,
         Quantity::Angle => &UNREAD_ANGLES,
     };
-    units.contains(&&*normalised(text))
+    units.contains(&&*normalised(text)) || spelled(quantity, text) == Some(Spelled::Unread)
 }
 
-/// Returns whether the key names a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`.
+/// Returns whether the key names a unit, such as `speed_unit`, `unitSpeed` or `alt_uom`, or
+/// announces how values are written, such as `speed_scale`.
 #[inline]
 pub(super) fn is_unit(key: &[u8]) -> bool {
     let ([rest @ .., b's' | b'S'] | rest) = key;
@@ -80,7 +83,8 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the name is that of a unit, such as `speed_unit` or `Einheit`.
+/// Returns whether the name is that of a unit, such as `speed_unit` or `Einheit`, or announces how
+/// values are written, such as `speed_scale`.
 #[must_use]
 pub fn names_unit(name: &str) -> bool {
     is_unit(name.as_bytes())
@@ -103,6 +107,7 @@ fn may_be_unit(key: &[u8]) -> bool {
         key.last_chunk().is_some_and(|last: &[u8; 5]| {
             let lower = last.map(|byte| byte | 0x20);
             last[4] >= 0x80
+                || may_announce(&lower)
                 || matches!(
                     &lower,
                     b"nidad"
@@ -143,6 +148,9 @@ fn may_be_unit(key: &[u8]) -> bool {
 fn is_unit_in_words(key: &[u8]) -> bool {
     if key.len() > NAME_BYTES_MAX {
         return false;
+    }
+    if announces(key) {
+        return true;
     }
     let name = normalised(&String::from_utf8_lossy(key));
     let is_at_end = || WORDS.iter().any(|word| name.ends_with(word));

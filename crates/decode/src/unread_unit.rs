@@ -9,11 +9,14 @@ use super::field_names::{is_name_of, normalised};
 use super::hemisphere::is_parent;
 use super::json::number;
 use super::keep::{Value, visit_values};
+use super::measured::{Measured, refuse_magnetic};
 use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
+use super::spelled_unit::is_magnetic;
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 use super::unit_words::{is_unit, is_unread_unit, says_imperial, without_unit};
+use super::unread_announced::check_announced;
 use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
@@ -29,18 +32,6 @@ const NAMES_OF_PLACE: [&str; 7] =
     ["coord", "coords", "coordinate", "coordinates", "position", "latlng", "latlon"];
 /// Names of objects whose members describe all points beside them.
 const ABOUT_ALL: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"];
-
-/// A field of a format, and the unit in which the format reads it.
-pub(super) struct Measured {
-    pub(super) field: &'static str,
-    /// Path of the field's value, with `/` between names.
-    pub(super) path: String,
-    pub(super) quantity: Quantity,
-    /// Size of the unit in milepost's own unit.
-    pub(super) factor: f64,
-    /// The configuration states the unit, so that a bare `unit` is that of another field.
-    pub(super) has_unit: bool,
-}
 
 impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
@@ -84,7 +75,8 @@ impl Measured {
             let is_of_fleet = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
-                && !(text.contains('/') && is_unread_unit(self.quantity, text))
+                && !(["/", " per "].iter().any(|per| text.contains(per))
+                    && is_unread_unit(self.quantity, text))
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_system = stem == "system" || stem == "systemof";
             let is_bare = !is_of_fleet && (stem.is_empty() || is_system);
@@ -107,10 +99,6 @@ impl Measured {
             return is_around(beside) && (is_own(stem) || is_bare && may_be_bare);
         }
         is_in_units && is_around(&grandparent) && is_own(&name)
-    }
-
-    fn is_place(&self) -> bool {
-        ["lat", "lng"].contains(&self.field)
     }
 
     /// Returns whether this number may be in radians: `false` for a latitude beyond a pole, and for
@@ -169,6 +157,9 @@ impl Measured {
             return Ok(());
         }
         let (field, unit, own) = (self.field, self.unit(), self.quantity.own_unit());
+        if self.quantity == Quantity::Angle && is_magnetic(text) {
+            return refuse_magnetic(path, text, field);
+        }
         refuse(
             Reason::WrongType,
             format!(
@@ -179,26 +170,9 @@ impl Measured {
         )
     }
 
-    /// Returns the name of the unit in which the format reads the field.
-    fn unit(&self) -> String {
-        let own = self.quantity.own_unit();
-        let known = self.quantity.unit_of(self.factor);
-        known.map_or_else(|| format!("units of {} {own}", self.factor), str::to_owned)
-    }
-
     /// Reduces the path to its last name, as seen from the object around the points.
     fn be_beside_points(&mut self) {
         self.path = self.path.rsplit('/').next().unwrap_or_default().to_owned();
-    }
-
-    /// Returns how to state the unit.
-    fn remedy(&self) -> String {
-        let field = self.field;
-        let option = match field {
-            "speed" | "alt" => format!("--{field}-unit"),
-            _ => format!("--unit {field}="),
-        };
-        format!("map it with {field}_unit in [formats.NAME], or give {option} to import")
     }
 }
 
@@ -307,7 +281,9 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
     });
     units.may_be_radians = may_be_radians;
     let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
-    units.check(sent)
+    let sent: Vec<&Measured> = sent.collect();
+    check_announced(json, sent.iter().copied(), is_parent)?;
+    units.check(sent.into_iter())
 }
 
 /// Checks a point for the unit of a number that is an element of an array. The path of `field` is
@@ -340,6 +316,7 @@ pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Resu
         may_be_radians &= !field.is_place() || numbers.all(|number| field.may_be_radians(number));
         is_sent
     });
+    check_announced(json, fields.iter(), is_about_all)?;
     let mut units = Units::collect(json, |_, _| ()).without_parents();
     units.may_be_radians = may_be_radians;
     units.check(fields.iter())
@@ -360,6 +337,7 @@ pub(super) fn check_units_of_frame(
     fields.iter_mut().for_each(Measured::be_beside_points);
     // A file may have other bytes than UTF-8 in its names.
     let frame = String::from_utf8_lossy(frame);
+    check_announced(frame.as_bytes(), fields.iter(), is_about_all)?;
     Units::collect(frame.as_bytes(), |_, _| ()).without_parents().check(fields.iter())
 }
 

@@ -11,6 +11,7 @@ use super::json::{Scalar, is_unset, number};
 use super::keep::{Value, visit_values};
 use super::refusal::{Refusal, refuse};
 use super::time::{Local, Zone, parse_offset};
+use super::unread_announced::check_scale_of_time;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
@@ -47,12 +48,14 @@ pub fn is_zone_in_other_language(name: &str) -> bool {
     TRANSLATIONS.iter().any(|word| name.contains(word))
 }
 
-/// Checks a point whose time ends in `Z` for a flag that states that times are not in UTC.
+/// Checks a point whose time ends in `Z` for a flag that states that times are not in UTC, and
+/// another point with a time for a scale of times that is ahead of UTC.
 ///
 /// # Errors
-/// There is such a flag.
+/// There is such a flag or scale.
 #[cold]
 pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal> {
+    check_scale_of_time(json, ts, is_parent)?;
     let Some(ts) = ts.as_text().filter(|ts| ts.trim_end().ends_with(['Z', 'z'])) else {
         return Ok(());
     };

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::encodings;
 use super::hemispheres::{add_hemispheres, split_hemisphere};
+use super::name_units::is_magnetic;
 use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, translated, words};
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
 use milepost_decode::{Quantity, is_date_in_other_language, suggested_field};
@@ -400,6 +401,9 @@ pub(super) fn unread(
     let described = other_columns.map(|(at, name)| match suggested_column_field(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
+        }
+        Some("heading") if is_magnetic(name) => {
+            format!("{name} (from magnetic north, and headings are read from true north)")
         }
         _ if is_fraction(name) => {
             format!("{name} (a fraction of the time? join the two in one column)")

@@ -161,7 +161,8 @@ pub(super) fn fields_of_columns(
             check_name((field, name, value), quantity, is_given, given)?;
             // A unit after a value, as in `36 km/h`, overrides the option.
             let stated = column.unit.filter(|_| quantity.unit_after_number(value).is_none());
-            check_row_of_units((field, name), quantity, stated, given.or(option))?;
+            let factor = given.or(option);
+            check_row_of_units((field, name, value), quantity, stated, is_given, factor)?;
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {

@@ -314,7 +314,7 @@ impl FileReader<'_> {
         let explaining =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let fault = RefCell::<Cow<'static, str>>::default();
-        let (mut windows_1252_rows, mut unread) = (0, BTreeSet::new());
+        let (mut windows_1252_rows, mut unread, mut unended) = (0, BTreeSet::new(), None);
         let (mut mark, mut leaves_rest, mut has_hemisphere) =
             (Mark::new(args.hash(), &plan.configuration), false, false);
         let mut configuration = plan.configuration;
@@ -390,11 +390,15 @@ impl FileReader<'_> {
                 }
                 table.each(&plan.numbers, &plan.checks, &fault, &mut emit)?;
                 windows_1252_rows = table.windows_1252;
+                unended = Some(table.columns.pop().unwrap_or_default()).zip(table.unended_line);
                 Ok(())
             }),
             Kind::OwnTracks => read::owntracks(input, &mut emit),
         };
         self.summary.add_unread(&unread);
+        if let Some((column, line)) = unended {
+            self.summary.set_unended_line(&column, line);
+        }
         self.summary.set_windows_1252_rows(windows_1252_rows);
         self.summary.set_payloads(mark.fixes, skipped, read.is_err());
         self.log_summary();

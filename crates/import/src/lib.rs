@@ -21,6 +21,7 @@ mod columns;
 mod command;
 mod described;
 mod encodings;
+mod ending;
 mod features;
 mod fields;
 mod files;

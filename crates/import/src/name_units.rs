@@ -62,6 +62,12 @@ pub(super) fn check_name(
         "speed" | "alt" => (format!("--{field}-unit"), format!("--{field}-unit ")),
         _ => (format!("--unit {field}"), format!("--unit {field}=")),
     };
+    ensure!(
+        field != "heading" || has_option || !is_magnetic(name),
+        "the name of its column {name} says that it counts from magnetic north, and headings are \
+         read from true north: use a column of true headings, or give --unit heading=deg if these \
+         are true"
+    );
     let stated = quantity.split_unit(name).map(|(_, unit)| unit);
     let is_other = |unit: &str| {
         let factor = quantity.factor(unit).ok().zip(option_factor);
@@ -101,17 +107,12 @@ pub(super) fn check_name(
     };
     let is_unread = || {
         let is_word = words(name).iter().any(|word| words_of_units.contains(&&**word));
-        is_word && !(quantity == Quantity::Angle && has_marks(value)) || is_rate()
+        is_word && !(quantity == Quantity::Angle && has_marks(value))
+            || is_rate()
+            || quantity.ends_in_unread_unit(name)
     };
     let states_unread = || is_scaled(field, name) || stated.is_none() && is_unread();
-    let is_plain = || {
-        let units: &[&str] = match quantity {
-            Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
-            Quantity::Length => &["m", "ft"],
-            Quantity::Angle => &[],
-        };
-        units.iter().any(|unit| !is_other(unit))
-    };
+    let is_plain = || option_factor.is_none_or(|factor| is_plain(quantity, factor));
     ensure!(
         option_factor.is_none() || !is_plain() || !states_unread(),
         "the name of its column {name} states another unit than {option}: give the size of that \
@@ -131,18 +132,51 @@ pub(super) fn check_name(
     Ok(())
 }
 
+/// Returns whether a factor is that of a common unit, not the size of a special one.
+fn is_plain(quantity: Quantity, factor: f64) -> bool {
+    let units: &[&str] = match quantity {
+        Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
+        Quantity::Length => &["m", "ft"],
+        Quantity::Angle => &[],
+    };
+    let mut factors = units.iter().filter_map(|unit| quantity.factor(unit).ok());
+    factors.any(|known| (known / factor - 1.0).abs() <= 1e-6)
+}
+
+/// Returns whether the name of a column says that its headings count from magnetic north, such as
+/// `heading_magnetic`, `magneticCourse` or `Heading (°M)`.
+pub(super) fn is_magnetic(name: &str) -> bool {
+    let is_word = |word: &String| ["magnetic", "mag", "magn", "magnetisch"].contains(&&**word);
+    words(name).iter().any(is_word) || Quantity::Angle.ends_in_unread_unit(name)
+}
+
 /// Checks the unit that the row of units below the names states for a column. `stated`: that unit,
 /// or the one in the column's name, which [`check_name`] checks; `option_factor`: the factor of the
-/// unit that the command line gives.
+/// unit that the command line gives; `value`: the first value of the column; `has_option`: the
+/// command line gives the field's unit.
 ///
 /// # Errors
-/// The units differ.
+/// The units differ, or the row states a unit that is not read.
 pub(super) fn check_row_of_units(
-    (field, name): (&str, &str),
+    (field, name, value): (&str, &str, &str),
     quantity: Quantity,
     stated: Option<&str>,
+    has_option: bool,
     option_factor: Option<f64>,
 ) -> Result<()> {
+    let is_plain = option_factor.is_some_and(|factor| is_plain(quantity, factor));
+    ensure!(
+        has_option && !is_plain || !quantity.is_unread_unit(value),
+        "the row of units below the names states {value:.40} for {name}, which is not read: {}",
+        match (field, quantity) {
+            ("heading", _) =>
+                "use a column of true headings, or give --unit heading=deg if they are true",
+            ("speed", _) => "give the size of that unit, such as --speed-unit '0.3048 m/s'",
+            ("alt", _) => "give the size of that unit, such as --alt-unit '0.9144 m'",
+            (_, Quantity::Length) => "give the size of that unit, such as --unit acc='0.9144 m'",
+            _ => "give --unit lat=deg if its numbers are degrees",
+        }
+    );
     let stated = stated.filter(|_| quantity.split_unit(name).is_none());
     if let (Some(stated), Some(given)) = (stated, option_factor)
         && let Ok(factor) = quantity.factor(stated)
@@ -323,6 +357,13 @@ mod tests {
             ("speed", "Speed*10", Speed, false, None),
             ("alt", "alt/10", Length, false, None),
             ("heading", "heading x100", Angle, false, None),
+            ("speed", "Speed (feet per second)", Speed, true, Some(1.0)),
+            ("speed", "speed_feet_per_second", Speed, false, None),
+            ("alt", "altitude (ft AGL)", Length, true, Some(0.3048)),
+            ("heading", "heading_magnetic", Angle, false, None),
+            ("heading", "magneticCourse", Angle, false, None),
+            ("heading", "Heading (°M)", Angle, false, None),
+            ("heading", "heading (degrees magnetic)", Angle, false, None),
         ] {
             let checked = check_name((field, name, "5231.2N"), quantity, is_given, given);
             assert!(checked.is_err(), "{name}");
@@ -333,6 +374,11 @@ mod tests {
             ("speed", "Speed (0.1 km/h)", Speed, true, Some(0.1 / 3.6)),
             ("speed", "Speed (ft/s)", Speed, true, Some(0.3048)),
             ("speed", "Speed (km h-1)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (kilometres per hour)", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Speed (feet per second)", Speed, true, Some(0.3048)),
+            ("alt", "altitude (metres above sea level)", Length, true, Some(1.0)),
+            ("heading", "heading_magnetic", Angle, true, None),
+            ("heading", "heading (degrees true)", Angle, false, None),
             ("speed", "Speed (GPS/OBD)", Speed, true, Some(0.1)),
             ("speed", "Speed (GPS/OBD)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (km/h) OBD", Speed, true, Some(1.0 / 3.6)),

@@ -8,6 +8,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
+use super::ending::Ending;
 use super::names::{is_latitude, is_name_of, nameless, visible, visible_name};
 use super::numbers::{Decimals, NumberColumns, decimals, number, without_fraction};
 use super::record::Record;
@@ -45,13 +46,18 @@ pub(super) const UNCLOSED_AT_END: &str =
 /// An unclosed quote invalidates only its own line. For this, a row of several lines counts as one
 /// row only if it has every column, and only a separator follows each closing quote.
 pub(super) struct Table<R> {
-    input: R,
+    input: Ending<R>,
     separator: u8,
     pub(super) columns: Vec<String>,
     /// The comments above the names, without `#`.
     pub(super) comments: Vec<String>,
     /// Rows that were not UTF-8 and were read as windows-1252.
     pub(super) windows_1252: u64,
+    /// The last line, if it has all values, but no line end: its last value may be cut off.
+    pub(super) unended_line: Option<u64>,
+    /// Rows so far that have as many values as there are columns, and other rows.
+    whole_rows: u64,
+    short_rows: u64,
     /// The search for a closing quote reached the end of the file.
     is_at_end: bool,
     /// Number of the line that was read last.
@@ -62,7 +68,8 @@ pub(super) struct Table<R> {
 
 impl<R: BufRead> Table<R> {
     /// Reads the names of the columns.
-    pub(super) fn open(mut input: R) -> Result<Self> {
+    pub(super) fn open(input: R) -> Result<Self> {
+        let mut input = Ending::new(input);
         let mut line = Vec::new();
         let (mut given_separator, mut number, mut comments) = (None, 0, Vec::new());
         // Some programs write `sep=;` for Excel, comments or blank lines before the names.
@@ -125,6 +132,9 @@ impl<R: BufRead> Table<R> {
             columns,
             comments,
             windows_1252: 0,
+            unended_line: None,
+            whole_rows: 0,
+            short_rows: 0,
             is_at_end: false,
             line: number,
             ahead: VecDeque::new(),
@@ -185,7 +195,11 @@ impl<R: BufRead> Table<R> {
             {
                 self.check_names_again(&row, [lat, lng], begin)?;
             }
-            let mut is_valid = is_whole && !has_more;
+            let is_cut = is_whole && self.is_cut(&row, &line);
+            if is_cut {
+                fault.replace(Cow::Borrowed(CUT_OFF));
+            }
+            let mut is_valid = is_whole && !has_more && !is_cut;
             if is_valid && !checks.is_empty() {
                 let value = |at| String::from_utf8_lossy(row.value(at));
                 if let Some(why) = checks.fault(value) {
@@ -222,6 +236,24 @@ impl<R: BufRead> Table<R> {
             emit(payload, payload.len(), begin)?;
         }
         Ok(())
+    }
+
+    /// Counts a row, and returns whether the file was cut off within it: it has no line end, and
+    /// fewer values than each row before it. A row with all values may end in a part of its last
+    /// one.
+    fn is_cut(&mut self, row: &Row, line: &[u8]) -> bool {
+        let is_short = row.ends.len() < self.columns.len();
+        // After a separator, the last value is empty, not cut off.
+        let is_last = self.ahead.is_empty()
+            && self.input.is_within_line()
+            && !self.input.ends_with(self.separator);
+        if is_last && !is_short && !line.ends_with(b"\"") {
+            self.unended_line = Some(self.line);
+        }
+        let is_cut = is_last && is_short && self.whole_rows > 0 && self.short_rows == 0;
+        (self.whole_rows, self.short_rows) =
+            (self.whole_rows + u64::from(!is_short), self.short_rows + u64::from(is_short));
+        is_cut
     }
 
     /// Checks whether a row without a latitude names columns. A file that was joined from several
@@ -314,6 +346,8 @@ fn is_word(value: &[u8]) -> bool {
 }
 
 const TOO_MANY_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";
+
+const CUT_OFF: &str = "the file ends within this row: it has no line end, and fewer values than the rows above it; copy the file again, or delete this row";
 
 /// The values of a row.
 #[derive(Default)]

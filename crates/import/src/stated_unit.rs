@@ -9,7 +9,8 @@ use milepost_decode::{Quantity, field_in_other_language, names_reference_system}
 pub(super) fn unit_frames(comment: &str) -> Vec<Vec<u8>> {
     let clauses = comment.split([',', ';', '\n']).take(CLAUSES_MAX);
     let clauses = clauses.flat_map(|clause| clause.split(" and "));
-    let frame = |(name, unit): (&str, &str)| format!(r#"{{"{name}":"{unit}"}}"#).into_bytes();
+    let frame =
+        |(name, unit): (&str, String)| serde_json::json!({ name: unit }).to_string().into_bytes();
     let stated = |clause| stated_unit(clause).map(frame).or_else(|| stated_system(clause));
     clauses.filter_map(stated).collect()
 }
@@ -40,10 +41,12 @@ fn stated_system(clause: &str) -> Option<Vec<u8>> {
 const CLAUSES_MAX: usize = 20;
 
 /// Returns the unit that a clause states, after the name of the JSON member that would state it.
-fn stated_unit(clause: &str) -> Option<(&'static str, &'static str)> {
+fn stated_unit(clause: &str) -> Option<(&'static str, String)> {
     const SPEED: [&str; 5] = ["speed", "speeds", "velocity", "velocities", "sog"];
     const ALT: [&str; 7] =
         ["alt", "altitude", "altitudes", "elevation", "elevations", "ele", "heights"];
+    const HEADING: [&str; 8] =
+        ["heading", "headings", "course", "courses", "bearing", "bearings", "cog", "direction"];
     const FILLERS: [&str; 19] = [
         "unit", "units", "is", "are", "in", "all", "given", "of", "the", "ist", "sind", "einheit",
         "en", "es", "está", "unidad", "est", "unité", "unità",
@@ -59,14 +62,21 @@ fn stated_unit(clause: &str) -> Option<(&'static str, &'static str)> {
     let unit = rest.join(" ");
     let (first, unit) = (first.trim_end_matches('.'), unit.trim_end_matches('.'));
     let translated = field_in_other_language(first);
+    let known = |quantity: Quantity| {
+        let read = quantity.unit_named(unit).map(str::to_owned);
+        read.or_else(|| quantity.is_unread_unit(unit).then(|| unit.to_owned()))
+    };
     if SPEED.contains(&first) || translated == Some("speed") {
-        return Some(("speed_unit", Quantity::Speed.unit_named(unit)?));
+        return Some(("speed_unit", known(Quantity::Speed)?));
     }
     if ALT.contains(&first) || translated == Some("alt") {
-        return Some(("alt_unit", Quantity::Length.unit_named(unit)?));
+        return Some(("alt_unit", known(Quantity::Length)?));
+    }
+    if HEADING.contains(&first) || translated == Some("heading") {
+        return Some(("heading_unit", known(Quantity::Angle)?));
     }
     let system = SYSTEMS.into_iter().find(|system| first == *system)?;
-    (has_unit_word && rest.is_empty()).then_some(("units", system))
+    (has_unit_word && rest.is_empty()).then(|| ("units", system.to_owned()))
 }
 
 #[cfg(test)]
@@ -84,6 +94,17 @@ mod tests {
             ("Geschwindigkeit in Knoten", r#"{"speed_unit":"knots"}"#),
             ("velocidad: nudos; altitud en pies", r#"{"speed_unit":"knots"} {"alt_unit":"ft"}"#),
             ("Höhe in Fuß", r#"{"alt_unit":"ft"}"#),
+            ("speed in feet per second", r#"{"speed_unit":"feet per second"}"#),
+            ("Speeds: kilometres per hour", r#"{"speed_unit":"km/h"}"#),
+            ("altitude is in feet above sea level", r#"{"alt_unit":"ft"}"#),
+            ("heading in degrees true", r#"{"heading_unit":"deg"}"#),
+            ("course: degrees magnetic", r#"{"heading_unit":"degrees magnetic"}"#),
+            ("headings are magnetic", r#"{"heading_unit":"magnetic"}"#),
+            ("speed in m/min", r#"{"speed_unit":"m/min"}"#),
+            ("heading home", ""),
+            ("Course: Mag Mile 10k", ""),
+            ("altitude in yards", r#"{"alt_unit":"yards"}"#),
+            ("course 10 miles", ""),
             ("vitesse 50 km/h", ""),
             ("speed limit 50 km/h", ""),
             ("max speed: 43 mph", ""),

@@ -57,6 +57,8 @@ pub(super) struct FileSummary {
     last: Option<(DriverId, Timestamp, f64, f64)>,
     /// Rows that are not UTF-8.
     windows_1252_rows: u64,
+    /// The last line of a CSV file, if it has no line end.
+    unended_line: Option<u64>,
     /// `--resume` skipped fixes of the file.
     is_resumed: bool,
     /// Reading ended before the end of the file; another line of the result has the error.
@@ -86,6 +88,15 @@ impl FileSummary {
         if !names.is_empty() && self.unread.len() < 64 {
             self.unread.extend(names.iter().cloned());
         }
+    }
+
+    /// Sets the last line of a CSV file, which has no line end, unless its last column is not read.
+    pub(super) fn set_unended_line(&mut self, column: &str, line: u64) {
+        let is_it = |name: &String| {
+            let rest = name.strip_prefix(column);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
+        };
+        self.unended_line = (!self.unread.iter().any(is_it)).then_some(line);
     }
 
     pub(super) fn set_windows_1252_rows(&mut self, rows: u64) {
@@ -250,6 +261,12 @@ impl FileSummary {
             warnings.push(format!(
                 "{} rows are not UTF-8 and were read as windows-1252",
                 self.windows_1252_rows
+            ));
+        }
+        if let Some(line) = self.unended_line {
+            warnings.push(format!(
+                "line {line}, the last one, has no line end: if the file was cut off, the last value \
+                 of this line may be incomplete"
             ));
         }
         warnings

@@ -2726,3 +2726,114 @@ fn times_with_one_time_of_day_cause_a_warning() {
     assert!(!has_warning(&[row("00:00:00", 1)]));
     assert!(!has_warning(&[row("00:00:00", 1), row("00:00:01", 2)]));
 }
+
+/// Units in words are read in names and refused where they are not read; headings count from true
+/// north.
+#[test]
+fn unit_in_words_is_read_or_refused() {
+    let ts = yesterday("10:12:47Z");
+    for (column, value, expected) in [
+        ("speed (kilometres per hour)", "36", "1 2 10 - - -"),
+        ("Speed in km/h", "36", "1 2 10 - - -"),
+        ("speed_kilometers_per_hour", "36", "1 2 10 - - -"),
+        ("Speed (nautical miles per hour)", "36", "1 2 18.52 - - -"),
+        ("SOG [metres/second]", "36", "1 2 36 - - -"),
+        ("altitude (metres above sea level)", "36", "1 2 - - 36 -"),
+        ("alt (ft AMSL)", "100", "1 2 - - 30.5 -"),
+        ("Altitude in feet", "100", "1 2 - - 30.5 -"),
+        ("elevation (m a.s.l.)", "36", "1 2 - - 36 -"),
+        ("course (degrees true)", "36", "1 2 - 36 - -"),
+        ("heading (°T)", "36", "1 2 - 36 - -"),
+        ("Accuracy (metres)", "5", "1 2 - - - 5"),
+        ("speed", "36 kilometres per hour", "1 2 10 - - -"),
+        ("alt", "100 feet above sea level", "1 2 - - 30.5 -"),
+    ] {
+        let file = format!("lat,lng,ts,{column}\n1.0,2.0,{ts},{value}\n");
+        check(&[], "a.csv", file, expected);
+    }
+    for (arguments, column, message) in [
+        (
+            &["--field", "speed=v (feet per second)", "--speed-unit", "m/s"][..],
+            "v (feet per second)",
+            "states another unit than --speed-unit",
+        ),
+        (&["--field", "alt=alt (ft AGL)"], "alt (ft AGL)", "states a unit that is not read"),
+        (&["--field", "heading=heading_magnetic"], "heading_magnetic", "--unit heading=deg"),
+        (&["--field", "heading=course (°M)"], "course (°M)", "counts from magnetic north"),
+    ] {
+        check_refused(arguments, "a.csv", format!("lat,lng,ts,{column}\n1,2,{ts},36\n"), message);
+    }
+    let magnetic = ["--field", "heading=heading_magnetic", "--unit", "heading=deg"];
+    let file = format!("lat,lng,ts,heading_magnetic\n1.0,2.0,{ts},36\n");
+    check(&magnetic, "a.csv", file, "1 2 - 36 - -");
+    for (arguments, comment, message) in [
+        (&[][..], "altitude: feet above sea level", "alt_unit says ft"),
+        (&[], "heading in degrees magnetic", "read from true north"),
+        (&[], "headings are magnetic", "the magnetic one plus the declination"),
+        (&[], "altitude in yards", "which is not read"),
+    ] {
+        let file = format!("# {comment}\nlat,lng,ts,alt,heading\n1.0,2.0,{ts},36,40\n");
+        check_refused(arguments, "a.csv", file, message);
+    }
+    for comment in [
+        "heading in degrees true",
+        "speed in metres per second",
+        "heading home",
+        "altitude in metres above sea level",
+        "course: Magnetic Mile 10k",
+    ] {
+        let file = format!("# {comment}\nlat,lng,ts,speed,alt,heading\n1.0,2.0,{ts},10,36,40\n");
+        check(&["--speed-unit", "m/s"], "a.csv", file, "1 2 10 40 36 -");
+    }
+    for (arguments, units, message) in [
+        (&["--speed-unit", "m/s"][..], "ft/s,m,deg", "states ft/s for speed, which is not read"),
+        (&["--speed-unit", "m/s"], "feet per second,m,deg", "--speed-unit '0.3048 m/s'"),
+        (&[], "km/h,yd,deg", "--alt-unit '0.9144 m'"),
+        (&[], "km/h,m,degrees magnetic", "--unit heading=deg"),
+    ] {
+        let file = format!("lat,lng,ts,speed,alt,heading\ndeg,deg,,{units}\n1,2,{ts},36,40,50\n");
+        check_refused(arguments, "a.csv", file, message);
+    }
+    let file = format!("lat,lng,ts,speed\ndeg,deg,,feet per second\n1,2,{ts},100\n");
+    check(&["--speed-unit", "0.3048 m/s"], "a.csv", file, "1 2 30.48 - - -");
+}
+
+/// A file without a line end may be cut off: a row that lacks values is rejected, a row that has
+/// all of them causes a warning.
+#[test]
+fn file_cut_off_in_its_last_row_is_noticed() {
+    let (one, two) = (yesterday("10:12:47Z"), yesterday("10:12:57Z"));
+    let read = |arguments: &[&str], text: &str| {
+        import("", &[&["--driver", "d7"], arguments].concat(), "a.csv", text.as_bytes()).unwrap()
+    };
+    let file = |rows: &str| format!("ts,lat,lng,alt,note\n{one},1.25,2.25,30.5,a\n{rows}");
+    for rest in ["1.2501,2.2", "1.2501,2.2501,3", "1.2501", "1.2501,2.2501,30.5"] {
+        let result = read(&[], &file(&format!("{two},{rest}")));
+        assert_eq!(result["positions"], 1, "{rest}: {result}");
+        let details = result["details"].to_string();
+        assert!(details.contains("a.csv:3: the file ends within this row"), "{rest}: {details}");
+    }
+    let warns = |result: &Value| {
+        let warnings = result["understood"][0]["warnings"].to_string();
+        warnings.contains("line 3, the last one, has no line end")
+    };
+    for (arguments, text, expected) in [
+        (&[][..], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25"), true),
+        (&["--keep", "note"], file(&format!("{two},1.2501,2.2501,30.5,ab")), true),
+        // A line end, or a last value that is quoted, empty or not read.
+        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25\n"), false),
+        (&[], format!("ts,lat,lng\r\n{one},1.25,2.25\r\n{two},1.2501,2.25\r\n"), false),
+        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25\n\0\0"), false),
+        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,\"2.25\""), false),
+        (&[], format!("ts,lat,lng,alt\n{one},1.25,2.25,\n{two},1.2501,2.25,"), false),
+        (&[], format!("ts\tlat\tlng\talt\n{one}\t1.25\t2.25\t5\n{two}\t1.2501\t2.25\t"), false),
+        (&[], file(&format!("{two},1.2501,2.2501,30.5,ab")), false),
+    ] {
+        let result = read(arguments, &text);
+        assert_eq!(result["positions"], 2, "{text}: {result}");
+        assert_eq!(warns(&result), expected, "{text}: {result}");
+    }
+    // Every row lacks the last value, as some programs write it.
+    let text = format!("ts,lat,lng,alt\n{one},1.25,2.25\n{two},1.2501,2.25");
+    assert_eq!(read(&[], &text)["positions"], 2);
+}

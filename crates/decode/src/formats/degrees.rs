@@ -149,11 +149,28 @@ pub(super) fn coordinate(
             ),
         );
     }
-    // `0030N` may be 30 minutes.
+    if !notation.has_marks {
+        refuse_minutes(text, notation.degrees, slot, unit)?;
+    }
+    Ok(Scalar::Number(notation.degrees.into()))
+}
+
+/// Rejects a number beside a column of hemispheres that may be degrees and minutes.
+pub(super) fn refuse_padded(value: &Scalar<'_>, slot: usize, unit: Degrees) -> Result<(), Refusal> {
+    let Some(text) = value.as_text() else { return Ok(()) };
+    let degrees = number(text).and_then(|number| number.as_f64());
+    degrees.map_or(Ok(()), |degrees| refuse_minutes(text, degrees, slot, unit))
+}
+
+/// Rejects degrees in a hemisphere that have zeros before them: `0030N` may be 30 minutes.
+/// `0075.5` may not, as it would have 75 minutes.
+fn refuse_minutes(text: &str, degrees: f64, slot: usize, unit: Degrees) -> Result<(), Refusal> {
     let digits = text.chars().skip_while(|c| !c.is_ascii_digit());
     let digits = digits.take_while(char::is_ascii_digit).count();
-    let is_in_range = notation.degrees.abs() <= [90.0, 180.0][slot];
-    if !notation.has_marks && digits > 3 && is_in_range && unit.unsigned() == Degrees::Factor(1.0) {
+    let may_be_degrees = degrees.abs() <= [90.0, 180.0][slot];
+    let may_be_minutes = degrees.abs() % 100.0 < 60.0;
+    let is_degrees = unit.unsigned() == Degrees::Factor(1.0);
+    if digits > 3 && may_be_degrees && may_be_minutes && is_degrees {
         let field = NAMES[slot];
         return refuse(
             Reason::WrongType,
@@ -163,7 +180,7 @@ pub(super) fn coordinate(
             ),
         );
     }
-    Ok(Scalar::Number(notation.degrees.into()))
+    Ok(())
 }
 
 /// A coordinate that was parsed from a notation with marks or a letter.

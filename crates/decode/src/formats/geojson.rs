@@ -12,6 +12,7 @@ use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::keep::Origin;
+use crate::measured::Measured;
 use crate::names;
 use crate::point::Point;
 use crate::points::Points;
@@ -20,7 +21,7 @@ use crate::reference_system::{Place, check_system_around};
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{Quantity, SpeedUnit, TimeUnit};
-use crate::unread_unit::{Measured, check_unit_of_element, check_units, check_units_around};
+use crate::unread_unit::{check_unit_of_element, check_units, check_units_around};
 use crate::unread_zone::check_utc_flag;
 
 /// Paths of the values, by slot.

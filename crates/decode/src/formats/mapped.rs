@@ -11,6 +11,7 @@ use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::keep::Origin;
+use crate::measured::Measured;
 use crate::names;
 use crate::point::Point;
 use crate::points::Points;
@@ -19,7 +20,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::{Quantity, TimeUnit};
-use crate::unread_unit::{Measured, check_units, check_units_around};
+use crate::unread_unit::{check_units, check_units_around};
 use crate::unread_zone::check_utc_flag;
 
 /// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
@@ -235,8 +236,13 @@ impl Mapping {
         }
         match found.value {
             Some(array) if !may_stand_alone || array.starts_with(b"[") => {
-                points
-                    .elements(array, Some(json), |points, point| self.read_one(points, point, json))
+                let read =
+                    |points: &mut Points<'_>, point: &[u8]| self.read_one(points, point, json);
+                points.elements(array, Some(json), read)?;
+                if found.has_other_points {
+                    points.refuse_other_points(json, array);
+                }
+                Ok(())
             }
             Some(_) => self.read_one(points, json, json),
             // A rejected point is stored without its array, so a replay reads it alone.
@@ -327,7 +333,12 @@ impl Mapping {
             ..Point::default()
         };
         let driver = take(driver);
-        points.add(&point, &Origin { driver, enclosing, root, raw: json })
+        points.add(&point, &Origin { driver, enclosing, root, raw: json })?;
+        // `read` checks a message that may have an array of points.
+        if has_unread && fields.points.is_none() {
+            points.refuse_other_points(json, &[]);
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::degrees::{Degrees, HEMISPHERE_LETTERS, coordinate, refuse_letter};
+use super::degrees::{Degrees, HEMISPHERE_LETTERS, coordinate, refuse_letter, refuse_padded};
 use crate::extract::{Found, Pointer};
 use crate::hemisphere::{Side, side};
 use crate::ignored::Ignored;
@@ -123,6 +123,9 @@ impl More {
             let unit = self.degrees[slot];
             if unit.is_negative() {
                 refuse_letter(&found[slot], slot)?;
+            }
+            if self.hemispheres[slot].is_some() {
+                refuse_padded(&found[slot], slot, unit)?;
             }
             let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit)?);
             unit.check_minutes(&value, slot)?;

@@ -1,0 +1,52 @@
+//! Defines a field of a format together with the unit in which the format reads it.
+
+use super::refusal::{Refusal, refuse};
+use super::unit::Quantity;
+use crate::reject::Reason;
+
+/// A field of a format, and the unit in which the format reads it.
+pub(super) struct Measured {
+    pub(super) field: &'static str,
+    /// Path of the field's value, with `/` between names.
+    pub(super) path: String,
+    pub(super) quantity: Quantity,
+    /// Size of the unit in milepost's own unit.
+    pub(super) factor: f64,
+    /// The configuration states the unit, so that a bare `unit` is that of another field.
+    pub(super) has_unit: bool,
+}
+
+impl Measured {
+    pub(super) fn is_place(&self) -> bool {
+        ["lat", "lng"].contains(&self.field)
+    }
+
+    /// Returns the name of the unit in which the format reads the field.
+    pub(super) fn unit(&self) -> String {
+        let own = self.quantity.own_unit();
+        let known = self.quantity.unit_of(self.factor);
+        known.map_or_else(|| format!("units of {} {own}", self.factor), str::to_owned)
+    }
+
+    /// Returns how to state the unit.
+    pub(super) fn remedy(&self) -> String {
+        let field = self.field;
+        let option = match field {
+            "speed" | "alt" => format!("--{field}-unit"),
+            _ => format!("--unit {field}="),
+        };
+        format!("map it with {field}_unit in [formats.NAME], or give {option} to import")
+    }
+}
+
+/// Returns the error for a heading from magnetic north.
+pub(super) fn refuse_magnetic(path: &str, text: &str, field: &str) -> Result<(), Refusal> {
+    refuse(
+        Reason::WrongType,
+        format!(
+            "{path:.40} says {text:.20}, but {field} is read from true north: send the true one, \
+             which is the magnetic one plus the declination, or send it under another name than \
+             {field}"
+        ),
+    )
+}

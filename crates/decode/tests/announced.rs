@@ -1,0 +1,232 @@
+//! Tests that a payload which announces how its values are written, or has fixes beside those that
+//! the format reads, is never stored differently in silence.
+
+mod common;
+
+use common::{decode_by, fields, format_called, mapped_source, pointer, source};
+use milepost_decode::formats::{Degrees, Fields, Format, More};
+use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Source, Template, TimeUnit};
+
+fn decode(source: &Source, payload: &str) -> Decoded {
+    decode_by(&Decoder::new(std::slice::from_ref(source), Limits::default()), payload)
+}
+
+/// Returns `ok`, or the detail of the only reject.
+fn outcome(source: &Source, payload: &str) -> String {
+    let decoded = decode(source, payload);
+    match (&decoded.positions[..], &decoded.rejects[..]) {
+        ([_], []) => "ok".to_owned(),
+        ([], [reject]) => format!("{} {}", reject.reason.name(), reject.detail),
+        _ => panic!("{payload}: {decoded:?}"),
+    }
+}
+
+fn own() -> Source {
+    source(Format::Milepost)
+}
+
+/// A mapping of `/lat`, `/lng`, `/ts`, `/speed`, `/heading` and `/alt`. `factor`: size of the units
+/// of speed and altitude.
+fn mapping(factor: f64, more: More) -> Source {
+    mapped_source(Fields {
+        speed: Some((pointer("/speed"), factor)),
+        heading: Some(pointer("/heading")),
+        alt: Some((pointer("/alt"), factor)),
+        more: Some(Box::new(more)),
+        ..fields(TimeUnit::BySize)
+    })
+}
+
+fn fix(members: &str) -> String {
+    let place = if members.starts_with("\"lat\":") { "" } else { r#""lat":12.5,"lng":13.25,"# };
+    let ts = if members.contains("\"ts\":") { "" } else { r#""ts":1795770000,"# };
+    format!(r#"{{{place}{ts}"speed":36,"heading":90,{members}}}"#)
+}
+
+#[test]
+fn scale_notation_or_north_beside_the_values_is_rejected() {
+    for (members, message) in [
+        (r#""speed_scale":0.1"#, "speed_scale is 0.1, which is not read, but speed is read in m/s"),
+        (r#""speedScale":"1/10""#, "speedScale is 1/10"),
+        (r#""speed_multiplier":10"#, "speed_multiplier is 10"),
+        (r#""velocity_scale":0.01"#, "velocity_scale is 0.01"),
+        (r#""heading_divisor":100"#, "heading_divisor is 100"),
+        (r#""lat_scale":10000000"#, "lat_scale is 10000000"),
+        (r#""coordinate_scale":1e-7"#, "coordinate_scale is 1e-7"),
+        (r#""lat_format":"ddmm.mmmm""#, "lat_format says ddmm.mmmm, which is not read"),
+        (r#""coordinate_format":"DDMM.MMMM""#, "set lat_unit"),
+        (r#""coord_format":"DMS""#, "coord_format says DMS"),
+        (r#""positionFormat":"degrees minutes""#, "positionFormat says degrees minutes"),
+        (r#""lat_format":"1e7""#, "lat_format says 1e7"),
+        (r#""heading_unit":"deg magnetic""#, "send the true one"),
+        (r#""heading_reference":"magnetic""#, "the magnetic one plus the declination"),
+        (r#""heading_ref":"M""#, "heading is read from true north"),
+        (r#""course_ref":"Magnetic North""#, "heading is read from true north"),
+        (r#""north_reference":"magnetic""#, "heading is read from true north"),
+        (r#""heading_magnetic":true"#, "heading is read from true north"),
+        (r#""speed_unit":"feet per second""#, "says feet per second, which is not read"),
+        (r#""unit":"feet per second""#, "says feet per second, which is not read"),
+        (r#""speed_unit":"kilometres per hour""#, "says km/h"),
+        (r#""alt":5,"alt_unit":"feet above sea level""#, "says ft"),
+        (r#""alt":5,"alt_unit":"m AGL""#, "says m AGL, which is not read"),
+    ] {
+        for source in [own(), mapping(1.0, More::default())] {
+            let outcome = outcome(&source, &fix(members));
+            assert!(outcome.contains(message), "{members}: {outcome}");
+            assert!(outcome.starts_with("wrong_type"), "{members}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn usual_scale_notation_or_north_is_accepted() {
+    for members in [
+        r#""speed_scale":1"#,
+        r#""speed_scale":1.0"#,
+        r#""speed_scale":"1""#,
+        r#""speed_scale":null"#,
+        r#""speed_scale":"linear""#,
+        r#""scale":0.5"#,
+        r#""map_scale":25000"#,
+        r#""volume_scale":0.1"#,
+        r#""factor":3"#,
+        r#""lat_format":"decimal""#,
+        r#""coordinate_format":"DD""#,
+        r#""coordinate_format":"DD.DDDDD""#,
+        r#""coordinate_format":"decimal degrees""#,
+        r#""coordinateFormat":"WGS84""#,
+        r#""format":"json""#,
+        r#""payload_format":"ddmm""#,
+        r#""time_format":"rfc3339""#,
+        r#""heading_unit":"degrees true""#,
+        r#""heading_unit":"deg clockwise from north""#,
+        r#""heading_reference":"true""#,
+        r#""heading_ref":"T""#,
+        r#""course_reference":"gps""#,
+        r#""heading_magnetic":88.5"#,
+        r#""heading_magnetic":1"#,
+        r#""heading_magnetic":false"#,
+        r#""magnetic":true"#,
+        r#""magnetic_variation":2.5"#,
+        r#""order_ref":"M""#,
+        r#""alt":5,"alt_unit":"metres above sea level""#,
+        r#""speed_unit":"metres per second""#,
+        r#""time_scale":"UTC""#,
+        r#""time_system":"utc""#,
+        r#""time_source":"GPS""#,
+        r#""time_scale":60"#,
+    ] {
+        for source in [own(), mapping(1.0, More::default())] {
+            assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
+        }
+    }
+    // The operator has stated the size of the scaled unit, or the notation.
+    for (source, members) in [
+        (mapping(0.1, More::default()), r#""speed_scale":0.1"#),
+        (mapping(1.0, More { heading: 0.01, ..More::default() }), r#""heading_divisor":100"#),
+        (
+            mapping(1.0, More { degrees: [Degrees::Factor(1e-7); 2], ..More::default() }),
+            r#""lat":125000000,"lng":132500000,"coordinate_format":"1e7","lat_scale":1e-7"#,
+        ),
+        (
+            mapping(1.0, More { degrees: [Degrees::Minutes; 2], ..More::default() }),
+            r#""lat":1230.5,"lng":1315.5,"lat_format":"ddmm.mmmm""#,
+        ),
+        (mapping(1.0, More::default()), r#""lat":"12°30'N","lng":"13°15'E","lat_format":"DMS""#),
+    ] {
+        assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
+    }
+}
+
+#[test]
+fn scale_beside_the_values_of_a_shipped_format_is_rejected() {
+    let owntracks = format_called("owntracks");
+    let location = |members: &str| {
+        format!(
+            r#"{{"_type":"location","lat":12.5,"lon":13.25,"tst":1795770000,"vel":36,"cog":9,{members}}}"#
+        )
+    };
+    for members in [r#""vel_scale":0.1"#, r#""cog_ref":"magnetic""#] {
+        let outcome = outcome(&owntracks, &location(members));
+        assert!(outcome.starts_with("wrong_type"), "{members}: {outcome}");
+    }
+    for members in [r#""vel_scale":1"#, r#""cog_ref":"true""#, r#""batt_scale":100"#] {
+        assert_eq!(outcome(&owntracks, &location(members)), "ok", "{members}");
+    }
+}
+
+#[test]
+fn scale_of_time_ahead_of_utc_is_rejected() {
+    for (members, message) in [
+        (r#""time_scale":"GPS""#, "bad_ts time_scale is GPS, which is 18 s ahead of UTC"),
+        (r#""timeSystem":"GPST""#, "18 s ahead"),
+        (r#""time_scale":"TAI""#, "37 s ahead"),
+        (r#""time_system":"GPS","ts":"2026-11-27T09:00:00+00:00""#, "18 s ahead"),
+    ] {
+        for source in [own(), mapping(1.0, More::default())] {
+            let outcome = outcome(&source, &fix(members));
+            assert!(outcome.contains(message), "{members}: {outcome}");
+        }
+    }
+    let utc = r#""time_system":"GPS","ts":"2026-11-27T09:00:00Z""#;
+    assert_eq!(outcome(&own(), &fix(utc)), "ok");
+}
+
+/// The fixes that a format reads are stored; the message is rejected once for the others.
+#[test]
+fn fixes_in_another_array_are_reported() {
+    let with_points = |keep: Keep| {
+        let fields = Fields { points: Some(pointer("/locations")), ..fields(TimeUnit::BySize) };
+        let mapped =
+            Format::Mapped(std::sync::Arc::new(milepost_decode::formats::Mapping::new(fields)));
+        Source::new("in/+", Driver::Topic(Template::first()), mapped, keep)
+    };
+    let points = with_points(Keep::Nothing);
+    let point = |n: u32| format!(r#"{{"lat":{n}.5,"lng":13.25,"ts":179577000{n}}}"#);
+    let (one, two) = (point(1), point(2));
+    let both = |name: &str| format!(r#"{{"locations":[{one}],"{name}":[{two},{one}]}}"#);
+    for name in ["buffered", "history", "buffered_locations", "points"] {
+        let decoded = decode(&points, &both(name));
+        assert_eq!(decoded.positions.len(), 1, "{name}");
+        let [reject] = &decoded.rejects[..] else { panic!("{name}: {decoded:?}") };
+        let message =
+            format!("{name} has 2 points, which are not read: send all fixes in one array");
+        assert!(reject.detail.contains(&message), "{}", reject.detail);
+    }
+    for source in [own(), mapping(1.0, More::default())] {
+        let decoded = decode(&source, &fix(&format!(r#""buffered":[{two}]"#)));
+        assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 1), "{decoded:?}");
+    }
+    let place = r#"{"lat":2.5,"lng":13.25}"#;
+    for payload in [
+        both("route"),
+        both("stops"),
+        format!(r#"{{"locations":[{one}],"history":[{one}]}}"#),
+        format!(r#"{{"locations":[{one}],"history":[]}}"#),
+        format!(r#"{{"locations":[{one}],"history":null}}"#),
+        format!(r#"{{"locations":[{one}],"points":[{place}]}}"#),
+        format!(r#"{{"locations":[{one}],"samples":[1,2,3]}}"#),
+        format!(r#"{{"locations":[{one}],"records":[{{"ts":1795770000,"temp":5}}]}}"#),
+    ] {
+        assert_eq!(outcome(&points, &payload), "ok", "{payload}");
+    }
+    let keep = Keep::of_names(&["history".to_owned()]).expect("valid");
+    assert_eq!(outcome(&with_points(keep), &both("history")), "ok");
+}
+
+#[test]
+fn degrees_with_zeros_beside_a_hemisphere_may_be_minutes() {
+    let more =
+        More { hemispheres: [Some(pointer("/ns")), Some(pointer("/ew"))], ..More::default() };
+    let source = mapping(1.0, more);
+    let place = |lat: &str, lng: &str| {
+        format!(r#"{{"lat":{lat:?},"ns":"S","lng":{lng:?},"ew":"E","ts":1795770000}}"#)
+    };
+    for (lat, lng) in [("0030.5", "13.25"), ("12.5", "00105.25"), ("0030", "00105")] {
+        let outcome = outcome(&source, &place(lat, lng));
+        assert!(outcome.contains("may be degrees and minutes"), "{lat} {lng}: {outcome}");
+    }
+    for (lat, lng) in [("12.5", "013.25"), ("07.5", "007.25"), ("0075.5", "0075.5"), ("0.5", "0")] {
+        assert_eq!(outcome(&source, &place(lat, lng)), "ok", "{lat} {lng}");
+    }
+}

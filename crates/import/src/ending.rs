@@ -1,0 +1,48 @@
+//! Tells whether the line that was read last has a line end: a file that was cut off ends without.
+
+use std::io::{self, BufRead, Read};
+
+/// A reader that keeps the last byte that was read from it.
+pub(super) struct Ending<R> {
+    inner: R,
+    last: Option<u8>,
+}
+
+impl<R: BufRead> Ending<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, last: None }
+    }
+
+    /// Returns whether the last byte read is part of a line, not its end, and not the NUL or Ctrl-Z
+    /// at the end of a file.
+    pub(super) fn is_within_line(&self) -> bool {
+        self.last.is_some_and(|byte| !matches!(byte, b'\n' | b'\r' | 0 | 0x1a))
+    }
+
+    /// Returns whether this is the last byte read.
+    pub(super) fn ends_with(&self, byte: u8) -> bool {
+        self.last == Some(byte)
+    }
+}
+
+impl<R: BufRead> Read for Ending<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.inner.read(to)?;
+        self.last = to[..bytes].last().copied().or(self.last);
+        Ok(bytes)
+    }
+}
+
+impl<R: BufRead> BufRead for Ending<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        // The buffer still holds these bytes, so this reads nothing.
+        if let (Some(at), Ok(buffer)) = (bytes.checked_sub(1), self.inner.fill_buf()) {
+            self.last = buffer.get(at).copied().or(self.last);
+        }
+        self.inner.consume(bytes);
+    }
+}
