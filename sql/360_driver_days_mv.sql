@@ -73,7 +73,7 @@
 -- index into these arrays. The short names in lambdas are values of the fix at hand:
 --   i, m       its index; its time, epoch milliseconds
 --   x, y, z    its coordinates
---   t, leg_m2  the leg that ends at it: its duration, milliseconds, and its squared length, square metres (no comparison needs the root)
+--   t, leg_m2  the leg that ends at it: its duration, milliseconds, and its squared length, square metres (few comparisons need the root)
 --   s, p       the speed it sends, centimetres per second, 65535 if none; a pace
 -- The ending _prev means the fix before, _next the fix after, and a number at the end how many fixes before or after: t_next2.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY

@@ -1,5 +1,6 @@
 -- Periods in which a driver was faster than the given speed, in metres per second: one row from the first fast fix to the last one. A slower fix
--- ends the period, and so do 180 s without a fast fix. The speed is the one that the device sent, or, if it sent none, a derived one.
+-- ends the period, and so do 180 s without a fast fix if speeds are sent. The speed is the one that the device sent, or, if it sent none, a
+-- derived one.
 --
 -- A sample is the first fix in a span of 15 seconds. For sent speeds, only fast fixes count.
 --   is_derived  The speed is derived from two consecutive samples that are 5 s to an hour apart: their distance divided by the time between

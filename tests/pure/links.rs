@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders of dependencies and of build output.
-const FOREIGN: [&str; 6] = ["target", "node_modules", "test-results", ".local", ".git", "dist"];
+const FOREIGN: [&str; 7] =
+    ["target", "node_modules", "test-results", "bench-results", ".local", ".git", "dist"];
 
 /// Returns all files below a folder that have this extension.
 fn files_called(extension: &str) -> Vec<PathBuf> {

@@ -135,12 +135,13 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
   }
 
   function show(drivers: Found[], truncated: boolean, group: string, isFiltered: boolean): void {
-    const count = truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`;
+    const count = truncated ? `${drivers.length} drivers, those with the lowest ids` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`;
     const hint = mayShare && !isFiltered && drivers.length > 1 ? `${count}. Filter them to copy a guest link.` : count;
     setText(message, group ? `${count}. The map shows only ${group}.` : hint);
     const now = serverNow();
     const nameOf = ({ name, driver_id }: Found) => name || driver_id;
-    const sorted = drivers.toSorted((a, b) => NAMES.compare(nameOf(a), nameOf(b)));
+    // The server cuts a list by id. Sorted by name, it would seem to be the beginning of the alphabet.
+    const sorted = truncated ? drivers : drivers.toSorted((a, b) => NAMES.compare(nameOf(a), nameOf(b)));
     replaceRows(rows, sorted.map((driver) => row(driver, now)));
   }
 

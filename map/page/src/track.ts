@@ -2,7 +2,6 @@
 import type { Episode, Track } from './api';
 import { around, type Bounds } from './tiles';
 
-const METRES_PER_DEGREE = 111_320;
 
 export interface Spot {
   /** May be beyond ±180°, as in the track. */
@@ -172,29 +171,20 @@ export interface Summary {
 }
 
 /**
- * Sums the episodes of a track. A trip that begins before the span or ends after it counts with its
- * part in the span.
+ * Sums the episodes of a track. A trip that begins before the span or ends after it counts with the
+ * share of its time that is in the span.
  */
-export function summary({ from: begin, to: end, points, episodes }: Pick<Track, 'from' | 'to' | 'points' | 'episodes'>): Summary {
+export function summary({ from: begin, to: end, episodes }: Pick<Track, 'from' | 'to' | 'episodes'>): Summary {
   const sum = { metres: 0, movingMs: 0, stops: 0, gaps: 0 };
   for (const { kind, from, to, distance_m } of episodes) {
     if (kind === 'stop') sum.stops++;
     else if (kind === 'gap') sum.gaps++;
     else {
-      const isWhole = begin <= from && to <= end;
-      sum.metres += isWhole ? distance_m : metresBetween(points, Math.max(begin, from), Math.min(end, to));
-      sum.movingMs += Math.min(end, to) - Math.max(begin, from);
+      const insideMs = Math.min(end, to) - Math.max(begin, from);
+      // The points include dropped fixes, so the lines between them would be too long.
+      sum.metres += to > from ? (distance_m * insideMs) / (to - from) : distance_m;
+      sum.movingMs += insideMs;
     }
   }
   return sum;
-}
-
-/** Returns the length of the lines between the points of a time. */
-function metresBetween({ ts, lat, lng }: Track['points'], from: number, to: number): number {
-  let metres = 0;
-  for (let i = Math.max(1, indexAt(ts, from) + 1); i < ts.length && ts[i] <= to; i++) {
-    const east = (lng[i] - lng[i - 1]) * Math.cos((lat[i] * Math.PI) / 180);
-    metres += Math.hypot(lat[i] - lat[i - 1], east) * METRES_PER_DEGREE;
-  }
-  return metres;
 }

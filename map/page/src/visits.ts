@@ -12,6 +12,8 @@ interface Found {
   now: number;
   inside: readonly Visit[];
   left: readonly Visit[];
+  /** The server has left out visits. */
+  isCut: boolean;
 }
 
 const DAY_MS = 86_400_000;
@@ -21,7 +23,7 @@ const REFRESH_MS = 30_000;
 /** Maximum number of visits in one answer of the server. */
 const ANSWER_VISITS_MAX = 500;
 /** What the card shows before the first answer. */
-const NONE: Found = { now: 0, inside: [], left: [] };
+const NONE: Found = { now: 0, inside: [], left: [], isCut: false };
 
 /**
  * Describes the visits: "Depot: 2 inside, 3 drivers left today, 7 times". `isCut`: the server has
@@ -139,7 +141,7 @@ export class Visits {
       // earlier days, it has sent all of today.
       const isCut = found.length >= ANSWER_VISITS_MAX && inside.length + left.length === found.length;
       this.say(visitsTitle(name, inside, left, isCut));
-      this.found = { now, inside, left };
+      this.found = { now, inside, left, isCut };
       this.redraw();
     } catch (error) {
       if (controller.signal.aborted) return;
@@ -173,7 +175,7 @@ export class Visits {
 
   /** `earlier`: number of earlier visits of the driver, which a button lists. */
   private row({ driver_id, entered, left_at, is_inside }: Visit, earlier = 0): HTMLLIElement {
-    const { now } = this.found;
+    const { now, isCut } = this.found;
     const item = make('li');
     item.dataset.key = is_inside ? `${driver_id} ${entered}` : driver_id;
     const button = make('button');
@@ -186,7 +188,7 @@ export class Visits {
     item.append(button);
     if (earlier > 0) {
       const isUnfolded = this.unfolded.has(driver_id);
-      const more = make('button', `${earlier} earlier visit${earlier === 1 ? '' : 's'} today`, 'more');
+      const more = make('button', `${isCut ? 'at least ' : ''}${earlier} earlier visit${earlier === 1 ? '' : 's'} today`, 'more');
       more.type = 'button';
       more.setAttribute('aria-expanded', String(isUnfolded));
       more.addEventListener('click', () => {
