@@ -442,6 +442,9 @@ impl Entry<'_> {
             let unit = format!("{name}_unit");
             if let Some(given) = self.checked(&unit, |unit| quantity.factor(unit)) {
                 *factor = given;
+                if name == "heading" {
+                    more.has_unit_of_heading = true;
+                }
                 if !self.has(name) {
                     self.add_violation(
                         &unit,

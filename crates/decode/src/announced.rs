@@ -16,12 +16,13 @@ pub(super) enum Announcement {
     IsMagnetic,
 }
 
-const SCALES: [&str; 5] = ["scalefactor", "scale", "scaling", "multiplier", "divisor"];
+const SCALES: [&str; 7] =
+    ["scalefactor", "scalingfactor", "factor", "scale", "scaling", "multiplier", "divisor"];
 const NOTATIONS: [&str; 2] = ["format", "encoding"];
 const REFERENCES: [&str; 2] = ["reference", "ref"];
 const FIELDS: [&str; 6] = ["lat", "lng", "speed", "heading", "alt", "acc"];
 /// Names of the coordinates together.
-const PLACES: [&str; 10] = [
+const PLACES: [&str; 9] = [
     "coord",
     "coords",
     "coordinate",
@@ -31,14 +32,13 @@ const PLACES: [&str; 10] = [
     "location",
     "latlng",
     "latlon",
-    "gps",
 ];
 /// Names of the scale of times, such as UTC or the time of GPS.
 const SCALES_OF_TIME: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
 /// Returns the announcement that a name makes, and the normalised name of the field or fields that
-/// it is about.
+/// it is about. [`may_announce`] is a part of this: it must accept the end of each such name.
 pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let name = normalised(name);
     let stem = |ends: &[&str], is_stem: &dyn Fn(&str) -> bool| {
@@ -49,11 +49,10 @@ pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let is_place =
         |stem: &str| PLACES.contains(&stem) || is_name_of("lat", stem) || is_name_of("lng", stem);
     let is_heading = |stem: &str| is_name_of("heading", stem);
-    let of_heading = |stem: &str| is_heading(stem.strip_suffix("is").unwrap_or(stem));
     let scale = stem(&SCALES, &|stem| is_field(stem) || is_place(stem));
     let notation = || stem(&NOTATIONS, &is_place);
     let north = || stem(&REFERENCES, &|stem| is_heading(stem) || stem == "north");
-    let magnetic = || stem(&["magnetic"], &of_heading);
+    let magnetic = || stem(&["ismagnetic", "magnetic"], &is_heading);
     let found = scale.map(|stem| (Announcement::Scale, stem));
     let found = found.or_else(|| Some((Announcement::Notation, notation()?)));
     let found = found.or_else(|| Some((Announcement::North, north()?)));
@@ -65,12 +64,16 @@ pub(super) fn is_scale_of_time(name: &str) -> bool {
     SCALES_OF_TIME.contains(&name)
 }
 
-/// Returns whether the stem of an announcement is the name of this field.
-pub(super) fn is_about(stem: &str, field: &str, is_place: bool) -> bool {
-    is_name_of(field, stem)
+/// Returns whether the stem of an announcement is the name of this field. `own`: the normalised
+/// name of the member that the field is read from.
+pub(super) fn is_about(stem: &str, field: &str, own: &str) -> bool {
+    let is_place = ["lat", "lng"].contains(&field);
+    // The `x_scale` and `y_scale` of an accelerometer are not those of a place.
+    let is_alias = is_name_of(field, stem) && !["x", "y", "long"].contains(&stem);
+    stem == own
+        || is_alias
         || is_place && PLACES.contains(&stem)
         || field == "heading" && stem == "north"
-        || stem.strip_suffix("is").is_some_and(|stem| is_name_of(field, stem))
 }
 
 /// Returns whether a key announces something, or names a scale of times.
@@ -87,10 +90,8 @@ pub(super) fn may_announce(last: &[u8; 5]) -> bool {
     may_be_scale(last)
         || matches!(
             last,
-            // `format`, `encoding`, `reference`, `magnetic`; `_` in lower case is 0x7f.
-            b"ormat" | b"oding" | b"rence" | b"netic"
-                // `heading_ref`, `course_ref`, `northRef`
-                | b"g\x7fref" | b"e\x7fref" | b"h\x7fref" | b"ngref" | b"seref" | b"thref"
+            // `format`, `encoding`, `reference`, `magnetic`, `time_standard`, `heading_ref`.
+            b"ormat" | b"oding" | b"rence" | b"netic" | b"ndard" | [_, _, b'r', b'e', b'f']
         )
 }
 
@@ -109,7 +110,36 @@ pub(super) fn may_name_scale(key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::field_names::all_names;
     use super::*;
+
+    #[test]
+    fn each_name_that_announces_passes_the_first_check() {
+        let aliases = all_names(&FIELDS).chain(PLACES).chain(["north"]);
+        let stems: Vec<&str> = aliases.collect();
+        let ends: Vec<&str> = SCALES
+            .into_iter()
+            .chain(NOTATIONS)
+            .chain(REFERENCES)
+            .chain(["magnetic", "is_magnetic"])
+            .collect();
+        let mut names: Vec<String> = SCALES_OF_TIME.map(str::to_owned).into();
+        for stem in &stems {
+            for end in &ends {
+                names.extend(["", "_", "-", "."].map(|between| format!("{stem}{between}{end}")));
+            }
+        }
+        names.retain(|name| announces(name.as_bytes()));
+        assert!(names.len() > 1_000, "{}", names.len());
+        for name in names {
+            for key in [&name, &name.to_uppercase()] {
+                assert!(crate::unit_words::names_unit(key), "{key}");
+            }
+        }
+        for name in ["time_standard", "direction_ref", "trackRef", "cogRef", "speedScalingFactor"] {
+            assert!(announces(name.as_bytes()), "{name}");
+        }
+    }
 
     #[test]
     fn each_announcement_passes_the_first_check() {
@@ -120,7 +150,7 @@ mod tests {
             "heading_divisor",
             "lat_format",
             "coordinateFormat",
-            "gps_encoding",
+            "coords_encoding",
             "heading_reference",
             "course_ref",
             "headingRef",
@@ -135,8 +165,7 @@ mod tests {
             assert!(announces(name.as_bytes()), "{name}");
             assert!(crate::unit_words::names_unit(name), "{name}");
         }
-        for name in
-            ["scale", "format", "map_scale", "payload_format", "order_ref", "lat_ref", "factor"]
+        for name in ["scale", "format", "map_scale", "gps_format", "order_ref", "lat_ref", "factor"]
         {
             assert!(announcement(name).is_none(), "{name}");
         }

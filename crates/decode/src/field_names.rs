@@ -64,6 +64,13 @@ pub fn suggested_field(name: &str) -> Option<&'static str> {
     alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
 }
 
+/// Returns all names of these fields in milepost's own and in other formats.
+#[cfg(test)]
+pub(super) fn all_names(fields: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    let all = ALIASES.iter().filter(move |(field, _)| fields.contains(field));
+    all.flat_map(|(field, aliases)| std::iter::once(*field).chain(aliases.iter().copied()))
+}
+
 /// Returns whether a normalised name is the field's name in milepost's own or in another format.
 pub(super) fn is_name_of(field: &str, name: &str) -> bool {
     let mut all = ALIASES.iter();

@@ -120,6 +120,32 @@ fn scalar_after(rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// The setting `keep`, for members of an object in which the paths of `keep` begin at `root`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept<'k> {
+    pub(super) keep: &'k Keep,
+    pub(super) root: &'static [&'static str],
+}
+
+impl Kept<'_> {
+    /// Returns whether the value at this path of the object is kept.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.keep.has(self.name(path))
+    }
+
+    /// Returns the name in `keep` of the value at this path of the object.
+    pub(super) fn name<'p>(&self, path: &'p str) -> &'p str {
+        let mut name = path;
+        for step in self.root {
+            match name.strip_prefix(step).and_then(|rest| rest.strip_prefix('/')) {
+                Some(rest) => name = rest,
+                None => return path,
+            }
+        }
+        name
+    }
+}
+
 /// A point's place in its payload.
 #[derive(Debug)]
 pub(super) struct Origin<'a> {

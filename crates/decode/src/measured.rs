@@ -28,25 +28,34 @@ impl Measured {
         known.map_or_else(|| format!("units of {} {own}", self.factor), str::to_owned)
     }
 
-    /// Returns how to state the unit.
-    pub(super) fn remedy(&self) -> String {
+    /// Returns the option of `milepost import` that states the unit.
+    pub(super) fn option(&self) -> String {
         let field = self.field;
-        let option = match field {
+        match field {
             "speed" | "alt" => format!("--{field}-unit"),
             _ => format!("--unit {field}="),
-        };
+        }
+    }
+
+    /// Returns how to state the unit.
+    pub(super) fn remedy(&self) -> String {
+        let (field, option) = (self.field, self.option());
         format!("map it with {field}_unit in [formats.NAME], or give {option} to import")
     }
 }
 
-/// Returns the error for a heading from magnetic north.
-pub(super) fn refuse_magnetic(path: &str, text: &str, field: &str) -> Result<(), Refusal> {
+/// Returns the error for a heading from magnetic north, unless the configuration states its unit.
+pub(super) fn refuse_magnetic(path: &str, text: &str, field: &Measured) -> Result<(), Refusal> {
+    if field.has_unit {
+        return Ok(());
+    }
+    let field = field.field;
     refuse(
         Reason::WrongType,
         format!(
-            "{path:.40} says {text:.20}, but {field} is read from true north: send the true one, \
-             which is the magnetic one plus the declination, or send it under another name than \
-             {field}"
+            "{path:.40} says {text:.20}, but {field} is read from true north: send the true one \
+             (the magnetic one plus the declination), rename it, or set {field}_unit (import: \
+             --unit {field}=deg) if it is true"
         ),
     )
 }

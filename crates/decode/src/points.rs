@@ -6,7 +6,7 @@ use super::driver::{Named, parse_id};
 use super::field_flags::Unknown;
 use super::ignored::Ignored;
 use super::json::{Scalar, excerpt};
-use super::keep::Origin;
+use super::keep::{Kept, Origin};
 use super::names;
 use super::other_points::other_points;
 use super::point::{Context, Point};
@@ -75,7 +75,8 @@ impl Points<'_> {
         if point.has_hemisphere {
             let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
-            unread_unit::check_units(origin.raw, &unread_unit::own_fields())?;
+            let kept = Kept { keep: &schema.keep, root: origin.root };
+            unread_unit::check_units(origin.raw, &unread_unit::own_fields(), kept)?;
             unread_zone::check_utc_flag(origin.raw, ts)?;
         }
         let context = Context { ts, driver_id, received_at, age, schema };

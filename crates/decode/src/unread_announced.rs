@@ -5,12 +5,15 @@
 use super::announced::{Announcement, announcement, is_about, is_scale_of_time};
 use super::field_names::normalised;
 use super::json::{Scalar, number};
-use super::keep::{Value, visit_values};
+use super::keep::{Kept, Value, visit_values};
 use super::measured::{Measured, refuse_magnetic};
 use super::refusal::{Refusal, refuse};
 use super::spelled_unit::is_magnetic;
+use super::unit::{Quantity, number_and_unit};
 use crate::reject::Reason;
 
+/// Maximum number of announcements of a payload that are checked.
+const ANNOUNCEMENTS_MAX: usize = 64;
 /// Beginnings of notations of coordinates, as [`normalised`] returns them, in which a number is not
 /// decimal degrees. `-` does not count: `1e7` is also `1e-7`.
 const NOTATIONS: [&str; 14] = [
@@ -30,71 +33,141 @@ const NOTATIONS: [&str; 14] = [
     "e6",
 ];
 /// Notations of coordinates that do not also begin other words.
-const WHOLE_NOTATIONS: [&str; 4] = ["rad", "radians", "semicircles", "nmea"];
+const WHOLE_NOTATIONS: [&str; 3] = ["rad", "radians", "semicircles"];
+
+/// The object that announces something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Object {
+    /// The point, whose members have the paths of the fields.
+    Point,
+    /// The object around an array of points. Its own numbers are not those of the points.
+    AroundPoints,
+}
 
 /// Checks the members beside the values of a point, or beside an array of points. `fields`: the
 /// fields that are sent as numbers; `is_about_all`: returns whether the members of an object of
-/// this name are about the values beside it.
+/// this name are about the values beside it; `kept`: `None` for a file, whose frame no `keep` names.
 ///
 /// # Errors
 /// A member announces a scale, notation or north other than that of the format.
 pub(super) fn check_announced<'f>(
     json: &[u8],
     fields: impl Iterator<Item = &'f Measured> + Clone,
+    object: Object,
     is_about_all: impl Fn(&str) -> bool,
+    kept: Option<Kept<'_>>,
 ) -> Result<(), Refusal> {
-    let mut checked = Ok(());
+    let mut announced = Vec::new();
     visit_values(json, &[], &mut |path, value| {
         let Value::Scalar(text) = value else { return };
-        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        if checked.is_err() {
-            return;
+        let (_, name) = parent_and_name(path);
+        if announced.len() < ANNOUNCEMENTS_MAX
+            && let Some((kind, stem)) = announcement(name)
+        {
+            announced.push((path.to_owned(), text.to_owned(), kind, stem));
         }
-        let Some((kind, stem)) = announcement(name) else { return };
+    });
+    if announced.is_empty() {
+        return Ok(());
+    }
+    let numbers = numbers_of(json, &announced);
+    announced.iter().try_for_each(|(path, text, kind, stem)| {
+        let (parent, _) = parent_and_name(path);
         let is_beside = |field: &&Measured| {
-            let own = field.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-            (parent.is_empty() || parent == own || parent.split('/').all(&is_about_all))
-                && is_about(&stem, field.field, field.is_place())
+            let (own_parent, own_name) = parent_and_name(&field.path);
+            // If there is another number `velocity`, `velocity_scale` is not that of the field.
+            let is_of_other = numbers.iter().any(|number| {
+                let (beside, name) = parent_and_name(number);
+                let is_own = object == Object::Point && *number == field.path;
+                beside == parent && normalised(name) == *stem && !is_own
+            });
+            (parent.is_empty() || parent == own_parent || parent.split('/').all(&is_about_all))
+                && is_about(stem, field.field, &normalised(own_name))
+                && !is_of_other
         };
-        checked = fields.clone().filter(is_beside).try_for_each(|field| match kind {
-            Announcement::Scale => check_scale(path, text, field),
+        fields.clone().filter(is_beside).try_for_each(|field| match kind {
+            Announcement::Scale => check_scale(path, text, field, kept),
             Announcement::Notation => check_notation(path, text, field),
             Announcement::North => {
                 let is_letter = text.trim().eq_ignore_ascii_case("m");
                 if is_magnetic(text) || is_letter {
-                    refuse_magnetic(path, text, field.field)
+                    refuse_magnetic(path, text, field)
                 } else {
                     Ok(())
                 }
             }
             Announcement::IsMagnetic => {
                 let is_set = ["true", "yes"].iter().any(|set| text.eq_ignore_ascii_case(set));
-                if is_set { refuse_magnetic(path, text, field.field) } else { Ok(()) }
+                if is_set { refuse_magnetic(path, text, field) } else { Ok(()) }
             }
-        });
-    });
-    checked
+        })
+    })
 }
 
-/// Checks a scale. A size that no unit has, or a unit of degrees in the configuration, is that of
-/// the scaled value: the operator has converted it.
-fn check_scale(path: &str, text: &str, field: &Measured) -> Result<(), Refusal> {
-    let is_custom = field.quantity.unit_of(field.factor.abs()).is_none() || field.has_unit;
-    match scale(text) {
-        Some(scale) if !is_custom && scale != 1.0 && scale != 0.0 => {
-            let (name, unit) = (field.field, field.unit());
-            let remedy = field.remedy();
-            refuse(
-                Reason::WrongType,
-                format!(
-                    "{path:.40} is {text:.20}, which is not read, but {name} is read in {unit}: \
-                     convert it, or {remedy} with its size, such as \"0.1 {}\"",
-                    field.quantity.own_unit()
-                ),
-            )
+/// Returns the paths of the numbers that one of the announcements is named after.
+fn numbers_of<T, U>(json: &[u8], announced: &[(String, T, U, String)]) -> Vec<String> {
+    let mut numbers = Vec::new();
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Scalar(text) = value else { return };
+        let (parent, name) = parent_and_name(path);
+        let is_named = || {
+            let name = normalised(name);
+            let mut all = announced.iter();
+            all.any(|(path, _, _, stem)| *stem == name && parent_and_name(path).0 == parent)
+        };
+        if number(text).is_some() && is_named() {
+            numbers.push(path.to_owned());
         }
-        Some(_) | None => Ok(()),
+    });
+    numbers
+}
+
+fn parent_and_name(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+/// Checks a scale. A size that no unit has, a known unit times or divided by the scale, or a unit
+/// of degrees in the configuration, is that of the scaled value: the operator has converted it. A
+/// member in `keep` is known to the operator, too.
+fn check_scale(
+    path: &str,
+    text: &str,
+    field: &Measured,
+    kept: Option<Kept<'_>>,
+) -> Result<(), Refusal> {
+    let own = field.factor.abs();
+    let is_same = |size: f64| (size / own - 1.0).abs() < 1e-6;
+    let is_custom = field.quantity.unit_of(own).is_none() || field.has_unit;
+    let is_right = match size(text, field.quantity) {
+        Some(size) => is_same(size),
+        None => scale(text).is_none_or(|scale| {
+            // A plain m/s beside a scale of 0.1 is not the unit mm/s times 1000.
+            let is_scaled = |known: f64| is_same(known * scale) || is_same(known / scale);
+            let mut known = field.quantity.names().iter();
+            scale == 1.0 || scale == 0.0 || own != 1.0 && known.any(|(_, known)| is_scaled(*known))
+        }),
+    };
+    if is_custom || is_right || kept.is_some_and(|kept| kept.has(path)) {
+        return Ok(());
     }
+    let (name, unit, own_unit) = (field.field, field.unit(), field.quantity.own_unit());
+    let option = field.option();
+    let keep = kept.map_or(String::new(), |kept| {
+        format!(", or keep = [\"{:.40}\"] if already applied", kept.name(path))
+    });
+    refuse(
+        Reason::WrongType,
+        format!(
+            "{path:.40} is {text:.20}, which is not read, but {name} is read in {unit}: convert \
+             it, or set {name}_unit = \"0.1 {own_unit}\" (import: {option}){keep}"
+        ),
+    )
+}
+
+/// Parses the size of a unit, such as `0.1 m/s`.
+fn size(text: &str, quantity: Quantity) -> Option<f64> {
+    let (scale, unit) = number_and_unit(text)?;
+    Some(scale * quantity.factor(quantity.unit_named(unit)?).ok()?)
 }
 
 /// Parses a scale such as `0.1`, `x10` or `1/10`.

@@ -8,7 +8,7 @@ use memchr::memmem;
 use super::field_names::{is_name_of, normalised};
 use super::hemisphere::is_parent;
 use super::json::number;
-use super::keep::{Value, visit_values};
+use super::keep::{Keep, Kept, Value, visit_values};
 use super::measured::{Measured, refuse_magnetic};
 use super::reader::{Reader, as_text};
 use super::refusal::{Refusal, refuse};
@@ -16,7 +16,7 @@ use super::spelled_unit::is_magnetic;
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 use super::unit_words::{is_unit, is_unread_unit, says_imperial, without_unit};
-use super::unread_announced::check_announced;
+use super::unread_announced::{Object, check_announced};
 use crate::reject::Reason;
 
 /// Maximum number of members of a payload that are compared with the fields.
@@ -158,7 +158,7 @@ impl Measured {
         }
         let (field, unit, own) = (self.field, self.unit(), self.quantity.own_unit());
         if self.quantity == Quantity::Angle && is_magnetic(text) {
-            return refuse_magnetic(path, text, field);
+            return refuse_magnetic(path, text, self);
         }
         refuse(
             Reason::WrongType,
@@ -268,7 +268,7 @@ impl Units {
 /// # Errors
 /// A unit is another than the one in which the format reads the number.
 #[cold]
-pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusal> {
+pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
     let mut may_be_radians = true;
     let mut units = Units::collect(json, |path, number| {
@@ -282,7 +282,7 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured]) -> Result<(), Refusa
     units.may_be_radians = may_be_radians;
     let sent = fields.iter().zip(are_sent).filter_map(|(field, is_sent)| is_sent.then_some(field));
     let sent: Vec<&Measured> = sent.collect();
-    check_announced(json, sent.iter().copied(), is_parent)?;
+    check_announced(json, sent.iter().copied(), Object::Point, is_parent, Some(kept))?;
     units.check(sent.into_iter())
 }
 
@@ -307,7 +307,11 @@ pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(),
 /// # Errors
 /// A unit is another than the one in which the format reads the numbers.
 #[cold]
-pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Result<(), Refusal> {
+pub(super) fn check_units_around(
+    json: &[u8],
+    mut fields: Vec<Measured>,
+    keep: &Keep,
+) -> Result<(), Refusal> {
     let mut may_be_radians = true;
     fields.retain_mut(|field| {
         field.be_beside_points();
@@ -316,7 +320,8 @@ pub(super) fn check_units_around(json: &[u8], mut fields: Vec<Measured>) -> Resu
         may_be_radians &= !field.is_place() || numbers.all(|number| field.may_be_radians(number));
         is_sent
     });
-    check_announced(json, fields.iter(), is_about_all)?;
+    let kept = Some(Kept { keep, root: &[] });
+    check_announced(json, fields.iter(), Object::AroundPoints, is_about_all, kept)?;
     let mut units = Units::collect(json, |_, _| ()).without_parents();
     units.may_be_radians = may_be_radians;
     units.check(fields.iter())
@@ -337,7 +342,8 @@ pub(super) fn check_units_of_frame(
     fields.iter_mut().for_each(Measured::be_beside_points);
     // A file may have other bytes than UTF-8 in its names.
     let frame = String::from_utf8_lossy(frame);
-    check_announced(frame.as_bytes(), fields.iter(), is_about_all)?;
+    let object = Object::AroundPoints;
+    check_announced(frame.as_bytes(), fields.iter(), object, is_about_all, None)?;
     Units::collect(frame.as_bytes(), |_, _| ()).without_parents().check(fields.iter())
 }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{decode_by, fields, format_called, mapped_source, pointer, source};
-use milepost_decode::formats::{Degrees, Fields, Format, More};
+use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More};
 use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Source, Template, TimeUnit};
 
 fn decode(source: &Source, payload: &str) -> Decoded {
@@ -177,8 +177,7 @@ fn scale_of_time_ahead_of_utc_is_rejected() {
 fn fixes_in_another_array_are_reported() {
     let with_points = |keep: Keep| {
         let fields = Fields { points: Some(pointer("/locations")), ..fields(TimeUnit::BySize) };
-        let mapped =
-            Format::Mapped(std::sync::Arc::new(milepost_decode::formats::Mapping::new(fields)));
+        let mapped = Format::Mapped(std::sync::Arc::new(Mapping::new(fields)));
         Source::new("in/+", Driver::Topic(Template::first()), mapped, keep)
     };
     let points = with_points(Keep::Nothing);
@@ -228,5 +227,146 @@ fn degrees_with_zeros_beside_a_hemisphere_may_be_minutes() {
     }
     for (lat, lng) in [("12.5", "013.25"), ("07.5", "007.25"), ("0075.5", "0075.5"), ("0.5", "0")] {
         assert_eq!(outcome(&source, &place(lat, lng)), "ok", "{lat} {lng}");
+    }
+}
+
+/// A mapping with the fields of [`mapping`], but other pointers and factors.
+fn mapping_of(change: impl FnOnce(&mut Fields)) -> Source {
+    let mut fields = Fields {
+        speed: Some((pointer("/speed"), 1.0)),
+        heading: Some(pointer("/heading")),
+        alt: Some((pointer("/alt"), 1.0)),
+        acc: Some(pointer("/acc")),
+        ..fields(TimeUnit::BySize)
+    };
+    change(&mut fields);
+    mapped_source(fields)
+}
+
+#[test]
+fn scale_that_the_configured_unit_has_is_accepted() {
+    let alt = |factor: f64| mapping_of(|fields| fields.alt = Some((pointer("/alt"), factor)));
+    let speed = |factor: f64| mapping_of(|fields| fields.speed = Some((pointer("/speed"), factor)));
+    let acc = |acc: f64| {
+        mapping_of(|fields| fields.more = Some(Box::new(More { acc, ..More::default() })))
+    };
+    for (source, members) in [
+        (alt(0.1), r#""alt":360,"alt_scale":0.1"#),
+        (alt(0.1), r#""alt":360,"alt_divisor":10"#),
+        (speed(0.01), r#""speed_divisor":100"#),
+        (speed(0.01), r#""speed_scale":0.01"#),
+        (speed(0.01), r#""speed_scale":"0.01 m/s""#),
+        (acc(0.001), r#""acc":5000,"acc_scale":0.001"#),
+    ] {
+        assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
+    }
+    for (source, members) in [
+        (alt(1.0), r#""alt":360,"alt_scale":0.1"#),
+        (alt(0.304_8), r#""alt":360,"alt_scale":0.1"#),
+        (speed(1.0), r#""speed_scale":0.1"#),
+        (speed(1.0), r#""speed_scale":"0.1 m/s""#),
+        (speed(1.0), r#""speed_scale":"1 km/h""#),
+        (speed(1.0), r#""speedScalingFactor":0.1"#),
+        (speed(1.0), r#""speed_factor":0.1"#),
+        (speed(0.1 / 3.6 * 10.0), r#""speed_scale":0.1"#),
+    ] {
+        let outcome = outcome(&source, &fix(members));
+        assert!(outcome.contains("which is not read"), "{members}: {outcome}");
+        assert!(outcome.contains("if already applied"), "{members}: {outcome}");
+    }
+}
+
+#[test]
+fn scale_in_keep_is_accepted() {
+    let keep = |format: Format, name: &str| {
+        let keep = Keep::of_names(&[name.to_owned()]).expect("valid");
+        Source::new("in/+", Driver::Topic(Template::first()), format, keep)
+    };
+    let fields = || Fields { speed: Some((pointer("/speed"), 1.0)), ..fields(TimeUnit::BySize) };
+    let mapped = || Format::Mapped(std::sync::Arc::new(Mapping::new(fields())));
+    let geojson = || Format::GeoJson(milepost_decode::SpeedUnit::MetresPerSecond);
+    for name in ["speed_scale", "*"] {
+        for format in [Format::Milepost, mapped()] {
+            let members = fix(r#""speed_scale":0.1"#);
+            assert_eq!(outcome(&keep(format, name), &members), "ok", "{name}");
+        }
+    }
+    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.25,12.5]},
+        "properties":{"ts":1795770000,"speed":36,"speed_scale":0.1}}"#;
+    let refused = outcome(&source(geojson()), feature);
+    assert!(refused.contains("keep = [\"speed_scale\"]"), "{refused}");
+    assert_eq!(outcome(&keep(geojson(), "speed_scale"), feature), "ok");
+}
+
+#[test]
+fn announcement_about_another_member_is_accepted() {
+    let cog = || mapping_of(|fields| fields.heading = Some(pointer("/cog")));
+    let gps = || mapping_of(|fields| fields.speed = Some((pointer("/gps/speed"), 1.0)));
+    let batch = mapping_of(|fields| fields.points = Some(pointer("/points")));
+    for (source, members) in [
+        (cog(), r#""cog":90,"heading":88,"heading_ref":"M""#),
+        (cog(), r#""cog":90,"hdg":88,"hdg_ref":"M""#),
+        (cog(), r#""cog":90,"heading":88,"heading_magnetic":true"#),
+        (own(), r#""velocity":30,"velocity_scale":0.1"#),
+        (own(), r#""hdg":88,"hdg_ref":"M""#),
+        (gps(), r#""speed":120,"speed_scale":0.1,"gps":{"speed":12}"#),
+        (own(), r#""x_scale":0.01,"y_scale":0.01"#),
+        (own(), r#""long_scale":0.01"#),
+        (own(), r#""gps_format":"NMEA""#),
+        (own(), r#""gps_encoding":"nmea""#),
+        (own(), r#""lat_format":"NMEA""#),
+    ] {
+        assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
+    }
+    let payload = |members: &str| {
+        format!(r#"{{{members},"points":[{{"lat":1,"lng":2,"ts":1795770000,"speed":3}}]}}"#)
+    };
+    assert_eq!(outcome(&batch, &payload(r#""speed":120,"speed_scale":0.1"#)), "ok");
+    assert!(outcome(&batch, &payload(r#""speed_scale":0.1"#)).contains("speed_scale is 0.1"));
+    let xy = mapping_of(|fields| (fields.lat, fields.lng) = (pointer("/y"), pointer("/x")));
+    let outcome = outcome(&xy, r#"{"y":12.5,"x":13.25,"ts":1795770000,"y_scale":10000000}"#);
+    assert!(outcome.contains("y_scale is 10000000"), "{outcome}");
+}
+
+#[test]
+fn north_is_checked_under_each_name_of_a_heading() {
+    let own_name = |name: &str| {
+        let at = pointer(&format!("/{name}"));
+        mapping_of(|fields| fields.heading = Some(at))
+    };
+    for (name, reference) in [
+        ("direction", "direction_ref"),
+        ("track", "track_ref"),
+        ("track", "trackRef"),
+        ("cog", "cogRef"),
+        ("hdg", "hdgRef"),
+        ("course", "course_ref"),
+    ] {
+        let members = format!(r#""{name}":88,"{reference}":"magnetic""#);
+        let outcome = outcome(&own_name(name), &fix(&members));
+        assert!(outcome.contains("is read from true north"), "{members}: {outcome}");
+        assert!(outcome.contains("--unit heading=deg) if it is true"), "{members}: {outcome}");
+    }
+}
+
+#[test]
+fn magnetic_north_is_accepted_if_the_unit_of_heading_is_stated() {
+    let source = mapping(1.0, More { has_unit_of_heading: true, ..More::default() });
+    for members in [
+        r#""heading_ref":"M""#,
+        r#""heading_reference":"magnetic""#,
+        r#""heading_magnetic":true"#,
+        r#""heading_unit":"deg magnetic""#,
+    ] {
+        assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
+    }
+}
+
+#[test]
+fn time_standard_ahead_of_utc_is_rejected() {
+    for standard in ["TAI", "GPS"] {
+        let members = format!(r#""time_standard":"{standard}""#);
+        let outcome = outcome(&own(), &fix(&members));
+        assert!(outcome.contains("ahead of UTC"), "{members}: {outcome}");
     }
 }

@@ -11,7 +11,7 @@ use crate::exponent;
 use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
-use crate::keep::Origin;
+use crate::keep::{Kept, Origin};
 use crate::measured::Measured;
 use crate::names;
 use crate::point::Point;
@@ -125,7 +125,7 @@ pub(super) fn read(
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
             if !unread.is_missing() {
-                check_units_around(json, measured(unit))?;
+                check_units_around(json, measured(unit), &points.schema.keep)?;
                 check_system_around(json, &points.schema.keep, Place::Message)?;
                 if has_heights(as_text(features)) {
                     check_unit_of_height(json, unit)?;
@@ -168,7 +168,8 @@ pub(super) fn read(
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
     if !unread.is_missing() {
-        check_units(json, &measured(unit))?;
+        let kept = Kept { keep: &points.schema.keep, root: &["properties"] };
+        check_units(json, &measured(unit), kept)?;
         if has_height {
             check_unit_of_height(json, unit)?;
         }

@@ -10,7 +10,7 @@ use crate::exponent;
 use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
-use crate::keep::Origin;
+use crate::keep::{Kept, Origin};
 use crate::measured::Measured;
 use crate::names;
 use crate::point::Point;
@@ -231,7 +231,7 @@ impl Mapping {
         let may_stand_alone = self.quirks.root_is_optional;
         let found = pointer.raw_in(json)?;
         if found.may_describe_points && found.value.is_some_and(|array| array.starts_with(b"[")) {
-            check_units_around(json, self.measured())?;
+            check_units_around(json, self.measured(), &points.schema.keep)?;
             check_system_around(json, &points.schema.keep, Place::Message)?;
         }
         match found.value {
@@ -313,7 +313,7 @@ impl Mapping {
         }
         let has_unread = !unread.is_missing();
         if has_unread {
-            check_units(json, &self.measured())?;
+            check_units(json, &self.measured(), Kept { keep: &points.schema.keep, root })?;
             check_utc_flag(json, &found[TS])?;
         }
         let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
@@ -366,7 +366,10 @@ impl Mapping {
         };
         let fields =
             all.into_iter().zip(FIELDS).filter_map(|((pointer, quantity, factor), field)| {
-                let has_unit = has_unit_of_degrees && ["lat", "lng"].contains(&field);
+                let has_unit = match field {
+                    "lat" | "lng" => has_unit_of_degrees,
+                    _ => field == "heading" && more.is_some_and(|more| more.has_unit_of_heading),
+                };
                 let measured = move |path| Measured { field, path, quantity, factor, has_unit };
                 Some(paths(pointer?.path()).map(measured))
             });

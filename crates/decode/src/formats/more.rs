@@ -39,6 +39,8 @@ pub struct More {
     pub local: Option<Arc<Local>>,
     /// Size of the heading's unit in degrees.
     pub heading: f64,
+    /// The configuration states the unit of the heading.
+    pub has_unit_of_heading: bool,
     /// Size of the accuracy's unit in metres.
     pub acc: f64,
     /// Values as sent, before any unit, that mean "not available", by slot.
@@ -55,6 +57,7 @@ impl Default for More {
             date: None,
             local: None,
             heading: 1.0,
+            has_unit_of_heading: false,
             acc: 1.0,
             unknown: Vec::new(),
             may_lack_position: false,
