@@ -370,3 +370,26 @@ fn time_standard_ahead_of_utc_is_rejected() {
         assert!(outcome.contains("ahead of UTC"), "{members}: {outcome}");
     }
 }
+
+#[test]
+fn degrees_with_zeros_are_accepted_if_their_unit_is_stated() {
+    let hemispheres = [Some(pointer("/ns")), Some(pointer("/ew"))];
+    let beside = More { hemispheres, ..More::default() };
+    for (more, place) in [
+        (Some(Box::new(beside)), r#""lat":"0012.50","ns":"S","lng":"0001.25","ew":"E""#),
+        (None, r#""lat":"0012.50S","lng":"0001.25E""#),
+    ] {
+        let payload = format!(r#"{{{place},"ts":1795770000}}"#);
+        let source = |has_unit_of_degrees| {
+            let more = more.clone();
+            mapped_source(Fields { has_unit_of_degrees, more, ..fields(TimeUnit::BySize) })
+        };
+        let refused = outcome(&source(false), &payload);
+        assert!(refused.contains("lat_unit = \"deg\""), "{payload}: {refused}");
+        let [position] = &decode(&source(true), &payload).positions[..] else {
+            panic!("{payload}")
+        };
+        let place = (position.lat.e7(), position.lng.e7());
+        assert_eq!(place, (-125_000_000, 12_500_000), "{payload}");
+    }
+}

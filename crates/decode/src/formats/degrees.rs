@@ -122,7 +122,7 @@ pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refus
 
 /// Parses degrees in the usual notations, `33.9°S`, `W 70 39.25`, `52°31'12"N`, `-33.9°`; returns
 /// other values unchanged. A number with only a letter, such as `3330.0S`, stays in `unit`. `slot`:
-/// 0 for lat, 1 for lng.
+/// 0 for lat, 1 for lng; `has_unit`: the configuration states the unit.
 ///
 /// # Errors
 /// A number lost its last digits, or the text states degrees although `unit` is another unit.
@@ -130,6 +130,7 @@ pub(super) fn coordinate(
     value: Scalar<'_>,
     slot: usize,
     unit: Degrees,
+    has_unit: bool,
 ) -> Result<Scalar<'_>, Refusal> {
     let Some(text) = value.as_text() else { return Ok(value) };
     // Plain numbers, the common case.
@@ -149,7 +150,7 @@ pub(super) fn coordinate(
             ),
         );
     }
-    if !notation.has_marks {
+    if !notation.has_marks && !has_unit {
         refuse_minutes(text, notation.degrees, slot, unit)?;
     }
     Ok(Scalar::Number(notation.degrees.into()))
@@ -175,8 +176,9 @@ fn refuse_minutes(text: &str, degrees: f64, slot: usize, unit: Degrees) -> Resul
         return refuse(
             Reason::WrongType,
             format!(
-                "{field} {text:.20} may be degrees and minutes: set lat_unit = \"ddmm.mmmm\", or \
-                 give --unit lat=ddmm.mmmm; or write degrees without zeros before them"
+                "{field} {text:.20} may be degrees and minutes: set lat_unit = \"ddmm.mmmm\" or \
+                 lat_unit = \"deg\", or give --unit lat=ddmm.mmmm or lat=deg; or write degrees \
+                 without zeros before them"
             ),
         );
     }
@@ -308,7 +310,7 @@ mod tests {
     fn degree_sign_needs_no_letter_and_allows_no_other_unit() {
         let read = |text: &str, unit: &str| {
             let unit = Degrees::new(unit).unwrap();
-            let value = coordinate(Scalar::Text(text.into()), 0, unit);
+            let value = coordinate(Scalar::Text(text.into()), 0, unit, false);
             value.map(|value| unit.to_degrees(value.or_number_in_text()).as_f64())
         };
         for (text, unit, expected) in [

@@ -98,11 +98,16 @@ impl Quirks {
 
     /// Reads a coordinate: a number as it is, a string as degrees in the usual notations.
     #[cold]
-    fn degrees<'a>(&self, value: Scalar<'a>, slot: usize) -> Result<Scalar<'a>, Refusal> {
+    fn degrees<'a>(
+        &self,
+        value: Scalar<'a>,
+        slot: usize,
+        has_unit: bool,
+    ) -> Result<Scalar<'a>, Refusal> {
         if value.as_text().is_none() {
             return Ok(value);
         }
-        coordinate(value, slot, Degrees::Factor(1.0)).map(|value| self.number(value))
+        coordinate(value, slot, Degrees::Factor(1.0), has_unit).map(|value| self.number(value))
     }
 
     /// Converts a number by the factor of its unit. A string with a unit stays as it is: the rules
@@ -274,7 +279,7 @@ impl Mapping {
             [LAT, LNG, TS].map(|slot| exponent::may_have_exponent(&found[slot]));
         let read_number = |value| quirks.number(value);
         if let Some(more) = &fields.more
-            && let Some(kind) = more.apply(&mut found, read_number)?
+            && let Some(kind) = more.apply(&mut found, fields.has_unit_of_degrees, read_number)?
         {
             if kind == Ignored::Telemetry {
                 names::refuse_unread_position(json, "map them as lat and lng in [formats.NAME]")?;
@@ -302,7 +307,8 @@ impl Mapping {
         }
         if found[LAT].as_text().is_some() || found[LNG].as_text().is_some() {
             for slot in [LAT, LNG] {
-                found[slot] = quirks.degrees(take(&mut found[slot]), slot)?;
+                found[slot] =
+                    quirks.degrees(take(&mut found[slot]), slot, fields.has_unit_of_degrees)?;
             }
         }
         // `milepost import` checks more members, and suggests a remedy of its own.

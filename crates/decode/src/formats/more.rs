@@ -103,10 +103,11 @@ impl More {
 
     /// Applies the options to the found values, and converts the coordinates to degrees. Returns
     /// `Some` if the message holds no fix. `read` parses a number that was sent as a string, if the
-    /// format allows that.
+    /// format allows that; `has_unit`: the configuration states the unit of lat and lng.
     pub(super) fn apply<'a>(
         &self,
         found: &mut Found<'a>,
+        has_unit: bool,
         read: impl Fn(Scalar<'a>) -> Scalar<'a>,
     ) -> Result<Option<Ignored>, Refusal> {
         if self.may_lack_position && found[LAT].is_missing() && found[LNG].is_missing() {
@@ -127,10 +128,10 @@ impl More {
             if unit.is_negative() {
                 refuse_letter(&found[slot], slot)?;
             }
-            if self.hemispheres[slot].is_some() {
+            if self.hemispheres[slot].is_some() && !has_unit {
                 refuse_padded(&found[slot], slot, unit)?;
             }
-            let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit)?);
+            let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit, has_unit)?);
             unit.check_minutes(&value, slot)?;
             let value = unit.to_degrees(value);
             found[slot] = match &self.hemispheres[slot] {
