@@ -393,3 +393,79 @@ fn degrees_with_zeros_are_accepted_if_their_unit_is_stated() {
         assert_eq!(place, (-125_000_000, 12_500_000), "{payload}");
     }
 }
+
+/// Adds the time of a fix before members with times of their own.
+fn timed(members: &str) -> String {
+    format!(r#""ts":1795770000,{members}"#)
+}
+
+#[test]
+fn fixes_beside_a_point_that_the_format_reads_are_reported() {
+    let batch = mapping_of(|fields| fields.points = Some(pointer("/locations")));
+    let nested = mapping_of(|fields| {
+        (fields.lat, fields.lng) = (pointer("/gps/lat"), pointer("/gps/lng"));
+    });
+    let other = r#"{"lat":2.5,"lng":13.25,"ts":1795770002}"#;
+    let nested_other = r#"{"ts":1795770002,"gps":{"lat":2.5,"lng":13.25}}"#;
+    let history = format!(r#""history":[{other}]"#);
+    for (source, payload) in [
+        (&batch, fix(&timed(&history))),
+        (&batch, format!(r#"{{"locations":[{}]}}"#, fix(&timed(&history)))),
+        (&own(), fix(&timed(&format!(r#""points":[{{"latitude":1}},{other}]"#)))),
+        (
+            &nested,
+            format!(r#"{{"ts":1795770000,"gps":{{"lat":1,"lng":2}},"history":[{nested_other}]}}"#),
+        ),
+        (
+            &nested,
+            format!(
+                r#"{{"ts":1795770000,"gps":{{"lat":1,"lng":2,"history":[{other}]}},"alt_unit":"m"}}"#
+            ),
+        ),
+    ] {
+        let decoded = decode(source, &payload);
+        assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 1), "{decoded:?}");
+        assert!(decoded.rejects[0].detail.contains("which are not read"), "{decoded:?}");
+    }
+}
+
+#[test]
+fn other_arrays_of_points_are_not_reported() {
+    let untimed = || mapping_of(|fields| fields.ts = None);
+    let other = r#"{"lat":2.5,"lng":13.25,"ts":1795770002}"#;
+    let same = r#"{"ts":1795770000.0,"lng":13.250,"lat":12.50}"#;
+    for (source, payload) in [
+        (untimed(), r#"{"lat":1.5,"lng":2,"points":[{"lat":1,"lng":2}]}"#.to_owned()),
+        (own(), fix(&timed(r#""points":[{"lat":1,"lng":2},{"lat":2,"lng":2}]"#))),
+        (own(), fix(&timed(&format!(r#""history":[{same}]"#)))),
+        (mapping(1.0, More::default()), fix(&timed(&format!(r#""history":[{same}]"#)))),
+        // In an object that is not around the values.
+        (own(), fix(&timed(&format!(r#""trip":{{"points":[{other}]}}"#)))),
+        (own(), fix(&timed(&format!(r#""trip":{{"points":[{other}]}},"alt_unit":"m""#)))),
+    ] {
+        assert_eq!(outcome(&source, &payload), "ok", "{payload}");
+    }
+    let batch = mapping_of(|fields| fields.points = Some(pointer("/locations")));
+    let with = |path: &str| format!(r#"{{"locations":[{}],{path}}}"#, fix(r#""a":1"#));
+    assert_eq!(outcome(&batch, &with(&format!(r#""history":[{same}]"#))), "ok");
+    assert_eq!(
+        outcome(&batch, &with(&format!(r#""trip":{{"points":[{other}]}},"past":[]"#))),
+        "ok"
+    );
+}
+
+#[test]
+fn fixes_in_another_array_are_reported_with_a_possible_remedy_for_keep() {
+    let other = r#"{"lat":2.5,"lng":13.25,"ts":1795770002}"#;
+    let payload = fix(&timed(&format!(r#""history":[{other}]"#)));
+    for (keep, is_reported) in [("*", true), ("history", false)] {
+        let names = Keep::of_names(&[keep.to_owned()]).expect("valid");
+        let source = Source::new("in/+", Driver::Topic(Template::first()), Format::Milepost, names);
+        let decoded = decode(&source, &payload);
+        assert_eq!(decoded.rejects.len(), usize::from(is_reported), "{keep}: {decoded:?}");
+        if let [reject] = &decoded.rejects[..] {
+            let detail = &reject.detail;
+            assert!(detail.contains("instead of \"*\", with [\"history\"]"), "{detail}");
+        }
+    }
+}

@@ -340,8 +340,7 @@ impl Mapping {
         };
         let driver = take(driver);
         points.add(&point, &Origin { driver, enclosing, root, raw: json })?;
-        // `read` checks a message that may have an array of points.
-        if has_unread && fields.points.is_none() {
+        if has_unread {
             points.refuse_other_points(json, &[]);
         }
         Ok(())
