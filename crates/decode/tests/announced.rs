@@ -469,3 +469,17 @@ fn fixes_in_another_array_are_reported_with_a_possible_remedy_for_keep() {
         }
     }
 }
+
+#[test]
+fn stated_degrees_of_heading_do_not_change_the_description_of_a_mapping() {
+    let description = |more: Option<More>| {
+        let more = more.map(Box::new);
+        Mapping::new(Fields { more, ..fields(TimeUnit::BySize) }).stable_description()
+    };
+    let stated = More { has_unit_of_heading: true, ..More::default() };
+    assert_eq!(description(Some(stated.clone())), description(None));
+    let small = More { heading: 0.1, ..stated };
+    assert_ne!(description(Some(small.clone())), description(None));
+    let unstated = More { has_unit_of_heading: false, ..small.clone() };
+    assert_eq!(description(Some(small)), description(Some(unstated)));
+}

@@ -222,7 +222,8 @@ impl Mapping {
         let text = |pointer: Option<&Pointer>| pointer.map(|at| at.as_str().to_owned());
         let units = (ts.as_ref().map(|(_, unit)| *unit), factor_of(speed), factor_of(alt));
         let places = self.fields.pointers().map(text);
-        let more = more.as_deref().map(More::stable_description);
+        let more = more.as_deref().filter(|more| !more.only_states_unit_of_heading());
+        let more = more.map(More::stable_description);
         format!("{:?}", (places, text(points.as_ref()), text(driver.as_ref()), units, more))
     }
 

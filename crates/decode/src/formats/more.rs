@@ -83,6 +83,11 @@ pub fn unknown(text: &str) -> Result<(usize, f64), String> {
 }
 
 impl More {
+    /// Returns whether the statement of a unit of degrees for the heading is the only option.
+    pub(super) fn only_states_unit_of_heading(&self) -> bool {
+        self.has_unit_of_heading && *self == Self { has_unit_of_heading: true, ..Self::default() }
+    }
+
     /// Returns a description of these options, which is the same in all versions of milepost.
     pub(super) fn stable_description(&self) -> String {
         let Self { degrees, local, heading, acc, unknown, may_lack_position, .. } = self;
