@@ -1,13 +1,12 @@
 //! Reads the time of a point, and limits its age. An error states the time that was read, the
 //! limit, its configuration key and the usual cause.
 
+use super::epoch::{epoch_ms_from_float, epoch_ms_from_integer, rounded};
 use super::json::Scalar;
 use super::notations::explain_days;
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
-use super::time::{
-    Local, Zone, epoch_ms_from_float, epoch_ms_from_integer, explain_date_digits, rfc3339, rounded,
-};
+use super::time::{Local, Zone, explain_date_digits, rfc3339};
 use super::unit::TimeUnit;
 use crate::position::Timestamp;
 use crate::reject::Reason;

@@ -25,6 +25,7 @@ mod decoded;
 mod decoder;
 mod distance;
 mod driver;
+mod epoch;
 mod exponent;
 mod extract;
 mod field_flags;

@@ -60,8 +60,9 @@ impl Quantity {
         is_unread_unit(self, text)
     }
 
-    /// Like [`split_unit`](Self::split_unit), for symbols and a list of spellings.
-    fn split_known(self, name: &str) -> Option<(&str, &'static str)> {
+    /// Like [`split_unit`](Self::split_unit), for symbols and a list of spellings, without the
+    /// preposition of `Speed in km/h`.
+    pub fn split_known(self, name: &str) -> Option<(&str, &'static str)> {
         let spellings: &[(&str, &'static str)] = match self {
             Self::Speed => &[
                 ("kmh", "km/h"),

@@ -7,6 +7,7 @@
 //! counts only under a name of a time.
 
 use super::age::{DAY_MS, EPOCHS};
+use super::epoch::{epoch_ms_from_float, epoch_ms_from_integer, rounded};
 use super::exponent;
 use super::field_names::{TIME_NAMES, TIME_WORDS, normalised, words};
 use super::hemisphere::is_parent;
@@ -15,9 +16,7 @@ use super::keep::{Origin, Value, visit_values};
 use super::reader::{as_text, elements, members};
 use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
-use super::time::{
-    epoch_ms_from_float, epoch_ms_from_integer, is_time_of_day, may_be_time, rounded,
-};
+use super::time::{is_time_of_day, may_be_time};
 use super::unit::TimeUnit;
 use super::unread_age::stated_age;
 use crate::position::Timestamp;

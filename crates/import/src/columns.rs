@@ -337,7 +337,8 @@ pub(super) fn split_degrees(
 /// Returns the column whose name is one of `names`, the preferred name first.
 ///
 /// # Errors
-/// Two columns match the same name.
+/// Two columns match the same name. If only one of them has no unit, or a unit that is a symbol,
+/// that one is meant; if none has, such as `Alt (m HAE)` and `Alt (m above WGS84)`, neither is read.
 fn find_by_name(
     columns: &[String],
     quantity: Option<Quantity>,
@@ -348,28 +349,34 @@ fn find_by_name(
             Some(rest) if name.ends_with([')', ']']) || !name.contains('_') => rest,
             Some(_) | None => name.as_str(),
         };
-        let (rest, unit) = quantity
-            .and_then(|quantity| quantity.split_unit(name))
-            .map_or((name, None), |(rest, unit)| (rest, Some(unit)));
+        let split = quantity.and_then(|quantity| quantity.split_unit(name));
+        let is_plain = split == quantity.and_then(|quantity| quantity.split_known(name));
+        let (rest, unit) = split.map_or((name, None), |(rest, unit)| (rest, Some(unit)));
         let rest = normalised(rest);
         if quantity == Some(Quantity::Angle) {
             for (ending, unit) in SCALED {
                 if let Some(rest) = rest.strip_suffix(ending) {
-                    return (rest.to_owned(), Column { at, unit: Some(unit) });
+                    return (rest.to_owned(), Column { at, unit: Some(unit) }, true);
                 }
             }
         }
-        (rest, Column { at, unit })
+        (rest, Column { at, unit }, is_plain)
     });
-    let candidates: Vec<(String, Column)> = candidates.collect();
+    let candidates: Vec<(String, Column, bool)> = candidates.collect();
     for name in names {
-        let mut same = candidates.iter().filter(|(known, _)| known == name);
-        if let Some((_, column)) = same.next() {
-            if let Some((_, other)) = same.next() {
+        let same: Vec<_> = candidates.iter().filter(|(known, ..)| known == name).collect();
+        let plain: Vec<_> = same.iter().filter(|(_, _, is_plain)| *is_plain).collect();
+        match (&*plain, &*same) {
+            ([(_, column, _)], _) | ([], [(_, column, _)]) => return Ok(Some(*column)),
+            ([(_, column, _), (_, other, _), ..], _) => {
                 let (one, two) = (&columns[column.at], &columns[other.at]);
-                bail!("the columns {one} and {two} name the same field: rename one");
+                let choice = match one == two {
+                    true => String::new(),
+                    false => format!(", or choose it with --field FIELD='{one}'"),
+                };
+                bail!("the columns {one} and {two} name the same field: rename one{choice}");
             }
-            return Ok(Some(*column));
+            ([], _) => {}
         }
     }
     Ok(None)
@@ -621,8 +628,21 @@ mod tests {
             "columns lat (48.1) and latitude (52.5) name two places: say which with --field",
         );
         check("lat,latitude,lon,ts", "48.1,48.1,13.4,x", "lat=lat lng=lon ts=ts");
+        // A name without a unit in words precedes one with it.
+        for (names, read) in [
+            ("lat,lon,ts,speed in km/h,speed", "speed=speed"),
+            ("lat,lon,ts,heading (degrees true),heading", "heading=heading"),
+            ("lat,lon,ts,Altitude (m a.s.l.)", "alt=Altitude (m a.s.l.)[m]"),
+        ] {
+            check(names, "", &format!("lat=lat lng=lon ts=ts {read}"));
+        }
+        check("lat,lon,ts,Alt (m HAE),Alt (m above WGS84)", "", "lat=lat lng=lon ts=ts");
         check("lat,lat,lon,ts", "", "the columns lat and lat name the same field: rename one");
-        check("Lat,LAT,lon,ts", "", "the columns Lat and LAT name the same field: rename one");
+        check(
+            "Lat,LAT,lon,ts",
+            "",
+            "the columns Lat and LAT name the same field: rename one, or choose it with --field FIELD='Lat'",
+        );
         check("timestamp,time,lat,lon", "", "lat=lat lng=lon ts=timestamp");
         check(
             "location-lat,location-long,timestamp,ground-speed",

@@ -356,11 +356,16 @@ impl FileReader<'_> {
             }
             if kind == Kind::Csv {
                 // The reader emits valid rows as JSON. So a reject as invalid JSON is a row that
-                // could not be parsed, or that failed a check.
-                let rejects = self.decoded.rejects.iter_mut();
-                rejects
-                    .filter(|reject| reject.reason == Reason::InvalidJson)
-                    .for_each(|reject| fault.borrow().as_ref().clone_into(&mut reject.detail));
+                // could not be parsed, or that failed a check. A row of one number is JSON, too.
+                let is_row = payload.starts_with(b"{");
+                for reject in &mut self.decoded.rejects {
+                    if reject.reason == Reason::InvalidJson
+                        || !is_row && reject.reason == Reason::WrongShape
+                    {
+                        reject.reason = Reason::InvalidJson;
+                        fault.borrow().as_ref().clone_into(&mut reject.detail);
+                    }
+                }
             }
             self.add_decoded(payload, line)?;
             if let Some((_, stored)) = self.marks.last_mut() {

@@ -242,12 +242,16 @@ impl<R: BufRead> Table<R> {
     /// fewer values than each row before it. A row with all values may end in a part of its last
     /// one.
     fn is_cut(&mut self, row: &Row, line: &[u8]) -> bool {
-        let is_short = row.ends.len() < self.columns.len();
-        // After a separator, the last value is empty, not cut off.
-        let is_last = self.ahead.is_empty()
-            && self.input.is_within_line()
-            && !self.input.ends_with(self.separator);
-        if is_last && !is_short && !line.ends_with(b"\"") {
+        let is_named = |(at, name): (usize, &String)| *name != nameless(at);
+        let named = self.columns.iter().enumerate().rposition(is_named).map_or(0, |at| at + 1);
+        let is_last = self.ahead.is_empty() && self.input.is_within_line();
+        // White space at the end of a line is removed, and so is a tab before an empty last value.
+        let is_tab_removed =
+            is_last && self.input.ends_with(self.separator) && !line.ends_with(&[self.separator]);
+        let is_short = row.ends.len() + usize::from(is_tab_removed) < named;
+        // After a separator, the last value is empty, and after a quote it is whole.
+        let is_last_whole = self.input.ends_with(self.separator) || self.input.ends_with(b'"');
+        if is_last && !is_short && !is_last_whole {
             self.unended_line = Some(self.line);
         }
         let is_cut = is_last && is_short && self.whole_rows > 0 && self.short_rows == 0;
@@ -347,7 +351,7 @@ fn is_word(value: &[u8]) -> bool {
 
 const TOO_MANY_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";
 
-const CUT_OFF: &str = "the file ends within this row: it has no line end, and fewer values than the rows above it; copy the file again, or delete this row";
+const CUT_OFF: &str = "the file ends within this row: it has no line end, and fewer values than the rows above it; copy the file again, delete this row, or, if it is complete, give it a line end";
 
 /// The values of a row.
 #[derive(Default)]

@@ -2807,7 +2807,7 @@ fn file_cut_off_in_its_last_row_is_noticed() {
         import("", &[&["--driver", "d7"], arguments].concat(), "a.csv", text.as_bytes()).unwrap()
     };
     let file = |rows: &str| format!("ts,lat,lng,alt,note\n{one},1.25,2.25,30.5,a\n{rows}");
-    for rest in ["1.2501,2.2", "1.2501,2.2501,3", "1.2501", "1.2501,2.2501,30.5"] {
+    for rest in ["1.2501,2.2", "1.2501,2.2501,3", "1.2501", "1.2501,2.2501,30.5", "1.2501,2.25,"] {
         let result = read(&[], &file(&format!("{two},{rest}")));
         assert_eq!(result["positions"], 1, "{rest}: {result}");
         let details = result["details"].to_string();
@@ -2828,11 +2828,22 @@ fn file_cut_off_in_its_last_row_is_noticed() {
         (&[], format!("ts,lat,lng,alt\n{one},1.25,2.25,\n{two},1.2501,2.25,"), false),
         (&[], format!("ts\tlat\tlng\talt\n{one}\t1.25\t2.25\t5\n{two}\t1.2501\t2.25\t"), false),
         (&[], file(&format!("{two},1.2501,2.2501,30.5,ab")), false),
+        (&["--keep", "note"], file(&format!("{two},1.2501,2.2501,30.5,\"a\nb\"")), false),
+        // Each line of the file was joined to the next one with a comma and a line end.
+        (
+            &["--keep", "alt"],
+            format!("ts,lat,lng,alt,\n{one},1.25,2.25,3,\n{two},1.25,2.25,4"),
+            false,
+        ),
     ] {
         let result = read(arguments, &text);
         assert_eq!(result["positions"], 2, "{text}: {result}");
         assert_eq!(warns(&result), expected, "{text}: {result}");
     }
+    // A row that is cut off within its first value may be valid JSON.
+    let result = read(&[], &format!("ts,lat,lng\n{one},1.25,2.25\n1795770010"));
+    let details = result["details"].to_string();
+    assert!(details.contains("the file ends within this row"), "{result}");
     // Every row lacks the last value, as some programs write it.
     let text = format!("ts,lat,lng,alt\n{one},1.25,2.25\n{two},1.2501,2.25");
     assert_eq!(read(&[], &text)["positions"], 2);
