@@ -46,8 +46,8 @@ pub(super) enum Object {
 
 /// Checks the members beside the values of a point, or beside an array of points. `fields`: the
 /// fields that are sent as numbers; `is_about_all`: returns whether the members of an object of
-/// this name are about the values beside it; `kept`: `None` for the frame of a file, which no `keep`
-/// names.
+/// this name are about the values beside it; `kept`: `None` for the frame of a file, which no
+/// `keep` names.
 ///
 /// # Errors
 /// A member announces a scale, notation or north other than that of the format.
