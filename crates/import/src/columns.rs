@@ -338,7 +338,8 @@ pub(super) fn split_degrees(
 ///
 /// # Errors
 /// Two columns match the same name. If only one of them has no unit, or a unit that is a symbol,
-/// that one is meant; if none has, such as `Alt (m HAE)` and `Alt (m above WGS84)`, neither is read.
+/// that one is meant; if none has, such as `Alt (m HAE)` and `Alt (m above WGS84)`, neither is
+/// read.
 fn find_by_name(
     columns: &[String],
     quantity: Option<Quantity>,

@@ -323,6 +323,7 @@ fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More
     };
     (more.heading, more.acc) =
         (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
+    more.has_unit_of_heading = args.unit_of("heading").is_some();
     let mut pattern = None;
     if let Some(given) = args.unit_of("ts") {
         if given.contains('%') {

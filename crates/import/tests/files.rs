@@ -2766,6 +2766,9 @@ fn unit_in_words_is_read_or_refused() {
     let magnetic = ["--field", "heading=heading_magnetic", "--unit", "heading=deg"];
     let file = format!("lat,lng,ts,heading_magnetic\n1.0,2.0,{ts},36\n");
     check(&magnetic, "a.csv", file, "1 2 - 36 - -");
+    let file = format!("lat,lng,ts,heading,heading_reference\n1.0,2.0,{ts},36,magnetic\n");
+    check_refused(&[], "a.csv", &file, "import: --unit heading=deg");
+    check(&["--unit", "heading=deg"], "a.csv", file, "1 2 - 36 - -");
     for (arguments, comment, message) in [
         (&[][..], "altitude: feet above sea level", "alt_unit says ft"),
         (&[], "heading in degrees magnetic", "read from true north"),
