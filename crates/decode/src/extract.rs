@@ -393,7 +393,7 @@ impl Paths {
             hemisphere::may_list_sides(key)
                 || is_unit(key)
                 || reference_system::is_name(key)
-                || fix_arrays::is_name(key)
+                || rest.starts_with(b"[") && fix_arrays::is_name(key)
         } else {
             value.may_be_hemisphere() && self.may_be_hemisphere(key)
                 || value.is_number() && may_name_scale(key) && is_unit(key)
