@@ -2860,6 +2860,46 @@ fn comment_about_a_field_is_refused_only_if_the_file_has_it() {
     check_refused(&[], "a.csv", csv(",heading", ",40"), "headings are magnetic");
 }
 
+/// A column decides by its value how the numbers beside it are read.
+#[test]
+fn column_that_names_another_unit_or_notation_is_rejected() {
+    let ts = yesterday("10:12:47Z");
+    let file = |column: &str, value: &str| {
+        format!("lat,lng,ts,alt,heading,{column}\n1.5,2.5,{ts},30,40,{value}\n")
+    };
+    for (column, value, message) in [
+        ("altitude_ref", "AGL", "import: --keep altitude_ref"),
+        ("format", "ddmm.mmmm", "format says ddmm.mmmm"),
+        ("coordinate_format", "GCJ02", "are read in WGS 84"),
+        ("compass", "magnetic", "read from true north"),
+        ("true_north", "false", "read from true north"),
+    ] {
+        check_refused(&[], "a.csv", file(column, value), message);
+    }
+    for (arguments, column, value) in [
+        (&[][..], "altitude_ref", "MSL"),
+        (&["--keep", "altitude_ref"], "altitude_ref", "AGL"),
+        (&[], "format", "csv"),
+        (&["--unit", "lat=deg"], "format", "DMS"),
+        (&[], "compass", "N"),
+        (&[], "true_north", "true"),
+    ] {
+        check(arguments, "a.csv", file(column, value), "1.5 2.5 - 40 30 -");
+    }
+    let collection = format!(
+        r#"{{"type":"FeatureCollection","altitude_ref":"AGL","features":[{{"type":"Feature",
+        "geometry":{{"type":"Point","coordinates":[2,1,30]}},"properties":{{"ts":"{ts}"}}}}]}}"#
+    );
+    let options = ["--speed-unit", "m/s", "--alt-unit", "m"];
+    check_refused(&options[..2], "a.geojson", &collection, "with --alt-unit of import");
+    check(&options, "a.geojson", collection, "1 2 - - 30 -");
+    // The coordinates of GPX are always degrees.
+    let point = format!("<trkpt lat='1' lon='2'><time>{ts}</time></trkpt>");
+    let file =
+        format!("<gpx><extensions><format>DMS</format></extensions><trk>{point}</trk></gpx>");
+    check(&[], "a.gpx", file, "1 2 - - - -");
+}
+
 /// A file without a line end may be cut off: a row that lacks values is rejected, a row that has
 /// all of them causes a warning.
 #[test]
