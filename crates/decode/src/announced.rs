@@ -1,5 +1,6 @@
 //! Recognises names of members that announce how the values beside them are written: a scale
-//! (`speed_scale`), a notation (`lat_format`), the north of a heading (`heading_reference`).
+//! (`speed_scale`), a notation (`lat_format`), the north of a heading (`heading_reference`), the
+//! level of an altitude (`altitude_ref`), a unit (`speed_type`).
 
 use super::field_names::{is_name_of, normalised};
 
@@ -12,14 +13,32 @@ pub(super) enum Announcement {
     Notation,
     /// A heading counts from true or magnetic north.
     North,
+    /// Like [`North`](Self::North), but a letter may mean something else: `"heading_type":"M"`.
+    NorthInWords,
     /// A flag that a heading counts from magnetic north.
     IsMagnetic,
+    /// A flag that a heading counts from true north.
+    IsTrue,
+    /// An altitude counts from the sea or from the ground.
+    Level,
 }
 
 const SCALES: [&str; 7] =
     ["scalefactor", "scalingfactor", "factor", "scale", "scaling", "multiplier", "divisor"];
-const NOTATIONS: [&str; 2] = ["format", "encoding"];
+const NOTATIONS: [&str; 3] = ["format", "encoding", "notation"];
+/// Names of a notation that name no coordinate.
+const BARE_NOTATIONS: [&str; 2] = ["format", "notation"];
 const REFERENCES: [&str; 2] = ["reference", "ref"];
+const LEVELS: [&str; 4] = ["reference", "ref", "type", "datum"];
+/// Endings of names such as `speed_type`, which may state a unit.
+const TYPES: [&str; 2] = ["type", "format"];
+/// Names of flags about the north of a heading.
+const FLAGS_OF_NORTH: [(&str, Announcement); 4] = [
+    ("truenorth", Announcement::IsTrue),
+    ("istruenorth", Announcement::IsTrue),
+    ("magneticnorth", Announcement::IsMagnetic),
+    ("ismagneticnorth", Announcement::IsMagnetic),
+];
 const FIELDS: [&str; 6] = ["lat", "lng", "speed", "heading", "alt", "acc"];
 /// Names of the coordinates together.
 const PLACES: [&str; 9] = [
@@ -53,10 +72,35 @@ pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let notation = || stem(&NOTATIONS, &is_place);
     let north = || stem(&REFERENCES, &|stem| is_heading(stem) || stem == "north");
     let magnetic = || stem(&["ismagnetic", "magnetic"], &is_heading);
+    let level = || stem(&LEVELS, &|stem| is_name_of("alt", stem));
+    let words =
+        || stem(&["type"], &is_heading).or_else(|| (name == "compass").then(|| name.clone()));
+    let flag = || FLAGS_OF_NORTH.into_iter().find(|(flag, _)| *flag == name);
     let found = scale.map(|stem| (Announcement::Scale, stem));
     let found = found.or_else(|| Some((Announcement::Notation, notation()?)));
+    let found = found.or_else(|| {
+        let is_bare = BARE_NOTATIONS.contains(&&*name);
+        is_bare.then(|| (Announcement::Notation, String::new()))
+    });
     let found = found.or_else(|| Some((Announcement::North, north()?)));
+    let found = found.or_else(|| Some((Announcement::NorthInWords, words()?)));
+    let found = found.or_else(|| Some((Announcement::Level, level()?)));
+    let found = found.or_else(|| flag().map(|(_, kind)| (kind, "north".to_owned())));
     found.or_else(|| Some((Announcement::IsMagnetic, magnetic()?)))
+}
+
+/// Returns the name of a speed in a normalised name such as `speedtype`, whose value may be a unit.
+pub(super) fn speed_of_type(name: &str) -> Option<&str> {
+    let mut stems = TYPES.iter().filter_map(|end| name.strip_suffix(end));
+    stems.find(|stem| is_name_of("speed", stem))
+}
+
+/// Returns whether a name is that of a notation of coordinates. Its value may also be a reference
+/// system: `"coordinate_format":"GCJ02"`.
+pub(super) fn names_notation(name: &str) -> bool {
+    let last = name.as_bytes().last_chunk().map(|last: &[u8; 5]| last.map(|byte| byte | 0x20));
+    last.is_some_and(|last| matches!(&last, b"ormat" | b"oding" | b"ation"))
+        && matches!(announcement(name), Some((Announcement::Notation, _)))
 }
 
 /// Returns whether a normalised name is that of a scale of times.
@@ -72,27 +116,54 @@ pub(super) fn is_about(stem: &str, field: &str, own: &str) -> bool {
     let is_alias = is_name_of(field, stem) && !["x", "y", "long"].contains(&stem);
     stem == own
         || is_alias
-        || is_place && PLACES.contains(&stem)
-        || field == "heading" && stem == "north"
+        || is_place && (PLACES.contains(&stem) || stem.is_empty())
+        || field == "heading" && ["north", "compass"].contains(&stem)
 }
 
 /// Returns whether a key announces something, or names a scale of times.
 #[cold]
 pub(super) fn announces(key: &[u8]) -> bool {
     let name = String::from_utf8_lossy(key);
-    announcement(&name).is_some() || is_scale_of_time(&normalised(&name))
+    let normal = normalised(&name);
+    announcement(&name).is_some() || is_scale_of_time(&normal) || speed_of_type(&normal).is_some()
 }
 
-/// Returns whether a key without an `s` at its end may announce something; reads only its last
-/// bytes. `last`: these bytes in lower case.
+/// Returns whether a key without an `s` at its end may announce something; reads only its first and
+/// last bytes. `last`: the last bytes in lower case.
 #[inline]
-pub(super) fn may_announce(last: &[u8; 5]) -> bool {
+pub(super) fn may_announce(key: &[u8], last: &[u8; 5]) -> bool {
     may_be_scale(last)
-        || matches!(
-            last,
-            // `format`, `encoding`, `reference`, `magnetic`, `time_standard`, `heading_ref`.
-            b"ormat" | b"oding" | b"rence" | b"netic" | b"ndard" | [_, _, b'r', b'e', b'f']
-        )
+        || match last {
+            // `format`, `encoding`, `reference`, `magnetic`, `time_standard`, `heading_ref`,
+            // `true_north`, `compass`.
+            b"ormat"
+            | b"oding"
+            | b"rence"
+            | b"netic"
+            | b"ndard"
+            | [_, _, b'r', b'e', b'f']
+            | b"north"
+            | b"ompas" => true,
+            // Not `location` or `duration`.
+            b"ation" => key.last_chunk().is_some_and(|last: &[u8; 8]| {
+                last.first_chunk().is_some_and(|first| is_lower(first, b"not"))
+            }),
+            // `speed_type`, but not `event_type`.
+            [_, b't', b'y', b'p', b'e'] | b"datum" => key.first_chunk().is_some_and(|first| {
+                BEGINNINGS_OF_TYPES.iter().any(|begin| is_lower(first, begin))
+            }),
+            _ => false,
+        }
+}
+
+/// Beginnings of the names of a speed, a heading and an altitude.
+const BEGINNINGS_OF_TYPES: [&[u8; 3]; 15] = [
+    b"spe", b"vel", b"spd", b"sog", b"gro", b"hea", b"cou", b"bea", b"cog", b"hdg", b"dir", b"tra",
+    b"alt", b"ele", b"hei",
+];
+
+fn is_lower(bytes: &[u8; 3], lower: &[u8; 3]) -> bool {
+    bytes.map(|byte| byte | 0x20) == *lower
 }
 
 /// Returns whether a key may name a scale.
@@ -120,10 +191,13 @@ mod tests {
         let ends: Vec<&str> = SCALES
             .into_iter()
             .chain(NOTATIONS)
-            .chain(REFERENCES)
+            .chain(LEVELS)
+            .chain(TYPES)
             .chain(["magnetic", "is_magnetic"])
             .collect();
-        let mut names: Vec<String> = SCALES_OF_TIME.map(str::to_owned).into();
+        let bare = BARE_NOTATIONS.into_iter().chain(["compass", "true_north", "isMagneticNorth"]);
+        let bare = SCALES_OF_TIME.into_iter().chain(bare);
+        let mut names: Vec<String> = bare.map(str::to_owned).collect();
         for stem in &stems {
             for end in &ends {
                 names.extend(["", "_", "-", "."].map(|between| format!("{stem}{between}{end}")));
@@ -161,13 +235,31 @@ mod tests {
             "time_scale",
             "timeSystem",
             "speed_scaling",
+            "altitude_ref",
+            "altDatum",
+            "elevation_reference",
+            "speed_type",
+            "groundSpeedType",
+            "velocity_format",
+            "courseType",
+            "lat_notation",
+            "coordinateNotation",
+            "true_north",
+            "isTrueNorth",
+            "magnetic_north",
+            "compass",
+            "format",
         ] {
             assert!(announces(name.as_bytes()), "{name}");
             assert!(crate::unit_words::names_unit(name), "{name}");
         }
-        for name in ["scale", "format", "map_scale", "gps_format", "order_ref", "lat_ref", "factor"]
+        for name in
+            ["scale", "encoding", "map_scale", "gps_format", "order_ref", "lat_ref", "factor"]
         {
             assert!(announcement(name).is_none(), "{name}");
+        }
+        for name in ["event_type", "vehicleType", "type", "location", "station", "datum", "north"] {
+            assert!(!crate::unit_words::names_unit(name), "{name}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Finds the reference system of the coordinates that a payload states beside them, such as
 //! `"coordType":"gcj02"`. Coordinates of another system than WGS 84 may be hundreds of metres off.
 
+use super::announced::names_notation;
 use super::field_names::normalised;
 use super::hemisphere::is_parent;
 use super::keep::{Keep, Value, visit_values};
@@ -137,7 +138,7 @@ fn check(
         let object = object.map_or(path, |path| path.strip_suffix("/properties").unwrap_or(path));
         let mut names = object.rsplit('/');
         if let Value::Scalar(text) = value
-            && is_name(names.next().unwrap_or_default().as_bytes())
+            && names.next().is_some_and(|name| is_name(name.as_bytes()) || names_notation(name))
             && names.all(&is_about_points)
             && is_far(text)
         {

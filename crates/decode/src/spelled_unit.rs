@@ -58,6 +58,17 @@ const ABOVE_GROUND: [&str; 7] = [
     "above take off",
     "above home point",
 ];
+/// Points other than the sea from which an altitude may be measured.
+const LEVELS: [&str; 8] = [
+    "ground",
+    "ground level",
+    "relative to ground",
+    "takeoff",
+    "take off",
+    "relative to takeoff",
+    "home",
+    "relative to home",
+];
 /// Remarks after degrees that say that they count from true north. CF's `degrees_north` and
 /// `degrees_east` are the units of coordinates.
 const TRUE: [&str; 13] = [
@@ -103,6 +114,14 @@ pub(super) fn is_magnetic(text: &str) -> bool {
     let text = words.join(" ");
     let degrees = ["degrees ", "degree ", "deg "].iter().find_map(|word| text.strip_prefix(word));
     MAGNETIC.contains(&degrees.unwrap_or(&text)) && (degrees.is_some() || text != "m")
+}
+
+/// Returns whether an altitude of this reference counts from the ground or the point of departure.
+pub(super) fn is_above_ground(text: &str) -> bool {
+    let Some(words) = words(text) else { return false };
+    let joined = words.concat();
+    let mut known = ABOVE_GROUND.iter().chain(&LEVELS);
+    known.any(|known| known.replace(' ', "") == joined)
 }
 
 /// Returns the words of a unit in lower case. A stroke is the word `per`, a degree sign `deg`.

@@ -107,7 +107,7 @@ fn may_be_unit(key: &[u8]) -> bool {
         key.last_chunk().is_some_and(|last: &[u8; 5]| {
             let lower = last.map(|byte| byte | 0x20);
             last[4] >= 0x80
-                || may_announce(&lower)
+                || may_announce(key, &lower)
                 || matches!(
                     &lower,
                     b"nidad"

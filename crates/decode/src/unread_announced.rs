@@ -1,6 +1,6 @@
 //! Checks the members of a payload that announce how its values are written, such as
-//! `"speed_scale":0.1`, `"lat_format":"ddmm.mmmm"` or `"heading_reference":"magnetic"`. No format
-//! reads them.
+//! `"speed_scale":0.1`, `"lat_format":"ddmm.mmmm"`, `"heading_reference":"magnetic"` or
+//! `"altitude_ref":"AGL"`. No format reads them.
 
 use super::announced::{Announcement, announcement, is_about, is_scale_of_time};
 use super::field_names::normalised;
@@ -8,8 +8,9 @@ use super::json::{Scalar, number};
 use super::keep::{Kept, Value, visit_values};
 use super::measured::{Measured, refuse_magnetic};
 use super::refusal::{Refusal, refuse};
-use super::spelled_unit::is_magnetic;
+use super::spelled_unit::{is_above_ground, is_magnetic};
 use super::unit::{Quantity, number_and_unit};
+use super::unit_words::is_unit;
 use crate::reject::Reason;
 
 /// Maximum number of announcements of a payload that are checked.
@@ -32,6 +33,18 @@ const NOTATIONS: [&str; 14] = [
     "e7",
     "e6",
 ];
+/// Notations that a member without the name of a coordinate, such as `format`, may state: those that
+/// are no pattern of a date, and no name of anything else.
+const BARE_NOTATIONS: [&str; 8] = [
+    "dms",
+    "degreesminutes",
+    "degrees,minutes",
+    "degreesminutesseconds",
+    "degrees,minutes,seconds",
+    "degreesanddecimalminutes",
+    "degreesdecimalminutes",
+    "degreesandminutes",
+];
 /// Notations of coordinates that do not also begin other words.
 const WHOLE_NOTATIONS: [&str; 3] = ["rad", "radians", "semicircles"];
 
@@ -50,7 +63,7 @@ pub(super) enum Object {
 /// `keep` names.
 ///
 /// # Errors
-/// A member announces a scale, notation or north other than that of the format.
+/// A member announces a scale, notation, north or level other than that of the format.
 pub(super) fn check_announced<'f>(
     json: &[u8],
     fields: impl Iterator<Item = &'f Measured> + Clone,
@@ -63,6 +76,7 @@ pub(super) fn check_announced<'f>(
         let Value::Scalar(text) = value else { return };
         let (_, name) = parent_and_name(path);
         if announced.len() < ANNOUNCEMENTS_MAX
+            && is_unit(name.as_bytes())
             && let Some((kind, stem)) = announcement(name)
         {
             announced.push((path.to_owned(), text.to_owned(), kind, stem));
@@ -88,7 +102,14 @@ pub(super) fn check_announced<'f>(
         };
         fields.clone().filter(is_beside).try_for_each(|field| match kind {
             Announcement::Scale => check_scale(path, text, field, kept),
-            Announcement::Notation => check_notation(path, text, field),
+            // The coordinates of a file whose members `keep` cannot name are in degrees.
+            Announcement::Notation if stem.is_empty() && kept.is_none() => Ok(()),
+            Announcement::Notation => {
+                let is_other = if stem.is_empty() { is_bare_notation } else { is_notation };
+                if is_other(text) { refuse_notation(path, text, field) } else { Ok(()) }
+            }
+            Announcement::Level if is_above_ground(text) => refuse_level(path, text, field, kept),
+            Announcement::Level => Ok(()),
             Announcement::North => {
                 let is_letter = text.trim().eq_ignore_ascii_case("m");
                 if is_magnetic(text) || is_letter {
@@ -96,6 +117,12 @@ pub(super) fn check_announced<'f>(
                 } else {
                     Ok(())
                 }
+            }
+            Announcement::NorthInWords if is_magnetic(text) => refuse_magnetic(path, text, field),
+            Announcement::NorthInWords => Ok(()),
+            Announcement::IsTrue => {
+                let is_unset = ["false", "no"].iter().any(|word| text.eq_ignore_ascii_case(word));
+                if is_unset { refuse_magnetic(path, text, field) } else { Ok(()) }
             }
             Announcement::IsMagnetic => {
                 let is_set = ["true", "yes"].iter().any(|set| text.eq_ignore_ascii_case(set));
@@ -181,11 +208,48 @@ fn scale(text: &str) -> Option<f64> {
     }
 }
 
-fn check_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refusal> {
+fn is_notation(text: &str) -> bool {
     let notation = normalised(text);
-    let is_other = NOTATIONS.iter().any(|begin| notation.starts_with(begin))
-        || WHOLE_NOTATIONS.contains(&&*notation);
-    if !is_other || field.factor.abs().to_bits() != 1_f64.to_bits() || field.has_unit {
+    NOTATIONS.iter().any(|begin| notation.starts_with(begin))
+        || WHOLE_NOTATIONS.contains(&&*notation)
+}
+
+/// Returns whether a text is a notation of coordinates even where it may be a pattern of a date or
+/// any other word. `DDMM` and `DDMMM` may be days and months, but `ddmm.m` may not.
+fn is_bare_notation(text: &str) -> bool {
+    let lower = text.trim().to_lowercase();
+    let minutes = ["ddmm.", "dddmm."].iter().find_map(|begin| lower.strip_prefix(begin));
+    let are_minutes = |rest: &str| !rest.is_empty() && rest.chars().all(|c| c == 'm');
+    minutes.is_some_and(are_minutes) || BARE_NOTATIONS.contains(&&*normalised(&lower))
+}
+
+/// Returns the error for an altitude above the ground, unless the operator keeps the member.
+fn refuse_level(
+    path: &str,
+    text: &str,
+    field: &Measured,
+    kept: Option<Kept<'_>>,
+) -> Result<(), Refusal> {
+    if kept.is_some_and(|kept| kept.has(path)) {
+        return Ok(());
+    }
+    let name = field.field;
+    let remedy = match kept.map(|kept| kept.name(path)) {
+        Some(member) => format!("keep = [\"{member:.40}\"] (import: --keep {member:.40})"),
+        None => format!("{} of import", field.option()),
+    };
+    refuse(
+        Reason::WrongType,
+        format!(
+            "{path:.40} says {text:.20}, but {name} is read from sea level: send that one, or store \
+             it as it is with {remedy}"
+        ),
+    )
+}
+
+/// Returns the error for a coordinate in another notation, unless its unit is stated.
+fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refusal> {
+    if field.factor.abs().to_bits() != 1_f64.to_bits() || field.has_unit {
         return Ok(());
     }
     refuse(

@@ -5,6 +5,7 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 use memchr::memmem;
 
+use super::announced::speed_of_type;
 use super::field_names::{is_name_of, normalised};
 use super::hemisphere::is_parent;
 use super::json::number;
@@ -69,7 +70,8 @@ impl Measured {
         };
         let (grandparent, units) = split(&parent);
         let is_in_units = without_unit(&units) == Some("");
-        if let Some(stem) = without_unit(&name) {
+        let of_type = || speed_of_type(&name).filter(|_| self.is_unmistakable(text));
+        if let Some(stem) = without_unit(&name).or_else(of_type) {
             // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or
             // `Marine`.
             let is_of_fleet = stem.is_empty()
@@ -99,6 +101,13 @@ impl Measured {
             return is_around(beside) && (is_own(stem) || is_bare && may_be_bare);
         }
         is_in_units && is_around(&grandparent) && is_own(&name)
+    }
+
+    /// Returns whether a text can only be the name of a unit of this quantity. An `ms` may also be
+    /// a word, or milliseconds.
+    fn is_unmistakable(&self, text: &str) -> bool {
+        let is_named = || self.quantity.unit_named(text).is_some();
+        !text.eq_ignore_ascii_case("ms") && (is_named() || is_unread_unit(self.quantity, text))
     }
 
     /// Returns whether this number may be in radians: `false` for a latitude beyond a pole, and for
@@ -292,7 +301,12 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> R
 /// # Errors
 /// The unit is another than the one in which the format reads the number.
 #[cold]
-pub(super) fn check_unit_of_element(json: &[u8], field: &Measured) -> Result<(), Refusal> {
+pub(super) fn check_unit_of_element(
+    json: &[u8],
+    field: &Measured,
+    kept: Kept<'_>,
+) -> Result<(), Refusal> {
+    check_announced(json, std::iter::once(field), Object::Point, is_parent, Some(kept))?;
     let mut units = Units::collect(json, |_, _| ());
     let is_bare = |path: &str| {
         let name = normalised(path.rsplit('/').next().unwrap_or(path));

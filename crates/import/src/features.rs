@@ -28,8 +28,9 @@ struct Scanner<R> {
     line: u64,
 }
 
-/// Checks the members of a FeatureCollection besides its features.
-pub(super) type CheckFrame<'c> = &'c dyn Fn(&[u8]) -> Result<()>;
+/// Checks the members of a FeatureCollection besides its features. The second argument is their
+/// place in the file, for errors.
+pub(super) type CheckFrame<'c> = &'c dyn Fn(&[u8], &str) -> Result<()>;
 
 /// Emits every feature of a FeatureCollection, an array of features, or a single Feature. Several
 /// of these may follow one another. `check`: called with the members before the features, and with
@@ -214,7 +215,7 @@ impl<R: Read> Scanner<R> {
             if key.text == b"\"features\"" && self.some_token()? == b'[' {
                 let line = self.line;
                 let frame = whole.text.strip_suffix(b",").unwrap_or(&whole.text);
-                check(&[frame, b"}"].concat()).map_err(|why| anyhow!("line {line}: {why}"))?;
+                check(&[frame, b"}"].concat(), &format!("line {line}"))?;
                 self.elements(emit)?;
                 is_collection = true;
             } else {
@@ -228,9 +229,8 @@ impl<R: Read> Scanner<R> {
                     })?;
                 } else if is_collection {
                     let member = [b"{", &*key.text, b":", &*value.text, b"}"].concat();
-                    check(&member).map_err(|why| {
-                        anyhow!("line {}: {why}{FEATURES_MAY_BE_STORED}", self.line)
-                    })?;
+                    check(&member, &format!("line {}", self.line))
+                        .map_err(|why| anyhow!("{why}{FEATURES_MAY_BE_STORED}"))?;
                 }
                 whole.push(&key.text);
                 whole.push(b":");
@@ -377,7 +377,7 @@ mod tests {
             (format!("{{\"name\":\"{long}\",{list},{crs}}}"), 1, true),
             (format!("{{\"type\":\"Feature\",\"name\":\"{long}{long}\",{crs}}}"), 0, false),
         ] {
-            let (features, end) = all(|emit| features(file.as_bytes(), &|_| Ok(()), emit));
+            let (features, end) = all(|emit| features(file.as_bytes(), &|_, _| Ok(()), emit));
             let message = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
             assert!(features.len() == read && end.contains(message), "{features:?} {end}");
             assert_eq!(end.contains("before it may be stored already"), is_after, "{end}");
@@ -400,7 +400,7 @@ mod tests {
             (r#""EPSG:3857_4326""#.to_owned(), false),
         ] {
             let file = format!(r#"{{"crs":{crs},{list}}}"#);
-            let (features, end) = all(|emit| features(file.as_bytes(), &|_| Ok(()), emit));
+            let (features, end) = all(|emit| features(file.as_bytes(), &|_, _| Ok(()), emit));
             assert_eq!((features.len() == 1, end.is_empty()), (is_read, is_read), "{crs}: {end}");
         }
     }

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::args::{ImportArgs, Kind};
 use super::features::features;
+use super::frames::Frames;
 use super::kml::kml;
 use super::plan::{FileInfo, Plan, plan};
 use super::progress::{Mark, Progress, Resume, Stored};
@@ -313,6 +314,7 @@ impl FileReader<'_> {
             .with_age_key("clickhouse.retention.positions_days and rollups_days");
         let explaining =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
+        let frames = Frames::new(&decoder, args.settled_units(kind));
         let fault = RefCell::<Cow<'static, str>>::default();
         let (mut windows_1252_rows, mut unread, mut unended) = (0, BTreeSet::new(), None);
         let (mut mark, mut leaves_rest, mut has_hemisphere) =
@@ -367,6 +369,7 @@ impl FileReader<'_> {
                     }
                 }
             }
+            frames.add(&self.decoded.positions, mark.fixes == 1)?;
             self.add_decoded(payload, line)?;
             if let Some((_, stored)) = self.marks.last_mut() {
                 *stored = mark;
@@ -374,11 +377,9 @@ impl FileReader<'_> {
             Ok(())
         };
         let has_format = args.format_name().is_some();
-        let settled = args.settled_units(kind);
-        let check_frame = |frame: &[u8]| {
+        let check_frame = |frame: &[u8], place: &str| {
             // Skip this check if a format is given: the operator has decided how to read the file.
-            let checked = if has_format { Ok(()) } else { decoder.check_frame(frame, &settled) };
-            checked.map_err(|why| anyhow!("{why}"))
+            if has_format { Ok(()) } else { frames.check(frame, place) }
         };
         let read = match kind {
             Kind::Gpx => xml::gpx(input, StatedZone::new(kind, args, &check_frame), &mut emit),
@@ -389,9 +390,8 @@ impl FileReader<'_> {
             Kind::GeoJsonLines => read::json_lines(input, &mut emit),
             Kind::Csv => Table::open(input).and_then(|mut table| {
                 for comment in &table.comments {
-                    let checked =
-                        unit_frames(comment).iter().try_for_each(|unit| check_frame(unit));
-                    checked.with_context(|| format!("the comment \"{comment:.60}\""))?;
+                    let place = format!("the comment \"{comment:.60}\"");
+                    unit_frames(comment).iter().try_for_each(|unit| check_frame(unit, &place))?;
                 }
                 table.each(&plan.numbers, &plan.checks, &fault, &mut emit)?;
                 windows_1252_rows = table.windows_1252;

@@ -25,6 +25,7 @@ mod ending;
 mod features;
 mod fields;
 mod files;
+mod frames;
 mod hemispheres;
 mod import;
 mod kml;

@@ -563,27 +563,29 @@ mod tests {
     fn features_and_lines_are_emitted_unchanged() {
         let file = br#"{"name":{"features":[1]},"type":"FeatureCollection","features":[{"a" : 1}, {"b":[2]}],"more":0}"#;
         assert_eq!(
-            all(|emit| features(&file[..], &|_| Ok(()), emit)).0,
+            all(|emit| features(&file[..], &|_, _| Ok(()), emit)).0,
             [r#"{"a":1}"#, r#"{"b":[2]}"#]
         );
-        let (found, end) = all(|emit| features(&file[..80], &|_| Ok(()), emit));
+        let (found, end) = all(|emit| features(&file[..80], &|_, _| Ok(()), emit));
         assert!(found.len() == 1 && end.contains("EOF"), "{found:?} {end}");
-        assert!(all(|emit| features(&b"{}"[..], &|_| Ok(()), emit)).1.contains("has no features"));
+        assert!(
+            all(|emit| features(&b"{}"[..], &|_, _| Ok(()), emit)).1.contains("has no features")
+        );
         // Two files one after the other, as `cat` joins them, and then something else.
         let two = [&file[..], b"\n \n", &file[..]].concat();
-        let (found, end) = all(|emit| features(&two[..], &|_| Ok(()), emit));
+        let (found, end) = all(|emit| features(&two[..], &|_, _| Ok(()), emit));
         assert!(found.len() == 4 && end.is_empty(), "{found:?} {end}");
         for garbage in ["]", "404", "{\"a\":1}", "{"] {
             let (found, end) = all(|emit| {
-                features([&file[..], garbage.as_bytes()].concat().as_slice(), &|_| Ok(()), emit)
+                features([&file[..], garbage.as_bytes()].concat().as_slice(), &|_, _| Ok(()), emit)
             });
             assert!(
                 found.len() == 2 && end.contains("not a FeatureCollection"),
                 "{garbage}: {end}"
             );
         }
-        let stopped =
-            features(&file[..], &|_| Ok(()), &mut |_, _, _| anyhow::bail!("enough")).unwrap_err();
+        let stopped = features(&file[..], &|_, _| Ok(()), &mut |_, _, _| anyhow::bail!("enough"))
+            .unwrap_err();
         assert!(stopped.to_string().contains("enough"), "{stopped}");
 
         let rec =

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use quick_xml::XmlVersion;
 use quick_xml::events::BytesStart;
 
@@ -16,8 +16,8 @@ use milepost_decode::{
     Zone, is_zone_in_other_language, lacks_zone, names_reference_system, names_unit,
 };
 
-/// Appended to the error for a zone that follows times without an offset.
-const FIXES_MAY_BE_STORED: &str =
+/// Appended to an error after points that were read.
+pub(super) const FIXES_MAY_BE_STORED: &str =
     ". The points before it may be stored already: check the driver's fixes";
 
 /// Searches a file for a zone that contradicts the one in which its times are read. The default
@@ -55,8 +55,8 @@ impl<'c> StatedZone<'c> {
     }
 
     fn add_unit(&self, frame: &[u8], line: u64) -> Result<()> {
-        let check = |check: CheckFrame<'_>| check(frame);
-        self.check_units.map_or(Ok(()), check).map_err(|why| anyhow!("line {line}: {why}"))
+        let check = |check: CheckFrame<'_>| check(frame, &format!("line {line}"));
+        self.check_units.map_or(Ok(()), check)
     }
 
     /// Reads the attributes of an element outside of points.

@@ -2054,7 +2054,9 @@ fn unit_beside_the_features_is_not_ignored() {
         assert!(failure.contains("before it may be stored already"), "{members}: {failure}");
     }
     let alt = before(r#""units":{"speed":"m/s","alt":"ft"}"#);
-    check_refused(&["--speed-unit", "m/s"], "a.geojson", &alt, "alt is read in m");
+    check(&["--speed-unit", "m/s"], "a.geojson", &alt, "1 2 10 - - -");
+    let high = alt.replace("[2,1]", "[2,1,30]");
+    check_refused(&["--speed-unit", "m/s"], "a.geojson", &high, "alt is read in m");
     check(&["--speed-unit", "m/s", "--alt-unit", "m"], "a.geojson", &alt, "1 2 10 - - -");
     let mph = ["--speed-unit", "mph", "--alt-unit", "ft"];
     check(&mph, "a.geojson", before(r#""units":"imperial""#), "1 2 4.47 - - -");
@@ -2799,6 +2801,103 @@ fn unit_in_words_is_read_or_refused() {
     }
     let file = format!("lat,lng,ts,speed\ndeg,deg,,feet per second\n1,2,{ts},100\n");
     check(&["--speed-unit", "0.3048 m/s"], "a.csv", file, "1 2 30.48 - - -");
+}
+
+/// A comment about headings, speeds or altitudes matters only if the file has them.
+#[test]
+fn comment_about_a_field_is_refused_only_if_the_file_has_it() {
+    let clocks = ["10:12:47Z", "10:12:57Z", "10:13:07Z"];
+    let gpx = |comment: &str, members: [&str; 3]| {
+        let points = clocks.iter().zip(members).map(|(clock, members)| {
+            let ts = yesterday(clock);
+            format!("<trkpt lat='1' lon='2'><time>{ts}</time>{members}</trkpt>")
+        });
+        let points: String = points.collect();
+        format!("<gpx>{comment}<trk><trkseg>{points}</trkseg></trk></gpx>")
+    };
+    let read = |arguments: &[&str], file: &str| {
+        let arguments = [&["--driver", "d7"], arguments].concat();
+        let result = import("", &arguments, "a.gpx", file.as_bytes()).unwrap();
+        (result["positions"].clone(), result["failures"].to_string())
+    };
+    for (comment, field, message) in [
+        ("<!-- heading: magnetic -->", "<course>40</course>", "read from true north"),
+        (
+            "<extensions><heading_reference>magnetic</heading_reference></extensions>",
+            "<course>40</course>",
+            "read from true north",
+        ),
+        ("<!-- speed in km/h -->", "<speed>3</speed>", "says km/h"),
+        ("<!-- altitude in feet -->", "<ele>3</ele>", "says ft"),
+        ("<!-- units: imperial -->", "<ele>3</ele>", "says imperial (ft)"),
+        ("<!-- units: imperial -->", "<speed>3</speed>", "says imperial (mph)"),
+    ] {
+        let others: String = ["<course>40</course>", "<speed>3</speed>", "<ele>3</ele>"]
+            .into_iter()
+            .filter(|other| *other != field && !comment.contains("imperial"))
+            .collect();
+        let (positions, failures) = read(&[], &gpx(comment, [&others, "", &others]));
+        assert_eq!(positions, 3, "{comment}: {failures}");
+        for (members, is_first) in [([field, "", ""], true), (["", "", field], false)] {
+            let (_, failures) = read(&[], &gpx(comment, members));
+            assert!(failures.contains(message) && failures.contains("line 1"), "{failures}");
+            assert_eq!(failures.contains("may be stored already"), !is_first, "{failures}");
+        }
+    }
+    let late = gpx("", ["<course>40</course>", "", ""]);
+    let late = late.replace("</trk>", "<!-- heading: magnetic --></trk>");
+    assert!(read(&[], &late).1.contains("read from true north"));
+    assert_eq!(read(&["--unit", "heading=deg"], &late).0, 3);
+    let system = gpx("<!-- datum: NAD27 -->", [""; 3]);
+    assert!(read(&[], &system).1.contains("WGS 84"));
+    let ts = yesterday("10:12:47Z");
+    let csv = |head: &str, row: &str| {
+        format!("# headings are magnetic\nlat,lng,ts{head}\n1.0,2.0,{ts}{row}\n")
+    };
+    check(&[], "a.csv", csv("", ""), "1 2 - - - -");
+    check(&[], "a.csv", csv(",heading", ","), "1 2 - - - -");
+    check_refused(&[], "a.csv", csv(",heading", ",40"), "read from true north");
+    check_refused(&[], "a.csv", csv(",heading", ",40"), "headings are magnetic");
+}
+
+/// A column decides by its value how the numbers beside it are read.
+#[test]
+fn column_that_names_another_unit_or_notation_is_rejected() {
+    let ts = yesterday("10:12:47Z");
+    let file = |column: &str, value: &str| {
+        format!("lat,lng,ts,alt,heading,{column}\n1.5,2.5,{ts},30,40,{value}\n")
+    };
+    for (column, value, message) in [
+        ("altitude_ref", "AGL", "import: --keep altitude_ref"),
+        ("format", "ddmm.mmmm", "format says ddmm.mmmm"),
+        ("coordinate_format", "GCJ02", "are read in WGS 84"),
+        ("compass", "magnetic", "read from true north"),
+        ("true_north", "false", "read from true north"),
+    ] {
+        check_refused(&[], "a.csv", file(column, value), message);
+    }
+    for (arguments, column, value) in [
+        (&[][..], "altitude_ref", "MSL"),
+        (&["--keep", "altitude_ref"], "altitude_ref", "AGL"),
+        (&[], "format", "csv"),
+        (&["--unit", "lat=deg"], "format", "DMS"),
+        (&[], "compass", "N"),
+        (&[], "true_north", "true"),
+    ] {
+        check(arguments, "a.csv", file(column, value), "1.5 2.5 - 40 30 -");
+    }
+    let collection = format!(
+        r#"{{"type":"FeatureCollection","altitude_ref":"AGL","features":[{{"type":"Feature",
+        "geometry":{{"type":"Point","coordinates":[2,1,30]}},"properties":{{"ts":"{ts}"}}}}]}}"#
+    );
+    let options = ["--speed-unit", "m/s", "--alt-unit", "m"];
+    check_refused(&options[..2], "a.geojson", &collection, "with --alt-unit of import");
+    check(&options, "a.geojson", collection, "1 2 - - 30 -");
+    // The coordinates of GPX are always degrees.
+    let point = format!("<trkpt lat='1' lon='2'><time>{ts}</time></trkpt>");
+    let file =
+        format!("<gpx><extensions><format>DMS</format></extensions><trk>{point}</trk></gpx>");
+    check(&[], "a.gpx", file, "1 2 - - - -");
 }
 
 /// A file without a line end may be cut off: a row that lacks values is rejected, a row that has

@@ -128,7 +128,8 @@ pub(super) fn read(
                 check_units_around(json, measured(unit), &points.schema.keep)?;
                 check_system_around(json, &points.schema.keep, Place::Message)?;
                 if has_heights(as_text(features)) {
-                    check_unit_of_height(json, unit)?;
+                    let kept = Kept { keep: &points.schema.keep, root: &[] };
+                    check_unit_of_height(json, unit, kept)?;
                 }
             }
             return points.elements(features, Some(json), |points, feature| {
@@ -171,7 +172,7 @@ pub(super) fn read(
         let kept = Kept { keep: &points.schema.keep, root: &["properties"] };
         check_units(json, &measured(unit), kept)?;
         if has_height {
-            check_unit_of_height(json, unit)?;
+            check_unit_of_height(json, unit, kept)?;
         }
         check_utc_flag(json, &ts)?;
     }
@@ -234,9 +235,9 @@ pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
 /// # Errors
 /// A member such as `alt_unit` states another unit than metres.
 #[cold]
-fn check_unit_of_height(json: &[u8], unit: SpeedUnit) -> Result<(), Refusal> {
+fn check_unit_of_height(json: &[u8], unit: SpeedUnit, kept: Kept<'_>) -> Result<(), Refusal> {
     let alt = measured(unit).into_iter().find(|field| field.field == "alt");
-    alt.map_or(Ok(()), |alt| check_unit_of_element(json, &alt))
+    alt.map_or(Ok(()), |alt| check_unit_of_element(json, &alt, kept))
 }
 
 /// Returns whether one of the features has a height other than 0 in its coordinates.
