@@ -38,54 +38,61 @@ FROM
         FROM
         (
             SELECT
-                -- sample: time, latitude and longitude of the span's first fast fix, and its run. neighbour: the next sample of the run if it
-                -- is at most gap_ms later, otherwise the previous one.
-                *, (began_ms, first_at.1, first_at.2, run) AS sample, leadInFrame(sample) OVER with_neighbours AS after, lagInFrame(sample) OVER with_neighbours AS before,
-                if(after.4 = run AND after.1 - began_ms <= gap_ms, after, before) AS neighbour, abs(began_ms - neighbour.1) AS leg_ms,
-                neighbour.4 = run AND leg_ms BETWEEN 5000 AND gap_ms AND geoDistance(first_at.2 / 1e7, first_at.1 / 1e7, neighbour.3 / 1e7, neighbour.2 / 1e7)
+                *, abs(began_ms - neighbour.1) AS leg_ms,
+                neighbour.2 = run AND leg_ms BETWEEN 5000 AND gap_ms AND geoDistance(sample.4 / 1e7, sample.3 / 1e7, neighbour.4 / 1e7, neighbour.3 / 1e7)
                     < least(stuck_m, slowest_cms * leg_ms / 400000) AS is_stuck
             FROM
             (
-                -- The fast fixes of each 15-second span. A run is a series of fast fixes without a slower one between them.
-                SELECT
-                    driver_id, run, min(ms) AS began_ms, max(ms) AS ended_ms, count() AS span_fixes, min(speed_cms) AS slowest_cms, max(speed_cms) AS fastest_cms,
-                    argMin((lat_e7, lng_e7), (ms, seq)) AS first_at, argMax((lat_e7, lng_e7), speed_cms) AS fastest_at
+                -- neighbour: the next sample of the run if it is at most gap_ms later, otherwise the previous one.
+                SELECT *, if(after.2 = run AND after.1 - began_ms <= gap_ms, after, before) AS neighbour
                 FROM
                 (
-                    SELECT *, sum(is_first) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS run
+                    SELECT *, leadInFrame(sample) OVER with_neighbours AS after, lagInFrame(sample) OVER with_neighbours AS before
                     FROM
                     (
+                        -- The fast fixes of each 15-second span. A run is a series of fast fixes without a slower one between them. sample: time, run,
+                        -- latitude and longitude of the span's first fast fix.
                         SELECT
-                            driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
-                            NOT lagInFrame(is_fast) OVER with_previous AS is_first
-                        FROM {database}.positions{all} FINAL
-                        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
-                            AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-                            AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-                            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects the granules to read, and filters no row: is_fast tests each row
+                            driver_id, run, min(ms) AS began_ms, max(ms) AS ended_ms, count() AS span_fixes, min(speed_cms) AS slowest_cms, max(speed_cms) AS fastest_cms,
+                            argMin((ms, run, lat_e7, lng_e7), (ms, seq)) AS sample, argMax((lat_e7, lng_e7), speed_cms) AS fastest_at
+                        FROM
+                        (
+                            SELECT *, sum(is_first) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS run
+                            FROM
                             (
-                                SELECT DISTINCT toDate(ts), driver_id
-                                FROM {database}.positions{all}
+                                SELECT
+                                    driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
+                                    NOT lagInFrame(is_fast) OVER with_previous AS is_first
+                                FROM {database}.positions{all} FINAL
                                 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
                                     AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
                                     AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-                                    AND speed_cms % 65535 > {speed:Float64} * 100 - 1
-                            ))
-                            AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
-                            (
-                                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
-                                FROM {database}.driver_days_state{all} FINAL
-                                ARRAY JOIN dropped
-                                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+                                    AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
+                                    AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects the granules to read, and filters no row: is_fast tests each row
+                                    (
+                                        SELECT DISTINCT toDate(ts), driver_id
+                                        FROM {database}.positions{all}
+                                        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                                            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+                                            AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+                                            AND speed_cms % 65535 > {speed:Float64} * 100 - 1
+                                    ))
+                                    AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
+                                    (
+                                        SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
+                                        FROM {database}.driver_days_state{all} FINAL
+                                        ARRAY JOIN dropped
+                                        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+                                    )
+                                WINDOW with_previous AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
                             )
-                        WINDOW with_previous AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+                            WHERE is_fast
+                        )
+                        GROUP BY driver_id, run, intDiv(ms, sampling_ms)
                     )
-                    WHERE is_fast
+                    WINDOW with_neighbours AS (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
                 )
-                GROUP BY driver_id, run, intDiv(ms, sampling_ms)
             )
-            WINDOW with_neighbours AS (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
         )
         WHERE NOT is_stuck
         WINDOW with_neighbours AS (PARTITION BY driver_id ORDER BY began_ms, run ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
