@@ -34,7 +34,7 @@ from verdicts import Test
 REPOSITORY = Path(__file__).resolve().parents[2]
 VENV = Path(os.environ.get("VENV_DIR") or REPOSITORY / ".local/venv")
 CASES_PERCENT_QUICK = 10
-# May exceed the number of cores, because most steps wait for servers and timers.
+# May exceed the number of cores, because most steps wait for servers and timers. Steps that yield do not count.
 STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "3"))
 REAL_AT_ONCE = 4
 # Tests share one ClickHouse engine. While it refreshes views, its count of used memory drifts upwards: with a limit of 2 GiB, it
@@ -58,6 +58,8 @@ class Step:
     repeat: Callable[["Job", Test], list[Test]] | None = None
     # Names what a repetition of a test runs. What has the same name is run once.
     repeated: Callable[[Test], str] = lambda test: test.name
+    # Its results do not depend on time, so it leaves the cores to the steps whose results do.
+    yields: bool = False
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Job:
     name: str
     folder: Path
     executables: list[dict]
+    yields: bool = False
     passed: bool = True
     seconds: float = 0.0
     tests: list[Test] = field(default_factory=list)
@@ -79,12 +82,13 @@ class Job:
         """Runs a command, appends its output to the log, and returns the output."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
+        nice = ("nice", "-n", "10") if self.yields else ()
         environment = {**os.environ, "TMPDIR": str(temporary), "KEEP_FOLDERS": "1", **variables}
         with open(self.log, "ab") as log:
             begin = log.tell()
             log.write(f"$ {' '.join(map(str, command))}\n".encode())
             log.flush()
-            code = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
+            code = subprocess.run((*nice, *command), cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
         self.passed &= code == 0
         with open(self.log, "rb") as log:
             log.seek(begin)
@@ -227,11 +231,11 @@ STEPS = [
     Step("page-unit", page_unit, needs=("page",), commands=ALL),
     Step("manifests", manifests, needs=("setup",), commands=("check",)),
     Step("real", lambda job: job.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Job.libtest_again),
-    Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again),
+    Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again, yields=True),
     # The tests of a file may build on each other: the whole file is repeated.
     Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job, file_of(test)), repeated=file_of),
     Step("faults", faults, needs=("build",), repeat=lambda job, test: faults(job, "--only", test.name)),
-    Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",)),
+    Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",), yields=True),
     Step("unit", lambda job: job.libtest(is_unit_test), needs=("build",), repeat=Job.libtest_again),
 ]
 
@@ -243,14 +247,14 @@ class Run:
         self.jobs: dict[str, Job] = {}
         # Tests that failed while others ran, and passed alone.
         self.passed_alone: list[tuple[Job, Test]] = []
-        self.running = 0
+        self.running = self.yielding = 0
         self.changed = threading.Condition()
 
     def execute(self) -> None:
         waiting = list(self.steps)
         chosen = {step.name for step in self.steps}
         with self.changed:
-            while waiting or self.running:
+            while waiting or self.running or self.yielding:
                 for step in list(waiting):
                     needs = [self.jobs.get(name) for name in step.needs if name in chosen]
                     if any(job is not None and job.seconds and not job.passed for job in needs):
@@ -258,7 +262,7 @@ class Run:
                         # A step that did not run has the folder of the whole run.
                         self.jobs[step.name] = Job(step.name, self.folder, [], passed=False, seconds=0.001)
                         print(f"  NOT RUN  {step.name}: it needs {', '.join(step.needs)}", flush=True)
-                    elif self.running < STEPS_AT_ONCE and all(job is not None and job.seconds for job in needs):
+                    elif (step.yields or self.running < STEPS_AT_ONCE) and all(job is not None and job.seconds for job in needs):
                         waiting.remove(step)
                         self.begin(step)
                 self.changed.wait(1)
@@ -266,9 +270,15 @@ class Run:
     def begin(self, step: Step) -> None:
         folder = self.folder / step.name
         folder.mkdir()
-        self.jobs[step.name] = Job(step.name, folder, self.executables)
-        self.running += 1
+        self.jobs[step.name] = Job(step.name, folder, self.executables, step.yields)
+        self.count(step, 1)
         threading.Thread(target=self.run_step, args=(step,), daemon=True).start()
+
+    def count(self, step: Step, change: int) -> None:
+        if step.yields:
+            self.yielding += change
+        else:
+            self.running += change
 
     def run_step(self, step: Step) -> None:
         job, began = self.jobs[step.name], time.monotonic()
@@ -282,7 +292,7 @@ class Run:
             job.tests, job.seconds = tests, max(0.001, time.monotonic() - began)
             if job.passed:
                 shutil.rmtree(job.folder / "tmp", ignore_errors=True)
-            self.running -= 1
+            self.count(step, -1)
             self.changed.notify()
         result = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if job.passed else "ended with an error"
         print(f"  {'ok      ' if job.passed else 'FAILED  '} {step.name}: {result}, {job.seconds:.0f} s", flush=True)
