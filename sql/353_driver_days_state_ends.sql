@@ -25,7 +25,7 @@ ALTER TABLE {database}.driver_days_state{on_cluster}
     ADD COLUMN IF NOT EXISTS last_fix Tuple(day Date, trip_m Float32, ms Int64, kind Enum8('gap' = 0, 'trip' = 1, 'stop' = 2, 'dropped' = 3), lat_e7 Int32, lng_e7 Int32, place Tuple(x Float64, y Float64, z Float64))
         MATERIALIZED (
             day, trip_m, tupleElement(parts[last_at], 'ended_ms'),
-            if(last_at = first_at AND first_fix.is_after_silence, 'dropped', toString(final_kinds[last_at])),
+            if(last_at = first_at AND tupleElement(first_fix, 'is_after_silence'), 'dropped', toString(final_kinds[last_at])),
             tupleElement(parts[last_at], 'to_lat_e7'), tupleElement(parts[last_at], 'to_lng_e7'),
             arrayMap(
             (angle, lng) -> (6378137 * cos(angle) * cos(lng), 6378137 * cos(angle) * sin(lng), 6378137 * 0.9966471893352525 * sin(angle)),
