@@ -278,7 +278,7 @@ impl Consumer {
         }
         for index in 0..self.sessions.len() {
             let may_end = self.growth.former_sessions.may_end(&self.sessions, index);
-            let room = self.has_room_to_renew(index);
+            let room = self.has_room_for_deferred(index);
             self.sessions[index].handle_timeout(room, may_end, now);
         }
         self.full_since = self.lacks_room_for_a_read().then(|| self.full_since.unwrap_or(now));
