@@ -12,7 +12,7 @@
 //! [`session`](crate::session), [`intake`](crate::intake) and [`delivery`](crate::delivery) apply
 //! as well.
 //!
-//! The shell of this state machine is `src/app/driver.rs`, which owns the connections.
+//! The shell of this state machine is `src/app/event_loop.rs`, which owns the connections.
 //! `src/executor.rs` executes the commands.
 
 pub mod broker_drops;
@@ -74,7 +74,7 @@ pub struct ConsumerConfig {
     /// Longest age of a batch in a large group. Zero: the age does not depend on the size of the
     /// group.
     pub members_age_max: Duration,
-    /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until
+    /// Largest tolerated jump of the wall clock. After a larger one, messages are deferred until
     /// this host's clock has been compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
@@ -93,7 +93,7 @@ pub struct Consumer {
     /// Age at which a batch closes; it is raised in a large group.
     group_age: GroupAge,
     leaving: Option<Leave>,
-    /// At QoS 0: since when the buffer has had no room for one more read; `None` while it has room.
+    /// At QoS 0: since when the messages of one more read cannot be taken; `None` while they can.
     full_since: Option<Instant>,
     log: LogThrottles,
     /// Longest time for which the window of a consuming session has been full.
