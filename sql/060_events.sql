@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS {database}.events{on_cluster}
     lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees north',
     lng        Float64                  COMMENT 'Longitude of the fix, WGS84 degrees east',
     speed      Nullable(Float32)        COMMENT 'Speed, metres per second; NULL: unknown',
-    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event became known, UTC, by the clock of ClickHouse: the insert of the fix that showed it (for fast and jump, the fix after the one at ts); for silent, and for overstayed if that is earlier, the end of the allowed time',
+    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event became known, UTC, by the clock of ClickHouse. silent: end of the allowed time. overstayed: end of the allowed time, or insert of the fix that showed it, whichever is earlier. fast, jump: insert of the fix after the one at ts. entered, left, off_hours: insert of the fix that confirmed the crossing, or, without one, two minutes after the insert of the fix at ts. Otherwise: insert of the fix that showed it',
     mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged the event, UTC; NULL: not acknowledged',
     webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted the event, UTC; NULL: not accepted',
     written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written, UTC; the newest row counts'

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
         MATERIALIZED arrayMap(part -> (tupleElement(part, 'began_ms'), tupleElement(part, 'piece'), tupleElement(part, 'lat_e7'), tupleElement(part, 'lng_e7')),
             arrayFilter(part -> tupleElement(part, 'kind') = 'dropped', parts)) -- tupleElement, because ClickHouse cannot resolve part.kind in a mutation
         CODEC(ZSTD(1)) COMMENT 'Dropped fixes. parts has them, too, but a query that needs only them reads much less from this column',
-    rows        UInt64 COMMENT 'Value of rows in touched when the fixes of the day were read; if touched has more rows now, the day waits to be computed again',
+    rows        UInt64 COMMENT 'Sum of the column rows in the table touched, for the driver and day, when the fixes of the day were read; if that sum is higher now, the day waits to be computed again',
     computed_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was computed, UTC',
     -- sql/352 adds these columns to older tables.
     rules UInt64 COMMENT 'Hash of the limits in trip_rules_in_force with which the day was computed',

@@ -1,5 +1,5 @@
 -- Visits of drivers to areas. A visit lasts from the first fix inside to the last one, and continues if the driver is outside for at most 60 s.
--- A silence is more than 3,600 s without a fix. If the driver is at most 210 m away after it, the silence is parking, and the visit continues.
+-- A silence is more than 3,600 s without a fix. If it ends at most 210 m from where it began, the silence is parking, and the visit continues.
 -- Otherwise the silence ends the visit. Dropped fixes are left out, as in trips (sql/360).
 --
 -- Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. If a silence crosses that limit, the visit
@@ -77,9 +77,9 @@ FROM
                         --   1. the last fix before a silence that crosses first_ts; the silence may not have ended yet
                         --   2. the end of the trip before that fix
                         --   3. the first fix after a silence that crosses end_ts
-                        -- Here a gap is only the fix after it (began = ended). All other parts follow each other without a pause, so a pause
-                        -- between two parts is a silence. silence: the fix to add, and the times of the fixes at both ends of the silence, 0 if
-                        -- there is no such fix.
+                        -- Here a gap is reduced to the time and place of the fix that ends it (began = ended). All other parts follow each other
+                        -- without a pause, so a pause between two parts is a silence. The tuple `silence` holds the fix to add, and the times of
+                        -- the fixes at both ends of the silence, 0 if there is no such fix.
                         SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
                         FROM
                         (

@@ -13,7 +13,7 @@
     acc_dm       UInt16                              CODEC(T64, ZSTD(1))                  COMMENT 'Horizontal accuracy, decimetres; 65535: unknown',
     received_at  DateTime64(3, 'UTC')                CODEC(Delta(8), T64('bit'), ZSTD(1)) COMMENT 'Time milepost received the message, UTC, by its own clock',
     inserted_at  DateTime64(3, 'UTC') DEFAULT now64(3) CODEC(DoubleDelta, ZSTD(1))        COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
-    attributes   Map(LowCardinality(String), String) CODEC(ZSTD(1))                       COMMENT 'Other payload fields, as the device sent them: those listed in the source setting `keep`, and those that columns added by the operator need',
+    attributes   Map(LowCardinality(String), String) CODEC(ZSTD(1))                       COMMENT 'Other payload fields, as the device sent them: those listed in the source setting `keep`, and those from which columns added by the operator are computed',
     lat          Float64           ALIAS lat_e7 / 1e7                                     COMMENT 'Latitude, WGS84 degrees north',
     lng          Float64           ALIAS lng_e7 / 1e7                                     COMMENT 'Longitude, WGS84 degrees east',
     speed        Nullable(Float32) ALIAS if(speed_cms = 65535, NULL, speed_cms / 100)     COMMENT 'Speed, metres per second; NULL: unknown',
@@ -33,4 +33,4 @@
     acc         Nullable(Float32)                   COMMENT 'Horizontal accuracy, metres; NULL: unknown',
     received_at DateTime64(3, 'UTC')                COMMENT 'Time milepost received the message, UTC, by its own clock',
     inserted_at DateTime64(3, 'UTC')                COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
-    attributes  Map(LowCardinality(String), String) COMMENT 'Other payload fields, as the device sent them: those listed in the source setting `keep`, and those that columns added by the operator need'
+    attributes  Map(LowCardinality(String), String) COMMENT 'Other payload fields, as the device sent them: those listed in the source setting `keep`, and those from which columns added by the operator are computed'

@@ -40,9 +40,9 @@ pub enum Command {
         /// server
         #[arg(long)]
         plan: bool,
-        /// First drop the column of this field, such as one that [fields.NAME] no longer names; its
-        /// values stay in attributes. A configured field is then computed again. Repeat it for
-        /// several fields
+        /// First drop the column of this field, for example because its section [fields.NAME] was
+        /// removed; its values stay in attributes. If the section still exists, the column is then
+        /// added and computed again. Repeat the option for several fields
         #[arg(long, value_name = "NAME", conflicts_with = "plan")]
         drop_field: Vec<String>,
     },

@@ -24,7 +24,7 @@ use milepost_core::error_chain;
 use milepost_core::screened::ErasedSnapshot;
 use milepost_spool::{LoadError, Spool};
 
-/// The executor's connections to ClickHouse, the spool, and the driver.
+/// The executor's connections to ClickHouse, the spool, and the event loop.
 #[derive(Debug)]
 pub struct Executor<S> {
     pub sink: Arc<S>,
@@ -72,7 +72,7 @@ struct State<S> {
 
 /// The result of a task.
 enum Done {
-    /// The task has reported to the driver.
+    /// The task has reported to the event loop.
     Reported,
     /// The task has read a file. The file's inserts are added to `batches` before the report is
     /// sent, because the next command may need them.

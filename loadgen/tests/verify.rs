@@ -101,9 +101,9 @@ fn unsent_fix_and_unknown_driver_are_found() -> Result<()> {
 fn unreachable_store_gives_no_verdict() -> Result<()> {
     let folder = TempDir::new()?;
     let manifest = folder.path().join("manifest.json");
-    let empty =
+    let one_fix =
         Manifest { run: "x".into(), qos: 1, last_seq: vec![1], messages: 1, ..Manifest::default() };
-    empty.save(&manifest)?;
+    one_fix.save(&manifest)?;
     let exit = |path: &Path| -> Result<Option<i32>> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
         command
@@ -122,19 +122,19 @@ fn subscribe(port: u16) -> Result<()> {
     options.set_connection_timeout(20);
     let (client, mut connection) = Client::new(options, 10);
     client.subscribe("drivers/+/gps", QoS::AtLeastOnce)?;
-    let (granted, is_granted) = std::sync::mpsc::sync_channel(1);
+    let (grant_sender, grant) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let _client = client;
         // Ends when the broker ends with the test.
         for event in connection.iter() {
             match event {
-                Ok(Event::Incoming(Incoming::SubAck(_))) => drop(granted.send(Ok(()))),
+                Ok(Event::Incoming(Incoming::SubAck(_))) => drop(grant_sender.send(Ok(()))),
                 Ok(_) => {}
-                Err(error) => return drop(granted.send(Err(error))),
+                Err(error) => return drop(grant_sender.send(Err(error))),
             }
         }
     });
-    Ok(is_granted.recv_timeout(Duration::from_secs(120))??)
+    Ok(grant.recv_timeout(Duration::from_secs(120))??)
 }
 
 #[test]
@@ -166,7 +166,8 @@ fn manifest_matches_what_the_fleet_sent() -> Result<()> {
             counter.load(std::sync::atomic::Ordering::Relaxed)
         };
         assert_eq!(load(&progress.sent), manifest.messages);
-        assert!(manifest.messages > 5_300, "5,000, and about a tenth twice: {}", manifest.messages);
+        let sent = manifest.messages;
+        assert!(sent > 5_300, "5,000 messages, about a tenth of them sent twice: {sent}");
         assert!(manifest.sent() > 7_000, "bursts hold more than one fix: {}", manifest.sent());
         assert!(manifest.unacked.is_empty());
         assert_eq!(load(&progress.acked), if qos == 1 { manifest.messages } else { 0 });

@@ -46,7 +46,8 @@ pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
 /// Requests `/readyz` of a running milepost-map over TLS.
 ///
 /// # Errors
-/// The body of the response, or why there is none.
+/// The server is not ready (the error is the body of its response), or it did not answer (the error
+/// says why).
 pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |address, stream| {
         let provider = Arc::new(ring::default_provider());

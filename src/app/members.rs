@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn duplicate_addresses_count_once_but_unresolved_ones_still_count() {
+    async fn duplicate_addresses_count_once_and_unresolved_names_keep_theirs() {
         let peers = [peer("127.0.0.1", 1), peer("127.0.0.1", 1), peer("127.0.0.1", 2)];
         let peers: Vec<_> = peers.into_iter().chain([peer("no-such-host.invalid", 3)]).collect();
         let mut known = vec![BTreeSet::new(); peers.len()];

@@ -5,7 +5,7 @@
 //! not flush.
 
 pub mod commands;
-mod driver;
+mod event_loop;
 mod leaving;
 mod members;
 mod read_delay;

@@ -1,4 +1,4 @@
-//! Computes how long the thread of `app/driver.rs` sleeps between two rounds of reads.
+//! Computes how long the thread of `app/event_loop.rs` sleeps between two rounds of reads.
 //!
 //! Brokers write each PUBLISH as a small segment. A reader that never waits pays a wake-up and a
 //! recv for every message. A wake-up costs as much as fifty messages, mostly because caches have

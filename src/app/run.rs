@@ -11,7 +11,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::driver::{self, Wiring};
+use super::event_loop::{self, Wiring};
 use super::schema::{self, Watcher};
 use super::{leaving, members};
 use crate::executor::Executor;
@@ -49,9 +49,9 @@ pub async fn run(
     let SharedState { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
     metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
-    // Report the consumer as not ready from the start: a probe may arrive before the driver's
+    // Report the consumer as not ready from the start: a probe may arrive before the event loop's
     // thread runs.
-    health.set(driver::HEALTH_KEY, vec!["consumer: starting".to_owned()]);
+    health.set(event_loop::HEALTH_KEY, vec!["consumer: starting".to_owned()]);
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
         .await
@@ -67,7 +67,7 @@ pub async fn run(
         () = signals.next() => return Ok(Outcome::Clean),
     };
     let started = start(&config, spool.clone(), inventory, &shared, &mut tasks)?;
-    let Started { mut watch, mut driver, leave, server } = started;
+    let Started { mut watch, mut event_loop, leave, server } = started;
     let mut preflight = JoinSet::new();
     let context = StartupContext { config: config.clone(), server, metrics: Arc::clone(metrics) };
     for startup_task in startup_tasks {
@@ -79,7 +79,7 @@ pub async fn run(
         // The preflight tasks end by themselves once they have logged their findings.
         Some(Err(died)) = preflight.join_next() => bail!("the preflight panicked: {died}"),
         Some(ended) = tasks.join_next() => bail!("task `{}` ended unexpectedly", ended.context("a task panicked")?),
-        ended = &mut driver => bail!("the driver ended unexpectedly: {:?}", ended.context("its thread panicked; see stderr")?),
+        ended = &mut event_loop => bail!("the event loop ended unexpectedly: {:?}", ended.context("its thread panicked; see stderr")?),
         Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
     }
     let grace_ends = Instant::now() + config.shutdown.grace;
@@ -87,7 +87,7 @@ pub async fn run(
     health.set(HEALTH_KEY, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
-        ended = leave_group(&config, &shared, &leave, &mut driver) => Ok(ended?),
+        ended = leave_group(&config, &shared, &leave, &mut event_loop) => Ok(ended?),
         () = sleep_until(grace_ends) => Err("shutdown.grace has passed"),
         () = signals.next() => Err("a second signal"),
     };
@@ -103,18 +103,18 @@ pub async fn run(
     })
 }
 
-/// Decides whether the sessions are kept, while the driver still runs. Then stops the driver, and
-/// returns its last totals, and whether the decision is uncertain (see [`leaving::decide`]).
+/// Decides whether the sessions are kept, while the event loop still runs. Then stops the event
+/// loop. Returns its last totals, and whether the decision is uncertain (see [`leaving::decide`]).
 async fn leave_group(
     config: &Config,
     shared: &SharedState,
     leave: &watch::Sender<Option<Leave>>,
-    driver: &mut oneshot::Receiver<ConsumerTotals>,
+    event_loop: &mut oneshot::Receiver<ConsumerTotals>,
 ) -> Result<(ConsumerTotals, bool)> {
     let ours = shared.member.status(shared.metrics.is_subscribed(), 0);
     let (decided, uncertain) = leaving::decide(config, ours).await;
     leave.send_replace(Some(decided));
-    let totals = driver.await.context("the driver's thread panicked; see stderr")?;
+    let totals = event_loop.await.context("the event loop's thread panicked; see stderr")?;
     Ok((totals, uncertain))
 }
 
@@ -136,13 +136,13 @@ impl SharedState {
 pub(super) struct Started {
     /// The watcher of ClickHouse.
     pub(super) watch: JoinSet<Result<Infallible>>,
-    pub(super) driver: oneshot::Receiver<ConsumerTotals>,
+    pub(super) event_loop: oneshot::Receiver<ConsumerTotals>,
     pub(super) leave: watch::Sender<Option<Leave>>,
     server: watch::Receiver<ServerStatus>,
 }
 
-/// Starts the executor, the driver's thread and the watcher of ClickHouse. `inventory`: the files
-/// that an earlier process left in the spool.
+/// Starts the executor, the event loop's thread and the watcher of ClickHouse. `inventory`: the
+/// files that an earlier process left in the spool.
 pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
@@ -186,8 +186,8 @@ pub(super) fn start(
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
-    let driver = driver::spawn(wiring, consumer(config, inventory))
-        .context("cannot start the driver's thread")?;
+    let event_loop = event_loop::spawn(wiring, consumer(config, inventory))
+        .context("cannot start the event loop's thread")?;
     let mut watch = JoinSet::new();
     let watcher = Watcher {
         clickhouse,
@@ -198,7 +198,7 @@ pub(super) fn start(
         clock_tolerance: clock_tolerance(config),
     };
     watch.spawn(watcher.run());
-    Ok(Started { watch, driver, leave, server: server_status })
+    Ok(Started { watch, event_loop, leave, server: server_status })
 }
 
 /// Converts the status of one endpoint to the form of the metrics.

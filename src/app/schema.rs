@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use milepost_clickhouse::{Cause, ClickHouse};
 use milepost_command::tables::{
-    self, CHECK_EVERY_READY, CHECK_EVERY_UNREADY, Verdict, WAITING_LOGGED_EVERY,
+    self, CHECK_INTERVAL_READY, CHECK_INTERVAL_UNREADY, Verdict, WAITING_LOGGED_EVERY,
 };
 use milepost_core::delivery::events::{Schema, ServerStatus, WatcherRequest};
 use milepost_core::peers::member::Member;
@@ -73,9 +73,9 @@ impl Watcher {
             let before = server.schema.clone();
             // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin one if
             // the full round would then be late: the list must not become too old.
-            let next_round_by = asked_at + CHECK_EVERY_UNREADY.max(ANSWER_TIMEOUT);
+            let next_round_by = asked_at + CHECK_INTERVAL_UNREADY.max(ANSWER_TIMEOUT);
             let full_round_can_wait = last_full_round.is_some_and(|(at, queried)| {
-                queried == endpoint && next_round_by < at + CHECK_EVERY_READY
+                queried == endpoint && next_round_by < at + CHECK_INTERVAL_READY
             });
             let only_clock =
                 full_round_can_wait && !list.has_failed && is_only_slow(&server, request);
@@ -131,7 +131,8 @@ impl Watcher {
                 (server.schema, server.refusals) = (schema, request.refusals);
             }
             log.status(&server, Instant::now());
-            // Sent even if it is unchanged: the driver may wait for an answer to its last request.
+            // Sent even if it is unchanged: the event loop may be waiting for an answer to its last
+            // request.
             self.server.send_replace(server);
             self.wait(asked_at, request, list.has_failed).await;
         }
@@ -195,11 +196,13 @@ impl Watcher {
             if (refusals, clock_jumps) != (answered.refusals, answered.clock_jumps) {
                 return;
             }
-            let until = asked_at + if in_doubt { CHECK_EVERY_UNREADY } else { CHECK_EVERY_READY };
+            let until =
+                asked_at + if in_doubt { CHECK_INTERVAL_UNREADY } else { CHECK_INTERVAL_READY };
             tokio::select! {
                 () = sleep_until(until) => return,
                 changed = self.request.changed() => if changed.is_err() {
-                    return sleep_until(until).await; // the driver is gone: the process is ending
+                    // The event loop has ended: the process is ending.
+                    return sleep_until(until).await;
                 },
             }
         }
@@ -384,10 +387,10 @@ mod tests {
     async fn unreadable_erased_list_stops_inserts_after_35_s() {
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let unknown = || Schema::Unknown("code 241".to_owned()).into();
-        sleep(CHECK_EVERY_READY).await;
+        sleep(CHECK_INTERVAL_READY).await;
         assert_eq!(list.after_failed_read(unknown()).schema, Schema::Ready);
         assert!(!list.is_old());
-        sleep(LIST_AGE_MAX - CHECK_EVERY_READY).await;
+        sleep(LIST_AGE_MAX - CHECK_INTERVAL_READY).await;
         assert!(
             matches!(list.after_failed_read(unknown()).schema, Schema::Unknown(why) if why.contains("is 35 s old"))
         );

@@ -78,7 +78,7 @@ fn broken(source: io::Error) -> ConnectionError {
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     input: Input,
-    /// Why the stream ended. Reported only after the packets that were read before.
+    /// Why the stream ended. Reported only after the packets that were read before have been taken.
     end: Option<ConnectionError>,
     /// Bytes read since [`take_bytes`](Self::take_bytes).
     bytes: usize,
@@ -307,8 +307,8 @@ mod tests {
         connection.poll_write(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Advances time as the driver does, for this many seconds. Returns the seconds at which a ping
-    /// was sent, and the error that ended the connection.
+    /// Advances time as the event loop does, for this many seconds. Returns the seconds at which a
+    /// ping was sent, and the error that ended the connection.
     fn run_for(
         connection: &mut Connection,
         began: Instant,

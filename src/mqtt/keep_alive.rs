@@ -1,7 +1,8 @@
 //! Decides when to ping, and when to close a connection that hangs.
 //!
-//! Pings if no packet has passed in one of the two directions for three quarters of the keep-alive,
-//! and closes after two keep-alives. Brokers close after one and a half (MQTT-3.1.2-22).
+//! Pings once either direction has been idle for three quarters of the keep-alive. Closes if no
+//! packet arrives within one and a quarter keep-alives after a ping, or if the broker reads no
+//! bytes for two. Brokers close after one and a half (MQTT-3.1.2-22).
 
 use std::time::{Duration, Instant};
 

@@ -78,7 +78,7 @@ impl Rig {
 
 /// ClickHouse drops an insert whose token it already knows, even if the rows differ.
 #[tokio::test]
-async fn token_changes_only_with_the_skipped_rows() {
+async fn token_changes_only_if_rows_are_left_out() {
     let mut rig = rig(Behaviour::Commit).await;
     let mut digest = String::new();
     for driver in [None, Some("d3"), Some("d1")] {
@@ -113,5 +113,5 @@ async fn hung_insert_ends_with_the_executor() {
     for _ in 0..100 {
         yield_now().await;
     }
-    assert_eq!(Arc::strong_count(&rig.server), 1, "the hung insert still holds the client");
+    assert_eq!(Arc::strong_count(&rig.server), 1, "the hung insert still holds the server");
 }

@@ -106,7 +106,7 @@ fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn broker_counters_are_dropped_after_three_closed_connections() -> Result<()> {
+fn broker_counters_are_not_requested_after_three_closed_connections() -> Result<()> {
     let world = world("closes_for_counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;

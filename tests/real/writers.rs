@@ -65,8 +65,8 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         });
         wait_until("the insert is refused", SOON, || Ok(refusals.load(Ordering::SeqCst) > 0))?;
         world.query("INSERT INTO {db}.erased (driver_id) VALUES ('gone')")?;
-        // No insert starts with a list of erased drivers that is older than 35 s. `milepost erase`
-        // waits for longer than that.
+        // No insert may start once its list of erased drivers is 35 s old. `milepost erase` waits
+        // for longer than that.
         let erased_at = Instant::now();
         wait_until("the list from before the erasure is too old", SOON, || {
             Ok(erased_at.elapsed() > Duration::from_secs(36))
@@ -109,9 +109,10 @@ fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
 }
 
 /// The operator changes the password in ClickHouse first, and seconds later in the file. A command
-/// that has begun to write waits; one that begins then ends, and has written nothing.
+/// that has begun to write waits for the new password. One that starts in those seconds fails, and
+/// has written nothing.
 #[test]
-fn command_that_writes_awaits_a_rotated_password() -> Result<()> {
+fn writing_command_waits_for_a_rotated_password() -> Result<()> {
     /// Number of queries and inserts that are refused.
     const REFUSALS: usize = 4;
     let world = world("writers_rotated")?;
@@ -125,17 +126,19 @@ fn command_that_writes_awaits_a_rotated_password() -> Result<()> {
         (&["rejects", "replay", "--reason", "invalid_json", "--since", "1h"][..], "fixes"),
         (&["fences", "import", &*yard], "fences"),
     ] {
-        // The list of erased drivers is the first query of each insert.
-        for (begins_with, expected) in [("SELECT", (1, "0")), (".erased FINAL", (0, "1"))] {
+        // Each insert first queries the list of erased drivers: refusals that start there meet a
+        // command that has begun to write.
+        for (refused_from, expected) in [("SELECT", (1, "0")), (".erased FINAL", (0, "1"))] {
             let refusals = Arc::new(AtomicUsize::new(0));
             let (count, has_begun) = (Arc::clone(&refusals), AtomicBool::new(false));
             let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-                let begins = statement.contains(begins_with);
+                let begins = statement.contains(refused_from);
                 let has_begun = has_begun.fetch_or(begins, Ordering::SeqCst) || begins;
-                // Refuse the list of erased drivers and the inserts in turn.
+                // Of a command that has begun to write, refuse first the list of erased drivers,
+                // twice, and then the inserts, twice.
                 let is_insert = statement.contains("query=INSERT");
                 let nth = count.load(Ordering::SeqCst);
-                let is_refused = begins_with == "SELECT" || is_insert == (nth >= REFUSALS / 2);
+                let is_refused = refused_from == "SELECT" || is_insert == (nth >= REFUSALS / 2);
                 if has_begun && nth < REFUSALS && is_refused {
                     count.fetch_add(1, Ordering::SeqCst);
                     let why = "Code: 516. DB::Exception: milepost: Authentication failed.";

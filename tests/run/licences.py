@@ -1,5 +1,6 @@
-"""Checks the output of `cargo metadata` against deny.toml: licences, sources, bans, no version `*`. CI runs cargo-deny, which
-also checks advisories but takes minutes to build."""
+"""Checks the output of `cargo metadata` against deny.toml: licences, sources and bans, and that no
+dependency from outside the workspace has the version `*`. CI runs cargo-deny, which also checks
+advisories but takes minutes to build."""
 from __future__ import annotations
 
 import json

@@ -1,5 +1,5 @@
 //! Compares deploy/ and docs/ with `milepost check`.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 use std::collections::BTreeSet;
 use std::fs;

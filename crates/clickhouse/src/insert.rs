@@ -61,8 +61,9 @@ const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
 enum InsertError {
     #[error("cannot be reached")]
     NotReached(#[source] legacy::Error),
+    /// The list of erased drivers became too old before the rows were sent.
     #[error(transparent)]
-    ListTooOld(NotScreened),
+    ErasedListTooOld(NotScreened),
     #[error("the connection broke")]
     ConnectionBroke(#[source] legacy::Error),
     #[error("{advice}")]
@@ -110,7 +111,7 @@ impl InsertError {
     fn cause_to_leave(&self) -> Option<Cause> {
         match self {
             Self::Refused { code, .. } => cause_of_code(*code),
-            Self::ListTooOld(_) | Self::TooLarge(_) | Self::WroteFewerRows { .. } => None,
+            Self::ErasedListTooOld(_) | Self::TooLarge(_) | Self::WroteFewerRows { .. } => None,
             Self::NotReached(source)
             | Self::ConnectionBroke(source)
             | Self::NotHttp { source, .. } => Some(cause_of_break(source)),
@@ -124,7 +125,7 @@ impl InsertError {
 
     fn kind(&self) -> FailureKind {
         match self {
-            Self::NotReached(_) | Self::ListTooOld(_) => FailureKind::Transient,
+            Self::NotReached(_) | Self::ErasedListTooOld(_) => FailureKind::Transient,
             Self::TimedOut(_) => FailureKind::TimedOut,
             Self::Refused { kind, .. } => *kind,
             Self::TooLarge(_) => FailureKind::TooLarge,
@@ -318,7 +319,7 @@ impl Inserter {
         if error.is_connect() {
             InsertError::NotReached(error)
         } else if let Some(not_screened) = not_screened(&error) {
-            InsertError::ListTooOld(not_screened)
+            InsertError::ErasedListTooOld(not_screened)
         } else if self.may_be_tls.load(Ordering::Relaxed) {
             let advice = tls::port_hint(Server::ClickHouse, false);
             InsertError::NotHttp { advice, source: error }

@@ -1,18 +1,18 @@
-//! Refuses answers that lack their end, and successes that do not come from ClickHouse.
+//! Refuses answers that were cut off, and successes that do not come from ClickHouse.
 //!
 //! A proxy that speaks HTTP/1.0 with ClickHouse cannot see that an answer was cut off, and passes
-//! it on as a whole one: a list would be shorter, and nobody would notice. An LZ4 frame, which
-//! ClickHouse sends by default, has an end, which the client library checks. A plain answer must
-//! have the rows that `X-ClickHouse-Summary` counts. A plain answer without this header, which a
-//! proxy may remove, cannot be checked.
+//! it on as if it were complete: a list would be too short, without any error. An LZ4 frame, which
+//! ClickHouse sends by default, has an end mark, which the client library checks. A plain answer
+//! must have at least as many rows as `X-ClickHouse-Summary` counts. A plain answer without this
+//! header, which a proxy may remove, cannot be checked.
 
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::{BytesCursor, Query, RowCursor};
 use clickhouse::{QuerySummary, RowOwned, RowRead};
 
-/// Reads the rows of a query, and fails if the answer lacks its end. Executes a statement, and
-/// fails if the success is not ClickHouse's: a proxy may answer with an empty 200 while ClickHouse
-/// is down.
+/// Reads the rows of a query, and fails if the answer was cut off. Executes a statement, and fails
+/// if the success does not come from ClickHouse: a proxy may answer with an empty 200 while
+/// ClickHouse is down.
 pub trait FetchWhole: Sized {
     /// Returns all rows.
     fn fetch_whole<T: RowOwned + RowRead + Send>(
@@ -52,7 +52,8 @@ impl FetchWhole for Query {
     }
 
     async fn insert_whole(self, rows: usize) -> Result<(), ClientError> {
-        // The summary of an asynchronous insert, a server's or a login's default, counts no rows.
+        // The summary of an asynchronous insert counts no rows, and a server or a login may have
+        // asynchronous inserts by default.
         let written = written_rows(self.with_setting("async_insert", "0")).await?;
         if written < rows as u64 {
             return Err(ClientError::BadResponse(format!(
@@ -77,8 +78,8 @@ fn without_summary() -> ClientError {
     )
 }
 
-/// Asks ClickHouse for a summary that counts all rows, for which it buffers the answer. Without
-/// this, the summary of a long answer counts only the rows of its beginning.
+/// Makes ClickHouse buffer the answer, so that its summary counts all rows. Otherwise the summary
+/// of a long answer counts only the rows of its beginning.
 pub(super) fn summed(query: Query) -> Query {
     query.with_setting("wait_end_of_query", "1")
 }
@@ -89,17 +90,17 @@ pub(super) fn summed(query: Query) -> Query {
 /// compression: the summary then counts only the rows of the beginning.
 ///
 /// # Errors
-/// The answer lacks its end, or is not ClickHouse's.
+/// The answer was cut off.
 pub fn check_rows<T>(cursor: &RowCursor<T>) -> Result<(), ClientError> {
     let (received, decoded) = (cursor.received_bytes(), cursor.decoded_bytes());
     check(received != decoded, cursor.summary(), cursor.returned_rows())
 }
 
-/// Like [`check_rows`], for a list that replaces another one: an answer without a byte must have
-/// ClickHouse's summary.
+/// Checks an answer as [`check_rows`] does, for a list that replaces another list: an empty answer
+/// must have ClickHouse's summary, because it would empty the list.
 ///
 /// # Errors
-/// The answer lacks its end, or is not ClickHouse's.
+/// The answer was cut off, or is empty and does not come from ClickHouse.
 pub fn check_list<T>(cursor: &RowCursor<T>) -> Result<(), ClientError> {
     if cursor.received_bytes() == 0 && cursor.summary().is_none() {
         return Err(without_summary());
@@ -110,11 +111,12 @@ pub fn check_list<T>(cursor: &RowCursor<T>) -> Result<(), ClientError> {
 /// Checks an answer in TSVRaw that was read to its end. `text`: the answer.
 pub(super) fn check_lines(cursor: &BytesCursor, text: &str) -> Result<(), ClientError> {
     let (received, decoded) = (cursor.received_bytes(), cursor.decoded_bytes());
-    let lines = text.matches('\n').count() as u64; // a last line without its end does not count
+    let lines = text.matches('\n').count() as u64; // a last line without a newline does not count
     check(received != decoded, cursor.summary(), lines)
 }
 
-/// `is_compressed`: the answer was an LZ4 frame, which was decoded up to its end.
+/// Checks that a plain answer has all rows that its summary counts. `is_compressed`: the answer was
+/// an LZ4 frame, which was decoded up to its end mark.
 fn check(
     is_compressed: bool,
     summary: Option<&QuerySummary>,
@@ -169,7 +171,7 @@ mod tests {
         &[4, 34, 77, 24, 0x60, 0x40, 0x82, 6, 0, 0, 0x80, b'a', 10, b'b', 10, b'c', 10, 0, 0, 0, 0];
 
     #[tokio::test]
-    async fn answer_without_its_end_is_not_a_list() {
+    async fn cut_off_answer_is_an_error() {
         let whole = [(THREE, &b"a\nb\nc\n"[..]), (LZ4, FRAME)];
         for (headers, body) in whole {
             for end in 0..=body.len() {
@@ -182,7 +184,7 @@ mod tests {
         assert_eq!(proxy.query_rows::<1>("asking", "SELECT x").await.unwrap().len(), 2);
     }
 
-    /// A proxy may answer for ClickHouse, or cut the request.
+    /// A proxy may answer in place of ClickHouse, or cut the request off.
     #[tokio::test]
     async fn success_counts_only_with_clickhouses_own_summary() {
         const TWO: &str = "X-ClickHouse-Summary: {\"written_rows\":\"2\"}\r\n";
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn typed_rows_without_their_end_are_an_error() {
+    async fn cut_off_typed_rows_are_an_error() {
         // The header: one column n of the type UInt8.
         let body = b"\x01\x01n\x05UInt8\x01\x02\x03";
         for end in 0..=body.len() {

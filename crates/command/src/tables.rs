@@ -16,9 +16,9 @@ use milepost_core::throttle::Throttle;
 /// The reason that is reported for not being ready until ClickHouse has been queried once.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
-pub const CHECK_EVERY_READY: Duration = Duration::from_secs(30);
+pub const CHECK_INTERVAL_READY: Duration = Duration::from_secs(30);
 /// Interval between checks while ClickHouse does not answer or the tables are not ready.
-pub const CHECK_EVERY_UNREADY: Duration = Duration::from_secs(1);
+pub const CHECK_INTERVAL_UNREADY: Duration = Duration::from_secs(1);
 /// Interval between log lines while the tables are not ready.
 pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 /// Timeout of the queries that decide whether another endpoint is used.
@@ -53,7 +53,7 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
         if log.allow(Instant::now().into_std()) {
             warn!(why, "waiting for ClickHouse");
         }
-        sleep(CHECK_EVERY_UNREADY).await;
+        sleep(CHECK_INTERVAL_UNREADY).await;
     }
 }
 

@@ -3,19 +3,21 @@
 
 use super::field_names::is_name_of;
 
-/// The fields that such a flag can be about.
+/// The fields that a flag can be about, in the order of [`Unknown`].
 const FIELDS: [&str; 4] = ["speed", "heading", "alt", "acc"];
 /// Whether speed, heading, altitude and accuracy are stated to be unknown.
 pub(super) type Unknown = [bool; FIELDS.len()];
 
-/// Returns whether a flag of a field, whose value is false, 0 or another such word, states that the
-/// field is unknown. `name`: normalised. A number `valid_speed` may be the speed itself.
+/// Returns whether a flag with this value, which stands for "no" (such as `false` or 0), states
+/// that its field is unknown. Exception: a 0 under a name that begins with `valid`, such as
+/// `valid_speed`, may be the speed itself. `name`: normalised.
 pub(super) fn may_be_flag(name: &str, value: &str) -> bool {
     !name.starts_with("valid") || value.trim() != "0"
 }
 
-/// Returns the place in [`Unknown`] of the field that is known if the flag `name` is set, as in
-/// `hasSpeed` and `course_valid`. `name`: normalised.
+/// Returns the index in [`Unknown`] of the field that a flag of this name is about, such as speed
+/// for `hasSpeed` and heading for `course_valid`. Returns `None` if the name is not that of such a
+/// flag. `name`: normalised.
 pub(super) fn field_of_flag(name: &str) -> Option<usize> {
     let beginnings = ["has", "isvalid", "valid"];
     let stem = beginnings.iter().find_map(|begin| name.strip_prefix(begin));

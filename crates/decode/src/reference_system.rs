@@ -1,5 +1,6 @@
-//! Finds the reference system of the coordinates that a payload states beside them, such as
-//! `"coordType":"gcj02"`. Coordinates of another system than WGS 84 may be hundreds of metres off.
+//! Finds a reference system that a payload states beside its coordinates, such as
+//! `"coordType":"gcj02"`, and refuses one that is far from WGS 84: read as WGS 84, its coordinates
+//! may be hundreds of metres off.
 
 use super::announced::names_notation;
 use super::field_names::normalised;
@@ -53,7 +54,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
         (b'd', b'a', b't') => key.len() == 5 && lower(3) == b'u',
         (b'g', b'e', b'o') => lower(3) == b'd',
         (b'c' | b's', b'r', b's') => key.len() == 3,
-        // Not `coords` and `coordinates`, but `coordSystem`, which has as many letters.
+        // Excludes `coords`, and `coordinates`, too. `coordSystem` is as long as `coordinates`, but
+        // has an `s` after `coord`.
         (b'c', b'o', b'o') => key.len() > 6 && (key.len() != 11 || lower(5) == b's'),
         _ => false,
     }
@@ -76,7 +78,7 @@ fn is_far(text: &str) -> bool {
     let system = normalised(text);
     let last = system.rsplit([':', '/']).next().unwrap_or_default();
     let code = system.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-    // A place may follow a date, which is `Datum` in German: `Tokyo Marathon`.
+    // `Datum` is also German for date, so its text may name a place or an event: `Tokyo Marathon`.
     let is_system = |name: &str, rest: &str| {
         let is_end = ["", "datum", "1918"].contains(&rest);
         name != "tokyo" || is_end || rest.starts_with(|c: char| !c.is_alphanumeric())
@@ -87,12 +89,11 @@ fn is_far(text: &str) -> bool {
     has_name(&system) || has_name(last) || system.contains("epsg") && CODES.contains(&code)
 }
 
-/// Checks a point for a reference system of its coordinates. `root`: the object whose members
-/// `keep` names.
+/// Checks a point for a reference system of its coordinates. `root`: the path of the object at
+/// which the paths of `keep` begin.
 ///
 /// # Errors
-/// The system is one of those that differ from WGS 84, and the configuration does not keep its
-/// name.
+/// A member states a system that is far from WGS 84, and `keep` does not name that member.
 #[cold]
 pub(super) fn check_system(
     json: &[u8],
@@ -109,7 +110,7 @@ pub(super) fn check_system(
 /// As for [`check_system`].
 #[cold]
 pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Result<(), Refusal> {
-    // A file may have other bytes than UTF-8 in its names.
+    // The names in a file may contain bytes that are not UTF-8.
     let json = String::from_utf8_lossy(json);
     check(json.as_bytes(), "", is_about_all, keep, place)
 }
@@ -118,12 +119,13 @@ pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Res
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Message,
-    /// A member beside the points of a file, or a comment, which `--keep` cannot name in CSV.
+    /// A member beside the points of a file, or a comment. `--keep` is not offered as a remedy: in
+    /// CSV, it can name only columns.
     File,
 }
 
-/// Checks an object whose own members, or those of its objects for which `is_about_points` holds,
-/// state the system.
+/// Looks for a system in the object's own members, and in those of nested objects if all names on
+/// their paths satisfy `is_about_points`. Refuses a system that is far from WGS 84.
 fn check(
     json: &[u8],
     prefix: &str,

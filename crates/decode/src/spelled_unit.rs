@@ -6,9 +6,9 @@ use super::unit::Quantity;
 /// A unit in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spelled {
-    /// A unit that is read, under its name in the configuration.
+    /// A unit that milepost can read; the text is the configuration's name for it, such as `km/h`.
     Unit(&'static str),
-    /// A known unit that is not read, such as feet per second or degrees magnetic.
+    /// A known unit that milepost cannot read, such as feet per second or degrees magnetic.
     Unread,
 }
 
@@ -69,8 +69,8 @@ const LEVELS: [&str; 8] = [
     "home",
     "relative to home",
 ];
-/// Remarks after degrees that say that they count from true north. CF's `degrees_north` and
-/// `degrees_east` are the units of coordinates.
+/// Remarks after `degrees` with which the angle is read: most say that it counts from true north.
+/// `degrees_north` and `degrees_east` of the CF (netCDF) conventions are units of coordinates.
 const TRUE: [&str; 13] = [
     "true",
     "t",
@@ -86,7 +86,7 @@ const TRUE: [&str; 13] = [
     "north",
     "east",
 ];
-/// Remarks after degrees, or in their place, that say that they count from magnetic north.
+/// Remarks after `degrees`, or instead of it, for an angle that counts from magnetic north.
 const MAGNETIC: [&str; 7] = [
     "magnetic",
     "mag",
@@ -97,7 +97,8 @@ const MAGNETIC: [&str; 7] = [
     "m",
 ];
 
-/// Parses a unit in words. `None`: the text is none, or one of another quantity.
+/// Parses a unit in words. `None`: the text is not a unit in words, or is a unit of another
+/// quantity.
 pub(super) fn spelled(quantity: Quantity, text: &str) -> Option<Spelled> {
     let words = words(text)?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -108,7 +109,8 @@ pub(super) fn spelled(quantity: Quantity, text: &str) -> Option<Spelled> {
     }
 }
 
-/// Returns whether degrees or a heading of this unit count from magnetic north.
+/// Returns whether this text is a unit of angles that count from magnetic north: `degrees
+/// magnetic`, or `magnetic` alone.
 pub(super) fn is_magnetic(text: &str) -> bool {
     let Some(words) = words(text) else { return false };
     let text = words.join(" ");
@@ -124,7 +126,8 @@ pub(super) fn is_above_ground(text: &str) -> bool {
     known.any(|known| known.replace(' ', "") == joined)
 }
 
-/// Returns the words of a unit in lower case. A stroke is the word `per`, a degree sign `deg`.
+/// Returns the words of a unit in lower case. A slash becomes the word `per`, and a degree sign
+/// becomes `deg`. `None`: the text is too long.
 fn words(text: &str) -> Option<Vec<String>> {
     if text.len() > BYTES_MAX {
         return None;
@@ -210,8 +213,9 @@ fn angle(words: &[&str]) -> Option<Spelled> {
     }
 }
 
-/// Splits the unit in words off a column's name such as `Speed (kilometres per hour)` or
-/// `altitude_feet_above_sea_level`. Returns the name without it, and the unit.
+/// Splits a spelled-out unit off the end of a column's name, such as
+/// `Speed (kilometres per hour)` or `altitude_feet_above_sea_level`. Returns the name without it,
+/// and the unit.
 pub(super) fn split_spelled(quantity: Quantity, name: &str) -> Option<(&str, Spelled)> {
     const SEPARATORS: [char; 9] = [' ', '_', '-', '.', ',', ':', '(', '[', '{'];
     let inner = name.trim_end().trim_end_matches([')', ']', '}', '.']);

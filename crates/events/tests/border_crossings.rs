@@ -1,6 +1,6 @@
 //! Tests that a wrong fix crosses no border of a fence, and that a true crossing is an event: for
 //! devices that report often or rarely, that sleep, and whose clock or speed is wrong.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 #[path = "../../../tests/pure/cases.rs"]
 mod cases;

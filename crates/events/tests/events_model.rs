@@ -1,6 +1,6 @@
 //! Tests the guarantee of `watch`, and the definition of each kind of event, with devices that
 //! repeat fixes, a broker that redelivers, wrong clocks and killed processes.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 #[path = "../../../tests/pure/cases.rs"]
 mod cases;

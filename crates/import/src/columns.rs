@@ -285,7 +285,7 @@ fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     names.iter().copied().chain(own).chain(bare).collect()
 }
 
-/// Returns the part of a coordinate that a column holds by its name: "minutes", "seconds" or
+/// Returns which part of a coordinate a column holds, judged by its name: "minutes", "seconds" or
 /// "fraction"; `None` if it holds none of them. `names`: the names of the coordinate.
 fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     const MINUTES: [&str; 8] = ["m", "min", "mins", "minute", "minutes", "minuten", "minutos", "'"];
@@ -337,9 +337,9 @@ pub(super) fn split_degrees(
 /// Returns the column whose name is one of `names`, the preferred name first.
 ///
 /// # Errors
-/// Two columns match the same name. If only one of them has no unit, or a unit that is a symbol,
-/// that one is meant; if none has, such as `Alt (m HAE)` and `Alt (m above WGS84)`, neither is
-/// read.
+/// Two columns match the same name, and both have no unit or a unit that is a symbol. If only one
+/// of them does, that one is read. If neither does, as with `Alt (m HAE)` and
+/// `Alt (m above WGS84)`, neither is read.
 fn find_by_name(
     columns: &[String],
     quantity: Option<Quantity>,
@@ -468,8 +468,8 @@ fn suggested_column_field(name: &str) -> Option<&'static str> {
     suggested.or_else(by_word).or_else(|| translated(bare))
 }
 
-/// Returns the columns of the date and the time of day, for an error message, if the names are of
-/// another language than English. `sample`: the first value of each column.
+/// Returns the columns of the date and the time of day, for an error message, if the names are in
+/// a language other than English. `sample`: the first value of each column.
 pub(super) fn date_and_time<'c>(
     columns: &'c [String],
     sample: &[String],

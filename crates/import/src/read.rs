@@ -1,5 +1,6 @@
-//! Reads files of lines: CSV, GeoJSON lines and OwnTracks Recorder's. Each reader emits a fix as a
-//! payload for the decoder before it reads the next one, so no file is in memory as a whole.
+//! Reads files that consist of lines: CSV, GeoJSON lines, and the files of OwnTracks Recorder. Each
+//! reader emits a fix as a payload for the decoder before it reads the next one, so no file is held
+//! in memory as a whole.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -36,7 +37,8 @@ const ROW_LINES_MAX: usize = 20;
 const COMMENTS_MAX: usize = 100;
 /// Number of rows that are sampled for the values of the columns before the file is read.
 const SAMPLED_ROWS: usize = 100;
-/// Error of the last row of a file, if the rest of the row may not be written yet.
+/// Error for a quote that is still open at the end of the file: the rest of the row may not be
+/// written yet.
 pub(super) const UNCLOSED_AT_END: &str =
     "a quote in this row is not closed before the end of the file";
 
@@ -53,9 +55,10 @@ pub(super) struct Table<R> {
     pub(super) comments: Vec<String>,
     /// Rows that were not UTF-8 and were read as windows-1252.
     pub(super) windows_1252: u64,
-    /// The last line, if it has all values, but no line end: its last value may be cut off.
+    /// Number of the last line, if that has all values but no line end: its last value may be cut
+    /// off.
     pub(super) unended_line: Option<u64>,
-    /// Rows so far that have as many values as there are columns, and other rows.
+    /// Rows so far that have a value for every named column, and rows that have fewer values.
     whole_rows: u64,
     short_rows: u64,
     /// The search for a closing quote reached the end of the file.
@@ -141,7 +144,8 @@ impl<R: BufRead> Table<R> {
         })
     }
 
-    /// Returns the values of the first [`SAMPLED_ROWS`]. `is_cut`: the input may end within a row.
+    /// Returns the values of the first [`SAMPLED_ROWS`] rows. `is_cut`: the input may end within a
+    /// row.
     pub(super) fn sample(mut self, is_cut: bool) -> Vec<Vec<String>> {
         let (mut line, mut row, mut rows) = (Vec::new(), Row::default(), Vec::new());
         while rows.len() < SAMPLED_ROWS
@@ -239,8 +243,8 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Counts a row, and returns whether the file was cut off within it: it has no line end, and
-    /// fewer values than each row before it. A row with all values may end in a part of its last
-    /// one.
+    /// fewer values than each row before it. If a row without a line end has all values, its last
+    /// value may be incomplete.
     fn is_cut(&mut self, row: &Row, line: &[u8]) -> bool {
         let is_named = |(at, name): (usize, &String)| *name != nameless(at);
         let named = self.columns.iter().enumerate().rposition(is_named).map_or(0, |at| at + 1);
@@ -338,7 +342,7 @@ impl<R: BufRead> Table<R> {
     }
 }
 
-/// Returns text that is UTF-8, or else windows-1252.
+/// Decodes text as UTF-8 or, if it is not valid UTF-8, as windows-1252.
 fn decoded(text: &[u8]) -> Cow<'_, str> {
     str::from_utf8(text).map_or_else(|_| windows_1252(text).into(), Cow::Borrowed)
 }

@@ -1,5 +1,6 @@
-//! Detects CSV files that state, in a column or name that milepost does not read, that their times
-//! are in a zone other than UTC.
+//! Detects CSV files whose times are in a zone other than UTC. A file states this in the name or
+//! the unit of a time column, in a comment, in the offset of another of its times, or in a column
+//! that milepost does not read.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -36,7 +37,7 @@ struct ZoneColumn {
     evidence: Evidence,
 }
 
-/// The reason why a column counts as one of zones.
+/// The reason why a column counts as a column of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Evidence {
     /// The name says so.
@@ -45,9 +46,9 @@ enum Evidence {
     Value,
     /// Like `Value`, but the value may also be a number of hours, minutes or seconds.
     ValueOrNumber,
-    /// The name is that of a flag of daylight saving time.
+    /// The name is that of a flag that states whether daylight saving time is in force.
     Flag,
-    /// The name is that of a flag of times in UTC.
+    /// The name is that of a flag that states whether the times are in UTC.
     UtcFlag,
 }
 
@@ -221,7 +222,7 @@ pub(super) fn is_shifted(time: &str) -> bool {
     has_offset(time) && is_offset || time.ends_with(']') && !time.ends_with("[UTC]")
 }
 
-/// Returns why a column is one of zones; `None` if it is not.
+/// Returns why a column counts as a column of zones; `None` if it does not.
 fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     const NAMES: [&str; 4] = ["tzname", "tzid", "tzoffset", "tzinfo"];
     const PARTS: [&str; 7] =
@@ -269,7 +270,8 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         let may_be_offset = !whole.contains("is") && values().any(is_offset);
         return (are_flags && !may_be_offset).then_some(Evidence::UtcFlag);
     }
-    // The offset of a zone is the same in most rows; the time since a start is not.
+    // Such a column may instead hold the time since the start of a recording. That differs from row
+    // to row; the offset of a zone has at most two values in a file.
     if has_word("offset") && OF_TIME.iter().any(|word| has_word(word)) {
         let first = values().next();
         let mut others = values().filter(|value| Some(*value) != first);
@@ -284,8 +286,8 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
     };
     let is_zone =
         |value: &str| is_clock_offset(value) || is_shifted(value) || area_zone(value).is_some();
-    // The first value decides for most columns, so that few values are searched for in the list of
-    // zones.
+    // Test the first value first: it rules out most columns, so that few values are looked up in
+    // the list of zones.
     let are_zones = values().next().is_some_and(is_zone) && values().all(is_zone);
     are_zones.then_some(Evidence::Value)
 }
@@ -300,7 +302,7 @@ fn is_clock_offset(value: &str) -> bool {
     })
 }
 
-/// Returns whether a flag is set.
+/// Returns whether a value is that of a set flag, such as `1` or `yes`.
 fn is_set(value: &str) -> bool {
     const WORDS: [&str; 14] =
         ["1", "y", "yes", "true", "t", "dst", "ja", "oui", "vrai", "si", "sí", "sim", "да", "是"];
@@ -329,7 +331,7 @@ fn is_offset(value: &str) -> bool {
     let is_multiple =
         |number: f64, step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
     let is_offset = |number: f64| {
-        // No zone is half an hour from UTC.
+        // Below 2.5 hours, the offset of every zone is a whole number of hours.
         let may_be_hours = number.fract() == 0.0 || number.abs() >= 2.5;
         is_multiple(number, 0.25, 14.0) && may_be_hours
             || is_multiple(number, 15.0, 840.0)
@@ -389,7 +391,7 @@ const LOCAL_WORDS: [&str; 48] = [
     "zomertijd",
     "wintertijd",
 ];
-/// Abbreviations of zones that are other words, too. They count in brackets.
+/// Abbreviations of zones that often mean something else. They count only in brackets.
 const IN_BRACKETS: [&str; 9] = ["art", "cat", "eat", "hst", "ict", "pkt", "wat", "west", "wet"];
 
 /// Returns whether the name of a column, or its unit, states that its times are local or in a zone
@@ -409,7 +411,7 @@ fn is_local_time(name: &str) -> bool {
             has_digit(rest) && rest.chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
         })
     };
-    // These words may be parts of others, and have no spaces around them in Chinese.
+    // These words may be parts of longer ones, and in Chinese and Japanese no spaces surround them.
     const PARTS: [&str; 9] =
         ["日本時間", "本地", "当地", "當地", "北京", "местн", "мск", "brasilia", "brasília"];
     let lower = name.to_lowercase();
@@ -426,9 +428,10 @@ fn is_local_time(name: &str) -> bool {
 /// Returns whether a comment above the names of the columns states that the times are local, or in
 /// a zone other than UTC: `times are in EST`, `timezone: Europe/Berlin`, `UTC+2`.
 ///
-/// Other comments name places, persons and the time of an export. So a word for times or zones is
-/// required, or the comment is a zone alone; and a comment with a date counts only if it has a word
-/// for zones. A number is an offset only if its clause is about times: antennas have offsets, too.
+/// Other comments name places, persons and the time of an export. So a comment counts only if it
+/// consists of nothing but a zone, if it has a word for zones or the word `Ortszeit`, or if it has
+/// a word for times and no date. A number without `UTC` or `GMT` is an offset only if its clause is
+/// about times: antennas have offsets, too.
 pub(super) fn states_zone(comment: &str) -> bool {
     const ZONE_WORDS: [&str; 7] =
         ["tz", "timezone", "zone", "zeitzone", "tzname", "utcoffset", "huso"];
@@ -523,8 +526,8 @@ fn names_utc(comment: &str) -> bool {
     })
 }
 
-/// Returns whether a comment names a zone of North America or Europe by its words, in any case:
-/// `Eastern Standard Time`, `times are Pacific`. `lap times in Central Park` does not.
+/// Returns whether a comment names a zone of North America or Europe by its words, in upper or
+/// lower case: `Eastern Standard Time`, `times are Pacific`. `lap times in Central Park` does not.
 fn names_region(comment: &str) -> bool {
     const REGIONS: [&str; 4] = ["eastern", "central", "mountain", "pacific"];
     const AFTER: [&str; 5] = ["time", "times", "standard", "daylight", "summer"];

@@ -1,7 +1,7 @@
 //! Tests `milepost import --dry-run` with files as devices and people write them. Each file is read
 //! correctly, or refused with an error that names the line or value, the cause and a remedy.
 //! `tests/pure/data_kinds.rs` does the same with payloads.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The MQTT codec: the same packets however the bytes are split, and no panic or memory growth on
 //! any input.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 #[path = "../../../tests/pure/cases.rs"]
 mod cases;

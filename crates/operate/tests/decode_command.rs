@@ -1,5 +1,5 @@
 //! Tests what `milepost decode` prints.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 use milepost_config::Config;
 use milepost_decode::position::Timestamp;

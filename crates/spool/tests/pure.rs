@@ -1,5 +1,5 @@
 //! The spool's files: a stored batch is read back intact, or not at all.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 use std::fs;
 
 use bytes::Bytes;

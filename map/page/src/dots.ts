@@ -97,19 +97,19 @@ export class Dots {
     this.context.putImageData(this.shown, -2 * brush.reach, -2 * brush.reach);
   }
 
-  private prepare({ radius, noses, rim }: DriverLook): void {
+  private prepare({ radius, showHeadings, rim }: DriverLook): void {
     const { canvas, map } = this;
     const { width, height } = map.getCanvas();
     const ratio = map.getPixelRatio();
-    const name = [width, height, ratio, radius, noses, rim[3]].join();
+    const name = [width, height, ratio, radius, showHeadings, rim[3]].join();
     if (name === this.prepared) return;
     this.prepared = name;
     Object.assign(canvas, { width, height });
     Object.assign(canvas.style, { width: `${width / ratio}px`, height: `${height / ratio}px` });
-    const reach = Brush.reach(radius * ratio, noses);
+    const reach = Brush.reach(radius * ratio, showHeadings);
     this.shown = new ImageData(width + 4 * reach, height + 4 * reach);
     this.image = { width: this.shown.width, height: this.shown.height, pixels: new Uint32Array(this.shown.data.buffer) };
-    this.brush = new Brush(radius * ratio, noses, rim[3], this.shown.width);
+    this.brush = new Brush(radius * ratio, showHeadings, rim[3], this.shown.width);
   }
 }
 
@@ -120,18 +120,18 @@ export class Brush {
   /** A stamp for each heading, then one for each shape. */
   private readonly stamps: Stamp[];
 
-  static reach(r: number, noses: boolean): number {
-    return Math.ceil(noses ? 1.8 * r : 1.2 * r) + 1;
+  static reach(r: number, showHeadings: boolean): number {
+    return Math.ceil(showHeadings ? 1.8 * r : 1.2 * r) + 1;
   }
 
   constructor(
     r: number,
-    private readonly noses: boolean,
+    private readonly showHeadings: boolean,
     rimStrength: number,
     stride: number,
   ) {
-    this.reach = Brush.reach(r, noses);
-    const headings = Array.from({ length: noses ? HEADINGS : 0 }, (_, i) => (i * 2 * Math.PI) / HEADINGS);
+    this.reach = Brush.reach(r, showHeadings);
+    const headings = Array.from({ length: showHeadings ? HEADINGS : 0 }, (_, i) => (i * 2 * Math.PI) / HEADINGS);
     const shapes = [SHAPES.disc, SHAPES.square, SHAPES.ring, SHAPES.diamond];
     this.stamps = [...headings.map((heading) => stamp(r, heading, SHAPES.disc, rimStrength, this.reach, stride)), ...shapes.map((shape) => stamp(r, null, shape, rimStrength, this.reach, stride))];
   }
@@ -141,7 +141,7 @@ export class Brush {
    * has a margin for them.
    */
   paint(image: Image, { length, attributes }: DriverData, { now, rim }: Pick<DriverLook, 'now' | 'rim'>, { world, left, top }: Projection): void {
-    const { stamps, reach, noses } = this;
+    const { stamps, reach, showHeadings } = this;
     const { pixels, width } = image;
     const places = attributes.places.value;
     const moves = attributes.moves.value;
@@ -149,7 +149,7 @@ export class Brush {
     const headings = attributes.headings.value;
     const colours = new Uint32Array(attributes.colours.value.buffer);
     /** Index of the first stamp of a shape; the shapes -1, -2, … follow in this order. */
-    const shapes = noses ? HEADINGS : 0;
+    const shapes = showHeadings ? HEADINGS : 0;
     const rimRb = rim[0] | (rim[2] << 16);
     const rimG = rim[1] << 8;
     const right = width - reach;
@@ -162,7 +162,7 @@ export class Brush {
       const x = Math.floor(place > middleX + world / 2 ? place - world : place < middleX - world / 2 ? place + world : place);
       const y = Math.floor((places[2 * i + 1] + moves[2 * i + 1] * share) * world + top);
       if (x < reach || y < reach || x >= right || y >= bottom) continue;
-      const { plain, mixed, cover, rim: rims } = stamps[headings[i] < 0 ? shapes - 1 - headings[i] : noses ? Math.round((headings[i] * HEADINGS) / 360) % HEADINGS : shapes];
+      const { plain, mixed, cover, rim: rims } = stamps[headings[i] < 0 ? shapes - 1 - headings[i] : showHeadings ? Math.round((headings[i] * HEADINGS) / 360) % HEADINGS : shapes];
       const middle = y * width + x;
       const colour = colours[i];
       for (let j = 0; j < plain.length; j++) pixels[middle + plain[j]] = colour;

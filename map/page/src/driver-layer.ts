@@ -145,7 +145,7 @@ interface Props {
   now: number;
   /** Pixels. */
   radius: number;
-  noses: boolean;
+  showHeadings: boolean;
   /** Red, green and blue 0..255, and strength 0..1. */
   rim: [number, number, number, number];
 }
@@ -156,7 +156,7 @@ export type DriverLayerProps = LayerProps & Props & { data: DriverData };
 
 export class DriverLayer extends Layer<Props> {
   static override layerName = 'DriverLayer';
-  static override defaultProps: DefaultProps<Props> = { now: 0, radius: 5, noses: true, rim: { type: 'array', value: [0, 0, 0, 0.5] } };
+  static override defaultProps: DefaultProps<Props> = { now: 0, radius: 5, showHeadings: true, rim: { type: 'array', value: [0, 0, 0, 0.5] } };
   declare state: { model?: Model };
 
   override getShaders() {
@@ -193,7 +193,7 @@ export class DriverLayer extends Layer<Props> {
   }
 
   override draw(): void {
-    const { now, radius, noses, rim, opacity, data } = this.props;
+    const { now, radius, showHeadings, rim, opacity, data } = this.props;
     const { anchor, length } = data as unknown as DriverData;
     if (length === 0) return;
     const { viewport } = this.context;
@@ -214,7 +214,7 @@ export class DriverLayer extends Layer<Props> {
         shift: [shorterX(anchor[0] - x) * scale[0], (anchor[1] - y) * scale[1]],
         now,
         radius: radius * this.context.device.canvasContext!.cssToDeviceRatio(),
-        noses: noses ? 1 : 0,
+        noses: showHeadings ? 1 : 0,
         opacity,
         rim: [red / 255, green / 255, blue / 255, strength],
       },

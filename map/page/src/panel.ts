@@ -18,7 +18,7 @@ const HOUR_MS = 3_600_000;
 const ATTRIBUTES_MS = 5_000;
 /** Validity of a guest's link. */
 const LINK_HOURS = 24;
-/** The panel mentions fixes without computed stops only if they span more than this. */
+/** The end of a track has no computed stops yet; the panel mentions this only if it is longer. */
 const UNCOUNTED_MS = 60_000;
 
 interface Options {
@@ -53,7 +53,10 @@ export class Panel {
   isFollowed = false;
   private readonly followButton = byId('follow', HTMLButtonElement);
   private readonly attributes = byId('attributes', HTMLDListElement);
-  /** Time of the fix whose attributes are shown, and time of the request: a new object for each. */
+  /**
+   * Time of the fix whose attributes are shown, and time of their request. Every request sets a new
+   * object, so that a late answer is recognised.
+   */
   private shownAttributes = { ts: 0, at: -Infinity };
   private readonly stay = new Stay();
   private readonly month: ReturnType<typeof calendar>;
@@ -102,8 +105,8 @@ export class Panel {
     }
     this.options.opening();
     this.box.hidden = false;
-    // At once: after a late answer the viewer may be writing somewhere else, and until then the
-    // search field would take shortcuts as text.
+    // Move the focus before the answer arrives. Until it is moved, the search field takes shortcuts
+    // as text; and when a late answer arrives, the viewer may already be typing somewhere else.
     byId('driver-name', HTMLElement).focus({ preventScroll: true });
     this.options.shared();
     await this.refresh();
@@ -191,13 +194,13 @@ export class Panel {
   }
 
   /**
-   * Shows attributes, fields and card. Unlike the fix they cost ClickHouse queries, so they are
-   * requested rarely, and only after a new fix.
+   * Shows the driver's card (`Card` in api.ts), the fields and the attributes. Unlike the fix, they
+   * cost ClickHouse queries, so they are requested rarely, and only after a new fix.
    */
   private async showAttributes(fix: Fix, signal: AbortSignal): Promise<void> {
     const request = (this.shownAttributes = { ts: fix.ts, at: performance.now() });
     const found = await properties(fix.driver_id, signal).catch(() => null);
-    // A late answer is of another driver, or older than what is shown.
+    // A late answer belongs to another driver, or is older than what is shown.
     if (this.shownAttributes !== request) return;
     if (!found) return void (this.shownAttributes = { ts: 0, at: performance.now() });
     const row = ({ name, value, comment }: Property) => {
@@ -269,7 +272,7 @@ export class Panel {
       const truncation = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
       const driven = `${distance(metres + (tail?.metres ?? 0))} in ${duration((movingMs + (tail?.moving_ms ?? 0)) / 1000)}`;
       const parts = track.episodes.length === 0 ? '' : `, ${count(stops, 'stop')}, ${count(gaps, 'gap')}`;
-      const until = tail && track.to - tail.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(tail.from, this.shownDay())}.`) : '';
+      const until = tail && track.to - tail.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops will be counted in a few minutes.' : ` Stops are counted until ${minuteOf(tail.from, this.shownDay())}.`) : '';
       setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${truncation}` : `${driven}${parts}.${until}${truncation}`);
     }
     this.drawEpisodes(track);
@@ -330,7 +333,7 @@ export class Panel {
     else if (track) this.describe(track);
   }
 
-  /** Marks the episode that is played in the list. */
+  /** Marks, in the list, the episode at the moment that is shown. */
   played(ms: number): void {
     this.playedMs = ms;
     if (!this.track) return;

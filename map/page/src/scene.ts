@@ -220,7 +220,7 @@ export class Scene {
     return {
       now,
       radius,
-      noses: radius >= 4,
+      showHeadings: radius >= 4,
       rim: this.theme === 'dark' ? [6, 10, 18, 0.75] : [255, 255, 255, 0.95],
       // The live fleet is faint while a track is shown.
       opacity: this.track ? 0.25 : 1,

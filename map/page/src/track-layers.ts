@@ -77,7 +77,7 @@ export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: numbe
           colours: new Uint8ClampedArray(theme === 'dark' ? [255, 255, 255, 255] : [16, 28, 48, 255]),
         }),
         radius: 8 * scale,
-        noses: true,
+        showHeadings: true,
         rim: theme === 'dark' ? [6, 10, 18, 0.9] : [255, 255, 255, 1],
       }),
     );

@@ -37,9 +37,9 @@ function data(...drivers: Driver[]): DriverData {
   };
 }
 
-function painted(r: number, noses: boolean, ...drivers: Driver[]): { at(x: number, y: number): number; count: number } {
+function painted(r: number, showHeadings: boolean, ...drivers: Driver[]): { at(x: number, y: number): number; count: number } {
   const image = blank();
-  new Brush(r, noses, 0, SIDE).paint(image, data(...drivers), LOOK, { world: WORLD, left: 0, top: 0 });
+  new Brush(r, showHeadings, 0, SIDE).paint(image, data(...drivers), LOOK, { world: WORLD, left: 0, top: 0 });
   return { at: (x, y) => image.pixels[y * SIDE + x], count: image.pixels.filter((pixel) => pixel !== 0).length };
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State as From};
+use axum::extract::{Path, RawQuery, State as FromState};
 use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -58,7 +58,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 }
 
 async fn config(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
@@ -93,7 +93,7 @@ async fn config(
 /// Returns the requested tiles whose versions differ from the client's, all in one response: a
 /// request costs more than the bytes of a tile.
 async fn live_tiles(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -124,7 +124,7 @@ async fn live_tiles(
 
 /// Streams one tick a second as server-sent events, until the client disconnects.
 async fn stream(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
@@ -248,7 +248,7 @@ impl Position {
 }
 
 async fn positions(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -278,7 +278,7 @@ async fn positions(
 }
 
 async fn drivers(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
@@ -305,7 +305,7 @@ fn named_driver(fleet: &Fleet, id: &str) -> serde_json::Value {
 }
 
 async fn driver(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -318,7 +318,7 @@ async fn driver(
 
 /// Returns names and groups of the requested drivers, without those outside the viewer's scope.
 async fn names(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -331,14 +331,14 @@ async fn names(
     Ok(compressible(&headers, JSON, json!({ "names": names }).to_string().into_bytes()))
 }
 
-async fn livez(From(state): From<Arc<State>>) -> Response {
+async fn livez(FromState(state): FromState<Arc<State>>) -> Response {
     let silent = state.live.silent_for();
     let wrong = (silent > SILENT_MAX)
         .then(|| format!("live: the query loop has been hung for {} s", silent.as_secs()));
     verdict("alive", &wrong.into_iter().collect::<Vec<_>>())
 }
 
-async fn readyz(From(state): From<Arc<State>>) -> Response {
+async fn readyz(FromState(state): FromState<Arc<State>>) -> Response {
     let unready_reasons: Vec<_> =
         files::unready_reason().into_iter().chain(state.live.unready_reasons()).collect();
     verdict("ready", &unready_reasons)
@@ -350,7 +350,10 @@ fn verdict(good: &str, wrong: &[String]) -> Response {
     (status, text + "\n").into_response()
 }
 
-async fn metrics(From(state): From<Arc<State>>, Extension(viewer): Extension<Viewer>) -> Response {
+async fn metrics(
+    FromState(state): FromState<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+) -> Response {
     if !viewer.scope.is_all() {
         let message = "metrics cover all drivers, and you may see only some of them".to_owned();
         return Refusal(StatusCode::FORBIDDEN, message).into_response();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State as From;
+use axum::extract::State as FromState;
 use axum::http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -18,7 +18,10 @@ pub(super) fn routes() -> Router<Arc<State>> {
 }
 
 /// Returns one range. A request without a range is refused, because the file may be gigabytes long.
-async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Response, Refusal> {
+async fn range(
+    FromState(state): FromState<Arc<State>>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
     let refused = |status, message: &str| Refusal(status, message.to_owned());
     let path = state.config.map.basemap.clone();
     let path =
@@ -42,7 +45,8 @@ async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Resp
         (CONTENT_RANGE, content),
         (ACCEPT_RANGES, "bytes".to_owned()),
         (ETAG, range.tag),
-        // The file may be replaced at any time: the page's reader compares the ETags of ranges.
+        // Ranges may be cached although the file may be replaced: the page's reader compares their
+        // ETags.
         (CACHE_CONTROL, "private, max-age=3600".to_owned()),
     ];
     let mut answer = (StatusCode::PARTIAL_CONTENT, range.bytes).into_response();

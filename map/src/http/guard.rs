@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State as From};
+use axum::extract::{MatchedPath, Request, State as FromState};
 use axum::http::header::{
     AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE,
 };
@@ -45,7 +45,11 @@ pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
         .layer(from_fn_with_state(state, count_request))
 }
 
-async fn count_request(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
+async fn count_request(
+    FromState(state): FromState<Arc<State>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let route =
         request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let answer = next.run(request).await;
@@ -78,7 +82,7 @@ fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
 }
 
 async fn add_headers(
-    From(headers): From<Arc<Vec<(HeaderName, HeaderValue)>>>,
+    FromState(headers): FromState<Arc<Vec<(HeaderName, HeaderValue)>>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -87,7 +91,11 @@ async fn add_headers(
     answer
 }
 
-async fn authenticate(From(state): From<Arc<State>>, mut request: Request, next: Next) -> Response {
+async fn authenticate(
+    FromState(state): FromState<Arc<State>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
     if is_probe {
         return next.run(request).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::extract::{Path, RawQuery, State as From};
+use axum::extract::{Path, RawQuery, State as FromState};
 use axum::http::header::CONTENT_DISPOSITION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::routing::get;
@@ -46,7 +46,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 }
 
 async fn attributes(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -68,7 +68,7 @@ async fn attributes(
 }
 
 async fn list(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -98,7 +98,7 @@ async fn list(
 }
 
 async fn fences(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -112,7 +112,7 @@ async fn fences(
 
 /// Returns the visits to a fence.
 async fn visits(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -132,7 +132,7 @@ async fn visits(
 
 /// Returns since when a driver has stayed at the newest fix.
 async fn standing(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -151,7 +151,7 @@ async fn standing(
 
 /// Returns the days on which a driver has fixes.
 async fn days(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -166,7 +166,7 @@ async fn days(
 }
 
 async fn alerts(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -188,7 +188,7 @@ async fn alerts(
 }
 
 async fn past(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -201,7 +201,7 @@ async fn past(
 }
 
 async fn track(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -229,7 +229,7 @@ async fn track(
 }
 
 async fn cells(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,

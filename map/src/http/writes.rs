@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
-use axum::extract::State as From;
+use axum::extract::State as FromState;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
@@ -144,7 +144,7 @@ fn too_slow(timeout: Duration, limit: Duration) -> String {
 
 /// Stores, changes or ends a fence, from a GeoJSON Feature.
 pub(super) async fn put_fence(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,
@@ -180,7 +180,7 @@ pub(super) async fn put_fence(
 
 /// Records that the viewer has seen an alert.
 async fn acknowledge_alert(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,
@@ -216,7 +216,7 @@ struct LinkRequest {
 
 /// Signs a link that shows these drivers and groups, if the viewer may see them.
 async fn make_link(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,
@@ -255,7 +255,7 @@ async fn make_link(
 
 /// Stores cards of drivers, from CSV or a JSON array.
 async fn put_cards(
-    From(state): From<Arc<State>>,
+    FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,

@@ -25,7 +25,8 @@ use milepost_core::session::events::Leave;
 use milepost_observe::metrics::Metrics;
 use milepost_observe::peers::{OnUnresolved, query_peers};
 
-/// How long `drain` waits for the last totals of the driver's thread while that thread ends.
+/// How long `drain` waits for the last totals of the event loop's thread while that
+/// thread ends.
 const TOTALS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which [`session_taken_over`] checks the totals.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -123,15 +124,15 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let mut signals = Signals::new()?;
     let shared = SharedState::new(&config);
     let mut tasks = JoinSet::new();
-    let Started { mut watch, mut driver, leave: leave_sender, .. } =
+    let Started { mut watch, mut event_loop, leave: leave_sender, .. } =
         start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
     let why = tokio::select! {
-        ended = &mut driver => return completed(ended),
+        ended = &mut event_loop => return completed(ended),
         Some(ended) = tasks.join_next() => {
             let task = ended.context("a task panicked")?;
-            // The executor ends when the driver ends. Then the driver's totals have arrived, or
-            // will arrive soon.
-            return match timeout(TOTALS_TIMEOUT, driver).await {
+            // The executor ends when the event loop ends. Then the event loop's totals have
+            // arrived, or will arrive soon.
+            return match timeout(TOTALS_TIMEOUT, event_loop).await {
                 Ok(ended) => completed(ended),
                 Err(_) => bail!("task `{task}` ended unexpectedly"),
             };
@@ -143,8 +144,8 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     };
     warn!("{why}: flushing the messages received");
     leave_sender.send_replace(Some(Leave::KeepSession));
-    let totals = match timeout(config.shutdown.grace, driver).await {
-        Ok(totals) => totals.context("the driver's thread panicked; see stderr")?,
+    let totals = match timeout(config.shutdown.grace, event_loop).await {
+        Ok(totals) => totals.context("the event loop's thread panicked; see stderr")?,
         Err(_) => shared.metrics.totals(),
     };
     Ok(Drained { totals, visited_all: false })
@@ -158,9 +159,9 @@ async fn session_taken_over(metrics: &Metrics) {
     }
 }
 
-/// Returns the result once the driver has ended by itself, because no session is left to visit.
+/// Returns the result once the event loop has ended by itself, because no session is left to visit.
 fn completed(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
-    let totals = ended.context("the driver's thread panicked; see stderr")?;
+    let totals = ended.context("the event loop's thread panicked; see stderr")?;
     Ok(Drained { totals, visited_all: true })
 }
 

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use milepost_clickhouse as clickhouse;
 use milepost_clickhouse::ClickHouse;
-use milepost_command::tables::{CHECK_EVERY_UNREADY, WAITING_LOGGED_EVERY};
+use milepost_command::tables::{CHECK_INTERVAL_UNREADY, WAITING_LOGGED_EVERY};
 use milepost_config::Config;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
@@ -27,7 +27,8 @@ pub fn plan(config: &Config) -> String {
 /// The server refuses, a migration was edited, or fields conflict with the tables.
 pub async fn migrate(config: &Config, drop_fields: &[String]) -> Result<()> {
     let settings = &config.clickhouse;
-    // Pin the endpoint: if this host is down, its migration must not run on another host.
+    // If each host is migrated on its own, pin the endpoint: if that host is down, its migration
+    // must not run on another host.
     let settings = if settings.changes_all_hosts() { settings.clone() } else { settings.pinned() };
     let clickhouse = ClickHouse::new(&settings)?;
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
@@ -52,7 +53,7 @@ pub async fn migrate(config: &Config, drop_fields: &[String]) -> Result<()> {
                 if log.allow(Instant::now()) {
                     warn!(why = error_chain(&error), "waiting for ClickHouse");
                 }
-                sleep(CHECK_EVERY_UNREADY).await;
+                sleep(CHECK_INTERVAL_UNREADY).await;
             }
             Err(error) => return Err(error.into()),
         }

@@ -216,14 +216,14 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     // query gets no answer, retry until the list is `LIST_AGE_MAX` old. If the login was refused,
     // retry for as long as the password file may change. Any other refusal ends the replay.
     let list_error = async move {
-        let (mut read_at, mut pause) = (Instant::now(), tables::CHECK_EVERY_READY);
+        let (mut read_at, mut pause) = (Instant::now(), tables::CHECK_INTERVAL_READY);
         loop {
             sleep(pause).await;
-            let is_first_failure = std::mem::replace(&mut pause, tables::CHECK_EVERY_UNREADY)
-                == tables::CHECK_EVERY_READY;
+            let is_first_failure = std::mem::replace(&mut pause, tables::CHECK_INTERVAL_UNREADY)
+                == tables::CHECK_INTERVAL_READY;
             match server.erased().await {
                 Ok(now) => {
-                    (read_at, pause) = (Instant::now(), tables::CHECK_EVERY_READY);
+                    (read_at, pause) = (Instant::now(), tables::CHECK_INTERVAL_READY);
                     list.send_replace(now);
                 }
                 Err(error)

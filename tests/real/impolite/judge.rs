@@ -24,9 +24,9 @@ const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
 /// Largest growth of milepost's log during a fault.
 const LOG_BYTES_MAX: usize = 64 << 10;
 /// Log line of an insert that was cancelled because the engine, which other tests share, did not
-/// respond for seconds. The outcome of such an insert is unknown in every case.
+/// respond for seconds. The outcome of such an insert is unknown, whatever the fault.
 const ABORTED: &str = "aborted: ClickHouse answers again after a silence";
-/// Time that milepost has to acknowledge the rows of a last insert on a busy machine.
+/// How long milepost may take to acknowledge the rows of its last insert on a busy machine.
 const ACK_TIMEOUT: Duration = Duration::from_secs(30);
 const OBSERVE_EVERY: Duration = Duration::from_millis(500);
 
@@ -271,10 +271,10 @@ impl Stage {
     }
 
     /// Returns how many messages were stored and not acknowledged during the fault. `before` has
-    /// the numbers of stored and of acknowledged messages before the fault. If the fault must not
-    /// leave unacknowledged messages, waits for acknowledgements that are still on their way. If it
-    /// must, counts from the beginning: on a busy machine, `before` may already have rows of the
-    /// fault.
+    /// the numbers of stored and of acknowledged messages before the fault. For a fault that leaves
+    /// no unacknowledged messages, waits for acknowledgements that are still on their way. For one
+    /// that leaves some, counts from the start of the case: on a busy machine, `before` may already
+    /// include rows that were stored under the fault.
     fn stored_unacked(&self, before: (u64, u64)) -> Result<u64> {
         let (stored, acks) = if self.leaves_unacked() { (0, 0) } else { before };
         let unacked = || -> Result<u64> {
@@ -411,8 +411,8 @@ impl Stage {
         figures.expect(had_effect, || "the fault affected no insert".to_owned());
     }
 
-    /// Asserts that a token identifies its rows. After an unknown outcome, a retry has a new token.
-    /// After a definite failure, a retry keeps the token.
+    /// Asserts that a token never stands for different rows. If the rows of an attempt may be
+    /// stored, its retry must have a new token; if they certainly are not, it must keep the token.
     fn check_tokens(&self, kinds: &[&str], aborted_inserts: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();

@@ -4,11 +4,11 @@
 //! comparisons, the monotonic clock detects jumps.
 //!
 //! Before the first comparison, while ClickHouse is down, the fleet's messages are the reference:
-//! if the clock is right, most messages are fresh. The clock is in doubt while the messages that
-//! it would reject for their age are at least as many as the fresh ones. In doubt, two kinds of
-//! messages are deferred: those that would be rejected, and those with a fix that would get this
-//! clock's time. All later messages of the same connection are deferred too. Other messages are
-//! accepted.
+//! if the clock is right, most messages are fresh. The clock is in doubt once fixes of at least one
+//! message would be rejected for their age, until fresh messages outnumber such messages. While it
+//! is in doubt, two kinds of messages are deferred: those with a fix that would be rejected, and
+//! those with a fix that has no time, which would be dated by this clock. All later messages of the
+//! same session are deferred too. Other messages are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub(super) struct Clock {
     was_compared: bool,
     /// Fresh messages before the first comparison.
     fresh: u64,
-    /// Messages, before the first comparison, with at least one fix that this host's clock would
-    /// reject.
+    /// Messages, before the first comparison, with at least one fix that would be rejected for its
+    /// age by this host's clock.
     refused: u64,
     /// Sessions with a message that is deferred until the clock is trusted.
     deferring_sessions: BTreeSet<SessionIndex>,

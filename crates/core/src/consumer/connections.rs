@@ -1,6 +1,7 @@
-//! The number of consuming sessions of a process: fixed by the configuration, or as many as the
-//! broker's windows require. Sessions with higher indices are visits to
-//! [former sessions](super::former_sessions).
+//! The number of consuming sessions of a process: fixed by the configuration, or as many as it
+//! takes for their windows to add up to the wanted window. One more is added for each node of the
+//! broker that has none, unless a fixed number is below the number of nodes. Sessions with higher
+//! indices are visits to [former sessions](super::former_sessions).
 
 use std::time::Instant;
 
@@ -19,8 +20,8 @@ pub enum Connections {
 }
 
 impl Connections {
-    /// Returns how many sessions [`Connections::Auto`] opens if the wanted window needs the windows
-    /// of `needed` sessions.
+    /// Returns how many sessions [`Connections::Auto`] opens if `needed` sessions are needed: at
+    /// least [`AUTO_MIN`] and at most [`CONNECTIONS_MAX`].
     pub fn auto(needed: usize) -> usize {
         needed.clamp(AUTO_MIN, CONNECTIONS_MAX)
     }
@@ -35,9 +36,10 @@ const NAMED_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrowthStep {
     Nothing,
-    /// Add a consuming session, with the next index.
+    /// Add a consuming session, with the index after the last consuming one. A visit that has ended
+    /// at that index starts to consume.
     Grow,
-    /// Visit the next index.
+    /// Visit the former session whose index follows those of all sessions.
     Visit,
 }
 
@@ -88,8 +90,9 @@ impl Growth {
     /// Returns the next step. The caller takes this step before it calls again.
     ///
     /// `nodes`: number of the broker's nodes. `has_unserved_node`: a node of the broker has no
-    /// session. A new session waits for that node without a time limit. So the new session must not
-    /// have the index of a former session: the former session's messages would wait too.
+    /// session. A session that is added for that node connects to no other node, however long the
+    /// node is unreachable. If it had the index of a former session, that session's messages would
+    /// wait as well. So it is added only after the search for former sessions.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -97,7 +100,8 @@ impl Growth {
         has_unserved_node: bool,
         nodes: usize,
     ) -> GrowthStep {
-        // Until every initial session is live, neither the windows nor the free nodes are known.
+        // Until every initial session is live, neither the windows nor the nodes without a session
+        // are known.
         if !self.initial_are_live(sessions) {
             return GrowthStep::Nothing;
         }

@@ -12,7 +12,7 @@
 //! [`session`](crate::session), [`intake`](crate::intake) and [`delivery`](crate::delivery) apply
 //! as well.
 //!
-//! The shell of this state machine is `src/app/driver.rs`, which owns the connections.
+//! The shell of this state machine is `src/app/event_loop.rs`, which owns the connections.
 //! `src/executor.rs` executes the commands.
 
 pub mod broker_drops;
@@ -74,7 +74,7 @@ pub struct ConsumerConfig {
     /// Longest age of a batch in a large group. Zero: the age does not depend on the size of the
     /// group.
     pub members_age_max: Duration,
-    /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until
+    /// Largest tolerated jump of the wall clock. After a larger one, messages are deferred until
     /// this host's clock has been compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
@@ -93,7 +93,7 @@ pub struct Consumer {
     /// Age at which a batch closes; it is raised in a large group.
     group_age: GroupAge,
     leaving: Option<Leave>,
-    /// At QoS 0: since when the buffer has had no room for one more read; `None` while it has room.
+    /// At QoS 0: since when the messages of one more read cannot be taken; `None` while they can.
     full_since: Option<Instant>,
     log: LogThrottles,
     /// Longest time for which the window of a consuming session has been full.
@@ -278,7 +278,7 @@ impl Consumer {
         }
         for index in 0..self.sessions.len() {
             let may_end = self.growth.former_sessions.may_end(&self.sessions, index);
-            let room = self.has_room_to_renew(index);
+            let room = self.has_room_for_deferred(index);
             self.sessions[index].handle_timeout(room, may_end, now);
         }
         self.full_since = self.lacks_room_for_a_read().then(|| self.full_since.unwrap_or(now));

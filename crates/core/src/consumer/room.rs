@@ -74,7 +74,7 @@ impl Consumer {
 
     /// Returns whether a session can take its deferred messages: half its share of the buffer is
     /// free, and the clock is trusted.
-    pub(super) fn has_room_to_renew(&self, index: SessionIndex) -> bool {
+    pub(super) fn has_room_for_deferred(&self, index: SessionIndex) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
         self.clock.fault().is_none()
             && !self.clock.defers_messages_of(index)

@@ -400,7 +400,7 @@ impl fmt::Display for DeliveryNotice {
     }
 }
 
-/// Counts since the process began, and levels now, in positions unless stated otherwise.
+/// Counts since the process began, and current levels; in positions unless stated otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeliveryTotals {
     /// Durable in ClickHouse, directly or through the spool.

@@ -58,7 +58,8 @@ proptest! {
                 }
                 Step::Wait(ms) => now += Duration::from_millis(ms),
             }
-            // The deadline of a batch that is not due is in the future: else the batch closes late.
+            // If the batch is not due, its deadline must be in the future; otherwise it would close
+            // late.
             if batcher.is_due(now) {
                 let opened_at = batcher.open().opened_at.unwrap();
                 prop_assert!(batcher.open().rows() >= rows_max || now - opened_at >= limits.age_max);

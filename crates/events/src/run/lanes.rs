@@ -1,7 +1,7 @@
 //! Deliveries that wait for a channel, in one lane for each driver: a failed delivery delays only
 //! its own driver's later ones.
 //!
-//! Guarantee: a driver's deliveries leave in the order in which they came. The time of a call is
+//! Guarantee: a driver's deliveries leave in the order in which they arrived. The time of a call is
 //! logarithmic in the number of drivers, and at most linear in the number of deliveries of its
 //! driver. Exception: [`Lanes::take`] also moves the lanes whose rule began to fail or to be
 //! limited since they were scheduled, each once for each failure or limit.
@@ -16,7 +16,7 @@ pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of deliveries that wait in the lanes of a channel.
 pub(super) const WAITING_MAX: usize = 10_000;
-/// One of this many deliveries may be a suspect one while sound ones are due.
+/// One of this many deliveries may be a suspect (doubtful or failed) one while sound ones are due.
 const TURNS: u8 = 8;
 
 /// Kind and fence of an event. A receiver may refuse all events of one rule.
@@ -66,7 +66,7 @@ struct Lane<T> {
 /// A limit of the receiver on the rate of a rule's deliveries.
 #[derive(Debug)]
 struct Limit {
-    /// The receiver takes no delivery of the rule before.
+    /// Time before which the receiver accepts no delivery of the rule.
     resumes_at: Instant,
     /// Pause after the next limit, if the receiver does not ask for a longer one.
     pause: Duration,
@@ -75,9 +75,10 @@ struct Limit {
 }
 
 impl Limit {
-    /// Returns the limit that follows this one. Deliveries that were in flight when a limit began
-    /// fail during it and belong to it: one second more than the receiver asks for covers their
-    /// pauses, which end a little later, so that all of them are tried again in their order.
+    /// Returns the limit that follows `before`. Deliveries that were in flight when a limit began
+    /// fail during it, and belong to the same limit. Their pauses end a little later, so the limit
+    /// lasts one second longer than the receiver asks for: all of them are then tried again in
+    /// their order.
     fn next(before: Option<Self>, now: Instant, time: Duration) -> Self {
         match before {
             None => Self {
@@ -104,8 +105,8 @@ pub(super) struct Lanes<T> {
     sound: BTreeMap<DueAt, String>,
     doubtful: BTreeMap<DueAt, String>,
     failed_lanes: BTreeMap<DueAt, String>,
-    /// The doubtful and failed lanes with a delivery that may be dropped; true: failed. The last
-    /// one loses a delivery first.
+    /// The doubtful and failed lanes with a delivery that may be dropped. The first part of the key
+    /// is true for a failed lane. The last lane loses a delivery first.
     evictable: BTreeMap<(bool, DueAt), String>,
     /// The rules whose last delivery failed, with the limit on their rate, if there is one.
     failing: HashMap<Rule, Option<Limit>>,
@@ -113,6 +114,7 @@ pub(super) struct Lanes<T> {
     count: usize,
     /// Number of waiting deliveries that have failed before.
     failed: usize,
+    /// Number of times that a lane was scheduled, which makes each [`DueAt`] unique.
     scheduled: u64,
     /// Number of deliveries that were taken, modulo [`TURNS`].
     turn: u8,
@@ -174,9 +176,9 @@ impl<T> Lanes<T> {
         waiting.map(|waiting| &waiting.item)
     }
 
-    /// Enqueues a delivery. Returns the one that is dropped, if [`WAITING_MAX`] wait: one that
-    /// waits behind a failure, or the new one, if it would wait behind a failure itself or none
-    /// waits there.
+    /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one: one that waits
+    /// behind a failure; or the new one, if it would wait behind a failure itself, or if no other
+    /// one does.
     pub(super) fn push(
         &mut self,
         driver_id: String,
@@ -232,8 +234,8 @@ impl<T> Lanes<T> {
     /// Removes the waiting deliveries of the driver for which `is_older` returns true. If it
     /// removes any, the new delivery waits behind all others of the driver, and inherits the
     /// failures of the oldest one: otherwise a receiver that refuses both would get more attempts.
-    /// `is_kept`: it is never dropped. Returns the removed deliveries, or `item` as an error if
-    /// there is none.
+    /// `is_kept`: the new delivery is never dropped. Returns the removed deliveries; if there is
+    /// none, returns `item` as an error.
     pub(super) fn replace(
         &mut self,
         (driver_id, rule): (&str, Rule),
@@ -280,9 +282,10 @@ impl<T> Lanes<T> {
         self.next_at(prospect).is_some_and(|at| at <= now)
     }
 
-    /// Returns which prospect to take next, if one of it is due: sound deliveries first, except at
-    /// every eighth turn. Otherwise the others would never leave while sound ones are always due.
-    /// Of these, the prospect whose first delivery has been due for longest is first.
+    /// Returns the prospects in the order in which their deliveries are taken: sound ones first,
+    /// except at every eighth turn. Without that exception, the others would never leave while
+    /// sound ones are always due. Of the other two prospects, the one whose first delivery has been
+    /// due for longer comes first.
     pub(super) fn preferred(&self) -> [Prospect; 3] {
         let first_due = |prospect| self.due(prospect).first_key_value().map(|(due_at, _)| *due_at);
         let mut suspect = [Prospect::Doubtful, Prospect::Failed];
@@ -381,20 +384,21 @@ impl<T> Lanes<T> {
         self.schedule(&driver_id, at);
     }
 
-    /// Like [`Self::requeue`], and marks the rule of the delivery as failing.
+    /// Puts a failed delivery back as [`Self::requeue`] does, and marks its rule as failing.
     pub(super) fn retry(&mut self, failed: Waiting<T>, now: Instant, not_before: Instant) {
         self.mark_failing(&failed.rule);
         self.requeue(failed, now, not_before);
     }
 
     /// Returns whether a full channel may take another delivery in place of one that waits behind a
-    /// failure: no delivery that was not tried yet is due.
+    /// failure: some lane has failed, and none is doubtful. The first delivery of a doubtful lane
+    /// has not failed yet, and may succeed.
     pub(super) fn can_evict(&self) -> bool {
         self.doubtful.is_empty() && !self.failed_lanes.is_empty()
     }
 
-    /// Removes and returns the newest delivery that waits behind a failure and may be dropped, of
-    /// the driver whose next attempt is the last; `None` if there is none.
+    /// Removes and returns a delivery that waits behind a failure and may be dropped: the newest
+    /// one of the last lane in `evictable`. Returns `None` if there is none.
     fn evict(&mut self) -> Option<Waiting<T>> {
         let driver_id = self.evictable.last_key_value()?.1.clone();
         let waiting = &mut self.lanes.get_mut(&driver_id)?.waiting;

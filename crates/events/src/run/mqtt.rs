@@ -14,12 +14,13 @@ use milepost_command::client::Client;
 use milepost_config::Mqtt;
 use milepost_core::error_chain;
 
-/// Age from which on the end of a connection may mean that the broker has restarted. Younger ones
+/// If a connection of at least this age ends, the broker may have restarted. Younger connections
 /// usually end because a second process uses the same client id.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
-/// Pause of all messages that failed before, for whatever reason, after a message that was not
-/// sound ended the connection. A doubtful message pauses as well while a sound one is due. Without
-/// it, hundreds of them would keep the channel reconnecting while others wait.
+/// After a message that was not sound ([`Prospect`]) ended the connection, all messages that failed
+/// before, for whatever reason, pause for this long. While a sound message is due, doubtful ones
+/// pause as well. Without the pause, hundreds of such messages would keep the channel reconnecting
+/// while others wait.
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
@@ -30,8 +31,8 @@ const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 /// implementation specific error, quota exceeded.
 const LIMITS: [u8; 3] = [0x80, 0x83, QUOTA_EXCEEDED];
 const QUOTA_EXCEEDED: u8 = 0x97;
-/// Time after a pause of all messages in which the broker counts as still limiting the rate. Longer
-/// than a pause, so that one limit follows the other.
+/// For this long after a pause of all messages, the broker still counts as limiting the rate. This
+/// is longer than a pause, so that it counts as limiting the rate between two pauses, too.
 const LIMIT_LASTS: Duration = Duration::from_secs(60);
 
 /// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
@@ -242,7 +243,7 @@ impl Pauses {
     }
 
     /// Returns the time until which messages of this prospect wait. A doubtful message may be
-    /// accepted, so it only waits for longer than sound ones while a sound one is due
+    /// accepted, so it waits longer than a sound one only while a sound one is due
     /// (`is_sound_due`).
     fn end(&self, prospect: Prospect, is_sound_due: bool) -> Instant {
         match prospect {
@@ -315,8 +316,9 @@ impl Presence {
         is_lost
     }
 
-    /// `is_explained`: the connection ended at a message that may be the cause. Otherwise a message
-    /// that the broker never accepts would publish every state again at each of its attempts.
+    /// Records the end of a connection. `is_explained`: it ended at a message that may be the
+    /// cause, so the broker was probably not away. Otherwise each attempt to publish a message that
+    /// the broker never accepts would cause every state to be published again.
     fn handle_disconnect(&mut self, is_explained: bool, now: Instant) {
         self.is_explained = is_explained;
         self.was_away = !is_explained && now - self.connected_at >= CONNECTION_AGE_MIN;
@@ -718,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn all_older_states_of_a_topic_give_way_behind_a_refusal() {
+    fn all_older_states_of_a_topic_are_dropped_behind_a_refusal() {
         let (now, mut backlog) = (Instant::now(), Backlog::default());
         for (kind, ts) in [Kind::Jump, Kind::Silent, Kind::Heard].into_iter().zip(1..) {
             assert!(backlog.push(order(kind, ts, Order::Publish), now).is_empty());
@@ -815,7 +817,7 @@ mod tests {
 
     /// Otherwise no order would be published any more: nothing else makes room.
     #[test]
-    fn limit_that_ended_long_ago_blocks_no_full_lanes() {
+    fn limit_that_ended_long_ago_does_not_block_full_lanes() {
         let now = Instant::now();
         let (mut backlog, mut pauses) = (full(now), Pauses::new(now));
         fail_sound(&mut backlog, now);
@@ -938,7 +940,7 @@ mod tests {
 
     /// The broker ends the connection at the events of some drivers.
     #[tokio::test]
-    async fn driver_without_a_failure_waits_for_no_other_drivers_failures() {
+    async fn driver_without_failures_does_not_wait_for_failing_drivers() {
         let mut broker = Broker::start(|text, _| (!text.contains("fleet/x")).then_some(0)).await;
         for n in 0..6 {
             broker.send(&format!("x{n}"), Kind::Silent).await;

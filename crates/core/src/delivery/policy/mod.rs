@@ -89,7 +89,7 @@ pub struct Delivery {
     refusal_log: Throttle,
     failure_log: Reasons,
     row_log: Throttle,
-    /// The refusal of the spool was logged, and its end has not been logged yet.
+    /// A refusal by the spool was logged, and the end of the refusals has not been logged yet.
     is_refusal_logged: bool,
     disk_log: Throttle,
     /// Upper bound for new batches, in bytes: half the size of the smallest batch that was refused
@@ -105,7 +105,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Starts with the files that an earlier process left in the spool: `inventory`.
+    /// Creates the policy. `inventory`: the files that an earlier process left in the spool.
     #[must_use]
     pub fn new(settings: DeliveryConfig, inventory: SpoolInventory) -> Self {
         let mut files = Files::default();

@@ -76,7 +76,7 @@ pub(crate) struct Wiring {
     pub health: Arc<Health>,
 }
 
-/// Starts the driver's thread. The receiver gets the consumer's last totals, or an error if the
+/// Starts the event loop's thread. The receiver gets the consumer's last totals, or an error if the
 /// thread died.
 pub(crate) fn spawn(
     wiring: Wiring,
@@ -84,18 +84,18 @@ pub(crate) fn spawn(
 ) -> std::io::Result<oneshot::Receiver<ConsumerTotals>> {
     let (send_totals, totals) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::Builder::new().name("driver".to_owned()).spawn(move || {
+    thread::Builder::new().name("event-loop".to_owned()).spawn(move || {
         // Without `unconstrained`, tokio's cooperative budget could report that a socket has no
         // data although it has some.
         let last =
-            runtime.block_on(tokio::task::unconstrained(Driver::new(wiring, consumer).run()));
+            runtime.block_on(tokio::task::unconstrained(EventLoop::new(wiring, consumer).run()));
         let _ = send_totals.send(last);
         runtime.shutdown_background(); // a hanging DNS lookup or file read must not delay the exit
     })?;
     Ok(totals)
 }
 
-struct Driver {
+struct EventLoop {
     wiring: Wiring,
     state: State,
     delay: ReadDelay,
@@ -115,7 +115,7 @@ struct State {
     shared: Shared,
 }
 
-impl Driver {
+impl EventLoop {
     fn new(wiring: Wiring, mut consumer: Consumer) -> Self {
         consumer.set_erased(Arc::clone(wiring.erased.borrow().erased()));
         let shared = Shared::new(wiring.mqtt.clone());
