@@ -151,8 +151,8 @@ impl Transport {
                     Ok(())
                 }
                 Poll::Ready(Err(error)) => Err(error),
-                // CONNECT has not been sent yet, so the node is not resuming a large session: do not
-                // probe it.
+                // CONNECT has not been sent yet, so the node is not resuming a large session: do
+                // not probe it.
                 Poll::Pending if now.instant >= waiting.probe_at => {
                     let has_other_node = waiting.probe_at < waiting.latest;
                     let waited = if has_other_node {

@@ -420,6 +420,12 @@ fn nmea_sentences_of_one_second_become_one_fix() {
     source.refused(&rmc.replace("*6A", "*6B"), Reason::BadChecksum);
     source.refused(&rmc.replace("*6A", ""), Reason::BadChecksum);
     source.refused(&rmc.replace("*6A", "*06A"), Reason::BadChecksum);
+    let tagged = format!(r"\g:1-2-73874,s:r003669945,c:764426119*4A\{rmc}");
+    assert_eq!(source.good(&tagged), source.good(rmc));
+    let prefixed = source.decode(&format!("2026-11-26 09:00:00 {rmc}"));
+    assert!(prefixed.rejects[0].detail.contains("remove what stands before"), "{prefixed:?}");
+    let unended = source.decode(&rmc.replace("*6A", "*"));
+    assert!(unended.rejects[0].detail.contains("has no checksum"), "{unended:?}");
     source.refused("{}", Reason::InvalidSentence);
     source.refused("\r\n", Reason::InvalidSentence);
     source.refused(&nmea("GPRMC,123519,A,4807.038,N,01131.000,E,,,320394,,"), Reason::BadTs);

@@ -58,7 +58,10 @@ pub(super) fn parse_id(
     value: &Scalar<'_>,
 ) -> Result<DriverId, Refusal> {
     let id = match value {
-        Scalar::Text(text) if is_rounded(text) => Err(OutOfRange),
+        Scalar::Text(text) if is_rounded(text) || means_none(text) => Err(OutOfRange),
+        Scalar::Text(text) if has_exponent(text) => {
+            whole_number(text.trim_ascii()).ok_or(OutOfRange).and_then(DriverId::new)
+        }
         Scalar::Text(text) => other_bytes.id(text),
         Scalar::Integer(number) => DriverId::new(number.to_string()),
         Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
@@ -83,6 +86,8 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
             format!(
                 "{at} is {value}, a number that has lost its last digits: send or save it as text"
             )
+        } else if means_none(&value) {
+            format!("{at} is {value:?}, which means that there is none: send the driver's id")
         } else {
             format!(
                 "{at} is {value:?}; {DRIVER_ID_RULE}; to map other bytes, set driver_other of the \
@@ -100,6 +105,24 @@ fn is_rounded(text: &str) -> bool {
     begins_number
         && has_mark()
         && resolution(&text.replace(',', ".")).is_some_and(|last| last > 1.0)
+}
+
+/// Returns whether a string is a number with a decimal point and an exponent, such as `1.001E3`.
+fn has_exponent(text: &str) -> bool {
+    let begins_number = text.trim_ascii_start().starts_with(|c: char| c.is_ascii_digit());
+    begins_number && text.contains('.') && resolution(text).is_some()
+}
+
+/// Returns whether a string stands for a missing value, as programs write one: `NULL`, `None`.
+/// Otherwise all fixes without a driver would be those of one driver.
+fn means_none(text: &str) -> bool {
+    let text = text.trim_ascii();
+    text.len() <= 9
+        && text.starts_with(['n', 'N', 'u', 'U', '-'])
+        && (text.bytes().all(|byte| byte == b'-')
+            || ["null", "none", "nan", "undefined"]
+                .iter()
+                .any(|word| text.eq_ignore_ascii_case(word)))
 }
 
 /// Returns the digits of a JSON number that is whole: `18446744073709551615`, `356307042441013.0`,
@@ -256,6 +279,34 @@ mod tests {
         }
         for id in ["3.56307E+14", " 3.56307E14", "3,56307E+14", "+.5e9", "4E+14"] {
             assert!(is_rounded(id), "{id}");
+        }
+    }
+
+    #[test]
+    fn text_is_the_id_unless_it_is_a_number_with_an_exponent_or_means_none() {
+        let pointer = Pointer::new("/driver_id").expect("a pointer");
+        let id = |text: &str| {
+            parse_id(&pointer, OtherBytes::Refused, &Scalar::Text(text.into()))
+                .map(|id| id.as_str().to_owned())
+                .map_err(|refusal| refusal.detail)
+        };
+        for (text, expected) in [
+            ("1.001E3", "1001"),
+            ("3.56307042441013E14", "356307042441013"),
+            ("12e3", "12e3"),
+            ("1.5", "1.5"),
+            ("4.e7b", "4.e7b"),
+            ("Nana", "Nana"),
+            ("none-1", "none-1"),
+            ("-7", "-7"),
+            ("a--b", "a--b"),
+        ] {
+            assert_eq!(id(text).expect(text), expected);
+        }
+        for text in ["NULL", "null", "None", "nan", "NaN", "undefined", "-", "--", "1.0005E3"] {
+            let detail = id(text).expect_err(text);
+            let is_none = detail.contains("there is none");
+            assert_eq!(is_none, text != "1.0005E3", "{text}: {detail}");
         }
     }
 }

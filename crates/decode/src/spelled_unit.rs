@@ -214,8 +214,8 @@ fn angle(words: &[&str]) -> Option<Spelled> {
 }
 
 /// Splits a spelled-out unit off the end of a column's name, such as
-/// `Speed (kilometres per hour)` or `altitude_feet_above_sea_level`. Returns the name without it,
-/// and the unit.
+/// `Speed (kilometres per hour)`, `altitude_feet_above_sea_level` or `speedMilesPerHour`. Returns
+/// the name without it, and the unit.
 pub(super) fn split_spelled(quantity: Quantity, name: &str) -> Option<(&str, Spelled)> {
     const SEPARATORS: [char; 9] = [' ', '_', '-', '.', ',', ':', '(', '[', '{'];
     let inner = name.trim_end().trim_end_matches([')', ']', '}', '.']);
@@ -224,7 +224,25 @@ pub(super) fn split_spelled(quantity: Quantity, name: &str) -> Option<(&str, Spe
         let rest = without_preposition(inner[..at].trim_end_matches(SEPARATORS));
         Some((rest, spelled(quantity, &inner[at..])?))
     });
-    split.find(|(rest, _)| !rest.is_empty())
+    let split_camel = || {
+        capitals(inner).find_map(|at| {
+            let words =
+                inner[at..].chars().flat_map(|c| [c.is_ascii_uppercase().then_some(' '), Some(c)]);
+            let words: String = words.flatten().collect();
+            let rest = &inner[..at];
+            let rest = ["In", "_in"].iter().find_map(|end| rest.strip_suffix(end)).unwrap_or(rest);
+            Some((rest, spelled(quantity, &words)?))
+        })
+    };
+    split.find(|(rest, _)| !rest.is_empty()).or_else(split_camel)
+}
+
+/// Returns the indices of the capitals that begin a word inside a name such as `speedMilesPerHour`.
+fn capitals(name: &str) -> impl Iterator<Item = usize> {
+    let pairs = name.as_bytes().windows(2).enumerate();
+    pairs
+        .filter(|(_, pair)| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase())
+        .map(|(at, _)| at + 1)
 }
 
 /// Removes the preposition before a unit, as in `Speed in km/h`.
@@ -307,6 +325,10 @@ mod tests {
             (Speed, "speed_kilometers_per_hour", "speed", "km/h"),
             (Speed, "Speed in nautical miles per hour", "Speed", "knots"),
             (Speed, "Speed in km/h", "Speed", "km/h"),
+            (Speed, "speedMilesPerHour", "speed", "mph"),
+            (Speed, "gpsSpeedMetersPerSecond", "gpsSpeed", "m/s"),
+            (Speed, "SpeedInKilometersPerHour", "Speed", "km/h"),
+            (Length, "altitudeFeet", "altitude", "ft"),
             (Length, "altitude [feet above sea level]", "altitude", "ft"),
             (Length, "Altitude in feet", "Altitude", "ft"),
             (Length, "Altitude (m a.s.l.)", "Altitude", "m"),

@@ -47,6 +47,13 @@ impl Quantity {
         }
     }
 
+    /// Returns the unit that a column's name states, at its end or as the whole name, such as
+    /// `feet`. A column `ms` may be one of milliseconds.
+    pub fn unit_in_name(self, name: &str) -> Option<&'static str> {
+        let whole = || self.unit_named(name).filter(|_| !name.eq_ignore_ascii_case("ms"));
+        self.split_unit(name).map(|(_, unit)| unit).or_else(whole)
+    }
+
     /// Returns whether a column's name ends in a known unit in words that is not read, such as
     /// `Speed (feet per second)` or `heading (deg magnetic)`.
     pub fn ends_in_unread_unit(self, name: &str) -> bool {

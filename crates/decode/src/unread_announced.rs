@@ -33,8 +33,8 @@ const NOTATIONS: [&str; 14] = [
     "e7",
     "e6",
 ];
-/// Notations that a member without the name of a coordinate, such as `format`, may state: those that
-/// are no pattern of a date, and no name of anything else.
+/// Notations that a member without the name of a coordinate, such as `format`, may state: those
+/// that are no pattern of a date, and no name of anything else.
 const BARE_NOTATIONS: [&str; 8] = [
     "dms",
     "degreesminutes",

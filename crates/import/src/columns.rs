@@ -49,9 +49,7 @@ pub(super) fn find(
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let mut found: Vec<(&'static str, Column)> = Vec::new();
     for (field, quantity, names) in FIELD_NAMES {
-        let unit_in = |name: &str| {
-            quantity.and_then(|quantity| quantity.split_unit(name)).map(|(_, unit)| unit)
-        };
+        let unit_in = |name: &str| quantity.and_then(|quantity| quantity.unit_in_name(name));
         match named(field) {
             // The name of a column may contain a +, so try the whole name first.
             Some(name) if field == "ts" && name.contains('+') && column("ts", name).is_err() => {

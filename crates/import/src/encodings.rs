@@ -29,11 +29,16 @@ pub(super) fn advice(columns: &[String]) -> Option<String> {
     if columns.iter().all(|name| name.is_ascii() || translated(name).is_some()) {
         return None;
     }
+    // Only the other letters tell encodings apart: `Latitude (°)` names a field in each of them.
+    let is_named_by_ascii = |name: &str| {
+        let ascii: String = name.chars().filter(char::is_ascii).collect();
+        translated(&ascii).is_some()
+    };
     let names_fields = |encoding: &'static Encoding| {
         let decoded = |name: &String| {
             let (bytes, _, has_other_letters) = WINDOWS_1252.encode(name);
             let text = encoding.decode_without_bom_handling_and_without_replacement(&bytes);
-            text.filter(|_| !has_other_letters && !name.is_ascii()).map(String::from)
+            text.filter(|_| !has_other_letters && !is_named_by_ascii(name)).map(String::from)
         };
         columns.iter().filter_map(decoded).any(|name| translated(&name).is_some())
     };
@@ -61,6 +66,7 @@ mod tests {
             ("Höhe,Prüfung", WINDOWS_1252, ""),
             ("time,été,naïve", WINDOWS_1252, ""),
             ("time,lat,lon", WINDOWS_1252, ""),
+            ("when,Latitude (°),Longitude (°)", WINDOWS_1252, ""),
         ] {
             let (bytes, ..) = encoding.encode(names);
             let (shown, _) = WINDOWS_1252.decode_without_bom_handling(&bytes);

@@ -1,5 +1,5 @@
-//! Checks what a file states about all its points. A fault of a field that the points may lack, such
-//! as headings from magnetic north, ends the file only if a point has that field.
+//! Checks what a file states about all its points. A fault of a field that the points may lack,
+//! such as headings from magnetic north, ends the file only if a point has that field.
 
 use std::cell::{Cell, RefCell};
 

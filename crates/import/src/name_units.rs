@@ -68,7 +68,7 @@ pub(super) fn check_name(
          read from true north: use a column of true headings, or give --unit heading=deg if these \
          are true"
     );
-    let stated = quantity.split_unit(name).map(|(_, unit)| unit);
+    let stated = quantity.unit_in_name(name);
     let is_other = |unit: &str| {
         let factor = quantity.factor(unit).ok().zip(option_factor);
         factor.is_some_and(|(stated, given)| (stated / given - 1.0).abs() > 1e-6)
@@ -324,6 +324,11 @@ mod tests {
         for (field, name, quantity, is_given, given) in [
             ("speed", "Speed (mph)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "speed_kn", Speed, true, Some(1.0)),
+            ("speed", "mph", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "Knots", Speed, true, Some(1.0)),
+            ("alt", "feet", Length, true, Some(1.0)),
+            ("speed", "speedMilesPerHour", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "gpsSpeedMetersPerSecond", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (0.1 km/h)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (km/h x10)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "Speed (min/km)", Speed, true, Some(1.0 / 3.6)),
@@ -371,6 +376,9 @@ mod tests {
         for (field, name, quantity, is_given, given) in [
             ("speed", "Speed (km/h)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "velocity", Speed, true, Some(1.0)),
+            ("speed", "ms", Speed, true, Some(1.0 / 3.6)),
+            ("speed", "speedMilesPerHour", Speed, true, Some(0.44704)),
+            ("alt", "feet", Length, false, None),
             ("speed", "Speed (0.1 km/h)", Speed, true, Some(0.1 / 3.6)),
             ("speed", "Speed (ft/s)", Speed, true, Some(0.3048)),
             ("speed", "Speed (km h-1)", Speed, true, Some(1.0 / 3.6)),

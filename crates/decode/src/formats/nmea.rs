@@ -293,15 +293,24 @@ fn split_fields(text: &str) -> (&str, ArrayVec<&str, FIELDS_MAX>) {
     (&text[..first], fields.take(FIELDS_MAX).collect())
 }
 
-/// Returns the text between `$` and `*`, if the checksum after it is correct.
+/// Returns the text between `$` and `*`, if the checksum after it is correct. A TAG block of
+/// NMEA 4 before the sentence, such as `\\s:r1,c:1795680000*4A\\`, is not read.
 fn verify_checksum(line: &str) -> Result<&str, Refusal> {
-    let invalid =
-        || Refusal::new(Reason::InvalidSentence, "the line is not a sentence such as $GPRMC,…*hh");
+    let tagged = line.strip_prefix('\\').and_then(|rest| rest.split_once('\\'));
+    let line = tagged.map_or(line, |(_, sentence)| sentence);
+    let invalid = || {
+        let why = if line.contains("$G") {
+            "the line has text before its sentence: remove what stands before the $"
+        } else {
+            "the line is not a sentence such as $GPRMC,…*hh"
+        };
+        Refusal::new(Reason::InvalidSentence, why)
+    };
     let body = line
         .strip_prefix(['$', '!'])
         .filter(|_| line.len() <= LINE_BYTES_MAX)
         .ok_or_else(invalid)?;
-    let Some((body, given)) = body.split_once('*') else {
+    let Some((body, given)) = body.split_once('*').filter(|(_, given)| !given.is_empty()) else {
         return refuse(Reason::BadChecksum, "the sentence has no checksum, *hh");
     };
     let computed = body.bytes().fold(0, |sum, byte| sum ^ byte);
