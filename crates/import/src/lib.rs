@@ -17,6 +17,7 @@
 
 mod args;
 mod bounded;
+mod cities;
 mod columns;
 mod command;
 mod described;

@@ -3,11 +3,10 @@
 //! that milepost does not read.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::sync::LazyLock;
 
 use jiff::tz::TimeZone;
 
+use super::cities::{area_zone, is_city_of_zone};
 use super::names::{Column, normalised, words};
 use super::seasons::{CLOCK_WORDS, FLAGS_OF_SUMMER_TIME, has_only_seasons, names_both_seasons};
 use super::values::{has_offset, is_instant};
@@ -181,28 +180,6 @@ pub(super) fn has_other_clock(value: &str, given: &Zone) -> bool {
 pub(super) fn is_other_than_utc(value: &str) -> bool {
     let is_zone = is_time_zone(value) || is_offset(value) || value.eq_ignore_ascii_case("local");
     is_zone && !is_utc(value)
-}
-
-/// Returns the zone of an IANA name with an area, such as `Europe/Berlin`.
-fn area_zone(name: &str) -> Option<TimeZone> {
-    let may_be = name.contains('/') && name.len() <= 40 && name.starts_with(char::is_alphabetic);
-    if may_be { TimeZone::get(name).ok() } else { None }
-}
-
-/// Cities of the zones of the IANA database, in lower case: `paris`, `new_york`.
-static CITIES: LazyLock<HashSet<String>> = LazyLock::new(|| {
-    let names = jiff::tz::db().available();
-    let cities = names.filter_map(|name| {
-        let (area, city) = name.as_str().rsplit_once('/')?;
-        let is_city = area != "Etc" && city.len() >= 4 && !city.contains(char::is_numeric);
-        is_city.then(|| city.to_lowercase())
-    });
-    cities.collect()
-});
-
-/// Returns whether a text is the city of a zone of the IANA database, such as `Paris`.
-fn is_city_of_zone(text: &str) -> bool {
-    !text.is_empty() && CITIES.contains(&text.replace(' ', "_").to_lowercase())
 }
 
 /// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
