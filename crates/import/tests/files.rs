@@ -2222,6 +2222,12 @@ fn zone_in_xml_is_read_or_refused() {
         "<metadata tz=\"+02:00\"/>",
         "<extensions><utcOffset>7200</utcOffset></extensions>",
         "<metadata><time>x</time><tz>CAT</tz></metadata>",
+        "<metadata><time>2026-01-31T08:00:00+02:00</time></metadata>",
+        "<metadata><time>2026-01-31T08:00:00.000+0200</time></metadata>",
+        "<metadata lastUpdate=\"2026-01-31T08:00:00+02:00\"/>",
+        "<wpt lat=\"1\" lon=\"2\"><time>2026-01-31T08:00:00+02:00</time></wpt>",
+        "<rte><rtept lat=\"1\" lon=\"2\"><time>2026-01-31T08:00:00+02:00</time></rtept></rte>",
+        "<trk><extensions><x:startTime>2026-01-31T08:00:00+02:00</x:startTime></extensions></trk>",
     ] {
         for file in [gpx(statement, &time(&local), ""), gpx("", &time(&local), statement)] {
             check_refused_or_cut(&file, "its times have no offset, and ");
@@ -2297,6 +2303,13 @@ fn zone_in_xml_is_read_or_refused() {
         "<metadata><zone>5</zone><name>Europe/Berlin</name></metadata>",
         "<!-- all times are UTC --><metadata timezone=\"Etc/UTC\"/>",
         "<extensions><speedzone>fast</speedzone></extensions>",
+        "<metadata><time>2026-01-31T08:00:00Z</time></metadata>",
+        "<metadata><time>2026-01-31T08:00:00+00:00</time></metadata>",
+        "<metadata><time>2026-01-31T08:00:00</time></metadata>",
+        "<metadata><time>2026-01-31</time></metadata>",
+        "<wpt lat=\"1\" lon=\"2\"><extensions><time>10:00-11:30</time></extensions></wpt>",
+        "<extensions><dates>2026-01-31 - 2026-02-01</dates><tide>-1:30</tide></extensions>",
+        "<copyright><year>2026+02:00</year></copyright>",
     ] {
         check(&[], "a.gpx", gpx(statement, &time(&utc), ""), "1 2 - - - -");
     }
