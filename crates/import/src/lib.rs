@@ -46,6 +46,7 @@ mod stated_zone;
 mod summary;
 mod text;
 mod timeline;
+mod unix_columns;
 mod values;
 mod xml;
 mod zones;

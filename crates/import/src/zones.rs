@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use super::cities::{area_zone, is_city_of_zone};
 use super::names::{Column, normalised, words};
 use super::seasons::{CLOCK_WORDS, FLAGS_OF_SUMMER_TIME, has_only_seasons, names_both_seasons};
+use super::unix_columns::shifted_from_unix_time;
 use super::values::{has_offset, is_instant};
 use milepost_decode::{Local, PatternZone, Zone, is_unset, is_zone_in_other_language};
 
@@ -26,6 +27,8 @@ pub(super) struct ZoneCheck {
     has_pattern: bool,
     /// A time with an offset other than that of UTC.
     shifted: Option<String>,
+    /// The error message if an unread column of Unix times says that the times are not in UTC.
+    unix: Option<String>,
 }
 
 /// A column that holds zones.
@@ -93,9 +96,12 @@ impl ZoneCheck {
             .collect();
         let times = rows.iter().filter_map(|row| row.get(ts.at));
         let shifted = times.filter(|_| !has_pattern).find(|time| is_shifted(time)).cloned();
-        let is_needed =
-            !zones.is_empty() || zone.is_none() && (local.is_some() || shifted.is_some());
-        let check = Self { ts: ts.at, zone: zone.cloned(), local, zones, has_pattern, shifted };
+        let pattern = unit.filter(|_| has_pattern);
+        let unix = shifted_from_unix_time(columns, rows, found, pattern);
+        let is_stated = local.is_some() || shifted.is_some() || unix.is_some();
+        let is_needed = !zones.is_empty() || zone.is_none() && is_stated;
+        let zone = zone.cloned();
+        let check = Self { ts: ts.at, zone, local, zones, has_pattern, shifted, unix };
         (is_needed && !is_known).then_some(check)
     }
 
@@ -122,7 +128,7 @@ impl ZoneCheck {
                  give --zone"
             ));
         }
-        self.zones.iter().find_map(|column| {
+        let of_column = self.zones.iter().find_map(|column| {
             let zone = value(column.at);
             let zone = zone.trim();
             let is_other = match column.evidence {
@@ -139,7 +145,8 @@ impl ZoneCheck {
                     column.name
                 )
             })
-        })
+        });
+        of_column.or_else(|| self.unix.clone())
     }
 }
 

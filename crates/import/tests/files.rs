@@ -1575,6 +1575,9 @@ fn format_of_the_configuration_checks_each_row() {
     refused(&zone, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "says Europe/Berlin: give");
     refused(&zone, &["--zone", "Z"], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
     refused(&zone, &[], "t,tz,lat,lng", "TS,UTC,52.5,13.4", "");
+    let utc: jiff::Timestamp = format!("{ts}Z").parse().unwrap();
+    let row = format!("TS,{},52.5,13.4", utc.as_second() + 3_600);
+    refused(&zone, &[], "t,epoch,lat,lng", &row, "or in [formats.f] set ts='/epoch'");
     let berlin = format!("{places}\nts_zone = 'Europe/Berlin'");
     refused(&berlin, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
     refused(
@@ -1707,6 +1710,68 @@ fn zone_is_found_wherever_a_file_states_it() {
         let (fixes, why) = outcome(&[], &file);
         assert_eq!(fixes, 1, "{unit}: {why}");
     }
+}
+
+/// Unix times beside times without a zone tell how far these are from UTC.
+#[test]
+fn unread_unix_time_that_contradicts_the_times_refuses_the_file() {
+    let utc: jiff::Timestamp = format!("{}Z", yesterday("10:12:47")).parse().unwrap();
+    let unix = utc.as_second();
+    let row = |clock: &str, unix: String| format!("DAY {clock},{unix},1,2");
+    for (name, clock, unix, message) in [
+        ("unixtime", "05:12:47", format!("{unix}"), "says that they are 5 h behind UTC"),
+        ("epoch", "11:12:47", format!("{unix}"), "column epoch says that they are 1 h ahead of"),
+        ("timestamp_ms", "11:12:47", format!("{unix}000"), "1 h ahead of UTC"),
+        ("gps_time_ms", "15:57:47", format!("{unix}123"), "5 h 45 min ahead of UTC"),
+        ("Unix Time (s)", "10:42:47", format!("{unix}.4"), "30 min ahead of UTC"),
+        ("utcTimeMillis", "06:42:47", format!("{unix}999"), "3 h 30 min behind UTC"),
+        ("epoch_us", "11:12:47", format!("{unix}000000"), "1 h ahead of UTC"),
+        ("ts", "11:12:47", format!("{unix}"), "give --zone, or give --field ts='ts'"),
+    ] {
+        let file = rows_of(&format!("datetime,{name},lat,lon"), &row(clock, unix));
+        let ts = ["--field", "ts=datetime"];
+        check_refused(&ts, "a.csv", &file, message);
+        check_refused(&ts, "a.csv", &file, "its times have no zone, and its column ");
+        assert_eq!(outcome(&[&ts[..], &["--zone", "Z"]].concat(), &file).0, 1, "{name}");
+    }
+    // Date and time in two columns, and a time that a pattern reads.
+    let joined = rows_of("Date,Time,epoch,lat,lon", &format!("DAY,11:12:47,{unix},1,2"));
+    check_refused(&[], "a.csv", joined, "1 h ahead of UTC: give --zone");
+    let (year, month, day) =
+        (&utc.to_string()[..4], &utc.to_string()[5..7], &utc.to_string()[8..10]);
+    let file =
+        |clock: &str| format!("time,epoch,lat,lon\n{day}/{month}/{year} {clock},{unix},1,2\n");
+    let pattern = ["--unit", "ts=%d/%m/%Y %I:%M:%S %p"];
+    check_refused(&pattern, "a.csv", file("09:12:47 AM"), "1 h behind UTC: give --zone");
+    check(&pattern, "a.csv", file("10:12:47 AM"), "1 2 - - - -");
+    // All rows must agree, and the name must be that of a Unix time of the fix.
+    let later = unix + 3_600;
+    for (name, values) in [
+        ("unixtime", vec![unix]),
+        ("unixtime", vec![unix - 2]),
+        ("unixtime", vec![unix - 18]),
+        ("gps_time_ms", vec![unix * 1_000 + 18_000]),
+        ("unixtime", vec![unix + 61]),
+        ("unixtime", vec![later, unix + 7]),
+        ("unixtime", vec![later, later + 7_200]),
+        ("unixtime", vec![unix + 15 * 3_600]),
+        ("unixtime", vec![0]),
+        ("time_id", vec![later]),
+        ("expires_at", vec![later]),
+        ("valid_until_unixtime", vec![later]),
+        ("eta_timestamp", vec![later]),
+        ("next_stop_epoch", vec![later]),
+        ("start_time", vec![later]),
+        ("session_timestamp", vec![later]),
+        ("odometer", vec![later]),
+    ] {
+        let rows: Vec<_> = values.iter().map(|unix| row("10:12:47", unix.to_string())).collect();
+        let file = rows_of(&format!("datetime,{name},lat,lon"), &rows.join("\n"));
+        let (fixes, why) = outcome(&[], &file);
+        assert!(fixes > 0, "{name} {values:?}: {why}");
+    }
+    let zoned = rows_of("datetime,epoch,lat,lon", &format!("DAYT10:12:47Z,{later},1,2"));
+    check(&[], "a.csv", zoned, "1 2 - - - -");
 }
 
 #[test]
