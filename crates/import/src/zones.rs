@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use jiff::tz::TimeZone;
 
-use super::cities::{area_zone, is_city_of_zone};
+use super::cities::{area_zone, ends_in_city, is_city_of_zone};
 use super::names::{Column, normalised, words};
 use super::seasons::{CLOCK_WORDS, FLAGS_OF_SUMMER_TIME, has_only_seasons, names_both_seasons};
 use super::unix_columns::shifted_from_unix_time;
@@ -406,6 +406,7 @@ fn is_local_time(name: &str) -> bool {
         || IN_BRACKETS.contains(&&*inner.to_lowercase())
         || area_zone(inner).is_some()
         || is_city_of_zone(inner)
+        || ends_in_city(name)
         || name.split([' ', '(', '[', ')', ']']).any(|word| area_zone(word).is_some())
 }
 

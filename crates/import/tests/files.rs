@@ -1676,6 +1676,15 @@ fn zone_is_found_wherever_a_file_states_it() {
         "Time [Asia/Kolkata]",
         "time_utc+2",
         "Time UTC-05:00",
+        "timestamp_berlin",
+        "Time Berlin",
+        "timeNewYork",
+        "heure_paris",
+        "Datum-Zeit Zurich",
+        "hora_sao_paulo",
+        "fecha y hora Mexico City",
+        "date_time_los_angeles",
+        "Time: Buenos Aires",
     ] {
         let field = format!("ts={name}");
         let file = rows_of(&format!("{name},lat,lon"), "DAY 11:12:47,1,2");
@@ -1696,6 +1705,16 @@ fn zone_is_found_wherever_a_file_states_it() {
         "time_utc",
         "GPS-Time",
         "Art der Zeit",
+        "time_center",
+        "Time Wake",
+        "data_nome",
+        "date_easter",
+        "heure_reunion",
+        "timestamp_canary",
+        "time_general",
+        "berlin_time_start",
+        "Time Berlin Mitte",
+        "paris",
     ] {
         let field = format!("ts={name}");
         let file = rows_of(&format!("{name},lat,lon"), "DAY 10:12:47,1,2");
