@@ -2059,10 +2059,32 @@ fn value_split_over_several_columns_is_refused() {
         check_refused(&[], "a.csv", one_row_of(columns, values), message);
     }
     check(&[], "a.csv", one_row_of("lat,lat_decimal,lon", "52.5,52.5,13.4"), "52.5 13.4 - - - -");
-    for clock in ["91507", "1507", "7"] {
+    for clock in ["91507", "1507", "7", "91507.5", "80000.0"] {
         let file = rows_of("date,time,lat,lon", &format!("DAY,{clock},1,2"));
         check_refused(&[], "a.csv", file, "a time of day without its leading zeros or its seconds");
     }
+    for clock in ["0.333333333", "0.5", "0.0", "2.31481E-05", "\"0,425\""] {
+        let file = rows_of("Date,Time,lat,lon", &format!("DAY,{clock},1,2"));
+        check_refused(&[], "a.csv", file, "a fraction of a day, beside Date: format the column as");
+    }
+    // In these files, the column `time` counts from a start.
+    for time in ["0.333333333", "91507.5"] {
+        let elapsed =
+            rows_of("date,time,datetime,lat,lon", &format!("DAY,{time},DAY 10:12:47,1,2"));
+        check(&[], "a.csv", elapsed, "1 2 - - - -");
+    }
+    for clock in ["101247", "101247.0", "10:12:47.0"] {
+        check(
+            &[],
+            "a.csv",
+            rows_of("date,time,lat,lon", &format!("DAY,{clock},1,2")),
+            "1 2 - - - -",
+        );
+    }
+    let unix =
+        format!("{}Z", yesterday("10:12:47")).parse::<jiff::Timestamp>().unwrap().as_second();
+    let file = rows_of("date,time,lat,lon", &format!("DAY,{unix}.0,1,2"));
+    check(&[], "a.csv", file, "1 2 - - - -");
     let pattern = ["--field", "ts=date+time", "--unit", "ts=%Y-%m-%d %H%M"];
     let file = rows_of("date,time,lat,lon", "DAY,1012,1,2");
     assert_eq!(outcome(&pattern, &file).0, 1, "{}", outcome(&pattern, &file).1);
