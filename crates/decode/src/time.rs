@@ -116,7 +116,10 @@ impl Local {
     }
 
     /// Parses a time into Unix milliseconds.
-    pub(super) fn unix_ms(&self, text: &str) -> Result<i64, String> {
+    ///
+    /// # Errors
+    /// The text is not a time of day with a date and a zone.
+    pub fn unix_ms(&self, text: &str) -> Result<i64, String> {
         let text = text.trim();
         if let Some(pattern) = &self.pattern {
             return self.parse_by_pattern(text, pattern);

@@ -78,15 +78,12 @@ pub(super) fn find(
                 let mut names = names.to_vec();
                 names.sort_by_key(|name| clock.is_some_and(|clock| !name.contains(clock)));
                 let date = find_by_name(columns, quantity, &names)?;
-                let digits = ts.map_or("", |(_, ts)| value(ts.at));
-                let is_short = !has_date && digits.len() < 6 && digits.parse::<u32>().is_ok();
-                if let (Some(date), true, Some((_, ts))) = (date, is_short, ts) {
-                    bail!(
-                        "its column {} has {digits}, a time of day without its leading zeros or \
-                         its seconds, beside {}: write it such as 09:15:00",
-                        columns[ts.at],
-                        columns[date.at]
-                    );
+                let time = ts.map_or("", |(_, ts)| value(ts.at));
+                if let (Some(date), false, Some((_, ts))) = (date, has_date, ts)
+                    && let Some((what, remedy)) = explain_short_clock(time)
+                {
+                    let (ts, date) = (&columns[ts.at], &columns[date.at]);
+                    bail!("its column {ts} has {time}, {what}, beside {date}: {remedy}");
                 }
                 found.extend(date.filter(|_| is_clock && !has_date).map(|date| ("date", date)));
             }
@@ -135,6 +132,24 @@ pub(super) fn find(
         );
     }
     Ok(found)
+}
+
+/// Says what a number of up to five digits is as a time of day, and how to mend it; `None` for
+/// another value.
+fn explain_short_clock(value: &str) -> Option<(&'static str, &'static str)> {
+    let number = degrees(value).filter(|number| (0.0..1e5).contains(number))?;
+    // A spreadsheet stores 08:00:00 as 0.333333333.
+    if number < 1.0 && value.contains(['.', ',']) {
+        return Some((
+            "a fraction of a day",
+            "format the column as hh:mm:ss in the spreadsheet, and save the file again",
+        ));
+    }
+    let whole = value.split(['.', ',']).next().unwrap_or_default();
+    (whole.len() < 6).then_some((
+        "a time of day without its leading zeros or its seconds",
+        "write it such as 09:15:00",
+    ))
 }
 
 /// Returns whether the values of a column may be hemispheres, if the column has a hemisphere's

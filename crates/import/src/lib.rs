@@ -17,6 +17,7 @@
 
 mod args;
 mod bounded;
+mod cities;
 mod columns;
 mod command;
 mod described;
@@ -45,6 +46,7 @@ mod stated_zone;
 mod summary;
 mod text;
 mod timeline;
+mod unix_columns;
 mod values;
 mod xml;
 mod zones;

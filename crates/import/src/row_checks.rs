@@ -60,6 +60,7 @@ impl RowChecks {
 fn in_format(why: &str, name: &str) -> String {
     why.replace("give --field ", &format!("in [formats.{name}] set "))
         .replace("_hemisphere='", "_hemisphere='/")
+        .replace("set ts='", "set ts='/")
         .replace("give --unit lat=", &format!("in [formats.{name}] set lat_unit="))
         .replace("give --unit lng=", &format!("in [formats.{name}] set lat_unit, and lng_unit="))
         .replace("or --unit", "or give --unit")

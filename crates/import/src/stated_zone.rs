@@ -1,5 +1,6 @@
 //! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
-//! such as `tz`, or in an element such as `timezone` or `speedUnit`.
+//! such as `tz`, in an element such as `timezone` or `speedUnit`, or in the offset of a time such as
+//! that of the file's metadata.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ use super::names::normalised;
 use super::stated_unit::unit_frames;
 use super::zones::{has_other_clock, is_other_than_utc, is_shifted, states_zone};
 use milepost_decode::{
-    Zone, is_zone_in_other_language, lacks_zone, names_reference_system, names_unit,
+    Local, Zone, is_zone_in_other_language, lacks_zone, names_reference_system, names_unit,
 };
 
 /// Appended to an error after points that were read.
@@ -92,6 +93,18 @@ impl<'c> StatedZone<'c> {
         if self.is_active && is_other && is_zone_name(name, value) {
             return self.add(format!("{name:.40} \"{value:.40}\""), line);
         }
+        if is_time_name(name) && is_time_with_offset(value) {
+            return self.add_shifted(value, line);
+        }
+        Ok(())
+    }
+
+    /// Reads a time with an offset. Without `--zone`, an offset other than that of UTC states the
+    /// zone of the times without one.
+    fn add_shifted(&mut self, time: &str, line: u64) -> Result<()> {
+        if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
+            return self.add(format!("the time {time:.40}"), line);
+        }
         Ok(())
     }
 
@@ -100,8 +113,7 @@ impl<'c> StatedZone<'c> {
         if self.has_local { self.refuse(line, FIXES_MAY_BE_STORED) } else { Ok(()) }
     }
 
-    /// Checks the time of a point. Without `--zone`, a time with an offset other than that of UTC
-    /// states the zone of the times without one.
+    /// Checks the time of a point.
     ///
     /// # Errors
     /// The file has a time without an offset, and states another zone than the one in which it is
@@ -111,9 +123,7 @@ impl<'c> StatedZone<'c> {
         if matches!(time.as_bytes(), [.., b'0'..=b'9', b'Z']) {
             return Ok(());
         }
-        if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
-            return self.add(format!("the time {time:.40}"), line);
-        }
+        self.add_shifted(time, line)?;
         // A value that the decoder rejects, such as a date alone, ends no file.
         if !self.is_active || self.has_local || !lacks_zone(time) {
             return Ok(());
@@ -160,9 +170,24 @@ pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String
 }
 
 /// Returns whether an element or attribute outside of points may state a zone, a unit or a
-/// reference system.
+/// reference system, or be a time.
 pub(super) fn states_something(name: &str) -> bool {
-    is_unit_name(name) || names_reference_system(name) || is_zone_name(name, "/")
+    is_unit_name(name)
+        || names_reference_system(name)
+        || is_zone_name(name, "/")
+        || is_time_name(name)
+}
+
+/// Returns whether an element or attribute of this name may hold a time, such as `startTime`.
+fn is_time_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["time", "date", "start", "begin", "end"].iter().any(|word| name.contains(word))
+}
+
+/// Returns whether a value is a date and a time of day with an offset. A span of time such as
+/// `10:00-11:30` has none.
+fn is_time_with_offset(value: &str) -> bool {
+    Local::default().unix_ms(value).is_ok()
 }
 
 fn is_unit_name(name: &str) -> bool {

@@ -3,13 +3,13 @@
 //! that milepost does not read.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::sync::LazyLock;
 
 use jiff::tz::TimeZone;
 
+use super::cities::{area_zone, ends_in_city, is_city_of_zone};
 use super::names::{Column, normalised, words};
 use super::seasons::{CLOCK_WORDS, FLAGS_OF_SUMMER_TIME, has_only_seasons, names_both_seasons};
+use super::unix_columns::shifted_from_unix_time;
 use super::values::{has_offset, is_instant};
 use milepost_decode::{Local, PatternZone, Zone, is_unset, is_zone_in_other_language};
 
@@ -27,6 +27,8 @@ pub(super) struct ZoneCheck {
     has_pattern: bool,
     /// A time with an offset other than that of UTC.
     shifted: Option<String>,
+    /// The error message if an unread column of Unix times says that the times are not in UTC.
+    unix: Option<String>,
 }
 
 /// A column that holds zones.
@@ -94,9 +96,12 @@ impl ZoneCheck {
             .collect();
         let times = rows.iter().filter_map(|row| row.get(ts.at));
         let shifted = times.filter(|_| !has_pattern).find(|time| is_shifted(time)).cloned();
-        let is_needed =
-            !zones.is_empty() || zone.is_none() && (local.is_some() || shifted.is_some());
-        let check = Self { ts: ts.at, zone: zone.cloned(), local, zones, has_pattern, shifted };
+        let pattern = unit.filter(|_| has_pattern);
+        let unix = shifted_from_unix_time(columns, rows, found, pattern);
+        let is_stated = local.is_some() || shifted.is_some() || unix.is_some();
+        let is_needed = !zones.is_empty() || zone.is_none() && is_stated;
+        let zone = zone.cloned();
+        let check = Self { ts: ts.at, zone, local, zones, has_pattern, shifted, unix };
         (is_needed && !is_known).then_some(check)
     }
 
@@ -123,7 +128,7 @@ impl ZoneCheck {
                  give --zone"
             ));
         }
-        self.zones.iter().find_map(|column| {
+        let of_column = self.zones.iter().find_map(|column| {
             let zone = value(column.at);
             let zone = zone.trim();
             let is_other = match column.evidence {
@@ -140,7 +145,8 @@ impl ZoneCheck {
                     column.name
                 )
             })
-        })
+        });
+        of_column.or_else(|| self.unix.clone())
     }
 }
 
@@ -181,28 +187,6 @@ pub(super) fn has_other_clock(value: &str, given: &Zone) -> bool {
 pub(super) fn is_other_than_utc(value: &str) -> bool {
     let is_zone = is_time_zone(value) || is_offset(value) || value.eq_ignore_ascii_case("local");
     is_zone && !is_utc(value)
-}
-
-/// Returns the zone of an IANA name with an area, such as `Europe/Berlin`.
-fn area_zone(name: &str) -> Option<TimeZone> {
-    let may_be = name.contains('/') && name.len() <= 40 && name.starts_with(char::is_alphabetic);
-    if may_be { TimeZone::get(name).ok() } else { None }
-}
-
-/// Cities of the zones of the IANA database, in lower case: `paris`, `new_york`.
-static CITIES: LazyLock<HashSet<String>> = LazyLock::new(|| {
-    let names = jiff::tz::db().available();
-    let cities = names.filter_map(|name| {
-        let (area, city) = name.as_str().rsplit_once('/')?;
-        let is_city = area != "Etc" && city.len() >= 4 && !city.contains(char::is_numeric);
-        is_city.then(|| city.to_lowercase())
-    });
-    cities.collect()
-});
-
-/// Returns whether a text is the city of a zone of the IANA database, such as `Paris`.
-fn is_city_of_zone(text: &str) -> bool {
-    !text.is_empty() && CITIES.contains(&text.replace(' ', "_").to_lowercase())
 }
 
 /// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
@@ -422,6 +406,7 @@ fn is_local_time(name: &str) -> bool {
         || IN_BRACKETS.contains(&&*inner.to_lowercase())
         || area_zone(inner).is_some()
         || is_city_of_zone(inner)
+        || ends_in_city(name)
         || name.split([' ', '(', '[', ')', ']']).any(|word| area_zone(word).is_some())
 }
 

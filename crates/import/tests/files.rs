@@ -1575,6 +1575,9 @@ fn format_of_the_configuration_checks_each_row() {
     refused(&zone, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "says Europe/Berlin: give");
     refused(&zone, &["--zone", "Z"], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
     refused(&zone, &[], "t,tz,lat,lng", "TS,UTC,52.5,13.4", "");
+    let utc: jiff::Timestamp = format!("{ts}Z").parse().unwrap();
+    let row = format!("TS,{},52.5,13.4", utc.as_second() + 3_600);
+    refused(&zone, &[], "t,epoch,lat,lng", &row, "or in [formats.f] set ts='/epoch'");
     let berlin = format!("{places}\nts_zone = 'Europe/Berlin'");
     refused(&berlin, &[], "t,tz,lat,lng", "TS,Europe/Berlin,52.5,13.4", "");
     refused(
@@ -1673,6 +1676,15 @@ fn zone_is_found_wherever_a_file_states_it() {
         "Time [Asia/Kolkata]",
         "time_utc+2",
         "Time UTC-05:00",
+        "timestamp_berlin",
+        "Time Berlin",
+        "timeNewYork",
+        "heure_paris",
+        "Datum-Zeit Zurich",
+        "hora_sao_paulo",
+        "fecha y hora Mexico City",
+        "date_time_los_angeles",
+        "Time: Buenos Aires",
     ] {
         let field = format!("ts={name}");
         let file = rows_of(&format!("{name},lat,lon"), "DAY 11:12:47,1,2");
@@ -1693,6 +1705,16 @@ fn zone_is_found_wherever_a_file_states_it() {
         "time_utc",
         "GPS-Time",
         "Art der Zeit",
+        "time_center",
+        "Time Wake",
+        "data_nome",
+        "date_easter",
+        "heure_reunion",
+        "timestamp_canary",
+        "time_general",
+        "berlin_time_start",
+        "Time Berlin Mitte",
+        "paris",
     ] {
         let field = format!("ts={name}");
         let file = rows_of(&format!("{name},lat,lon"), "DAY 10:12:47,1,2");
@@ -1707,6 +1729,68 @@ fn zone_is_found_wherever_a_file_states_it() {
         let (fixes, why) = outcome(&[], &file);
         assert_eq!(fixes, 1, "{unit}: {why}");
     }
+}
+
+/// Unix times beside times without a zone tell how far these are from UTC.
+#[test]
+fn unread_unix_time_that_contradicts_the_times_refuses_the_file() {
+    let utc: jiff::Timestamp = format!("{}Z", yesterday("10:12:47")).parse().unwrap();
+    let unix = utc.as_second();
+    let row = |clock: &str, unix: String| format!("DAY {clock},{unix},1,2");
+    for (name, clock, unix, message) in [
+        ("unixtime", "05:12:47", format!("{unix}"), "says that they are 5 h behind UTC"),
+        ("epoch", "11:12:47", format!("{unix}"), "column epoch says that they are 1 h ahead of"),
+        ("timestamp_ms", "11:12:47", format!("{unix}000"), "1 h ahead of UTC"),
+        ("gps_time_ms", "15:57:47", format!("{unix}123"), "5 h 45 min ahead of UTC"),
+        ("Unix Time (s)", "10:42:47", format!("{unix}.4"), "30 min ahead of UTC"),
+        ("utcTimeMillis", "06:42:47", format!("{unix}999"), "3 h 30 min behind UTC"),
+        ("epoch_us", "11:12:47", format!("{unix}000000"), "1 h ahead of UTC"),
+        ("ts", "11:12:47", format!("{unix}"), "give --zone, or give --field ts='ts'"),
+    ] {
+        let file = rows_of(&format!("datetime,{name},lat,lon"), &row(clock, unix));
+        let ts = ["--field", "ts=datetime"];
+        check_refused(&ts, "a.csv", &file, message);
+        check_refused(&ts, "a.csv", &file, "its times have no zone, and its column ");
+        assert_eq!(outcome(&[&ts[..], &["--zone", "Z"]].concat(), &file).0, 1, "{name}");
+    }
+    // Date and time in two columns, and a time that a pattern reads.
+    let joined = rows_of("Date,Time,epoch,lat,lon", &format!("DAY,11:12:47,{unix},1,2"));
+    check_refused(&[], "a.csv", joined, "1 h ahead of UTC: give --zone");
+    let (year, month, day) =
+        (&utc.to_string()[..4], &utc.to_string()[5..7], &utc.to_string()[8..10]);
+    let file =
+        |clock: &str| format!("time,epoch,lat,lon\n{day}/{month}/{year} {clock},{unix},1,2\n");
+    let pattern = ["--unit", "ts=%d/%m/%Y %I:%M:%S %p"];
+    check_refused(&pattern, "a.csv", file("09:12:47 AM"), "1 h behind UTC: give --zone");
+    check(&pattern, "a.csv", file("10:12:47 AM"), "1 2 - - - -");
+    // All rows must agree, and the name must be that of a Unix time of the fix.
+    let later = unix + 3_600;
+    for (name, values) in [
+        ("unixtime", vec![unix]),
+        ("unixtime", vec![unix - 2]),
+        ("unixtime", vec![unix - 18]),
+        ("gps_time_ms", vec![unix * 1_000 + 18_000]),
+        ("unixtime", vec![unix + 61]),
+        ("unixtime", vec![later, unix + 7]),
+        ("unixtime", vec![later, later + 7_200]),
+        ("unixtime", vec![unix + 15 * 3_600]),
+        ("unixtime", vec![0]),
+        ("time_id", vec![later]),
+        ("expires_at", vec![later]),
+        ("valid_until_unixtime", vec![later]),
+        ("eta_timestamp", vec![later]),
+        ("next_stop_epoch", vec![later]),
+        ("start_time", vec![later]),
+        ("session_timestamp", vec![later]),
+        ("odometer", vec![later]),
+    ] {
+        let rows: Vec<_> = values.iter().map(|unix| row("10:12:47", unix.to_string())).collect();
+        let file = rows_of(&format!("datetime,{name},lat,lon"), &rows.join("\n"));
+        let (fixes, why) = outcome(&[], &file);
+        assert!(fixes > 0, "{name} {values:?}: {why}");
+    }
+    let zoned = rows_of("datetime,epoch,lat,lon", &format!("DAYT10:12:47Z,{later},1,2"));
+    check(&[], "a.csv", zoned, "1 2 - - - -");
 }
 
 #[test]
@@ -1975,10 +2059,32 @@ fn value_split_over_several_columns_is_refused() {
         check_refused(&[], "a.csv", one_row_of(columns, values), message);
     }
     check(&[], "a.csv", one_row_of("lat,lat_decimal,lon", "52.5,52.5,13.4"), "52.5 13.4 - - - -");
-    for clock in ["91507", "1507", "7"] {
+    for clock in ["91507", "1507", "7", "91507.5", "80000.0"] {
         let file = rows_of("date,time,lat,lon", &format!("DAY,{clock},1,2"));
         check_refused(&[], "a.csv", file, "a time of day without its leading zeros or its seconds");
     }
+    for clock in ["0.333333333", "0.5", "0.0", "2.31481E-05", "\"0,425\""] {
+        let file = rows_of("Date,Time,lat,lon", &format!("DAY,{clock},1,2"));
+        check_refused(&[], "a.csv", file, "a fraction of a day, beside Date: format the column as");
+    }
+    // In these files, the column `time` counts from a start.
+    for time in ["0.333333333", "91507.5"] {
+        let elapsed =
+            rows_of("date,time,datetime,lat,lon", &format!("DAY,{time},DAY 10:12:47,1,2"));
+        check(&[], "a.csv", elapsed, "1 2 - - - -");
+    }
+    for clock in ["101247", "101247.0", "10:12:47.0"] {
+        check(
+            &[],
+            "a.csv",
+            rows_of("date,time,lat,lon", &format!("DAY,{clock},1,2")),
+            "1 2 - - - -",
+        );
+    }
+    let unix =
+        format!("{}Z", yesterday("10:12:47")).parse::<jiff::Timestamp>().unwrap().as_second();
+    let file = rows_of("date,time,lat,lon", &format!("DAY,{unix}.0,1,2"));
+    check(&[], "a.csv", file, "1 2 - - - -");
     let pattern = ["--field", "ts=date+time", "--unit", "ts=%Y-%m-%d %H%M"];
     let file = rows_of("date,time,lat,lon", "DAY,1012,1,2");
     assert_eq!(outcome(&pattern, &file).0, 1, "{}", outcome(&pattern, &file).1);
@@ -2222,6 +2328,12 @@ fn zone_in_xml_is_read_or_refused() {
         "<metadata tz=\"+02:00\"/>",
         "<extensions><utcOffset>7200</utcOffset></extensions>",
         "<metadata><time>x</time><tz>CAT</tz></metadata>",
+        "<metadata><time>2026-01-31T08:00:00+02:00</time></metadata>",
+        "<metadata><time>2026-01-31T08:00:00.000+0200</time></metadata>",
+        "<metadata lastUpdate=\"2026-01-31T08:00:00+02:00\"/>",
+        "<wpt lat=\"1\" lon=\"2\"><time>2026-01-31T08:00:00+02:00</time></wpt>",
+        "<rte><rtept lat=\"1\" lon=\"2\"><time>2026-01-31T08:00:00+02:00</time></rtept></rte>",
+        "<trk><extensions><x:startTime>2026-01-31T08:00:00+02:00</x:startTime></extensions></trk>",
     ] {
         for file in [gpx(statement, &time(&local), ""), gpx("", &time(&local), statement)] {
             check_refused_or_cut(&file, "its times have no offset, and ");
@@ -2297,6 +2409,13 @@ fn zone_in_xml_is_read_or_refused() {
         "<metadata><zone>5</zone><name>Europe/Berlin</name></metadata>",
         "<!-- all times are UTC --><metadata timezone=\"Etc/UTC\"/>",
         "<extensions><speedzone>fast</speedzone></extensions>",
+        "<metadata><time>2026-01-31T08:00:00Z</time></metadata>",
+        "<metadata><time>2026-01-31T08:00:00+00:00</time></metadata>",
+        "<metadata><time>2026-01-31T08:00:00</time></metadata>",
+        "<metadata><time>2026-01-31</time></metadata>",
+        "<wpt lat=\"1\" lon=\"2\"><extensions><time>10:00-11:30</time></extensions></wpt>",
+        "<extensions><dates>2026-01-31 - 2026-02-01</dates><tide>-1:30</tide></extensions>",
+        "<copyright><year>2026+02:00</year></copyright>",
     ] {
         check(&[], "a.gpx", gpx(statement, &time(&utc), ""), "1 2 - - - -");
     }

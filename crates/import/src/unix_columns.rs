@@ -1,0 +1,113 @@
+//! Detects CSV files whose times are in a zone other than UTC by a column of Unix times that
+//! milepost does not read.
+
+use milepost_decode::{Local, Zone, field_in_other_language};
+
+use super::names::{Column, normalised};
+
+/// Returns an error message if an unread column of Unix times says that the times of all first rows
+/// are as far from UTC as a zone may be. `pattern`: that of the times.
+pub(super) fn shifted_from_unix_time(
+    columns: &[String],
+    rows: &[Vec<String>],
+    found: &[(&'static str, Column)],
+    pattern: Option<&str>,
+) -> Option<String> {
+    let column_of = |known: &str| found.iter().find(|(field, _)| *field == known);
+    let at_of = |known: &str| column_of(known).map(|(_, column)| column.at);
+    let (ts, date) = (at_of("ts")?, at_of("date"));
+    let of = |zone| Local { zone, pattern: pattern.map(str::to_owned) };
+    let (without_zone, in_utc) = (of(None), of(Some(Zone::utc())));
+    // The time of a row as if it were in UTC; `None` if it states its zone, or is no time.
+    let time_ms = |row: &[String]| {
+        let day = date.and_then(|date| row.get(date));
+        let clock = row.get(ts)?.trim();
+        let time = day.map_or_else(|| clock.to_owned(), |day| format!("{} {clock}", day.trim()));
+        in_utc.unix_ms(&time).ok().filter(|_| without_zone.unix_ms(&time).is_err())
+    };
+    let is_unread = |at: usize| at != ts && Some(at) != date;
+    let names = columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && is_unix(name));
+    let shifted = names.filter_map(|(at, name)| {
+        let times = rows.iter().filter_map(|row| Some((time_ms(row)?, unix_ms(row.get(at)?)?)));
+        let mut shifts = times.map(|(time, unix)| quarters(time - unix));
+        let first = shifts.next()??;
+        shifts.all(|shift| shift == Some(first)).then_some((name, first))
+    });
+    let (name, quarters) = shifted.into_iter().find(|(_, quarters)| *quarters != 0)?;
+    Some(format!(
+        "its times have no zone, and its column {name} says that they are {} UTC: give --zone, or \
+         give --field ts='{name}'",
+        described(quarters)
+    ))
+}
+
+/// Returns whether a column of this name holds the time of the fix, if its values are Unix times:
+/// all parts of the name are known, unlike those of `valid_until_epoch` and `eta_timestamp`.
+fn is_unix(name: &str) -> bool {
+    // A part comes before those that it contains.
+    const PARTS: [&str; 29] = [
+        "milliseconds",
+        "microseconds",
+        "nanoseconds",
+        "since1970",
+        "timestamp",
+        "datetime",
+        "seconds",
+        "millis",
+        "micros",
+        "system",
+        "device",
+        "nanos",
+        "epoch",
+        "posix",
+        "phone",
+        "unix",
+        "time",
+        "date",
+        "gnss",
+        "secs",
+        "sec",
+        "gps",
+        "utc",
+        "fix",
+        "ts",
+        "ms",
+        "us",
+        "ns",
+        "in",
+    ];
+    let rest = PARTS.iter().fold(normalised(name), |rest, part| rest.replace(part, ""));
+    matches!(&*rest, "" | "s" | "t") || field_in_other_language(&rest) == Some("ts")
+}
+
+/// Parses a Unix time since the year 2001 into milliseconds. Its number of digits gives its unit.
+fn unix_ms(value: &str) -> Option<i64> {
+    let value = value.trim();
+    let whole = value.split(['.', ',']).next()?;
+    let number: i64 = whole.parse().ok().filter(|number| *number > 0)?;
+    match whole.len() {
+        10 => Some(number * 1_000),
+        13 => Some(number),
+        16 => Some(number / 1_000),
+        19 => Some(number / 1_000_000),
+        _ => None,
+    }
+}
+
+/// Returns a difference of times as a number of quarters of an hour; `None` if it is no offset of a
+/// zone. Two clocks may differ by two seconds.
+fn quarters(ms: i64) -> Option<i64> {
+    const QUARTER_MS: i64 = 15 * 60_000;
+    let quarters = (ms + QUARTER_MS / 2).div_euclid(QUARTER_MS);
+    let rest = ms - quarters * QUARTER_MS;
+    (quarters.abs() <= 14 * 4 && rest.abs() <= 2_000).then_some(quarters)
+}
+
+/// Describes an offset: `5 h 45 min ahead of`.
+fn described(quarters: i64) -> String {
+    let (hours, minutes) = (quarters.abs() / 4, quarters.abs() % 4 * 15);
+    let parts = [(hours, "h"), (minutes, "min")];
+    let parts = parts.iter().filter(|(number, _)| *number > 0);
+    let size: Vec<_> = parts.map(|(number, unit)| format!("{number} {unit}")).collect();
+    format!("{} {}", size.join(" "), if quarters > 0 { "ahead of" } else { "behind" })
+}
