@@ -34,8 +34,8 @@ from verdicts import Test
 REPOSITORY = Path(__file__).resolve().parents[2]
 VENV = Path(os.environ.get("VENV_DIR") or REPOSITORY / ".local/venv")
 CASES_PERCENT_QUICK = 10
-# May exceed the number of cores, because most steps wait for servers and timers. Steps that yield do not count.
-STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "3"))
+# Steps that yield do not count.
+STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "2"))
 REAL_AT_ONCE = 4
 # Tests share one ClickHouse engine. While it refreshes views, its count of used memory drifts upwards: with a limit of 2 GiB, it
 # refused queries at 30 MiB resident.
@@ -212,24 +212,24 @@ PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
 # Steps start in this order, once the steps that they need have passed. Of the steps that need `build`, the longest are
 # listed first.
 STEPS = [
-    Step("fmt", single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
+    Step("fmt", single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check"), yields=True),
     # fuzz/ is a separate workspace that no other step builds: a changed dependency of milepost can make the lock file of
     # fuzz/ stale.
-    Step("fuzz-lock", single_result(lambda job: job.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check")),
-    Step("figures", single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
-    Step("story", single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
+    Step("fuzz-lock", single_result(lambda job: job.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check"), yields=True),
+    Step("figures", single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",), yields=True),
+    Step("story", single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",), yields=True),
     Step("build-quick", lambda job: build(job, "--lib", "--test", "pure"), needs=PAGE_FIRST, commands=("quick",)),
     Step("pure-quick", lambda job: job.libtest(lambda it: True, **TENTH), needs=("build-quick",), commands=("quick",)),
-    Step("clippy", single_result(lambda job: job.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check")),
-    Step("licences", single_result(lambda job: job.call(sys.executable, "tests/run/licences.py")), commands=("check",)),
+    Step("clippy", single_result(lambda job: job.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check"), yields=True),
+    Step("licences", single_result(lambda job: job.call(sys.executable, "tests/run/licences.py")), commands=("check",), yields=True),
     # Compiles while `setup` and `page` run: only one crate needs the page.
     Step("compile", single_result(lambda job: job.cargo("test", "--no-run")), needs=PAGE_FIRST),
     Step("setup", setup),
     Step("page", single_result(lambda job: job.call("make", "page")), needs=("setup",), commands=ALL),
     Step("build", build, needs=("compile", "page")),
     Step("front", lambda job: job.pytest("lab/local", "tests/run"), needs=("setup",), repeat=Job.pytest_again),
-    Step("page-unit", page_unit, needs=("page",), commands=ALL),
-    Step("manifests", manifests, needs=("setup",), commands=("check",)),
+    Step("page-unit", page_unit, needs=("page",), commands=ALL, yields=True),
+    Step("manifests", manifests, needs=("setup",), commands=("check",), yields=True),
     Step("real", lambda job: job.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Job.libtest_again),
     Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again, yields=True),
     # The tests of a file may build on each other: the whole file is repeated.
