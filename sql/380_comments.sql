@@ -208,6 +208,11 @@ ALTER TABLE {database}.driver_days_state{on_cluster}
     MODIFY COLUMN derived_cms COMMENT 'Highest speed derived from fixes without a speed, centimetres per second; 0 if none',
     MODIFY COLUMN derived     COMMENT 'Quarters of an hour, numbered from 1970-01-01 UTC, and the highest speed derived in each, centimetres per second; empty if no speed was derived',
     MODIFY COLUMN trip_m      COMMENT 'Limit trip_m of trip_rules_in_force with which the day was computed, metres: a silence that ends at most this far from where it began counts as parking',
+    MODIFY COLUMN final_kinds COMMENT 'Kind of each part, but stop for parking within the day: a silence that ended where it began',
+    MODIFY COLUMN first_at    COMMENT 'Index of the first part that is not a dropped fix, 0 if there is none',
+    MODIFY COLUMN last_at     COMMENT 'Index of the last part that is not a dropped fix, 0 if there is none',
+    MODIFY COLUMN first_fix   COMMENT 'First fix: epoch milliseconds, kind of its part, whether it ends a silence that began on an earlier day, and its place, metres from the centre of the earth',
+    MODIFY COLUMN last_fix    COMMENT 'Last fix: day and trip_m of the row, epoch milliseconds, final kind of its part, and its place, also in metres from the centre of the earth. The kind is dropped if the only fix of the day ends a silence: the fix before it decides whether that was parking',
     MODIFY COMMENT 'Trips, stops and gaps of each driver and UTC day, updated every five minutes. Read with FINAL';
 
 {shards}ALTER TABLE {database}.driver_days_state_all{on_cluster}
@@ -220,7 +225,12 @@ ALTER TABLE {database}.driver_days_state{on_cluster}
     MODIFY COLUMN rules       COMMENT 'Hash of the limits in trip_rules_in_force with which the day was computed',
     MODIFY COLUMN derived_cms COMMENT 'Highest speed derived from fixes without a speed, centimetres per second; 0 if none',
     MODIFY COLUMN derived     COMMENT 'Quarters of an hour, numbered from 1970-01-01 UTC, and the highest speed derived in each, centimetres per second; empty if no speed was derived',
-    MODIFY COLUMN trip_m      COMMENT 'Limit trip_m of trip_rules_in_force with which the day was computed, metres: a silence that ends at most this far from where it began counts as parking';
+    MODIFY COLUMN trip_m      COMMENT 'Limit trip_m of trip_rules_in_force with which the day was computed, metres: a silence that ends at most this far from where it began counts as parking',
+    MODIFY COLUMN final_kinds COMMENT 'Kind of each part, but stop for parking within the day: a silence that ended where it began',
+    MODIFY COLUMN first_at    COMMENT 'Index of the first part that is not a dropped fix, 0 if there is none',
+    MODIFY COLUMN last_at     COMMENT 'Index of the last part that is not a dropped fix, 0 if there is none',
+    MODIFY COLUMN first_fix   COMMENT 'First fix: epoch milliseconds, kind of its part, whether it ends a silence that began on an earlier day, and its place, metres from the centre of the earth',
+    MODIFY COLUMN last_fix    COMMENT 'Last fix: day and trip_m of the row, epoch milliseconds, final kind of its part, and its place, also in metres from the centre of the earth. The kind is dropped if the only fix of the day ends a silence: the fix before it decides whether that was parking';
 
 ALTER TABLE {database}.driver_quarters{on_cluster}
     MODIFY COLUMN driver_id   COMMENT 'Driver id',

@@ -34,8 +34,8 @@ from verdicts import Test
 REPOSITORY = Path(__file__).resolve().parents[2]
 VENV = Path(os.environ.get("VENV_DIR") or REPOSITORY / ".local/venv")
 CASES_PERCENT_QUICK = 10
-# Steps that yield do not count.
-STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "2"))
+# May exceed the number of cores, because most steps wait for servers and timers.
+STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "3"))
 REAL_AT_ONCE = 4
 # Tests share one ClickHouse engine. While it refreshes views, its count of used memory drifts upwards: with a limit of 2 GiB, it
 # refused queries at 30 MiB resident.
@@ -58,8 +58,6 @@ class Step:
     repeat: Callable[["Job", Test], list[Test]] | None = None
     # Names what a repetition of a test runs. What has the same name is run once.
     repeated: Callable[[Test], str] = lambda test: test.name
-    # Its results do not depend on time, so it leaves the cores to the steps whose results do.
-    yields: bool = False
 
 
 @dataclass
@@ -69,7 +67,6 @@ class Job:
     name: str
     folder: Path
     executables: list[dict]
-    yields: bool = False
     passed: bool = True
     seconds: float = 0.0
     tests: list[Test] = field(default_factory=list)
@@ -82,13 +79,12 @@ class Job:
         """Runs a command, appends its output to the log, and returns the output."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        nice = ("nice", "-n", "10") if self.yields else ()
         environment = {**os.environ, "TMPDIR": str(temporary), "KEEP_FOLDERS": "1", **variables}
         with open(self.log, "ab") as log:
             begin = log.tell()
             log.write(f"$ {' '.join(map(str, command))}\n".encode())
             log.flush()
-            code = subprocess.run((*nice, *command), cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
+            code = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
         self.passed &= code == 0
         with open(self.log, "rb") as log:
             log.seek(begin)
@@ -212,30 +208,30 @@ PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
 # Steps start in this order, once the steps that they need have passed. Of the steps that need `build`, the longest are
 # listed first.
 STEPS = [
-    Step("fmt", single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check"), yields=True),
+    Step("fmt", single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
     # fuzz/ is a separate workspace that no other step builds: a changed dependency of milepost can make the lock file of
     # fuzz/ stale.
-    Step("fuzz-lock", single_result(lambda job: job.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check"), yields=True),
-    Step("figures", single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",), yields=True),
-    Step("story", single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",), yields=True),
+    Step("fuzz-lock", single_result(lambda job: job.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), commands=("quick", "check")),
+    Step("figures", single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
+    Step("story", single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
     Step("build-quick", lambda job: build(job, "--lib", "--test", "pure"), needs=PAGE_FIRST, commands=("quick",)),
     Step("pure-quick", lambda job: job.libtest(lambda it: True, **TENTH), needs=("build-quick",), commands=("quick",)),
-    Step("clippy", single_result(lambda job: job.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check"), yields=True),
-    Step("licences", single_result(lambda job: job.call(sys.executable, "tests/run/licences.py")), commands=("check",), yields=True),
+    Step("clippy", single_result(lambda job: job.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check")),
+    Step("licences", single_result(lambda job: job.call(sys.executable, "tests/run/licences.py")), commands=("check",)),
     # Compiles while `setup` and `page` run: only one crate needs the page.
     Step("compile", single_result(lambda job: job.cargo("test", "--no-run")), needs=PAGE_FIRST),
     Step("setup", setup),
     Step("page", single_result(lambda job: job.call("make", "page")), needs=("setup",), commands=ALL),
     Step("build", build, needs=("compile", "page")),
     Step("front", lambda job: job.pytest("lab/local", "tests/run"), needs=("setup",), repeat=Job.pytest_again),
-    Step("page-unit", page_unit, needs=("page",), commands=ALL, yields=True),
-    Step("manifests", manifests, needs=("setup",), commands=("check",), yields=True),
+    Step("page-unit", page_unit, needs=("page",), commands=ALL),
+    Step("manifests", manifests, needs=("setup",), commands=("check",)),
     Step("real", lambda job: job.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), repeat=Job.libtest_again),
-    Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again, yields=True),
+    Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again),
     # The tests of a file may build on each other: the whole file is repeated.
     Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job, file_of(test)), repeated=file_of),
     Step("faults", faults, needs=("build",), repeat=lambda job, test: faults(job, "--only", test.name)),
-    Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",), yields=True),
+    Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",)),
     Step("unit", lambda job: job.libtest(is_unit_test), needs=("build",), repeat=Job.libtest_again),
 ]
 
@@ -247,14 +243,14 @@ class Run:
         self.jobs: dict[str, Job] = {}
         # Tests that failed while others ran, and passed alone.
         self.passed_alone: list[tuple[Job, Test]] = []
-        self.running = self.yielding = 0
+        self.running = 0
         self.changed = threading.Condition()
 
     def execute(self) -> None:
         waiting = list(self.steps)
         chosen = {step.name for step in self.steps}
         with self.changed:
-            while waiting or self.running or self.yielding:
+            while waiting or self.running:
                 for step in list(waiting):
                     needs = [self.jobs.get(name) for name in step.needs if name in chosen]
                     if any(job is not None and job.seconds and not job.passed for job in needs):
@@ -262,7 +258,7 @@ class Run:
                         # A step that did not run has the folder of the whole run.
                         self.jobs[step.name] = Job(step.name, self.folder, [], passed=False, seconds=0.001)
                         print(f"  NOT RUN  {step.name}: it needs {', '.join(step.needs)}", flush=True)
-                    elif (step.yields or self.running < STEPS_AT_ONCE) and all(job is not None and job.seconds for job in needs):
+                    elif self.running < STEPS_AT_ONCE and all(job is not None and job.seconds for job in needs):
                         waiting.remove(step)
                         self.begin(step)
                 self.changed.wait(1)
@@ -270,15 +266,9 @@ class Run:
     def begin(self, step: Step) -> None:
         folder = self.folder / step.name
         folder.mkdir()
-        self.jobs[step.name] = Job(step.name, folder, self.executables, step.yields)
-        self.count(step, 1)
+        self.jobs[step.name] = Job(step.name, folder, self.executables)
+        self.running += 1
         threading.Thread(target=self.run_step, args=(step,), daemon=True).start()
-
-    def count(self, step: Step, change: int) -> None:
-        if step.yields:
-            self.yielding += change
-        else:
-            self.running += change
 
     def run_step(self, step: Step) -> None:
         job, began = self.jobs[step.name], time.monotonic()
@@ -292,7 +282,7 @@ class Run:
             job.tests, job.seconds = tests, max(0.001, time.monotonic() - began)
             if job.passed:
                 shutil.rmtree(job.folder / "tmp", ignore_errors=True)
-            self.count(step, -1)
+            self.running -= 1
             self.changed.notify()
         result = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if job.passed else "ended with an error"
         print(f"  {'ok      ' if job.passed else 'FAILED  '} {step.name}: {result}, {job.seconds:.0f} s", flush=True)

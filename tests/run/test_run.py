@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -71,22 +69,3 @@ def test_file_with_two_failed_tests_is_repeated_once(tmp_path):
 def test_strict_run_excuses_no_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "IS_STRICT", True)
     assert run_once(tmp_path, first=[False], alone=True)[1:] == (0, 1)
-
-
-def test_yielding_step_runs_beside_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "STEPS_AT_ONCE", 1)
-    has_begun = threading.Event()
-    niceness = []
-
-    def wait(job):
-        job.passed = has_begun.wait(10)
-        return []
-
-    def begin(job):
-        niceness.append(job.call("nice").split()[-1])
-        has_begun.set()
-        return []
-
-    run = Run([Step("real", wait), Step("answers", begin, yields=True)], tmp_path)
-    run.execute()
-    assert run.jobs["real"].passed and niceness == [str(min(19, os.nice(0) + 10))]

@@ -1,6 +1,6 @@
 //! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
-//! such as `tz`, in an element such as `timezone` or `speedUnit`, or in the offset of a time such as
-//! that of the file's metadata.
+//! such as `tz`, in an element such as `timezone` or `speedUnit`, or in the offset of a time such
+//! as that of the file's metadata.
 
 use std::borrow::Cow;
 
