@@ -424,6 +424,8 @@ fn nmea_sentences_of_one_second_become_one_fix() {
     assert_eq!(source.good(&tagged), source.good(rmc));
     let prefixed = source.decode(&format!("2026-11-26 09:00:00 {rmc}"));
     assert!(prefixed.rejects[0].detail.contains("remove what stands before"), "{prefixed:?}");
+    let long = source.decode(&format!("$GPTXT,{},*00", "x".repeat(300)));
+    assert!(long.rejects[0].detail.contains("is not a sentence"), "{long:?}");
     let unended = source.decode(&rmc.replace("*6A", "*"));
     assert!(unended.rejects[0].detail.contains("has no checksum"), "{unended:?}");
     source.refused("{}", Reason::InvalidSentence);

@@ -294,12 +294,12 @@ fn split_fields(text: &str) -> (&str, ArrayVec<&str, FIELDS_MAX>) {
 }
 
 /// Returns the text between `$` and `*`, if the checksum after it is correct. A TAG block of
-/// NMEA 4 before the sentence, such as `\\s:r1,c:1795680000*4A\\`, is not read.
+/// NMEA 4 before the sentence, such as `\s:r1,c:1795680000*4A\`, is skipped.
 fn verify_checksum(line: &str) -> Result<&str, Refusal> {
     let tagged = line.strip_prefix('\\').and_then(|rest| rest.split_once('\\'));
     let line = tagged.map_or(line, |(_, sentence)| sentence);
     let invalid = || {
-        let why = if line.contains("$G") {
+        let why = if !line.starts_with('$') && line.contains("$G") {
             "the line has text before its sentence: remove what stands before the $"
         } else {
             "the line is not a sentence such as $GPRMC,…*hh"
