@@ -108,7 +108,7 @@ WITH
     0.0066943799901413165 AS e2, -- squared eccentricity of WGS84
     2 * 6371008.8 AS earth_diameter_m, -- mean diameter of the earth
     -- before: each element's predecessor, and `first` for the first element. after: each element's successor, and `last` for the last
-    -- element. kept: the elements of xs whose element of `keep` is true.
+    -- element. kept: the elements of xs whose counterpart in `keep` is true.
     (xs, first) -> arrayPopBack(arrayPushFront(xs, first)) AS before,
     (xs, last) -> arrayPopFront(arrayPushBack(xs, last)) AS after,
     (xs, keep) -> arrayFilter((element, is_kept) -> is_kept, xs, keep) AS kept,

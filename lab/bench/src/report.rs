@@ -20,6 +20,7 @@ use crate::trial::{Kills, Trial};
 
 /// Reads a figure from a step; `None` if the step does not have it.
 type FigureOf = fn(&Trial) -> Option<f64>;
+
 /// A column of the tables of costs.
 struct Column {
     name: &'static str,
