@@ -24,8 +24,10 @@ pub(crate) enum Store {
     Sink,
 }
 
+/// A load, and the consumers that are measured under it.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
+    /// Name for `--only`.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) source: Source,
@@ -34,6 +36,7 @@ pub(crate) struct Case {
     pub(crate) drivers: u32,
     /// Messages per second. `None`: as fast as the consumer reads.
     pub(crate) rate: Option<u32>,
+    /// Counted seconds of a step, after its warm-up.
     pub(crate) seconds: u32,
     pub(crate) repetitions: u32,
     /// The value of milepost's `mqtt.connections`. `None`: its default.

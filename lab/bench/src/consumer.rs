@@ -95,9 +95,11 @@ impl RunConfig<'_> {
     }
 }
 
+/// A running consumer.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) process: Process,
+    /// URL of the consumer's HTTP interface.
     http: String,
     kind: Kind,
     began: Instant,
