@@ -1,4 +1,4 @@
--- One row for each file of sql/ that was applied. `milepost run` waits until every file the binary was built with is listed.
+-- One row for each file of sql/ that was applied. `milepost run` waits until every file that its binary contains has a row.
 CREATE TABLE IF NOT EXISTS {database}.schema_migrations{on_cluster}
 (
     version    UInt32                  COMMENT 'Number of the migration, as at the start of its file name',

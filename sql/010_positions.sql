@@ -1,12 +1,13 @@
--- Every fix of every driver, sorted by UTC day and, within a day, by driver, so that a query about a day reads only the rows of that day. Rows with
--- the same sorting key are one fix: a fix that is delivered or inserted again is merged into one row, and `fixes` shows it once. Scaled integers
--- compress three times better than floats; aliases show them in plain units. The largest value of an integer type means unknown.
+-- Every fix of every driver, sorted by UTC day and, within a day, by driver, so that a query about a day reads only the rows of that day. Rows
+-- with the same sorting key are one fix: ClickHouse merges them into one row, and `fixes` shows one. Scaled integers compress three times better
+-- than floats, and aliases show them in plain units. An unknown value is the largest value of its integer type; an unknown seq is 0.
 --
--- Partitions are months: with partitions of a day, an insert with 1 % of late fixes would write thirty small parts. ts is not in the primary key,
--- or the server would compare conditions on ts only there, behind the driver, and never with toDate(ts). The index on ts skips the day after
--- midnight if the requested time ends at midnight. The index on inserted_at finds new rows: `milepost events` asks for them every second. A
--- driver's rows of a month are one run per day; granules are small, so that a query reads few other rows at the ends of each run. driver_id
--- is a String: LowCardinality would save a quarter of a byte per fix, but make inserts more expensive.
+-- Partitions are months: with a partition for each day, an insert in which 1 % of the fixes are late would write thirty small parts. ts is not
+-- in the primary key: ClickHouse would apply a condition on ts to that column only, which would come after driver_id, and not to toDate(ts). A
+-- condition `ts < midnight` also selects the day that begins at that midnight, and the index on ts skips that day. The index on inserted_at
+-- finds the new rows, which `milepost events` queries every second. Within a month, the rows of a driver and day are next to each other.
+-- Granules are small, so that a query reads few rows of neighbouring drivers. driver_id is a String: LowCardinality would save a quarter of a
+-- byte per fix, but make inserts more expensive.
 CREATE TABLE IF NOT EXISTS {database}.positions{on_cluster}
 (
 {stored},

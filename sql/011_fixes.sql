@@ -1,6 +1,6 @@
 -- What analysts query: plain units, each fix once. ClickHouse tests conditions on columns of the sorting key (driver, time and place) before it
--- reads the other columns. It tests other conditions only after FINAL: earlier, they could remove the newer of two rows for one fix, and the
--- older one would be returned.
+-- reads the other columns. It tests other conditions only after FINAL: an earlier test could remove the newer of two rows for one fix, so that
+-- the older row would be returned.
 CREATE OR REPLACE VIEW {database}.fixes{on_cluster}
 (
 {shown}

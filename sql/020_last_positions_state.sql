@@ -1,7 +1,7 @@
 -- Each driver's newest fix. `version`, the version column of ReplacingMergeTree, is highest for the newest fix: it orders fixes by ts, then seq,
--- lat_e7, lng_e7, received_at, and a hash of the other values. If a fix arrived twice, the row that was received later stays. The order of inserts
--- never decides: late fixes, and rows that are inserted again, change nothing. Bits of version, from the highest: 48 for ts, 32 each for seq,
--- lat_e7 and lng_e7, 48 for received_at, 64 for the hash. Signed numbers are shifted to begin at 0.
+-- lat_e7, lng_e7, received_at, and a hash of the other values. If a fix arrived twice, the row that was received later stays. The order of
+-- inserts does not matter: neither a late fix nor a row that is inserted again replaces a newer fix. Bits of version, from the highest: 48 for
+-- ts, 32 each for seq, lat_e7 and lng_e7, 48 for received_at, 64 for the hash. Signed numbers are shifted to begin at 0.
 CREATE TABLE IF NOT EXISTS {database}.last_positions_state{on_cluster}
 (
     version UInt256 MATERIALIZED bitOr(bitOr(

@@ -1,4 +1,4 @@
--- The newest fix of each driver, in the columns of `fixes`. FINAL selects it: a GROUP BY would hold all drivers in memory.
+-- The newest fix of each driver, in the columns of `fixes`. FINAL selects the newest fix: a GROUP BY would hold all drivers in memory.
 CREATE OR REPLACE VIEW {database}.last_positions{on_cluster}
 (
 {shown}

@@ -1,5 +1,5 @@
--- Rejected points and messages, each with its reason. A row stands for `count` rejects: for one or, above the flood limit, for several. Rows
--- expire by inserted_at, which the server's clock sets. With received_at, rows from a milepost whose clock is far behind would expire at once.
+-- Rejected points and messages, each with its reason. A row stands for `count` rejects: one or, above the flood limit, several. Rows expire by
+-- inserted_at, which the server's clock sets. With received_at, rows from a milepost whose clock is far behind would expire at once.
 CREATE TABLE IF NOT EXISTS {database}.rejects{on_cluster}
 (
     received_at   DateTime64(3, 'UTC')   CODEC(DoubleDelta, ZSTD(1)) COMMENT 'Time milepost received the message, UTC, by its own clock',

@@ -1,6 +1,6 @@
 -- Geofences: areas with names, for fleet_ask.fence_visits, `milepost events` and the live map. Polygons are as in GeoJSON (RFC 7946): each is a
--- list of rings, first the outline, then holes. An area across the antimeridian is two polygons. A row with the same name and valid_from
--- replaces the one before.
+-- list of rings, first the outline, then holes. An area across the antimeridian is two polygons. A row replaces the earlier row with the same
+-- name and valid_from.
 CREATE TABLE IF NOT EXISTS {database}.fences{on_cluster}
 (
     name        String               COMMENT 'Fence name',

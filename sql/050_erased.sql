@@ -1,5 +1,5 @@
--- Drivers whose data must be erased. `milepost erase` writes here, and every milepost process drops positions of these drivers that arrive later.
--- The newest row of a driver counts. In a cluster, all shards share one such table.
+-- Drivers whose data must be erased. `milepost erase` writes here, and every milepost process drops positions of these drivers that arrive
+-- later. The newest row of a driver counts. In a cluster, all shards share one such table.
 CREATE TABLE IF NOT EXISTS {database}.erased{on_cluster}
 (
     driver_id  String                  COMMENT 'Driver id',

@@ -1,6 +1,6 @@
--- What `milepost events` detected: a driver entered or left a fence, stayed in it too long, crossed its border outside opening hours, fell silent,
--- was heard again, became too fast, became slower again, or jumped. An event is written again with the time of its delivery: that row has the same
--- sorting key, so it replaces the one before.
+-- What `milepost events` detected: a driver entered or left a fence, stayed in it too long, crossed its border outside opening hours, fell
+-- silent, was heard again, became too fast, became slower again, or jumped. Once an event is delivered, its row is written again with the time
+-- of delivery. The new row has the same sorting key, so it replaces the earlier row.
 CREATE TABLE IF NOT EXISTS {database}.events{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',

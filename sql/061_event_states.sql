@@ -1,7 +1,7 @@
 -- The newest event of each driver, state and fence. `milepost events` starts from these rows, so its start does not take longer as the history
--- grows. `version`, the version column of ReplacingMergeTree, is highest for the newest event. Its bits, from the highest: 48 for known_at, 48 for
--- ts, 32 for seq, 1 for overstayed, which follows the entered of the same fix, and 48 for written_at. So an event that is written again with the
--- time of its delivery replaces the row before. Signed numbers are shifted to begin at 0.
+-- grows. `version`, the version column of ReplacingMergeTree, is highest for the newest event. Its bits, from the highest: 48 for known_at, 48
+-- for ts, 32 for seq, 1 that is set for overstayed, because it follows the entered of the same fix, and 48 for written_at. So an event that is
+-- written again with the time of its delivery replaces its earlier row. Signed numbers are shifted to begin at 0.
 CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',

@@ -1,5 +1,5 @@
--- Names and groups of drivers. The live map shows them in addition to the id, and searches and groups by them. Optional: a driver without a
--- row is shown by its id. A row with the same driver_id replaces the one before.
+-- Names and groups of drivers. The live map shows them in addition to the id, and searches and groups by them. Optional: a driver without a row
+-- is shown by its id. A row replaces the earlier row with the same driver_id.
 CREATE TABLE IF NOT EXISTS {database}.drivers{on_cluster}
 (
     driver_id  String                 COMMENT 'Driver id, as in fixes',

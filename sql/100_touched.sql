@@ -1,6 +1,6 @@
--- How many rows were inserted for each UTC day of each driver, duplicates included, and the highest speed among them. The row of a day in
--- driver_days_state is up to date if it has the same number of rows: no clocks are compared. A fix within two hours of midnight also counts for
--- the neighbouring day, because the computation of that day reads it (sql/360). The first version of `speeding` (sql/212) read only days whose
+-- How many rows were inserted for each UTC day of each driver, duplicates included, and the highest speed among them. A day in driver_days_state
+-- is up to date if its column `rows` has the same number, so no clocks are compared. A fix within two hours of midnight also counts for the
+-- neighbouring day, because the computation of that day reads it (sql/360). The first version of `speeding` (sql/212) read only days whose
 -- speed_max was above its limit.
 CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
 (

@@ -1,4 +1,4 @@
--- Feeds touched with every insert into positions.
+-- Feeds touched with every insert into positions. sql/304 replaces this view.
 CREATE MATERIALIZED VIEW IF NOT EXISTS {database}.touched_mv{on_cluster} TO {database}.touched AS
 SELECT
     arrayJoin(arrayDistinct([toDate(ts - INTERVAL 2 HOUR), toDate(ts + INTERVAL 2 HOUR)])) AS day,

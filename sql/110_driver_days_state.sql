@@ -1,8 +1,8 @@
 -- What each driver did on each UTC day, in parts: a part is the portion of one trip, stop or gap that lies in one quarter of an hour. Figures of
--- quarters, of days in any time zone and of trips are sums of the same parts, so they agree. A row is computed from fixes alone (sql/360). When more
--- rows are inserted for its day, it is computed again and replaced: the row with the largest `rows` is the newest, so no clocks are compared.
--- No PARTITION BY: all rows of a refresh are in one data part, so a refresh becomes visible as a whole or not at all. A row is made of hundreds
--- of fixes, so granules are small.
+-- quarters, of days in any time zone and of trips are sums of the same parts, so they agree. A row is computed from fixes alone (sql/360). When
+-- more rows are inserted for its day, it is computed again and replaced: the row with the largest `rows` is the newest, so no clocks are
+-- compared. No PARTITION BY: all rows of a refresh are in one data part, so a refresh becomes visible as a whole or not at all. A row is made of
+-- hundreds of fixes, so granules are small.
 CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
 (
     day         Date                   COMMENT 'UTC day',

@@ -1,14 +1,14 @@
--- Rows of driver_days_state with what joins them to the day before. The base of `days` and `episodes`. since and until are UTC dates. Each
--- array of `parts` is a column: what a question does not need is not read.
+-- Rows of driver_days_state, each with its connection to the driver's row of the day before. `days` and `episodes` read this view. since and
+-- until are UTC dates. Each array of `parts` is a column of its own, so a query reads only those that it needs. sql/370 replaces this view.
 CREATE VIEW IF NOT EXISTS {database}_ask.driver_days{on_cluster} AS
 WITH
     6378137 AS equator_m,
-    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
-    2 * 6371008.8 AS earth_m -- its mean diameter
+    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT
     * EXCEPT (slope, before),
     before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
-    -- The first trip or stop is the rest of the last one of the day before.
+    -- Whether the first part continues the last trip or stop of the day before.
     before.4 + 1 = day AND first_at > 0 AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
     before.4 + 1 = day AND before.5 != 'dropped' AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
     equator_m / sqrt(1 + slope * slope) AS axis_m, equator_m / sqrt(1 + before.6 * before.6) AS before_axis_m,

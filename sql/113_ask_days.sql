@@ -1,5 +1,6 @@
--- A row for each driver and local day: how far, how long. The window is widened to whole days, so that any window gives the same days.
--- A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin.
+-- A row for each driver and local day, with distances and durations. The window is widened to whole days, so that every window gives the same
+-- figures for a day. A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin. sql/371 replaces
+-- this view.
 CREATE VIEW IF NOT EXISTS {database}_ask.days{on_cluster} AS
 SELECT
     driver_id, toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS day,

@@ -1,4 +1,5 @@
--- Trips, stops and gaps, one after the other. Whole ones, also where the window cuts them, as far as three UTC days outside.
+-- Episodes (trips, stops and gaps) in the order of time. Episodes that overlap the window are returned whole, up to three UTC days beyond it.
+-- sql/372 replaces this view.
 CREATE VIEW IF NOT EXISTS {database}_ask.episodes{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,

@@ -1,4 +1,4 @@
--- How far behind driver_days_mv is, over all shards where there are any.
+-- The lag of driver_days_mv, over all shards if there are any. sql/305 replaces this view.
 CREATE VIEW IF NOT EXISTS {database}.rollups{on_cluster}
 (
     name      String  COMMENT 'Of the roll-up',

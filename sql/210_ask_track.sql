@@ -1,11 +1,13 @@
--- Where drivers were, fix by fix. metres and seconds count from the good fix before, if that is in the window. `dropped` is the reason why a
--- fix is left out of distances: 'inaccurate', or 'jump' once its day was computed (111). metres: the straight line through the earth between
--- two fixes, from their distances to the axis and to the equator's plane and the angle between them, then the arc over that line.
+-- The fixes of drivers, one by one. metres and seconds are measured from the previous fix that is not dropped, if that is in the window.
+-- `dropped` is the reason why a fix is left out of distances: 'inaccurate', or 'jump' once its day is computed. sql/375 replaces this view.
+--
+-- metres is the length of the arc above a chord, the straight line through the earth between two fixes. The chord is computed from the distances
+-- of both fixes to the earth's axis (axis_m) and to the plane of the equator (plane_m), and from the angle between their meridians.
 CREATE VIEW IF NOT EXISTS {database}_ask.track{on_cluster} AS
 WITH
     6378137 AS equator_m,
-    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
-    2 * 6371008.8 AS earth_m -- its mean diameter
+    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT
     driver_id, toTimeZone(ts, {tz:String}) AS ts, seq, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng,
     toFloat32(nullIf(speed_cms, 65535) / 100) AS speed, toFloat32(nullIf(heading_cdeg, 65535) / 100) AS heading,

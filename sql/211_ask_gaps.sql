@@ -1,15 +1,17 @@
--- Silences longer than so many seconds. Whole ones, also where the window cuts them, as far as 12 hours outside. If a driver sent nothing
--- for 12 hours after the window, `ended` is NULL, and seconds count to the end of the window, or to now.
+-- Silences longer than the given number of seconds. A silence that overlaps the window is returned whole, up to 12 hours beyond the window. If a
+-- driver sent nothing in the 12 hours after the window, `ended` is NULL, and `seconds` counts to the end of the window, or to now if that is
+-- earlier.
 --
--- Time is cut into slots of that many seconds. A silence is longer than a slot, so it begins with the last fix of one slot and ends with
--- the first fix of a later one. To compare fixes, each is one number: ts in milliseconds, then 32 bits each of seq, lat_e7 and lng_e7, the
--- last two moved up to begin at 0. A fix that is stored twice changes neither the first nor the last of its slot: no FINAL is needed.
+-- Time is divided into slots of the given number of seconds. A silence is longer than a slot, so it begins with the last fix of one slot and
+-- ends with the first fix of a later slot. To compare fixes, each is one number: ts in milliseconds, then 32 bits each of seq, lat_e7 and
+-- lng_e7. lat_e7 and lng_e7 are shifted by `half` to begin at 0. A fix that is stored twice changes neither the first nor the last fix of its
+-- slot, so FINAL is not needed.
 CREATE VIEW IF NOT EXISTS {database}_ask.gaps{on_cluster} AS
 WITH
     6378137 AS equator_m,
-    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
-    2 * 6371008.8 AS earth_m, -- its mean diameter
-    2147483648 AS half, -- of the range of 32 bits: moves a signed number up
+    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_m, -- mean diameter of the earth
+    2147483648 AS half, -- half of the range of 32 bits
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,
     parseDateTime64BestEffort({to:String}, 3, {tz:String}) AS until
 SELECT

@@ -1,6 +1,6 @@
--- Where a driver was faster than so many metres per second, by the speed it sent: one row from its first such fix to its last. A slower
--- fix ends it, and 180 s without a faster one. Fixes of unknown speed are left out, and dropped ones (111). Only days
--- that had such a fix are read (100).
+-- Periods in which a driver was faster than the given speed, in metres per second, by the speeds that the device sent: one row from the first
+-- fast fix to the last one. A slower fix ends the period, and so do 180 s without a fast fix. Fixes of unknown speed and dropped fixes are left
+-- out. Only days with a fast fix are read (touched.speed_max, sql/100). sql/374 replaces this view.
 CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
@@ -18,13 +18,13 @@ FROM
     (
         SELECT
             driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
-            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- a slower one before it is 0, which is long ago
+            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- after a slower fix, is_fast * ms is 0, which is long ago
         FROM {database}.positions{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
             AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- which granules to read; other rows of theirs do no harm
+            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects the granules to read, and filters no row: is_fast tests each row
             (
                 SELECT day, driver_id
                 FROM {database}.touched{all}

@@ -1,11 +1,12 @@
--- Who was within so many metres of a point, by their fixes, not by the lines between them. A band of latitudes and one of longitudes
--- (the circle's own, across the antimeridian, every longitude where the circle holds a pole) leave little for the exact distance.
+-- The drivers who had a fix within the given distance of a point, in metres. Only fixes count, not the lines between them. A band of latitudes
+-- and a band of longitudes around the point preselect fixes. Exact distances are computed only for these. The band of longitudes may cross 180
+-- degrees. If a pole is within the distance, it is all longitudes. sql/377 replaces this view.
 CREATE VIEW IF NOT EXISTS {database}_ask.near{on_cluster} AS
 WITH
     6378137 AS equator_m,
-    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
-    2 * 6371008.8 AS earth_m, -- its mean diameter
-    {metres:Float64} / 6335439 AS angle, -- over the ellipsoid's smallest radius of curvature: never too small
+    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_m, -- mean diameter of the earth
+    {metres:Float64} / 6335439 AS angle, -- 6335439 m is the ellipsoid's smallest radius of curvature, so the angle is never too small
     degrees(angle) + 1e-7 AS band,
     sin(angle) / greatest(cos(radians({lat:Float64})), 1e-12) AS widest,
     if(abs({lat:Float64}) + band >= 90 OR widest >= 1, 180, degrees(asin(least(1, widest))) * 1.01 + 1e-7) AS wing,

@@ -1,5 +1,6 @@
--- Who is in a box now, by the last position. west above east is a box across the antimeridian, which is 180 as well as -180. First the
--- drivers who have a row in the box, which needs no merge, then the newest of all rows of these.
+-- The drivers whose last position is in a box. If west is above east, the box crosses 180 degrees. A longitude of 180 is also -180. The subquery
+-- needs no merge: it finds the drivers who have any row in the box, their newest or an older one. The outer query merges the rows of these
+-- drivers only, and tests the newest row of each.
 CREATE VIEW IF NOT EXISTS {database}_ask.in_box{on_cluster} AS
 SELECT {shown_names}
 FROM {database}.last_positions_state{all} FINAL

@@ -1,10 +1,10 @@
--- How many fixes and drivers there were in each cell of a box: geohash cells of 1 to 12 letters (5: 4.9 × 4.9 km at the equator,
--- 6: 1.2 × 0.6 km, 7: 153 × 153 m, 8: 38 × 19 m). west above east is a box across the antimeridian, which is 180 as well as -180.
+-- The number of fixes and of drivers in each cell of a box. Cells are geohashes of 1 to 12 letters (5: 4.9 × 4.9 km at the equator, 6: 1.2 × 0.6
+-- km, 7: 153 × 153 m, 8: 38 × 19 m). If west is above east, the box crosses 180 degrees. A longitude of 180 is also -180.
 CREATE VIEW IF NOT EXISTS {database}_ask.heatmap{on_cluster} AS
 WITH geohashEncode(lng, lat, {letters:UInt8}) AS hash
 SELECT
     hash AS cell,
-    geohashDecode(hash).2 AS cell_lat, geohashDecode(hash).1 AS cell_lng, -- its middle
+    geohashDecode(hash).2 AS cell_lat, geohashDecode(hash).1 AS cell_lng, -- centre of the cell
     count() AS fixes, uniqExact(driver_id) AS drivers
 FROM {database}.fixes
 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))

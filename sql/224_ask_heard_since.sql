@@ -1,5 +1,4 @@
--- The last positions that are newer than a moment. Rows that are older are left out first, which needs no merge: a newer one
--- of the same driver passes, and wins.
+-- The last positions whose ts is `since` or later.
 CREATE VIEW IF NOT EXISTS {database}_ask.heard_since{on_cluster} AS
 SELECT * REPLACE (toTimeZone(ts, {tz:String}) AS ts, toTimeZone(received_at, {tz:String}) AS received_at,
     toTimeZone(inserted_at, {tz:String}) AS inserted_at)

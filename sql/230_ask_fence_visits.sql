@@ -1,6 +1,8 @@
--- Who was in which area, from when until when: by their fixes, from the first inside to the last before one that is outside. 3,600 s without
--- a fix end a visit, too. Whole ones, also where the window cuts them, as far as 12 hours outside. Cells (of a twentieth of a degree, of five
--- degrees for large areas) leave few pairs of fix and area, the bounds fewer, and these are tested exactly.
+-- Visits of drivers to areas. A visit lasts from the first fix inside to the last one before a fix outside, or before more than 3,600 s without
+-- a fix. Visits that overlap the window are returned whole, up to 12 hours beyond it. sql/373 replaces this view.
+--
+-- Testing whether a fix is inside a polygon is slow, so a grid preselects pairs of a fix and an area. Its cells are a twentieth of a degree
+-- wide, or five degrees for large areas. A pair is tested exactly if both are in the same cell, and the fix is within the bounds of the area.
 CREATE VIEW IF NOT EXISTS {database}_ask.fence_visits{on_cluster} AS
 WITH
     3600000 AS gap_ms,

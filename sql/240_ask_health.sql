@@ -1,5 +1,6 @@
--- What each driver's device and network are like. missing: numbers between two neighbours' seq, restarts: it fell (both only
--- where the device counts). late: received more than 60 s after its ts. ahead_s: how far the device's clock was ahead at worst.
+-- Health of each driver's device and network, in the window. missing: sequence numbers (seq) that are absent between those of consecutive fixes.
+-- restarts: number of times that seq decreased. Both are 0 if the device sends no seq. late: fixes received more than 60 s after their ts.
+-- ahead_s: largest time by which ts was ahead of received_at. sql/376 replaces this view.
 CREATE VIEW IF NOT EXISTS {database}_ask.health{on_cluster} AS
 SELECT
     driver_id, count() AS fixes,

@@ -1,14 +1,14 @@
--- Every five minutes, counts the rows of those data parts of positions that are not counted yet, and adds the counts to touched. Inserts do not
--- become slower, as they did with the view of sql/101, which ran on every insert. A record in touched lists the counted parts. Its day is
--- 2049-01-01, which no retention reaches, and its driver_id is the server's UUID. The record and the counts are written in one data part, so
--- both are stored or neither. No clocks are compared.
---   counted      A part is already counted if the record has its name and hash, or if a merge or a mutation made it from recorded parts only. Then its
---                first block is the first block of a recorded part, and its last block the last block of one. On replicas, blocks arrive in
---                any order, so recorded parts must also have every block in between.
---   not counted  Of every other part, this refresh counts all rows. If a merge mixed counted rows with new ones, the counted rows count again: their
---                days are computed once more, with the same result.
--- Each server counts the parts that it stores, including parts that reach a replica late. A server without a record starts from the records
--- of the others. If no server has one, but touched has rows, sql/101 has counted every part that is at least ten minutes older than this view.
+-- Every five minutes, counts the rows of those data parts of positions that are not counted yet, and adds the counts to touched. So inserts are
+-- faster than with the view of sql/101, which ran on every insert. A record in touched lists the counted parts. Its day is 2049-01-01, which no
+-- retention reaches, and its driver_id is the server's UUID. The record and the counts are written in one data part, so both are stored or
+-- neither. No clocks are compared.
+--   counted      A part is already counted if the record has its name and hash, or if a merge or a mutation made it from recorded parts only.
+--                Then its first block is the first block of a recorded part, and its last block is the last block of the same or another
+--                recorded part. On replicas, blocks arrive in any order, so recorded parts must also have every block in between.
+--   not counted  Of every other part, this refresh counts all rows. If a merge mixed counted rows with new ones, the counted rows count again:
+--                their days are computed once more, with the same result.
+-- Each server counts the parts that it stores, including parts that reach a replica late. A server without a record starts from the records of
+-- the others. If no server has a record, but touched has rows, sql/101 has counted every part that is at least ten minutes older than this view.
 DROP VIEW IF EXISTS {database}.touched_mv{on_cluster} SYNC;
 
 ALTER TABLE {database}.touched{on_cluster}

@@ -1,6 +1,6 @@
--- The lag of driver_days_mv, over all shards if there are any. Rows of the last five minutes are not counted yet (sql/304). A count writes a record
--- into touched, with the day 2049-01-01. If the newest record is older than ten minutes, counting has stopped: then behind_s is at least the age
--- of that record.
+-- The lag of driver_days_mv, over all shards if there are any. Rows inserted in the last five minutes may not be counted yet (sql/304). Each
+-- count writes a record into touched, with the day 2049-01-01. If the newest record is older than ten minutes, counting has stopped, and
+-- behind_s is at least the age of that record.
 CREATE OR REPLACE VIEW {database}.rollups{on_cluster}
 (
     name      String  COMMENT 'Name of the roll-up',

@@ -1,5 +1,5 @@
--- Adds to each day the hash of the rules with which it was computed, and the highest speed derived from fixes without a speed. Days that were
--- computed before this migration have the hash 0, which no rules have, so they are computed again.
+-- Adds to each day the hash of the rules with which it was computed, and the highest speed derived from fixes without a speed. Days that
+-- were computed before this migration have the hash 0. No rules have that hash, so these days are computed again.
 ALTER TABLE {database}.driver_days_state{on_cluster}
     ADD COLUMN IF NOT EXISTS rules UInt64 COMMENT 'Hash of the limits in trip_rules_in_force with which the day was computed',
     ADD COLUMN IF NOT EXISTS derived_cms UInt16 COMMENT 'Highest speed derived from fixes without a speed, centimetres per second; 0 if none',

@@ -11,13 +11,13 @@
 --   step      The way from one sample to the next.
 --   pace      A speed computed from two fixes, metres per second. A speed, in contrast, is what the device sends.
 --
--- A run is a series of consecutive samples near the first one. Its place is the mean of its samples in the first stop_s. A silence ends it. A
--- sample belongs to the run if its distance to the first sample is at most
+-- A run is a series of consecutive samples near the first of them. The place of a run is the mean of its samples in its first stop_s. A
+-- silence ends a run. A sample belongs to the run if its distance to the run's first sample is at most
 --     radius_m               if the fix before the sample is less than stop_s older
---     trip_m                 if that fix is stop_s older or more
---     trip_m plus radius_m   if that fix is stop_s older or more, and within trip_m of the sample
---     1,000 m                if the device sends a speed of 0 here and at the sample before, at most 30 s earlier
--- If the device sends a speed of 0 farther away than that, a new run begins, in which speeds of 0 have no effect.
+--     trip_m plus radius_m   if that fix is at least stop_s older, and at most trip_m away from the sample
+--     trip_m                 if that fix is at least stop_s older, and farther away
+--     1,000 m                if the device sends a speed of 0 at this sample and at the sample before, which is at most 30 s older
+-- If such a speed of 0 is sent farther away than 1,000 m, a new run begins, in which speeds of 0 have no effect.
 --
 -- A stop is one or more runs of at least 45 s each. It lasts for at least stop_s. An absence, the time between two runs, counts as a part of
 -- the stop. The next run belongs to the stop so far if the absence is short and its place is near the place of the first run:
@@ -26,29 +26,29 @@
 --     one                                   trip_s            radius_m
 --     both                                  trip_s            trip_m
 -- There are three exceptions:
---   1. An absence in which the driver moves for 60 s ends the stop, however short it is.
+--   1. An absence in which the driver moves for 60 s ends the stop, however short the absence is.
 --   2. If the runs since the last stop are too short for a stop of their own, the next run may also belong to that last stop.
 --   3. A stop may be shorter than stop_s, and consist of a single run below 45 s, if it fills the time between two silences or is next to
 --      parking.
 --
 -- A gap is a silence, or a leg longer than 100 m plus the distance at speed_max. The route of a gap is unknown. Some devices send times without
--- seconds: two fixes at the same whole minute may be a minute apart.
+-- seconds, so a leg between two fixes at the same whole minute counts as a minute long.
 --
 -- A trip is everything else. Its length in metres is that of the line through the places of stops and, between stops, through the points of the
--- route. If the line turns in the same direction at both ends of a leg, the route was a curve, and longer than the leg. Extended, the two
--- neighbouring legs meet in a corner. Three quarters of the detour through that corner are added. Nothing is added next to a leg that is shorter
--- than 32 m and took clearly less time (corner_time_share): its device sends a fix wherever it turns, so it has not cut a corner.
+-- route. If the line turns in the same direction at both ends of a leg, the route was a curve, and longer than the leg. The lines through
+-- the two neighbouring legs meet in a corner: three quarters of the detour through that corner are added. Nothing is added if a neighbouring leg
+-- is shorter than 32 m and took clearly less time (corner_time_share): such a device sends a fix wherever it turns, so its legs cut no corners.
 --
 -- Two sorts of fixes are dropped: inaccurate ones, whose acc is above acc_max, and jumps. A fix is a jump for one of four reasons:
 --   1. It can be neither reached nor left within speed_max, while the leg without it is possible.
 --   2. It is the first fix after a silence, and the leg from it is faster than speed_max. The leg from the next fix takes at most an hour and
 --      is not faster than speed_max. The next fix is nearer than this one to the last fix before the silence. For the very first fix, only
 --      the speeds count.
---   3. It is a detour: more than 100 m away from the fixes before and after it. There and back takes at most two minutes, and the direct line
---      is shorter than 60 % of the way there and back. Both legs are faster than 5 m/s plus one and a half times the pace around them.
---      The pace around them is the highest of three paces: of the direct line, of the leg before, and of the leg after. The leg before may
---      begin at another wrong fix, which makes its pace too high. So its pace counts as at most the higher of two others: straight from the
---      third fix before to the first one before, and from the fourth fix before to the third. The same applies to the leg after.
+--   3. It is a detour: more than 100 m away from the fixes before and after it. The two legs, there and back, together take at most two
+--      minutes, and the direct line is shorter than 60 % of their length. Each leg is faster than 5 m/s plus one and a half times the pace
+--      around them. That pace is the highest of three paces: of the direct line, of the leg before, and of the leg after. The leg before may
+--      begin at another wrong fix, which makes its pace too high. So its pace counts as at most the higher of two other paces: straight
+--      from the third fix before to the fix before, and from the fourth fix before to the third. The same applies to the leg after.
 --   4. It is more than 100 m away from the fixes before and after it, which are within radius_m of each other, and the device sleeps or wakes
 --      up. The device sleeps if it sends a speed of 0 at all three fixes, and both legs take at most two hours and are at most 1,000 m long. In
 --      addition, the fix before must be within radius_m of its predecessor, or the fix after within radius_m of its successor. The device wakes
@@ -57,7 +57,7 @@
 --
 -- A speed that the device sends is false, and no mean or maximum uses it, if both neighbouring fixes
 --   - are at most 60 s away,
---   - send less than a quarter of it, or no speed,
+--   - send less than a quarter of that speed, or no speed,
 --   - are nearer than the braking distance from that speed at 8 m/s², and nearer than a quarter of the distance driven at that speed.
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
@@ -73,12 +73,14 @@
 -- index into these arrays. The short names in lambdas are values of the fix at hand:
 --   i, m       its index; its time, epoch milliseconds
 --   x, y, z    its coordinates
---   t, leg_m2  the leg that ends at it: its duration, milliseconds, and its squared length, square metres (few comparisons need the root)
---   s, p       the speed it sends, centimetres per second, 65535 if none; a pace
--- The ending _prev means the fix before, _next the fix after, and a number at the end how many fixes before or after: t_next2.
+--   t, leg_m2  of the leg that ends at the fix: duration, milliseconds, and squared length, square metres (few comparisons need the root)
+--   s, p       the speed that the device sends, centimetres per second, 65535 if none; a pace
+-- The ending _prev means the fix before, _next the fix after, and a number at the end how many fixes before or after: t_next2 is t of the
+-- second fix after.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
-    -- The end of a limit's name is its unit: milliseconds, metres, centimetres per second, metres per second, seconds. Shares have none.
+    -- The name of a limit has its unit at the end or before _max: milliseconds, metres, centimetres per second, metres per second, seconds.
+    -- Shares have no unit.
     toInt64(3600000) AS gap_ms, -- a longer time without a fix is a silence
     15000 AS sampling_ms, -- length of the spans whose first fixes are samples
     100 AS jump_m, -- a shorter leg is neither impossible nor a jump
@@ -105,10 +107,11 @@ WITH
     6378137 AS equator_m, -- equatorial radius of WGS84
     0.0066943799901413165 AS e2, -- squared eccentricity of WGS84
     2 * 6371008.8 AS earth_diameter_m, -- mean diameter of the earth
-    -- before: each element's predecessor, and `first` for the first element. after: each element's successor, and `last` for the last one.
+    -- before: each element's predecessor, and `first` for the first element. after: each element's successor, and `last` for the last
+    -- element. kept: the elements of xs whose counterpart in `keep` is true.
     (xs, first) -> arrayPopBack(arrayPushFront(xs, first)) AS before,
     (xs, last) -> arrayPopFront(arrayPushBack(xs, last)) AS after,
-    (xs, keep) -> arrayFilter((one, k) -> k, xs, keep) AS kept,
+    (xs, keep) -> arrayFilter((element, is_kept) -> is_kept, xs, keep) AS kept,
     (dx, dy, dz) -> dx * dx + dy * dy + dz * dz AS squared_length,
     -- Squared lengths of the straight lines through the earth from the element before; 0 for the first element.
     (xs, ys, zs) -> arrayMap((dx, dy, dz) -> squared_length(dx, dy, dz), arrayDifference(xs), arrayDifference(ys), arrayDifference(zs)) AS squared_legs,
@@ -125,14 +128,15 @@ WITH
     --   9         time on the move, from the day's first sample to its end
     stay -> stay.7 - stay.6 AS duration_ms,
     (stay, long_ms) -> stay.8 OR duration_ms(stay) >= long_ms AS is_stop,
-    -- belong: whether the run is a part of the stay's stop. `moved`: time on the move, from the day's first sample to the begin of the run.
+    -- belong: whether the run is a part of the stay's stop. `moved`: time on the move, from the day's first sample to the start of the run.
+    -- long_ms is stop_s, and near_m is radius_m.
     (stay, run, moved, long_ms, trip_m, trip_ms, near_m, spike_ms) -> moved - stay.9 < moving_ms
         AND run.6 - stay.7 <= if(greatest(duration_ms(stay), duration_ms(run)) >= long_ms, trip_ms, spike_ms)
         AND squared_length(run.3 - stay.3, run.4 - stay.4, run.5 - stay.5) <= pow(multiIf(least(duration_ms(stay), duration_ms(run)) >= long_ms, trip_m,
             greatest(duration_ms(stay), duration_ms(run)) >= long_ms, near_m, near_m / 2), 2) AS belong,
     (stay, run) -> (stay.1, run.2, stay.3, stay.4, stay.5, stay.6, run.7, stay.8 OR run.8, run.9) AS joined,
-    -- A stretch is the fixes of one stop, or those between two stops. Stretches with an odd number have no stop, those with an even number have
-    -- one. spread: each stop's value, once for each of its fixes, and 0 for other fixes. at_stops: a fix's value, or that of its stop.
+    -- A stretch is the fixes between two stops (odd numbers), or those of one stop (even numbers). spread: the stop's value for each fix of a
+    -- stop, and 0 for other fixes. at_stops: the stop's value for each fix of a stop, and the fix's own value for other fixes.
     (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
     (fix_values, stretches, stop_values) -> arrayMap((value, n, stop) -> if(n % 2 = 0, stop, value), fix_values, stretches, stop_values) AS at_stops,
     (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS fleet_rules,
@@ -225,7 +229,8 @@ WITH
     (
         SELECT *, squared_legs(all_x, all_y, all_z) AS all_leg_m2, arrayDifference(all_ms) AS all_leg_ms FROM with_coordinates
     ),
-    -- is_too_fast: the leg that ends at the fix is longer than 100 m plus the distance at speed_max, and is not a silence. is_far: it is longer than 100 m.
+    -- is_too_fast: the leg that ends at the fix is longer than 100 m plus the distance at speed_max, and is not a silence. is_far: that leg is
+    -- longer than 100 m.
     with_fast_legs AS
     (
         SELECT
@@ -246,7 +251,7 @@ WITH
                     fast AND NOT is_impossible(squared_length(x_next - x_prev, y_next - y_prev, z_next - z_prev), longest_ms(m_next - m_prev, m_next), speed_max)),
                 is_too_fast, after(is_too_fast, 0), after(all_ms, 0), before(all_ms, 0),
                 after(all_x, 0), before(all_x, all_x[2]), after(all_y, 0), before(all_y, all_y[2]), after(all_z, 0), before(all_z, all_z[2]),
-                -- The very first fix counts as if a silence preceded it that began at the place of the second fix, so that only the speeds decide.
+                -- The very first fix counts as if a silence preceded it that began at the second fix's place, so that only the speeds decide.
                 before(after(all_leg_ms, 0), gap_ms + 1), before(after(all_leg_m2, 0.), 1.),
                 after(after(all_leg_ms, gap_ms + 1), 0), after(after(is_too_fast, 0), 0)), is_too_fast) AS is_jump_1_2,
             -- 1: candidate for kind 3. 2: candidate for kind 4, because the fixes before and after it are at one place. 3: candidate for both.
@@ -258,8 +263,8 @@ WITH
                 after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_far) AS candidate
         FROM with_fast_legs
     ),
-    -- leg_pace: the pace of the leg that ends at each fix. pair_pace: the pace from the second fix before straight to the fix; 1e9 if there is no
-    -- such fix. Without a candidate for kind 3 no step reads these two, so they have any values.
+    -- leg_pace: the pace of the leg that ends at each fix. pair_pace: the pace from the second fix before straight to the fix; 1e9 if there is
+    -- no such fix. Without a candidate for kind 3, no step reads these two columns, so they are filled with all_x.
     with_paces AS
     (
         SELECT
@@ -347,8 +352,8 @@ WITH
             kept(arrayEnumerate(ms), is_sample) AS sample_fix
         FROM with_samples
     ),
-    -- is_zero_speed_credible: the device has sent another speed than 0, or has stayed within zero_speed_m. sample_step_m: distance from the sample
-    -- before.
+    -- is_zero_speed_credible: the device has sent another speed than 0, or has stayed within zero_speed_m. sample_step_m: distance from the
+    -- sample before.
     with_sample_steps AS
     (
         SELECT
@@ -377,19 +382,20 @@ WITH
                 squared_legs(sample_x, sample_y, sample_z), arrayDifference(sample_at_ms), sample_speed) AS derived_pace
         FROM with_sample_steps
     ),
-    -- Runs, found by going through the samples in their order. `state` is what is known after each sample:
+    -- Runs, found by going through the samples in their order. After each sample, `state` holds:
     --   1 to 3   place of the run's first sample
     --   4, 5     times of its first and last sample
     --   6, 7     its first and last fix
     --   8, 9     its first sample, and the number of samples in its first stop_s
     --   10       1: the run begins after a silence; 2: after parking; 3: where a speed of 0 was not believed; 0: elsewhere
     --   11       the runs before it that can be a stop or a part of one: those that are long enough, next to parking, or between two silences
-    -- Each finished run has its first and last fix (before a silence, the last fix before it), its first sample, the number of samples in its
-    -- first stop_s, whether it counts as a stop even if it is short, the times of its first and last sample, and its last sample.
+    -- Each finished run has its first and last fix (if a silence ends the run: the last fix before the silence), its first sample, the number
+    -- of samples in its first stop_s, whether it counts as a stop even if it is short, the times of its first and last sample, and its last
+    -- sample.
     --
-    -- begins: a silence precedes the sample, or it is the day's first one. after_silence: a silence precedes it, also at the day's first one.
-    -- after_parking: that silence was parking. limit_m2: sample_limit_m2. zero_limit_m2: the limit that holds if speeds of 0 are believed. An
-    -- additional sample at the end finishes the last run.
+    -- begins: a silence precedes the sample, or the sample is the day's first. after_silence: a silence precedes the sample, or no fix
+    -- precedes it. after_parking: that silence was parking. limit_m2: sample_limit_m2. zero_limit_m2: the limit that holds if speeds of 0
+    -- are believed. An additional sample at the end finishes the last run.
     --
     -- slot_pace: sample_pace, but at least path_share of the pace along the steps.
     with_runs AS
@@ -465,8 +471,8 @@ WITH
             ).2 AS stops
         FROM with_run_places
     ),
-    -- lengths: the numbers of fixes of the stretches, which alternate: without a stop, with one, and so on. After the last stop comes the stretch
-    -- up to the last fix, then an empty one.
+    -- lengths: the number of fixes of each stretch. Stretches without a stop alternate with those of one stop. After the last stop comes the
+    -- stretch up to the last fix, then an empty stretch.
     with_stretch_lengths AS
     (
         SELECT
@@ -518,8 +524,8 @@ WITH
     (
         SELECT *, arrayMap((kind, crosses) -> kind = 1 AND NOT crosses, kind, crosses_midnight) AS is_trip_leg FROM with_kinds
     ),
-    -- is_point_start, is_point_end: the first and the last fix of each point. A point is a single fix, the fixes of a slot, or those of a stop in
-    -- one quarter of an hour.
+    -- is_point_start, is_point_end: the first and the last fix of each point. A point is a single fix, the fixes of a slot, or those of a stop
+    -- in one quarter of an hour.
     with_point_starts AS
     (
         SELECT

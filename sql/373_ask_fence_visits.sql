@@ -6,18 +6,18 @@
 -- also includes the fix at the other end of the silence, up to three UTC days beyond the limit. That fix comes from driver_days_state: the view
 -- does not read positions of those days.
 --
--- A driver counts as still inside if the newest fix is inside, and from today (UTC) or the three days before. Such a visit overlaps every later
--- window. is_open: the visit has the newest fix that this query read. last_positions may already have a newer one.
+-- A driver counts as still inside if the newest fix is inside, and is from today (UTC) or from one of the three days before. Such a visit
+-- overlaps every later window. is_open: the visit has the newest fix that this query read. last_positions may already have a newer one.
 --
--- Testing whether a fix is inside a polygon is slow, so a grid preselects pairs of a fix and an area. Its cells are a twentieth of a degree wide,
--- or five degrees for large areas. A pair is tested exactly if both are in the same cell, and the fix is within the bounds of the area.
+-- Testing whether a fix is inside a polygon is slow, so a grid preselects pairs of a fix and an area. Its cells are a twentieth of a degree
+-- wide, or five degrees for large areas. A pair is tested exactly if both are in the same cell, and the fix is within the bounds of the area.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR AS first_ts,
     parseDateTime64BestEffort({to:String}, 3, {tz:String}) + INTERVAL 12 HOUR AS end_ts,
     toUnixTimestamp64Milli(first_ts) AS first_ms, toUnixTimestamp64Milli(end_ts) AS end_ms,
     3 AS silent_days, -- longest silence that counts as parking, UTC days; as in trips (sql/370)
-    3600000 AS gap_ms, -- as in sql/360
+    3600000 AS gap_ms, -- a longer time without a fix is a silence, as in sql/360
     -- A driver whose newest fix is older no longer counts as inside.
     toUnixTimestamp64Milli(toDateTime64(toStartOfDay(now('UTC')) - toIntervalDay(silent_days), 3)) AS still_inside_ms,
     60000 AS absence_ms_max, -- longest absence within a visit
@@ -41,7 +41,7 @@ FROM
     FROM
     (
         SELECT
-            -- before: the driver's previous fix in the area; its number is 0 if there is none.
+            -- before: the driver's previous fix in the area; its number is 0 if there is no such fix.
             fence, driver_id, ms, fix_number, is_newest, lagInFrame((fix_number, ms, lat, lng)) OVER with_previous AS before,
             before.1 AS before_number, before.2 AS before_ms, before.3 AS before_lat, before.4 AS before_lng,
             before_number = 0 OR fix_number != before_number + 1 AND ms - before_ms > absence_ms_max

@@ -8,10 +8,11 @@
 There are two sets of fixes, of 30 days each. "sparse": each driver sends a fix every 30 s for two and a half hours a day,
 so a month of one driver fills about one granule. "dense": every second for two hours a day. 5 % of the fixes are sent
 twice. The obvious schema is one ReplacingMergeTree of plain columns, with a partition per month, queried with FINAL.
-"live": each day has one or two parts, as if nothing had been merged. "merged": each partition has one part. If plain SQL
-does not return the same columns and number of rows, the run ends ("faster" may leave out a fifth of them). Each question
-runs BENCH_RUNS (2) times in a row; the lowest time and the lowest CPU time count (files are in the page cache). CPU time is
-the engine's, user and system. Ratios are of CPU time, because other processes use the machine as well.
+"live": each day has one or two parts, as if nothing had been merged. "merged": each partition has one part. The run fails
+if milepost and plain SQL return different numbers of rows; to a question that begins with "faster", milepost may return a
+fifth fewer. Each question runs BENCH_RUNS (2) times in a row; the lowest time and the lowest CPU time count (files are in
+the page cache). CPU time is the engine's, user and system. Ratios are of CPU time, because other processes use the machine
+as well.
 
 "last": the last positions of BENCH_LAST drivers, in eight parts. Prints Markdown to stdout, and progress to stderr.
 """
@@ -85,8 +86,8 @@ COLUMNS = "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, 
 NAMES = "driver_id, ts, seq, lat, lng, speed, heading, alt, acc, received_at"
 PLAIN = ("driver_id, ts, seq, lat_e7 / 1e7, lng_e7 / 1e7, speed_cms / 100, heading_cdeg / 100, alt_dm / 10, acc_dm / 10, received_at")
 
-WAY = """SELECT driver_id, sum(way) FROM (
-    SELECT driver_id, geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way
+DISTANCE = """SELECT driver_id, sum(leg_m) FROM (
+    SELECT driver_id, geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS leg_m
     FROM {{db}}.obvious FINAL WHERE {when}
     WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)) GROUP BY driver_id"""
 GAPS = """SELECT driver_id, ts AS began, if(has_end, next_ts, NULL) AS ended,
@@ -125,8 +126,8 @@ NEAR = """SELECT driver_id, min(ts), max(ts), count(), min(away), argMin(ts, awa
     FROM (SELECT driver_id, ts, geoDistance(lng, lat, {lng}, {lat}) AS away FROM {{db}}.obvious FINAL WHERE {when})
     WHERE away <= 200 GROUP BY driver_id"""
 MONTH = "from = '2026-06-01', to = '2026-07-01', tz = 'UTC'"
-# Each entry: the question, milepost's SQL, and plain SQL that returns the same rows and columns from the obvious schema.
-# It is None if plain SQL has no equivalent. Only the roll-up knows which fixes are jumps, but these sets have no jumps.
+# Each entry: the question, milepost's SQL, and plain SQL that returns the same rows from the obvious schema, or None if plain
+# SQL has no equivalent. Only the roll-up knows which fixes are jumps, but these sets have no jumps.
 # `speeding` leaves out speeds of devices that hardly move: see `assert_same_rows`.
 QUESTIONS = [
     ("one driver's month: count, mean speed",
@@ -148,8 +149,8 @@ QUESTIONS = [
      f"SELECT geohashEncode(lng, lat, 6) AS cell, count(), uniqExact(driver_id) FROM {{db}}.obvious FINAL WHERE {MONTH_TS} GROUP BY cell"),
     ("faster than 100 km/h, a day: in most quarters of an hour", f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = 27.78, {DAY})", FAST.format(speed=27.78, when=DAY_TS)),
     ("faster than 130 km/h, a month: never", f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = 36.11, {MONTH})", FAST.format(speed=36.11, when=MONTH_TS)),
-    ("days of all, a day: metres", f"SELECT driver_id, metres FROM {{db}}_ask.days(driver = '', {DAY})", WAY.format(when=DAY_TS)),
-    ("days of all, a month: metres", f"SELECT driver_id, sum(metres) FROM {{db}}_ask.days(driver = '', {MONTH}) GROUP BY driver_id", WAY.format(when=MONTH_TS)),
+    ("days of all, a day: metres", f"SELECT driver_id, metres FROM {{db}}_ask.days(driver = '', {DAY})", DISTANCE.format(when=DAY_TS)),
+    ("days of all, a month: metres", f"SELECT driver_id, sum(metres) FROM {{db}}_ask.days(driver = '', {MONTH}) GROUP BY driver_id", DISTANCE.format(when=MONTH_TS)),
     ("trips and stops of a driver's day", f"SELECT * FROM {{db}}_ask.episodes(driver = 'driver-000001', {DAY})", None),
     ("stops of more than ten minutes, a month", "SELECT * FROM {db}.stops WHERE began >= '2026-06-01' AND began < '2026-07-01' AND seconds > 600", None),
     ("mean speed of the fleet in each quarter of an hour, a month, from the roll-up",
@@ -178,8 +179,8 @@ def print_progress(text: str) -> None:
 
 
 def fill(db: Database, fleet: Fleet) -> None:
-    """Fills two tables with the same rows. They count as inserted an hour ago, because the roll-up computes rows of the
-    last ten minutes twice."""
+    """Fills `positions` and `obvious` with the same rows, as if inserted an hour ago: the roll-up computes rows of the last
+    ten minutes twice."""
     db.ask(OBVIOUS)
     db.ask("SYSTEM STOP VIEW {db}.driver_days_mv")
     tables = (("positions", COLUMNS + ", inserted_at", COLUMNS + ", now64(3) - INTERVAL 1 HOUR"), ("obvious", NAMES, PLAIN))
@@ -201,7 +202,7 @@ def cpu_ms(process) -> float:
 
 @dataclasses.dataclass
 class Cost:
-    """Figures of the cheapest run."""
+    """Lowest time and lowest CPU time of the runs. Rows and bytes read are those of the last run."""
     ms: float
     cpu_ms: float
     rows: int
@@ -212,6 +213,7 @@ class Cost:
 
 
 def measure(db, process, sql) -> Cost:
+    """Runs the query RUNS times. `process` is the engine."""
     times, cpus = [], []
     for _ in range(RUNS):
         cpu, began = cpu_ms(process), time.monotonic()
@@ -222,28 +224,30 @@ def measure(db, process, sql) -> Cost:
 
 
 def assert_same_rows(db, question: str, sql: str, plain: str) -> None:
-    one, other = (int(db.ask(f"SELECT count() FROM ({it})")) for it in (sql, plain))
-    # The speeds of this fleet are random. Where they are those of a device that hardly moves, `speeding` leaves them out.
-    least = 0.8 * other if question.startswith("faster") else other
-    assert least <= one <= other, f"{question}: {one} rows of milepost, {other} of plain SQL"
+    milepost_rows, plain_rows = (int(db.ask(f"SELECT count() FROM ({query})")) for query in (sql, plain))
+    # The speeds of this fleet are random. `speeding` leaves out a high speed if the device hardly moves.
+    fewest = 0.8 * plain_rows if question.startswith("faster") else plain_rows
+    assert fewest <= milepost_rows <= plain_rows, f"{question}: {milepost_rows} rows of milepost, {plain_rows} of plain SQL"
 
 
-def ratio(one, plain) -> str:
-    """Returns milepost's CPU time as a share of that of plain SQL."""
-    return f"{one.cpu_ms / plain.cpu_ms:.2f}" if plain else "–"
+def ratio(milepost: Cost, plain: Cost | None) -> str:
+    """Returns milepost's CPU time divided by that of plain SQL."""
+    return f"{milepost.cpu_ms / plain.cpu_ms:.2f}" if plain else "–"
 
 
-def table(db, process, state: str, wanted: re.Pattern) -> None:
+def print_table(db, process, state: str, wanted: re.Pattern) -> None:
     print(f"\n{state}:\n")
     print("| question | CPU, milepost ÷ plain | milepost: ms | CPU ms | rows read | MB read | plain: ms | CPU ms | rows read | MB read |")
     print("|---|" + "--:|" * 9)
-    for question, sql, obvious in (it for it in QUESTIONS if wanted.search(it[0])):
-        one, plain = measure(db, process, sql), obvious and measure(db, process, obvious)
-        print(f"| {question} | {ratio(one, plain)} {one.cells()}{plain.cells() if plain else '| – | – | – | – '}|", flush=True)
+    for question, sql, plain_sql in QUESTIONS:
+        if not wanted.search(question):
+            continue
+        milepost, plain = measure(db, process, sql), plain_sql and measure(db, process, plain_sql)
+        print(f"| {question} | {ratio(milepost, plain)} {milepost.cells()}{plain.cells() if plain else '| – | – | – | – '}|", flush=True)
         print_progress(f"{state}: {question}")
 
 
-def last_table(db, process, state: str) -> None:
+def print_last_table(db, process, state: str) -> None:
     print(f"\n{state}:\n")
     print("| question | ms | CPU ms | rows read | MB read |")
     print("|---|" + "--:|" * 4)
@@ -252,7 +256,7 @@ def last_table(db, process, state: str) -> None:
 
 
 def roll_up(db, process, fixes: int) -> None:
-    """Refreshes the roll-up until it has counted all fixes, as its view does every five minutes for the newest fixes."""
+    """Refreshes the roll-up until no day waits. In production, it refreshes every five minutes."""
     cpu, began, pending = cpu_ms(process), time.monotonic(), 1
     while pending:
         db.refresh()
@@ -261,12 +265,12 @@ def roll_up(db, process, fixes: int) -> None:
     seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
     print(f"driver_days filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {bytes_a_fix(db, 'driver_days_state', fixes):.2f} bytes a fix", flush=True)
     assert int(db.ask("SELECT sum(fixes) FROM {db}.driver_quarters")) == fixes
-    empty = []
+    empty_cpus = []
     for _ in range(3):
         cpu = cpu_ms(process)
         db.refresh()
-        empty.append(cpu_ms(process) - cpu)
-    print(f"a refresh of nothing takes {min(empty) / 1000:.2f} s of CPU, nearly all of it for planning", flush=True)
+        empty_cpus.append(cpu_ms(process) - cpu)
+    print(f"a refresh without new fixes takes {min(empty_cpus) / 1000:.2f} s of CPU, nearly all of it for planning", flush=True)
 
 
 def bytes_a_fix(db, name: str, fixes: int) -> float:
@@ -274,7 +278,7 @@ def bytes_a_fix(db, name: str, fixes: int) -> float:
     return int(size) / fixes
 
 
-def questions(url: str, process, fleet: Fleet, wanted: re.Pattern) -> None:
+def measure_questions(url: str, process, fleet: Fleet, wanted: re.Pattern) -> None:
     db, began = migrated(url), time.monotonic()
     fill(db, fleet)
     for sql in ("SELECT count() FROM {db}.fixes", "SELECT count() FROM {db}.obvious FINAL"):
@@ -285,27 +289,27 @@ def questions(url: str, process, fleet: Fleet, wanted: re.Pattern) -> None:
     for question, sql, plain in QUESTIONS:
         if plain and wanted.search(question):
             assert_same_rows(db, question, sql, plain)
-    table(db, process, f"{fleet.name}, live", wanted)
+    print_table(db, process, f"{fleet.name}, live", wanted)
     for name in ("positions", "obvious"):
         db.ask(f"SYSTEM START MERGES {{db}}.{name}")
         db.ask(f"OPTIMIZE TABLE {{db}}.{name} FINAL")
         print_progress(f"{db.name}.{name} is merged")
-    table(db, process, f"{fleet.name}, merged", wanted)
+    print_table(db, process, f"{fleet.name}, merged", wanted)
     size, obvious = (bytes_a_fix(db, name, fleet.fixes) for name in ("positions", "obvious"))
     print(f"\n{fleet.name}, bytes a fix, merged: {size:.2f}, {obvious:.2f} the obvious schema: {size / obvious:.2f} of it.")
     db.ask("DROP DATABASE {db} SYNC")
 
 
-def last_positions(url: str, process) -> None:
+def measure_last_positions(url: str, process) -> None:
     db = migrated(url)
     db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
     for part in range(8):
         db.ask(LAST_ROWS.format(part=part, count=LAST), **BULK)
     rows = int(db.ask("SELECT count() FROM {db}.last_positions_state"))
-    last_table(db, process, f"Last positions of {LAST:,} drivers, {rows:,} rows in eight parts")
+    print_last_table(db, process, f"Last positions of {LAST:,} drivers, {rows:,} rows in eight parts")
     db.ask("SYSTEM START MERGES {db}.last_positions_state")
     db.ask("OPTIMIZE TABLE {db}.last_positions_state FINAL")
-    last_table(db, process, "The same, merged")
+    print_last_table(db, process, "The same, merged")
 
 
 def main() -> None:
@@ -320,9 +324,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, process):
         for fleet in fleets(arguments.millions * 1e6):
             if is_selected(fleet.name):
-                questions(url, process, fleet, arguments.questions)
+                measure_questions(url, process, fleet, arguments.questions)
         if is_selected("last"):
-            last_positions(url, process)
+            measure_last_positions(url, process)
 
 
 if __name__ == "__main__":

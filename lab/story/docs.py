@@ -19,16 +19,17 @@ README = REPOSITORY / "README.md"
 
 
 def replace(text: str, name: str, content: str) -> str:
-    """Puts content between the two comments of this name."""
+    """Replaces the text between the two comments of this name."""
     pattern = rf"(<!-- {re.escape(name)}: begin -->\n).*?(\n?<!-- {re.escape(name)}: end -->)"
-    found, count = re.subn(pattern, lambda match: match[1] + content.strip("\n") + "\n" + match[2].lstrip("\n"), text, flags=re.S)
+    replaced, count = re.subn(pattern, lambda match: match[1] + content.strip("\n") + "\n" + match[2].lstrip("\n"), text, flags=re.S)
     if count != 1:
         sys.exit(f"there are no comments '<!-- {name}: begin -->' and '<!-- {name}: end -->'")
-    return found
+    return replaced
 
 
-def wrapped(paragraph: str, rest: str = "") -> str:
-    return textwrap.fill(paragraph, 100, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+def wrapped(paragraph: str, indent: str = "") -> str:
+    """Wraps at 100 columns. `indent` precedes every line but the first."""
+    return textwrap.fill(paragraph, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def readme_sentence(story: Story) -> str:
@@ -42,11 +43,12 @@ def readme_sentence(story: Story) -> str:
     return wrapped(
             f"- **The story's experiment, repeated**{when}: {cost} at 10,000 messages/s ({', '.join(others)}); "
             f"{short(best['stored_per_s'])} messages/s at the ceiling, with {best['step']['drivers']:,} drivers; and {killed['kills']} SIGKILLs "
-            f"and an outage lose {lost(story, 'milepost')} "
-            f"messages, where an afternoon's 200 lines of Rust lose {lost(story, 'afternoon')} ([docs/story.md](docs/story.md)).", "  ")
+            f"and an outage lose {lost_messages(story, 'milepost')} "
+            f"messages, where an afternoon's 200 lines of Rust lose {lost_messages(story, 'afternoon')} ([docs/story.md](docs/story.md)).", "  ")
 
 
-def lost(story: Story, name: str) -> str:
+def lost_messages(story: Story, name: str) -> str:
+    """Returns how many messages a consumer lost by kills and by the outage."""
     outcomes = [story.outcome_of(part, name) for part in ("kill", "outage")]
     return f"{sum(outcome['lost'] or 0 for outcome in outcomes if outcome):,}"
 
@@ -55,28 +57,29 @@ def everyone(story: Story) -> str:
     return markdown(story.everyone()) if story.everyone()[1] else "Not part of this run; `--full` runs it."
 
 
-def written() -> dict[Path, str]:
+def renewed_documents() -> dict[Path, str]:
+    """Returns the new text of each document, by its path."""
     story = Story(KEPT)
     verdict = "\n".join(wrapped(f"- {sentence}", "  ") for sentence in story.verdict())
-    about = replace(STORY.read_text(encoding="utf-8"), "about", wrapped(story.about()))
+    text = replace(STORY.read_text(encoding="utf-8"), "about", wrapped(story.about()))
     for name, content in [("verdict", verdict), ("table", markdown(story.table())), ("claims", markdown(story.claims())),
                           ("everyone", everyone(story)), ("ramp", markdown(story.ramp()))]:
-        about = replace(about, name, content)
+        text = replace(text, name, content)
     return {
-        STORY: about,
+        STORY: text,
         README: replace(README.read_text(encoding="utf-8"), "make story", readme_sentence(story)),
     }
 
 
 def main() -> None:
     if "--check" in sys.argv:
-        stale = [path.name for path, text in written().items() if path.read_text(encoding="utf-8") != text]
+        stale = [path.name for path, text in renewed_documents().items() if path.read_text(encoding="utf-8") != text]
         if stale:
             sys.exit(f"{', '.join(stale)}: out of date with docs/story.json; run python3 lab/story/docs.py")
         return
     results = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "bench-results"
     shutil.copyfile(results / "story-kept.json", KEPT)
-    for path, text in written().items():
+    for path, text in renewed_documents().items():
         path.write_text(text, encoding="utf-8")
     subprocess.run([sys.executable, REPOSITORY / "docs/figures/draw.py"], check=True)
 

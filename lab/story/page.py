@@ -27,6 +27,7 @@ NAMES = {"broker": "through the broker", "firehose": "through the firehose"}
 
 
 def layout(figure: go.Figure, title: str, x: str, y: str, **more) -> go.Figure:
+    """Sets the title and the labels of the axes, and returns the figure."""
     figure.update_layout(title=title, template="plotly_white", height=400, margin={"t": 60, "r": 20, "b": 50, "l": 60},
                          legend={"orientation": "h", "y": -0.25}, hovermode="closest", **more)
     figure.update_xaxes(title=x)
@@ -34,26 +35,30 @@ def layout(figure: go.Figure, title: str, x: str, y: str, **more) -> go.Figure:
     return figure
 
 
-def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = False) -> go.Figure:
-    """Draws a curve for each consumer: solid lines through the broker, dashed lines through the firehose."""
+def draw_ramp(story: Story, title: str, y: str, value_of, log: bool = True, with_target: bool = False) -> go.Figure:
+    """Draws a curve for each consumer: solid lines through the broker, dashed lines through the firehose.
+
+    `value_of` returns the value of an outcome, or None.
+    """
     figure = go.Figure()
     for player in story.players:
         for through, dash in [("broker", "solid"), ("firehose", "dash")]:
-            points = [(outcome, of(outcome)) for outcome in story.outcomes_of("ramp", player["name"], through=through)]
-            points = sorted([(o, value) for o, value in points if value is not None],
-                            key=lambda point: (point[0]["step"]["rate"], point[0]["step"]["qos"]))
-            if not points:
+            outcomes = [outcome for outcome in story.outcomes_of("ramp", player["name"], through=through)
+                        if value_of(outcome) is not None]
+            outcomes.sort(key=lambda outcome: (outcome["step"]["rate"], outcome["step"]["qos"]))
+            if not outcomes:
                 continue
-            hover = [f"{player['title']}, {o['step']['drivers']:,} drivers, {NAMES[through]}, QoS {o['step']['qos']} → "
-                     f"{o['step']['into']}: {value:.4g}" for o, value in points]
+            steps, values = [outcome["step"] for outcome in outcomes], [value_of(outcome) for outcome in outcomes]
+            hover = [f"{player['title']}, {step['drivers']:,} drivers, {NAMES[through]}, QoS {step['qos']} → "
+                     f"{step['into']}: {value:.4g}" for step, value in zip(steps, values, strict=True)]
             figure.add_trace(go.Scatter(
-                x=[o["step"]["rate"] for o, _ in points], y=[value for _, value in points], mode="lines+markers",
+                x=[step["rate"] for step in steps], y=values, mode="lines+markers",
                 name=player["title"], legendgroup=player["name"], showlegend=through == "broker",
                 line={"color": player["colour"], "dash": dash}, hovertext=hover, hoverinfo="text",
                 marker={"symbol": "circle" if through == "broker" else "diamond", "size": 8},
             ))
-    if wanted:
-        rates = sorted({o["step"]["rate"] for o in story.outcomes if o["part"] == "ramp"})
+    if with_target:
+        rates = sorted({outcome["step"]["rate"] for outcome in story.outcomes if outcome["part"] == "ramp"})
         figure.add_trace(go.Scatter(x=rates, y=rates, mode="lines", name="target",
                                     line={"color": "#c3cad2", "width": 1}))
     for ceiling in story.broker_ceilings():
@@ -67,15 +72,16 @@ def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = 
     return figure
 
 
-def flush(story: Story) -> go.Figure:
-    """Draws the median as a solid line, and the 99th percentile as a dotted line."""
+def draw_flush(story: Story) -> go.Figure:
+    """Draws the durations of inserts: the median as a solid line, the 99th percentile as a dotted line."""
     figure = go.Figure()
     for player in story.players:
-        outcomes = [o for o in story.outcomes_of("ramp", player["name"]) if o["flush_seen_ms"]]
-        outcomes.sort(key=lambda o: (o["step"]["rate"], o["step"]["into"]))
-        for place, dash, name in [(0, "solid", "p50"), (1, "dot", "p99")]:
+        outcomes = [outcome for outcome in story.outcomes_of("ramp", player["name"]) if outcome["flush_seen_ms"]]
+        outcomes.sort(key=lambda outcome: (outcome["step"]["rate"], outcome["step"]["into"]))
+        for index, dash, name in [(0, "solid", "p50"), (1, "dot", "p99")]:
             figure.add_trace(go.Scatter(
-                x=[o["step"]["rate"] for o in outcomes], y=[o["flush_seen_ms"][place] for o in outcomes],
+                x=[outcome["step"]["rate"] for outcome in outcomes],
+                y=[outcome["flush_seen_ms"][index] for outcome in outcomes],
                 mode="lines+markers", name=f"{player['title']}, {name}", line={"color": player["colour"], "dash": dash}))
     layout(figure, "One insert, p50 and p99, at the proxy or the sink", "target messages/s", "ms")
     figure.update_xaxes(type="log")
@@ -83,52 +89,54 @@ def flush(story: Story) -> go.Figure:
     return figure
 
 
-def over_time(story: Story, part: str, title: str, y: str, of) -> go.Figure:
+def draw_over_time(story: Story, part: str, title: str, y: str, value_of) -> go.Figure:
+    """Draws a curve over time for each consumer in a part. `value_of` returns the value of a sample."""
     figure = go.Figure()
     for player in story.players:
         outcome = story.outcome_of(part, player["name"])
         if outcome and outcome["samples"]:
             samples = outcome["samples"]
-            figure.add_trace(go.Scatter(x=[sample["seconds"] for sample in samples], y=[of(sample) for sample in samples],
+            figure.add_trace(go.Scatter(x=[sample["seconds"] for sample in samples], y=[value_of(sample) for sample in samples],
                                         mode="lines", name=player["title"], line={"color": player["colour"]}))
     return layout(figure, title, "seconds since the load began", y)
 
 
-def lost(story: Story) -> go.Figure:
+def draw_losses(story: Story) -> go.Figure:
     """Draws the losses in each part, as shares of the messages sent."""
     parts = [("ramp", "ramp"), ("kill", "kill -9"), ("outage", "ClickHouse away"), ("hostile", "hostile messages"), ("pod", "pod")]
     figure = go.Figure()
     for player in story.players:
-        shares, words = [], []
+        shares, hover = [], []
         for part, _ in parts:
-            outcomes = [o for o in story.outcomes_of(part, player["name"]) if o["lost"] is not None]
-            gone = sum(o["lost"] - (o["broker_dropped"] or 0) for o in outcomes)
-            sent = sum(o["messages"] for o in outcomes)
-            shares.append(100 * gone / sent if sent else None)
-            words.append(f"{player['title']}: {gone:,} of {sent:,}")
-        figure.add_trace(go.Bar(x=[name for _, name in parts], y=shares, name=player["title"], hovertext=words,
-                                hoverinfo="text", marker_color=player["colour"], text=[f"{s:.2g} %" if s else "0" for s in shares]))
+            outcomes = [outcome for outcome in story.outcomes_of(part, player["name"]) if outcome["lost"] is not None]
+            lost = sum(outcome["lost"] - (outcome["broker_dropped"] or 0) for outcome in outcomes)
+            sent = sum(outcome["messages"] for outcome in outcomes)
+            shares.append(100 * lost / sent if sent else None)
+            hover.append(f"{player['title']}: {lost:,} of {sent:,}")
+        figure.add_trace(go.Bar(x=[name for _, name in parts], y=shares, name=player["title"], hovertext=hover, hoverinfo="text",
+                                marker_color=player["colour"], text=[f"{share:.2g} %" if share else "0" for share in shares]))
     return layout(figure, "Lost, by sets of (driver, seq)", "", "% of what was sent", barmode="group")
 
 
 def memory_of(sample: dict) -> float:
+    """Returns MiB as `docker stats` counts them, or without pages of files where there is no cgroup."""
     memory = sample["memory"]
     return memory["private"] if memory["docker"] is None else memory["docker"]
 
 
 def charts(story: Story) -> list[go.Figure]:
     return [
-        ramp(story, "CPU over the ramp", "cores", lambda o: o["cores"] or None),
-        ramp(story, "CPU a message over the ramp", "µs", lambda o: o["cpu_us_per_message"]),
-        ramp(story, "Rows stored a second, and the target", "rows/s", lambda o: o["stored_per_s"] or None, wanted=True),
-        ramp(story, "Memory over the ramp, as docker counts", "MiB", story.memory),
-        flush(story),
-        lost(story),
-        ramp(story, "Lost over the ramp", "% of what was sent",
-             lambda o: None if o["lost"] is None else 100 * o["lost"] / max(1, o["messages"]), log=False),
-        over_time(story, "outage", "ClickHouse away: rows stored", "rows", lambda sample: sample["stored"]),
-        over_time(story, "kill", "kill -9 in mid-load: memory", "MiB", memory_of),
-        over_time(story, "memory", "Memory over time", "MiB", memory_of),
+        draw_ramp(story, "CPU over the ramp", "cores", lambda outcome: outcome["cores"] or None),
+        draw_ramp(story, "CPU a message over the ramp", "µs", lambda outcome: outcome["cpu_us_per_message"]),
+        draw_ramp(story, "Rows stored a second, and the target", "rows/s", lambda outcome: outcome["stored_per_s"] or None, with_target=True),
+        draw_ramp(story, "Memory over the ramp, as docker counts", "MiB", story.memory),
+        draw_flush(story),
+        draw_losses(story),
+        draw_ramp(story, "Lost over the ramp", "% of what was sent",
+             lambda outcome: None if outcome["lost"] is None else 100 * outcome["lost"] / max(1, outcome["messages"]), log=False),
+        draw_over_time(story, "outage", "ClickHouse away: rows stored", "rows", lambda sample: sample["stored"]),
+        draw_over_time(story, "kill", "kill -9 in mid-load: memory", "MiB", memory_of),
+        draw_over_time(story, "memory", "Memory over time", "MiB", memory_of),
     ]
 
 

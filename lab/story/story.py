@@ -52,16 +52,16 @@ class Story:
 
     # --- Figures ---
 
-    def outcomes_of(self, part: str, consumer: str, **wanted) -> list[dict]:
-        """Returns the outcomes of a consumer in a part, in the order of the run; `wanted` are values of the step."""
+    def outcomes_of(self, part: str, consumer: str, **step) -> list[dict]:
+        """Returns the outcomes of a consumer in a part, in the order of the run: all, or those whose step has these values."""
         return [
             outcome for outcome in self.outcomes
             if outcome["part"] == part and outcome["consumer"] == consumer and not outcome["error"]
-            and all(outcome["step"][name] == value for name, value in wanted.items())
+            and all(outcome["step"][name] == value for name, value in step.items())
         ]
 
-    def outcome_of(self, part: str, consumer: str, **wanted) -> dict | None:
-        return next(iter(self.outcomes_of(part, consumer, **wanted)), None)
+    def outcome_of(self, part: str, consumer: str, **step) -> dict | None:
+        return next(iter(self.outcomes_of(part, consumer, **step)), None)
 
     @staticmethod
     def memory(outcome: dict, kind: str = "memory") -> float:
@@ -70,35 +70,36 @@ class Story:
         return memory["private"] if memory["docker"] is None else memory["docker"]
 
     def busiest_through_broker(self) -> dict | None:
-        """Returns the step with the highest rate that was published through a broker."""
-        steps = [o["step"] for o in self.outcomes if o["part"] == "ramp" and o["step"]["through"] == "broker"]
+        """Returns the ramp's step with the highest target rate through a broker."""
+        steps = [outcome["step"] for outcome in self.outcomes
+                 if outcome["part"] == "ramp" and outcome["step"]["through"] == "broker"]
         return max(steps, key=lambda step: (step["rate"], -step["qos"]), default=None)
 
     def ceiling(self, consumer: str) -> dict | None:
-        """Returns the consumer's step with the highest rate of stored rows."""
-        steps = self.outcomes_of("ramp", consumer)
-        return max(steps, key=lambda outcome: outcome["stored_per_s"], default=None)
+        """Returns the consumer's outcome with the highest rate of stored rows."""
+        outcomes = self.outcomes_of("ramp", consumer)
+        return max(outcomes, key=lambda outcome: outcome["stored_per_s"], default=None)
 
     def broker_ceilings(self) -> list[dict]:
-        """Returns the broker's ceilings, except those that another step exceeded by a tenth. A consumer that stores less has
-        reached its own ceiling."""
-        def carried(qos: int) -> float:
-            steps = [outcome for outcome in self.outcomes if outcome["step"]["through"] == "broker" and outcome["step"]["qos"] == qos]
-            return max((outcome["stored_per_s"] for outcome in steps), default=0)
-        return [ceiling for ceiling in self.record["broker_ceilings"] if carried(ceiling["qos"]) < 1.1 * ceiling["rate"]]
+        """Returns the broker's ceilings. A ceiling that another step exceeded by a tenth is a consumer's, and is left out."""
+        def highest_rate(qos: int) -> float:
+            return max((outcome["stored_per_s"] for outcome in self.outcomes
+                        if outcome["step"]["through"] == "broker" and outcome["step"]["qos"] == qos), default=0)
+        return [ceiling for ceiling in self.record["broker_ceilings"] if highest_rate(ceiling["qos"]) < 1.1 * ceiling["rate"]]
 
     def reference(self, consumer: str) -> dict | None:
-        """Returns the step at which costs are compared: 10,000 messages/s at QoS 1 into ClickHouse."""
+        """Returns the outcome with which costs are compared: 10,000 messages/s at QoS 1 into ClickHouse."""
         return self.outcome_of("ramp", consumer, rate=10_000, through="broker")
 
     def smallest_pod(self, consumer: str) -> str:
-        tried = self.outcomes_of("smaller", consumer)
-        held = [outcome["limit"] for outcome in tried if outcome["holds"]]
-        if not tried:
+        outcomes = self.outcomes_of("smaller", consumer)
+        limits = [outcome["limit"] for outcome in outcomes if outcome["holds"]]
+        if not outcomes:
             return "–"
-        if not held:
+        if not limits:
             return "none of these"
-        return f"{held[-1]['cores']:g} cores, {held[-1]['memory_mib']} MiB"
+        # The pods are tried from large to small.
+        return f"{limits[-1]['cores']:g} cores, {limits[-1]['memory_mib']} MiB"
 
     def lost(self, part: str, consumer: str) -> str:
         outcome = self.outcome_of(part, consumer)
@@ -114,6 +115,7 @@ class Story:
         price = self.record["price"]
         members = max(1.0, 1e6 / outcome["stored_per_s"])
         gib = members * self.memory(outcome) / 1024
+        # At a million messages a second, each microsecond of CPU a message needs one core.
         return outcome["cpu_us_per_message"] * price["core_month"] + gib * price["gib_month"]
 
     # --- Tables: the list of column names, then the rows ---
@@ -128,14 +130,14 @@ class Story:
         rows = []
         for player in self.players:
             name = player["name"]
-            busy = step and self.outcome_of("ramp", name, **{k: step[k] for k in ("rate", "through", "qos")})
+            busiest = step and self.outcome_of("ramp", name, **{key: step[key] for key in ("rate", "through", "qos")})
             reference, ceiling, pod = self.reference(name), self.ceiling(name), self.outcome_of("pod", name)
             hostile = self.outcome_of("hostile", name)
             rows.append([
                 player["title"],
-                f"{percent(busy['cores'])} at {short(busy['stored_per_s'])}/s" if busy else "–",
-                f"{self.memory(busy):.1f} MiB" if busy else "–",
-                pair(busy["flush_seen_ms"]) if busy else "–",
+                f"{percent(busiest['cores'])} at {short(busiest['stored_per_s'])}/s" if busiest else "–",
+                f"{self.memory(busiest):.1f} MiB" if busiest else "–",
+                pair(busiest["flush_seen_ms"]) if busiest else "–",
                 f"{reference['cpu_us_per_message']:.1f} µs" if reference else "–",
                 f"{short(ceiling['stored_per_s'])}/s" if ceiling and ceiling["step"]["through"] == "firehose" else "–",
                 self.lost("kill", name), self.lost("outage", name), self.lost("hostile", name),
@@ -201,8 +203,8 @@ class Story:
         row("insert p99 at 10,000 messages/s", lambda name: f"{self.reference(name)['flush_seen_ms'][1]:.0f} ms", only("ramp"))
         row("publish to row, p99 at 10,000 messages/s",
             lambda name: f"{self.reference(name)['freshness_ms'][1]:.0f} ms", only("ramp"))
-        minutes = next((o["samples_seconds"] for o in self.outcomes if o["part"] == "memory"), None)
-        row("memory at the end of the memory run" + (f" of {minutes / 60:.1f} minutes" if minutes else ""),
+        seconds = next((outcome["samples_seconds"] for outcome in self.outcomes if outcome["part"] == "memory"), None)
+        row("memory at the end of the memory run" + (f" of {seconds / 60:.1f} minutes" if seconds else ""),
             lambda name: f"{self.memory(self.outcome_of('memory', name)):.1f} MiB, "
                          f"{self.outcome_of('memory', name)['slope_mib_per_min']:+.2f} MiB a minute", only("memory"))
         row("crashes at hostile messages",
@@ -231,17 +233,17 @@ class Story:
     def verdict(self) -> list[str]:
         """Returns the sentences that the figures support, for and against milepost."""
         lines = []
-        own, others_steps = self.reference("milepost"), [
+        milepost, others = self.reference("milepost"), [
             (player["title"], self.reference(player["name"])) for player in self.players if player["name"] != "milepost"
         ]
-        if own and own["cpu_us_per_message"]:
-            ratios = [f"{title} {other['cpu_us_per_message'] / own['cpu_us_per_message']:.1f} times"
-                      for title, other in others_steps if other and other["cpu_us_per_message"]]
-            lines.append(f"At 10,000 messages/s milepost uses {own['cpu_us_per_message']:.1f} µs of CPU a message and "
-                        f"{self.memory(own):.1f} MiB. CPU of the others: {', '.join(ratios)} as much.")
-            cheaper = [title for title, other in others_steps
-                       if other and other["cpu_us_per_message"] and other["cpu_us_per_message"] < own["cpu_us_per_message"]]
-            smaller = [title for title, other in others_steps if other and self.memory(other) < self.memory(own)]
+        if milepost and milepost["cpu_us_per_message"]:
+            cpu_us = milepost["cpu_us_per_message"]
+            costs = [(title, other["cpu_us_per_message"]) for title, other in others if other and other["cpu_us_per_message"]]
+            ratios = [f"{title} {cost / cpu_us:.1f} times" for title, cost in costs]
+            lines.append(f"At 10,000 messages/s milepost uses {cpu_us:.1f} µs of CPU a message and "
+                        f"{self.memory(milepost):.1f} MiB. CPU of the others: {', '.join(ratios)} as much.")
+            cheaper = [title for title, cost in costs if cost < cpu_us]
+            smaller = [title for title, other in others if other and self.memory(other) < self.memory(milepost)]
             if cheaper:
                 lines.append(f"Against milepost: {', '.join(cheaper)} use less CPU a message.")
             if smaller:

@@ -26,14 +26,14 @@ export function decode(topic, payload, receivedAt, onRow, onRefusal) {
     throw new Refusal(payload.length === 0 ? 'empty' : 'invalid_json');
   }
   if (!Array.isArray(message)) {
-    onRow(row(message, driverId, receivedAt));
+    onRow(toRow(message, driverId, receivedAt));
     return;
   }
   if (message.length === 0) throw new Refusal('wrong_shape');
   if (message.length > POINTS_MAX) throw new Refusal('too_many_points');
   for (const point of message) {
     try {
-      onRow(row(point, driverId, receivedAt));
+      onRow(toRow(point, driverId, receivedAt));
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       onRefusal(error);
@@ -41,7 +41,7 @@ export function decode(topic, payload, receivedAt, onRow, onRefusal) {
   }
 }
 
-function row(point, driverId, receivedAt) {
+function toRow(point, driverId, receivedAt) {
   if (point === null || typeof point !== 'object' || Array.isArray(point)) throw new Refusal('wrong_shape');
   const { lat, lng = point.lon, driver_id } = point;
   if (driver_id !== undefined && driver_id !== null && driver_id !== driverId) throw new Refusal('driver_mismatch');

@@ -24,8 +24,10 @@ pub(crate) enum Store {
     Sink,
 }
 
+/// A load, and the consumers that are measured under it.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
+    /// Name for `--only`.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) source: Source,
@@ -34,6 +36,7 @@ pub(crate) struct Case {
     pub(crate) drivers: u32,
     /// Messages per second. `None`: as fast as the consumer reads.
     pub(crate) rate: Option<u32>,
+    /// Counted seconds of a step, after its warm-up.
     pub(crate) seconds: u32,
     pub(crate) repetitions: u32,
     /// The value of milepost's `mqtt.connections`. `None`: its default.
@@ -47,11 +50,12 @@ pub(crate) struct Case {
 impl Case {
     /// Estimates the duration of a step.
     pub(crate) fn step_duration(&self) -> Duration {
-        let overhead = if self.store == Store::Engine { 7 } else { 3 };
-        Duration::from_secs(u64::from(WARM_UP_SECONDS + self.seconds + overhead))
+        // Starting the servers and the consumer, and verifying the store.
+        let overhead_seconds = if self.store == Store::Engine { 7 } else { 3 };
+        Duration::from_secs(u64::from(WARM_UP_SECONDS + self.seconds + overhead_seconds))
     }
 
-    fn real(name: &str, rate: u32, qos: u8, store: Store) -> Self {
+    fn with_fleet(name: &str, rate: u32, qos: u8, store: Store) -> Self {
         let target = if store == Store::Engine { "ClickHouse engine" } else { "null sink" };
         Self {
             name: name.to_owned(),
@@ -79,7 +83,7 @@ impl Case {
             seconds: 4,
             repetitions: 1,
             kills: 3,
-            ..Self::real("kill-9", 10_000, 1, Store::Engine)
+            ..Self::with_fleet("kill-9", 10_000, 1, Store::Engine)
         }
     }
 
@@ -90,7 +94,7 @@ impl Case {
             source: Source::Firehose,
             rate: None,
             seconds: 4,
-            ..Self::real("ceiling-qos0", 0, 0, Store::Sink)
+            ..Self::with_fleet("ceiling-qos0", 0, 0, Store::Sink)
         }
     }
 }
@@ -98,8 +102,8 @@ impl Case {
 /// Returns the cases of `make bench`. They take less than ten minutes and need no Go.
 pub(crate) fn quick() -> Vec<Case> {
     vec![
-        Case::real("engine-20k-qos1", 20_000, 1, Store::Engine),
-        Case::real("sink-50k-qos0", 50_000, 0, Store::Sink),
+        Case::with_fleet("engine-20k-qos1", 20_000, 1, Store::Engine),
+        Case::with_fleet("sink-50k-qos0", 50_000, 0, Store::Sink),
         Case::ceiling(),
         Case::kill(),
     ]
@@ -117,14 +121,14 @@ pub(crate) fn full() -> Vec<Case> {
             case.kinds.push(Kind::Telegraf);
         }
     }
-    cases.push(Case::real("sink-10k-qos0", 10_000, 0, Store::Sink));
+    cases.push(Case::with_fleet("sink-10k-qos0", 10_000, 0, Store::Sink));
     cases.extend([1, 4, 64].map(|connections| Case {
         title: format!(
             "{connections} connections; 50000 messages/s at QoS 0, Mosquitto → null sink"
         ),
         connections: Some(connections),
         kinds: vec![Kind::Milepost],
-        ..Case::real(&format!("connections-{connections}"), 50_000, 0, Store::Sink)
+        ..Case::with_fleet(&format!("connections-{connections}"), 50_000, 0, Store::Sink)
     }));
     cases
 }

@@ -27,13 +27,13 @@ pub(crate) struct Binaries {
 impl Binaries {
     /// Finds the programs, and installs or builds those that are missing.
     pub(crate) fn find(milepost: PathBuf, kinds: &BTreeSet<Kind>, logs: &Path) -> Self {
-        let find = |kind: Kind| match kind {
+        let program_of = |kind: Kind| match kind {
             Kind::Milepost => Ok(milepost.clone()),
             Kind::Floor => Ok(std::env::current_exe()?),
             Kind::Node => peers::node(logs),
             Kind::Telegraf => peers::telegraf(logs),
         };
-        let find = |kind: &Kind| (*kind, find(*kind).map_err(|error| format!("{error:#}")));
+        let find = |kind: &Kind| (*kind, program_of(*kind).map_err(|error| format!("{error:#}")));
         let found = kinds.iter().map(find).collect();
         Self { milepost, found, floor_arguments: Vec::new() }
     }
@@ -43,11 +43,13 @@ impl Binaries {
         found.as_deref().map_err(String::as_str)
     }
 
-    /// Returns the reason for which a consumer is unavailable; `None`: the consumer is available.
+    /// Returns the reason for which a consumer is unavailable, or `None` if it is available.
     pub(crate) fn unavailable_reason(&self, kind: Kind) -> Option<&str> {
         self.path(kind).err()
     }
 
+    /// Returns the version of each available program, by name. The floor is left out, because it is
+    /// a part of this program.
     pub(crate) fn versions(&self) -> BTreeMap<&'static str, String> {
         let version_of = |kind: &Kind| {
             let binary = self.path(*kind).ok()?;
@@ -93,9 +95,11 @@ impl RunConfig<'_> {
     }
 }
 
+/// A running consumer.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) process: Process,
+    /// URL of the consumer's HTTP interface.
     http: String,
     kind: Kind,
     began: Instant,

@@ -28,18 +28,18 @@ pub(crate) fn compute_figures(trial: &mut Trial, case: &Case) -> Result<()> {
     // With the firehose, a consumer's backlog is in the socket buffers. With a fleet, the backlog
     // is in the broker's queue. If a consumer is behind, its cost is divided by the rows that it
     // stored, not by the messages that were sent.
-    let behind = case.store == Store::Sink && stored < sent * RATE_MIN - rows_in_flight(case);
-    let done = if case.source == Source::Firehose || behind { stored } else { sent };
+    let is_behind = case.store == Store::Sink && stored < sent * RATE_MIN - rows_in_flight(case);
+    let counts_stored = case.source == Source::Firehose || is_behind;
+    let charged = if counts_stored { stored } else { sent };
     trial.rate_held = sent / seconds;
     // The kernel counts the machine's CPU time in ticks, and the CPU time of this process exactly.
     // So the difference may be slightly below zero on an idle machine.
     trial.others_cores = ((last.others_cpu_seconds - first.others_cpu_seconds) / seconds).max(0.0);
-    trial.cpu_us_per_message = cpu * 1e6 / done;
-    trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / done;
+    trial.cpu_us_per_message = cpu * 1e6 / charged;
+    trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / charged;
     trial.rss_peak_mib = last.rss_peak_mib;
-    trial.stored_per_second =
-        (case.source == Source::Firehose || behind).then_some(stored / seconds);
-    if done == 0.0 {
+    trial.stored_per_second = counts_stored.then_some(stored / seconds);
+    if charged == 0.0 {
         trial.refuse(true, "nothing was stored".to_owned());
     }
     if let Some(rate) = case.rate {

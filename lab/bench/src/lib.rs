@@ -112,14 +112,14 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 /// Refuses a machine that other processes use, because its figures would vary from run to run.
 fn ensure_quiet() -> Result<()> {
     const SAMPLE: Duration = Duration::from_secs(3);
-    let others = || {
+    let cpu_of_others = || {
         Ok::<_, anyhow::Error>(
             busy_time_of_machine()?.saturating_sub(usage_of_tree(std::process::id())?.cpu),
         )
     };
-    let before = others()?;
+    let before = cpu_of_others()?;
     std::thread::sleep(SAMPLE);
-    let cores = others()?.saturating_sub(before).as_secs_f64() / SAMPLE.as_secs_f64();
+    let cores = cpu_of_others()?.saturating_sub(before).as_secs_f64() / SAMPLE.as_secs_f64();
     ensure!(
         cores <= OTHERS_CORES_MAX,
         "other processes use {cores:.2} cores of this machine, more than {OTHERS_CORES_MAX}: wait for them to end, or measure \
@@ -147,12 +147,12 @@ fn select_cases(arguments: &Arguments) -> Result<Vec<Case>> {
         );
     }
     cases.retain(|case| arguments.only.is_empty() || arguments.only.contains(&case.name));
-    let known = Kind::ALL.map(Kind::name);
+    let consumers = Kind::ALL.map(Kind::name);
     for name in &arguments.consumer {
         ensure!(
-            known.contains(&name.as_str()),
+            consumers.contains(&name.as_str()),
             "no consumer is called {name}: {}",
-            known.join(", ")
+            consumers.join(", ")
         );
     }
     for case in &mut cases {

@@ -22,6 +22,7 @@ pub fn folder() -> PathBuf {
     repository().join("lab/bench/peers")
 }
 
+/// Returns the path of Telegraf's configuration.
 #[must_use]
 pub fn telegraf_configuration() -> PathBuf {
     folder().join("telegraf/telegraf.conf")
@@ -68,7 +69,7 @@ pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     let (build, inputs) =
         (repository().join(".local/peers/telegraf"), modules.clone() + TELEGRAF_TAGS);
     let (binary, stamp) = (build.join("telegraf"), build.join("stamp"));
-    if binary.is_file() && fs::read_to_string(&stamp).is_ok_and(|before| before == inputs) {
+    if binary.is_file() && fs::read_to_string(&stamp).is_ok_and(|built_from| built_from == inputs) {
         return Ok(binary);
     }
     Command::new("go")

@@ -20,8 +20,19 @@ use crate::trial::{Kills, Trial};
 
 /// Reads a figure from a step; `None` if the step does not have it.
 type FigureOf = fn(&Trial) -> Option<f64>;
-/// A column: its name, its figure, and the number of decimals.
-type Column = (&'static str, FigureOf, usize);
+
+/// A column of the tables of costs.
+struct Column {
+    name: &'static str,
+    figure_of: FigureOf,
+    decimals: usize,
+}
+
+impl Column {
+    const fn new(name: &'static str, figure_of: FigureOf, decimals: usize) -> Self {
+        Self { name, figure_of, decimals }
+    }
+}
 
 /// Largest share of Node's CPU that the floor may use. Above this share, the floor is no lower
 /// bound.
@@ -29,31 +40,36 @@ const FLOOR_MAX: f64 = 0.2;
 /// Largest spread of a ratio, as a share of its median. A larger spread means a noisy machine.
 const SPREAD_MAX: f64 = 0.25;
 
-const CPU: Column = ("CPU µs/message", |t| Some(t.cpu_us_per_message), 2);
+const CPU: FigureOf = |trial| Some(trial.cpu_us_per_message);
+const MEMORY: FigureOf = |trial| Some(trial.rss_peak_mib);
+const FLUSH_P50: FigureOf = |trial| trial.flush_ms.map(|(p50, _)| p50);
+const FLUSH_P99: FigureOf = |trial| trial.flush_ms.map(|(_, p99)| p99);
 const COLUMNS: [Column; 9] = [
-    CPU,
-    ("of it kernel", |t| Some(t.kernel_us_per_message), 2),
-    ("peak RSS MiB", |t| Some(t.rss_peak_mib), 1),
-    ("flush p50 ms", |t| t.flush_ms.map(|ms| ms.0), 1),
-    ("flush p99", |t| t.flush_ms.map(|ms| ms.1), 1),
-    ("fresh p50 ms", |t| t.freshness_ms.map(|ms| ms.0), 0),
-    ("fresh p99", |t| t.freshness_ms.map(|ms| ms.1), 0),
-    ("rows/s", |t| t.stored_per_second, 0),
-    ("start ms", |t| Some(t.start_to_subscribed_ms), 0),
+    Column::new("CPU µs/message", CPU, 2),
+    Column::new("of it kernel", |trial| Some(trial.kernel_us_per_message), 2),
+    Column::new("peak RSS MiB", MEMORY, 1),
+    Column::new("flush p50 ms", FLUSH_P50, 1),
+    Column::new("flush p99", FLUSH_P99, 1),
+    Column::new("fresh p50 ms", |trial| trial.freshness_ms.map(|(p50, _)| p50), 0),
+    Column::new("fresh p99", |trial| trial.freshness_ms.map(|(_, p99)| p99), 0),
+    Column::new("rows/s", |trial| trial.stored_per_second, 0),
+    Column::new("start ms", |trial| Some(trial.start_to_subscribed_ms), 0),
 ];
 
-/// The first table, the one of docs/results.md: column, case, figure, decimals and unit.
-const HEADLINES: [(&str, &str, FigureOf, usize, &str); 6] = [
-    ("CPU a message: 20k/s QoS 1 → ClickHouse", "engine-20k-qos1", CPU.1, 1, "µs"),
-    ("50k/s QoS 0 → null sink", "sink-50k-qos0", CPU.1, 1, "µs"),
-    ("memory there", "sink-50k-qos0", |t| Some(t.rss_peak_mib), 1, "MiB"),
-    ("flush p50 there", "sink-50k-qos0", |t| t.flush_ms.map(|ms| ms.0), 2, "ms"),
-    ("p99", "sink-50k-qos0", |t| t.flush_ms.map(|ms| ms.1), 1, "ms"),
+/// The first table, the one of docs/results.md: case, column and unit.
+const HEADLINES: [(&str, Column, &str); 6] = [
+    ("engine-20k-qos1", Column::new("CPU a message: 20k/s QoS 1 → ClickHouse", CPU, 1), "µs"),
+    ("sink-50k-qos0", Column::new("50k/s QoS 0 → null sink", CPU, 1), "µs"),
+    ("sink-50k-qos0", Column::new("memory there", MEMORY, 1), "MiB"),
+    ("sink-50k-qos0", Column::new("flush p50 there", FLUSH_P50, 2), "ms"),
+    ("sink-50k-qos0", Column::new("p99", FLUSH_P99, 1), "ms"),
     (
-        "ceiling: firehose → null sink",
         "ceiling-qos0",
-        |t| t.stored_per_second.map(|rows| rows / 1e3),
-        0,
+        Column::new(
+            "ceiling: firehose → null sink",
+            |trial| trial.stored_per_second.map(|rows| rows / 1e3),
+            0,
+        ),
         "k/s",
     ),
 ];
@@ -93,14 +109,14 @@ impl Figure {
 
     /// Formats the median, as in "12.30"; over several repetitions with its spread, as in "12.30
     /// (11.90–12.80)".
-    fn text(self, digits: usize) -> String {
+    fn text(self, decimals: usize) -> String {
         let Self { median, least, most, has_spread } = self;
         let spread = if has_spread {
-            format!(" ({least:.digits$}–{most:.digits$})")
+            format!(" ({least:.decimals$}–{most:.decimals$})")
         } else {
             String::new()
         };
-        format!("{median:.digits$}{spread}")
+        format!("{median:.decimals$}{spread}")
     }
 
     /// Returns the spread of the repetitions, as a share of the median.
@@ -246,24 +262,27 @@ impl Report {
     fn headlines(&self) -> Option<Table> {
         let rows_of =
             |name: &str| Some(self.rows(self.cases.iter().find(|case| case.name == name)?));
-        let known: Vec<_> =
-            HEADLINES.iter().filter_map(|line| Some((line, rows_of(line.1)?))).collect();
-        let kinds: Vec<Kind> = known.first()?.1.iter().map(|row| row.kind).collect();
+        let measured: Vec<(&Column, &str, Vec<Row<'_>>)> = HEADLINES
+            .iter()
+            .filter_map(|(case, column, unit)| Some((column, *unit, rows_of(case)?)))
+            .collect();
+        let (_, _, first_rows) = measured.first()?;
+        let kinds: Vec<Kind> = first_rows.iter().map(|row| row.kind).collect();
         let base = *kinds.first()?;
         let killed = rows_of("kill-9");
         let names = once(format!("{} = 1", base.name()))
-            .chain(known.iter().map(|(line, _)| line.0.to_owned()));
+            .chain(measured.iter().map(|(column, ..)| column.name.to_owned()));
         let mut table = Table::with_columns(
             names.chain(killed.iter().map(|_| "lost, twice after kill -9".to_owned())),
         );
         let find = |rows: &[Row<'_>], kind| rows.iter().position(|row| row.kind == kind);
         for kind in kinds {
             let mut cells = vec![kind.name().to_owned()];
-            for ((_, _, figure_of, digits, unit), rows) in &known {
+            for (Column { figure_of, decimals, .. }, unit, rows) in &measured {
                 let cell = || {
                     let (row, base) = (&rows[find(rows, kind)?], &rows[find(rows, base)?]);
                     let (ratio, figure) = (row.ratio_to(base, figure_of)?, row.figure(figure_of)?);
-                    Some(format!("{:.2} ({:.digits$} {unit})", ratio.median, figure.median))
+                    Some(format!("{:.2} ({:.decimals$} {unit})", ratio.median, figure.median))
                 };
                 cells.push(cell().unwrap_or_else(dash));
             }
@@ -282,7 +301,7 @@ impl Report {
         let row = |kind: Kind| rows.iter().find(|row| row.kind == kind);
         let share = row(Kind::Floor)
             .zip(row(Kind::Node))
-            .and_then(|(floor, node)| floor.ratio_to(node, CPU.1));
+            .and_then(|(floor, node)| floor.ratio_to(node, CPU));
         if let Some(Figure { median: share, .. }) = share.filter(|_| case.kills == 0) {
             let verdict = if share <= FLOOR_MAX { "a floor" } else { "NOT A FLOOR here" };
             notes.push(format!(
@@ -290,7 +309,7 @@ impl Report {
             ));
         }
         for row in rows.iter().skip(1).filter(|_| case.kills == 0) {
-            let spread = row.ratio_to(&rows[0], CPU.1).map_or(0.0, Figure::relative_spread);
+            let spread = row.ratio_to(&rows[0], CPU).map_or(0.0, Figure::relative_spread);
             if spread > SPREAD_MAX {
                 notes.push(format!(
                     "{}: the repetitions of its CPU ratio are {:.0} % apart: repeat this on a quiet machine.",
@@ -318,7 +337,7 @@ impl Report {
         let first = cases.first().filter(|_| cases.len() > 1)?;
         let base = self.rows(first);
         let cell =
-            |case: &&Case| Some(self.rows(case).first()?.ratio_to(base.first()?, CPU.1)?.text(2));
+            |case: &&Case| Some(self.rows(case).first()?.ratio_to(base.first()?, CPU)?.text(2));
         let mut table = Table::with_columns(cases.iter().map(|case| case.name.clone()));
         table.rows.push(cases.iter().map(|case| cell(case).unwrap_or_else(dash)).collect());
         Some(table)
@@ -329,15 +348,15 @@ impl Report {
 fn cost_table(rows: &[Row<'_>]) -> Table {
     let columns: Vec<&Column> = COLUMNS
         .iter()
-        .filter(|column| rows.iter().any(|row| row.figure(column.1).is_some()))
+        .filter(|column| rows.iter().any(|row| row.figure(column.figure_of).is_some()))
         .collect();
-    let names = once("consumer").chain(columns.iter().map(|column| column.0));
+    let names = once("consumer").chain(columns.iter().map(|column| column.name));
     let mut table = Table::with_columns(names.chain(["messages", "lost, twice"]));
     for (index, row) in rows.iter().enumerate() {
-        let cell = |(_, figure_of, digits): &&Column| {
+        let cell = |Column { figure_of, decimals, .. }: &&Column| {
             let Some(figure) = row.figure(figure_of) else { return dash() };
             let ratio = row.ratio_to(&rows[0], figure_of).filter(|_| index > 0);
-            figure.text(*digits)
+            figure.text(*decimals)
                 + &ratio.map_or(String::new(), |ratio| format!("; × {}", ratio.text(2)))
         };
         let cells = once(row.kind.name().to_owned()).chain(columns.iter().map(cell));
@@ -373,14 +392,16 @@ mod tests {
     use super::*;
 
     /// Returns a report in which milepost takes 1 µs in the first repetition and 2 µs in the
-    /// second, and Node takes `times` as much.
-    fn report(times: [f64; 2]) -> String {
+    /// second, and Node takes as many times as much as `node_ratios` says.
+    fn report(node_ratios: [f64; 2]) -> String {
         let case = crate::cases::quick().remove(0);
         let mut report = Report::new(Machine::default(), std::slice::from_ref(&case), None);
-        for (repetition, (machine, times)) in (0..).zip([1.0, 2.0].into_iter().zip(times)) {
-            for (kind, times) in [(Kind::Milepost, 1.0), (Kind::Node, times), (Kind::Floor, 0.5)] {
+        let repetitions = [1.0, 2.0].into_iter().zip(node_ratios);
+        for (repetition, (milepost_us, node_ratio)) in (0..).zip(repetitions) {
+            let ratios = [(Kind::Milepost, 1.0), (Kind::Node, node_ratio), (Kind::Floor, 0.5)];
+            for (kind, ratio) in ratios {
                 let (case, consumer) = (case.name.clone(), kind.name().to_owned());
-                let cpu_us_per_message = machine * times;
+                let cpu_us_per_message = milepost_us * ratio;
                 report.add(Trial {
                     case,
                     consumer,

@@ -30,8 +30,10 @@ pub(crate) struct Trial {
     /// ClickHouse or in the sink. Inserts of the warm-up do not count: the engine's first insert is
     /// its slowest and would be the 99th percentile of a step.
     pub(crate) flush_ms: Option<(f64, f64)>,
+    /// Median and 99th percentile of the time from the publish to the row in ClickHouse.
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) lost: Option<u64>,
+    /// Rows that are duplicates or were never sent.
     pub(crate) duplicates: Option<u64>,
     pub(crate) start_to_subscribed_ms: f64,
     pub(crate) engine_version: Option<String>,
@@ -40,12 +42,16 @@ pub(crate) struct Trial {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// Figures from the start of the step up to one second, summed over all processes of the consumer.
+/// Totals up to this sample. CPU and memory are those of all processes of the consumer, from their
+/// start.
 #[derive(Debug, Clone, Copy, Serialize, Default)]
 pub(crate) struct Sample {
+    /// Time since the first sample.
     pub(crate) seconds: f64,
     pub(crate) sent: u64,
+    /// Rows in the sink; 0 if the store is the engine.
     pub(crate) stored: u64,
+    /// Inserts answered, at the proxy or the sink.
     pub(crate) inserts: usize,
     pub(crate) cpu_seconds: f64,
     pub(crate) kernel_seconds: f64,

@@ -3,9 +3,10 @@
 
 use crate::record::{Ceiling, Finding, Outcome};
 
-/// Private memory counts as growing if its gain in the second half of a run is above the first
-/// limit, and above the second limit as a share of its size.
+/// Private memory counts as growing if it grows by more than this, in MiB, in the second half of a
+/// run, and also by more than [`GROWTH_SHARE`].
 const GROWTH_MIB: f64 = 5.0;
+/// Share of the private memory at the start of the second half of a run.
 const GROWTH_SHARE: f64 = 0.2;
 /// Shortest run, in seconds, that can show growth: before that, caches fill and compilers run.
 const GROWTH_SECONDS: f64 = 45.0;

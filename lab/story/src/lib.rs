@@ -30,6 +30,7 @@ use self::programs::Program;
 use self::record::{ConsumerRecord, Outcome, Record};
 use self::stage::{Fault, Stage};
 
+/// The parts of the experiment, in the order in which they run.
 const PARTS: [&str; 8] =
     ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
 /// Parts that run only with `--full`.
@@ -150,9 +151,9 @@ fn select(arguments: &Arguments) -> Result<(Plan, Seconds)> {
     let exists = arguments.plan.is_file();
     let path = if exists { arguments.plan.clone() } else { repository().join(&arguments.plan) };
     let mut plan = Plan::read(&path, planted.as_deref())?;
-    let known: Vec<String> = plan.consumers.iter().map(|consumer| consumer.name.clone()).collect();
+    let names: Vec<String> = plan.consumers.iter().map(|consumer| consumer.name.clone()).collect();
     for name in &arguments.consumer {
-        ensure!(known.contains(name), "no consumer is called {name}: {}", known.join(", "));
+        ensure!(names.contains(name), "no consumer is called {name}: {}", names.join(", "));
     }
     for part in &arguments.only {
         ensure!(PARTS.contains(&part.as_str()), "no part is called {part}: {}", PARTS.join(", "));
@@ -368,7 +369,7 @@ fn summary(consumer: &ConsumerRecord) -> String {
 }
 
 /// Returns whether each planted mistake is among its consumer's findings, and the consumer without
-/// a mistake has none.
+/// a mistake has no finding. Prints what is not proven.
 fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     let mut missed = Vec::new();
     for consumer in &plan.consumers {
@@ -403,7 +404,8 @@ fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     Ok(missed.is_empty())
 }
 
-/// Writes the record of the steps so far.
+/// Writes the record of the steps so far: to `story.json`, and without samples to
+/// `story-kept.json`.
 fn write_record(record: &Record, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
@@ -429,7 +431,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// The arguments of a `make story` command.
+    /// Returns the arguments of a `make story` command.
     fn parse(command: &str) -> Arguments {
         let words = command.strip_prefix("make story").unwrap().trim();
         let words = words.strip_prefix("ARGS=").unwrap_or(words).trim_matches('\'').to_owned();

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use crate::plan::Limit;
 
 const ROOT: &str = "/sys/fs/cgroup";
+/// Period of a CPU quota, in microseconds.
 const PERIOD_US: u32 = 100_000;
 
 /// The control groups of one consumer. Dropping this value removes the groups, so the consumer must
@@ -28,30 +29,32 @@ impl Limits {
     pub(crate) fn new(limit: Option<Limit>) -> Result<Self> {
         let root = Path::new(ROOT);
         let name = format!("milepost-story-{}", std::process::id());
-        let v2 = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-        if v2.contains("cpu") && v2.contains("memory") {
+        // Only version 2 has this file.
+        let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        if controllers.contains("cpu") && controllers.contains("memory") {
             fs::write(root.join("cgroup.subtree_control"), "+cpu +memory")
                 .context("cgroup v2 is read-only")?;
             let folder = create_group(root.join(name))?;
-            let this =
+            let limits =
                 Self { cpu: Some(folder.clone()), memory: Some(folder.clone()), is_v2: true };
             if let Some(limit) = limit {
                 fs::write(folder.join("cpu.max"), format!("{} {PERIOD_US}", quota_us(limit)))?;
                 fs::write(folder.join("memory.max"), bytes(limit))?;
             }
-            return Ok(this);
+            return Ok(limits);
         }
-        let mut this = Self::default();
+        // If a later step fails, dropping `limits` removes the group that exists by then.
+        let mut limits = Self::default();
         let cpu = create_group(own_group("cpu")?.join(&name))?;
-        this.cpu = Some(cpu.clone());
+        limits.cpu = Some(cpu.clone());
         let memory = create_group(own_group("memory")?.join(&name))?;
-        this.memory = Some(memory.clone());
+        limits.memory = Some(memory.clone());
         if let Some(limit) = limit {
             fs::write(cpu.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
             fs::write(cpu.join("cpu.cfs_quota_us"), quota_us(limit))?;
             fs::write(memory.join("memory.limit_in_bytes"), bytes(limit))?;
         }
-        Ok(this)
+        Ok(limits)
     }
 
     /// Returns a command that enters the groups and then executes the program.
@@ -119,8 +122,8 @@ fn create_group(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns this process's own group of a v1 controller. The consumer's group inside it is subject
-/// to the limits of the laboratory as well.
+/// Returns this process's own group of a v1 controller. The consumer's group is created inside this
+/// group, so the limits of the laboratory apply to the consumer as well.
 fn own_group(controller: &str) -> Result<PathBuf> {
     let root = Path::new(ROOT).join(controller);
     let groups = fs::read_to_string("/proc/self/cgroup")?;

@@ -59,10 +59,12 @@ pub(crate) struct Consumer {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seconds {
+    /// Seconds at the start of each part that do not count, in addition to the part's own.
     pub(crate) warm_up: u32,
     pub(crate) step: u32,
     pub(crate) kill: u32,
     pub(crate) outage: u32,
+    /// Seconds of the outage for which ClickHouse is away.
     pub(crate) away: u32,
     pub(crate) hostile: u32,
     pub(crate) pod: u32,
@@ -167,6 +169,7 @@ pub(crate) struct Memory {
     drivers: u32,
     /// Share of the broker's ceiling at which the load is sent.
     share: f64,
+    /// Messages per second if no ceiling was measured.
     rate: u32,
 }
 
@@ -191,6 +194,7 @@ fn broker_to_clickhouse(drivers: u32, rate: u32) -> Step {
 }
 
 impl Step {
+    /// Returns whether a stand-in replaces the broker or ClickHouse.
     pub(crate) fn has_stand_in(&self) -> bool {
         self.through == Through::Firehose || self.into == Destination::Sink
     }
@@ -206,9 +210,7 @@ impl Fleet {
     pub(crate) fn step(self) -> Step {
         broker_to_clickhouse(self.drivers, self.rate)
     }
-}
 
-impl Fleet {
     /// Returns a step in which the firehose sends one message of each driver and the consumer
     /// stores them in ClickHouse, and its duration in seconds.
     pub(crate) fn each_once(self) -> (Step, u32) {
@@ -252,29 +254,30 @@ impl Memory {
 impl Plan {
     /// Reads a plan. If `planted` is given, its consumers replace those of the plan.
     pub(crate) fn read(path: &Path, planted: Option<&Path>) -> Result<Self> {
-        let text = |path: &Path| {
+        let read_text = |path: &Path| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
         };
         let mut plan: Self =
-            toml::from_str(&text(path)?).with_context(|| path.display().to_string())?;
+            toml::from_str(&read_text(path)?).with_context(|| path.display().to_string())?;
         if let Some(planted) = planted {
             #[derive(Deserialize)]
             struct Planted {
                 consumers: Vec<Consumer>,
             }
-            let read: Planted = toml::from_str(&text(planted)?)?;
+            let read: Planted = toml::from_str(&read_text(planted)?)?;
             plan.consumers = read.consumers;
         }
         plan.resolve()?;
         Ok(plan)
     }
 
+    /// Fills in the settings that consumers inherit by `like`, and the default of `ready`.
     fn resolve(&mut self) -> Result<()> {
-        let known = self.consumers.clone();
+        let as_read = self.consumers.clone();
         for consumer in &mut self.consumers {
             if let Some(like) = consumer.like.take() {
                 let original =
-                    known.iter().find(|other| other.name == like && other.like.is_none());
+                    as_read.iter().find(|other| other.name == like && other.like.is_none());
                 let original = original.with_context(|| {
                     format!(
                         "{}: like = {like:?} must name a consumer that has no `like`",

@@ -18,19 +18,21 @@ pub(crate) struct Program {
     pub(crate) bytes: u64,
 }
 
-/// Finds each consumer's program, or the reason why it is unavailable.
+/// Returns each consumer's program, or the reason why the program is unavailable, by the consumer's
+/// name.
 pub(crate) fn find(
     consumers: &[Consumer],
     logs: &Path,
 ) -> BTreeMap<String, Result<Program, String>> {
     let find = |consumer: &Consumer| {
-        let found = program(&consumer.program, logs).map_err(|error| format!("{error:#}"));
+        let found = find_program(&consumer.program, logs).map_err(|error| format!("{error:#}"));
         (consumer.name.clone(), found)
     };
     consumers.iter().map(find).collect()
 }
 
-fn program(name: &str, logs: &Path) -> Result<Program> {
+/// Finds the program with a name of the plan. Any other name is the path of a program.
+fn find_program(name: &str, logs: &Path) -> Result<Program> {
     let sibling = |name: &str| -> Result<PathBuf> {
         let path = std::env::current_exe()?.with_file_name(name);
         fs::canonicalize(&path)
@@ -89,12 +91,13 @@ fn file_bytes(path: &Path) -> Result<u64> {
     Ok(fs::metadata(path).with_context(|| path.display().to_string())?.len())
 }
 
+/// Returns the size of a folder's files. `without`: names of entries to leave out.
 fn folder_bytes(folder: &Path, without: &[&str]) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
         let name = entry.file_name();
-        if without.iter().any(|other| name == **other) {
+        if without.iter().any(|left_out| name == **left_out) {
             continue;
         }
         let metadata = entry.path().symlink_metadata()?;

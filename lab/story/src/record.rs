@@ -89,7 +89,7 @@ pub(crate) struct Outcome {
     /// QoS 0 messages that the broker dropped; part of `lost`.
     pub(crate) broker_dropped: Option<u64>,
     pub(crate) broker_cores: Option<f64>,
-    /// Cores that other processes used meanwhile.
+    /// Cores that other processes used in the counted seconds.
     pub(crate) others_cores: f64,
     pub(crate) kills: u32,
     /// For each kill, the time until the restarted consumer was subscribed.
@@ -148,14 +148,14 @@ impl Record {
 
     /// Returns the record without its samples, as the repository keeps it.
     pub(crate) fn without_samples(&self) -> Self {
-        let mut kept = self.clone();
-        for outcome in &mut kept.outcomes {
+        let mut record = self.clone();
+        for outcome in &mut record.outcomes {
             outcome.samples.clear();
         }
-        kept
+        record
     }
 
-    /// Returns the versions of the consumers that were not built here, for [`Machine`].
+    /// Returns the versions of the consumers of other projects, for [`Machine`].
     pub(crate) fn versions(consumers: &[ConsumerRecord]) -> BTreeMap<&'static str, String> {
         let version_of = |name: &'static str| {
             let consumer = consumers

@@ -8,8 +8,8 @@ use crate::findings;
 use crate::plan::{Limit, Step};
 use crate::record::{Outcome, Record};
 
-/// Copies the outcomes of an interrupted run into `record`. The record of the interrupted run is in
-/// `folder`. Steps that could not be measured are not copied: they are run again.
+/// Copies the outcomes and findings of an interrupted run, whose record is in `folder`, into
+/// `record`. Steps that could not be measured are not copied, so they are run again.
 ///
 /// # Errors
 ///
@@ -38,8 +38,8 @@ pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Resul
     record.outcomes = earlier.outcomes;
     record.outcomes.retain(|outcome| outcome.error.is_none());
     for consumer in &mut record.consumers {
-        let own = record.outcomes.iter().filter(|outcome| outcome.consumer == consumer.name);
-        consumer.findings.extend(own.flat_map(findings::find));
+        let outcomes = record.outcomes.iter().filter(|outcome| outcome.consumer == consumer.name);
+        consumer.findings.extend(outcomes.flat_map(findings::find));
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ fn commit(record: &Record) -> &String {
     record.machine.versions.get("commit").unwrap_or(&NONE)
 }
 
-/// Returns whether the record has this step already.
+/// Returns whether the record already has this step of this consumer.
 pub(crate) fn has_step(
     record: &Record,
     part: &str,
@@ -99,8 +99,8 @@ mod tests {
         assert_eq!(serde_json::to_value(&record).unwrap(), serde_json::to_value(&earlier).unwrap());
         for Outcome { part, consumer, step, limit, .. } in &earlier.outcomes {
             assert!(has_step(&record, part, consumer, &step.unwrap(), *limit));
-            let other = Step { rate: 7, ..step.unwrap() };
-            assert!(!has_step(&record, part, consumer, &other, *limit));
+            let step_at_another_rate = Step { rate: 7, ..step.unwrap() };
+            assert!(!has_step(&record, part, consumer, &step_at_another_rate, *limit));
         }
     }
 

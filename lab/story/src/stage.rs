@@ -22,6 +22,7 @@ use crate::record::{MemoryMib, Outcome, Sample};
 use crate::servers::Servers;
 use crate::watch::{Sources, Target, quantiles_ms, sample, usage};
 
+/// Wait between the subscription and the measurement of idle memory.
 const IDLE: Duration = Duration::from_millis(500);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
 /// A store that has not grown for this long counts as settled.
@@ -30,16 +31,17 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 const COUNT_EVERY: Duration = Duration::from_millis(200);
 /// Longest wait for an insert before a kill. A consumer that inserts nothing is killed after this
 /// wait.
-const PATIENCE: Duration = Duration::from_secs(3);
+const INSERT_WITHIN: Duration = Duration::from_secs(3);
 /// Time in which the broker reads everything that a stopped consumer had sent.
 const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
 /// Half of a batch, in messages. The largest batch of every consumer is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
 /// Share of the rate that a consumer must store. A consumer that stores less does not keep up.
 const HOLDS_SHARE: f64 = 0.98;
-/// Rows that may be in flight at any time although the consumer keeps up: the rows of two batches
-/// (one open, one being inserted) or, at low rates, the rows of two seconds.
+/// Rows that may be in flight at any time although the consumer keeps up: two batches, one open and
+/// one being inserted.
 const IN_FLIGHT_ROWS: f64 = 10_000.0;
+/// Seconds of messages that two batches hold at low rates.
 const IN_FLIGHT_SECONDS: f64 = 2.0;
 
 /// The fault that occurs while the load is sent.
@@ -111,6 +113,7 @@ impl Stage<'_> {
         let limits = match Limits::new(self.limit) {
             Ok(limits) => limits,
             Err(error) if self.limit.is_some() => return Err(error),
+            // Without a cgroup, the step lacks only the memory that `docker stats` would show.
             Err(_) => Limits::default(),
         };
         let mut servers = Servers::start(&self.step, self.broker, folder)?;
@@ -288,13 +291,15 @@ impl Stage<'_> {
         let counted = samples.get(self.warm_up as usize..).unwrap_or_default();
         let Some((first, last)) = counted.first().zip(counted.last()) else { return };
         let seconds = (last.seconds - first.seconds).max(1e-3);
-        let per_second = |of: fn(&Sample) -> f64| (of(last) - of(first)) / seconds;
+        let per_second = |total: fn(&Sample) -> f64| (total(last) - total(first)) / seconds;
         outcome.sent_per_s = per_second(|sample| sample.sent as f64);
         outcome.stored_per_s = per_second(|sample| sample.stored as f64);
         outcome.cores = per_second(|sample| sample.cpu_seconds);
         outcome.others_cores = per_second(|sample| sample.others_cpu_seconds).max(0.0);
-        outcome.broker_cores =
-            first.broker_cpu_seconds.zip(last.broker_cpu_seconds).map(|(a, b)| (b - a) / seconds);
+        outcome.broker_cores = first
+            .broker_cpu_seconds
+            .zip(last.broker_cpu_seconds)
+            .map(|(start, end)| (end - start) / seconds);
         let in_flight =
             (IN_FLIGHT_SECONDS * f64::from(self.step.rate)).min(IN_FLIGHT_ROWS) / seconds;
         // Rows are in flight at the first and at the last sample. A consumer that keeps up
@@ -304,16 +309,16 @@ impl Stage<'_> {
         }
         let rate = outcome.stored_per_s;
         outcome.cpu_us_per_message = (rate > 0.0).then(|| outcome.cores / rate * 1e6);
-        let most = |of: fn(&MemoryMib) -> f64| {
-            counted.iter().map(|sample| of(&sample.memory)).fold(0.0, f64::max)
+        let largest = |kind: fn(&MemoryMib) -> f64| {
+            counted.iter().map(|sample| kind(&sample.memory)).fold(0.0, f64::max)
         };
         outcome.memory = MemoryMib {
-            resident: most(|memory| memory.resident),
-            private: most(|memory| memory.private),
+            resident: largest(|memory| memory.resident),
+            private: largest(|memory| memory.private),
             docker: counted
                 .iter()
                 .any(|sample| sample.memory.docker.is_some())
-                .then(|| most(|memory| memory.docker.unwrap_or(0.0))),
+                .then(|| largest(|memory| memory.docker.unwrap_or(0.0))),
         };
         outcome.slope_mib_per_min = slope_mib_per_min(&counted[counted.len() / 2..]);
     }
@@ -404,7 +409,7 @@ fn count_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
 /// Waits until an insert has been answered and another half of a batch has arrived.
 fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
     let (began, before) = (Instant::now(), servers.insert_durations().len());
-    while servers.insert_durations().len() == before && began.elapsed() < PATIENCE {
+    while servers.insert_durations().len() == before && began.elapsed() < INSERT_WITHIN {
         sleep(Duration::from_millis(1));
     }
     sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
@@ -446,12 +451,14 @@ fn slope_mib_per_min(samples: &[Sample]) -> Option<f64> {
         .filter(|sample| sample.memory.private > 0.0)
         .map(|sample| (sample.seconds / 60.0, sample.memory.private))
         .collect();
-    let n = points.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let (covariance, variance) = points.iter().fold((0.0, 0.0), |(covariance, variance), point| {
-        (covariance + (point.0 - x) * (point.1 - y), variance + (point.0 - x).powi(2))
-    });
+    let count = points.len() as f64;
+    let mean_minute = points.iter().map(|(minute, _)| minute).sum::<f64>() / count;
+    let mean_mib = points.iter().map(|(_, mib)| mib).sum::<f64>() / count;
+    let (mut covariance, mut variance) = (0.0, 0.0);
+    for (minute, mib) in &points {
+        covariance += (minute - mean_minute) * (mib - mean_mib);
+        variance += (minute - mean_minute).powi(2);
+    }
     (points.len() > 2 && variance > 0.0).then(|| covariance / variance)
 }
 

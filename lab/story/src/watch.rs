@@ -34,7 +34,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) inserts: &'a (dyn Fn() -> usize + Sync),
 }
 
-/// Takes samples until `is_over`, the first one at once.
+/// Takes a sample at once, and then one each second until `is_over`.
 pub(crate) fn sample(sources: &Sources<'_>, is_over: &AtomicBool) -> Vec<Sample> {
     let began = Instant::now();
     let mut samples = Vec::new();
