@@ -8,7 +8,7 @@ use super::unit_words::is_unit;
 
 /// Returns whether the key may name a hemisphere or a unit; reads only its first or last bytes.
 #[inline]
-pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
+pub(super) fn may_be_hemisphere_or_unit(key: &[u8]) -> bool {
     match key {
         // The name may be in Chinese, or in Cyrillic letters.
         _ if is_unit(key) || key.first().is_some_and(|first| *first >= 0x80) => true,
@@ -270,7 +270,7 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
     let ends_with =
         |end: &[u8; 3]| rest.last_chunk::<3>().is_some_and(|last| last.eq_ignore_ascii_case(end));
     let begins = key.first_chunk::<4>().is_some_and(|first| first.eq_ignore_ascii_case(b"card"));
-    let may_be = may_be_hemisphere(key)
+    let may_be = may_be_hemisphere_or_unit(key)
         || begins
         || [b"dir", b"ref", b"ere", b"ign"].iter().any(|end| ends_with(end));
     if !may_be || key.len() > NAME_BYTES_MAX || !key.first().is_some_and(is_first) {
