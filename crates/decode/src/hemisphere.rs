@@ -25,6 +25,7 @@ pub(super) fn may_be_hemisphere_or_unit(key: &[u8]) -> bool {
         | [b'h' | b'H', b'e' | b'E', b'm' | b'M', ..]
         | [b'h' | b'H', 0xc3, ..]
         | [b'e' | b'E', b'm' | b'M', b'i' | b'I', ..] => true,
+        // `lat_ref`, `lonDir`, `länge…`, `breite…`, `gps_lat_ref`.
         [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N' | 0xc3, _, _, ..] => true,
         [b'b' | b'B', b'r' | b'R', b'e' | b'E', ..] => true,
         [b'g' | b'G', b'p' | b'P', b's' | b'S', _, _, ..] => true,
@@ -205,8 +206,8 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
         .find_map(|(side, words)| words.contains(&word).then_some(side))
 }
 
-/// Possible lengths in bytes of the first side in a word for two: `s` in `sw`, one Cyrillic letter,
-/// one Chinese character, and `south`.
+/// Possible lengths in bytes of the first side in a word for two sides: `s` in `sw`, one Cyrillic
+/// letter, one Chinese character, and `south`.
 const FIRST_WORD_BYTES: [usize; 4] = [1, 2, 3, 5];
 
 /// Names of members that state the sides of both coordinates, as `SW` or `--`.
@@ -238,22 +239,26 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
         if name.contains("sign") && value.contains(|c: char| c.is_ascii_digit()) {
             return [None; 2];
         }
-        // A single sign belongs to the latitude. 87 is the ASCII code of `W`: the longitude's.
+        // A single sign belongs to the latitude. 87 is the ASCII code of `W`, a side of the
+        // longitude.
         return [side(name, value, 0), side(name, value, 1).filter(|_| value == "87")];
     }
     let lower = value.to_lowercase();
     let mut sides = [None; 2];
     for word in lower.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()) {
-        let is_side = |word: &str| [0, 1].map(|n| side(name, word, n)).iter().any(Option::is_some);
+        let is_side = |word: &str| {
+            [0, 1].map(|coordinate| side(name, word, coordinate)).iter().any(Option::is_some)
+        };
         // `sw`, `southwest` and `西南` are two words without a space.
         let middle = FIRST_WORD_BYTES.into_iter().find(|at| {
             let parts = word.split_at_checked(*at);
-            parts.is_some_and(|(one, other)| is_side(one) && is_side(other))
+            parts.is_some_and(|(first, second)| is_side(first) && is_side(second))
         });
-        let (one, other) = word.split_at(middle.filter(|_| !is_side(word)).unwrap_or(word.len()));
-        for part in [one, other] {
-            for (n, known) in sides.iter_mut().enumerate() {
-                *known = known.or_else(|| side(name, part, n));
+        let (first, second) =
+            word.split_at(middle.filter(|_| !is_side(word)).unwrap_or(word.len()));
+        for part in [first, second] {
+            for (coordinate, found) in sides.iter_mut().enumerate() {
+                *found = found.or_else(|| side(name, part, coordinate));
             }
         }
     }
@@ -327,8 +332,8 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
         let words = words.unwrap_or_default();
         match &words[..] {
             [word] => add(sides(name, word)),
-            [one, other] => {
-                for [lat, lng] in [[one, other], [other, one]] {
+            [first, second] => {
+                for [lat, lng] in [[first, second], [second, first]] {
                     if let (Some(ns), Some(ew)) = (side(name, lat, 0), side(name, lng, 1)) {
                         add([Some(ns), Some(ew)]);
                     }
@@ -344,7 +349,7 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
 /// [`hemisphere`], flags such as `south`, and names such as `hemispheres`, whose value may state
 /// the sides of both coordinates, as `SW`.
 pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
-    // Most values are numbers.
+    // Most values are numbers. Only the numbers below may state a side.
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     if is_number && !["-", "-1", "0", "1", "69", "78", "83", "87"].contains(&value) {
@@ -389,8 +394,9 @@ pub fn hemisphere(name: &str) -> Option<usize> {
         ends || begin().is_some_and(|begin| HEMISPHERE_BEGINNINGS.contains(&begin))
     };
     let is_of_coordinate = |field: &&str| name != *field && is_of(field);
-    [0, 1].into_iter().find(|n| {
-        BOTH[*n].iter().any(|both| is_of(both)) || COORDINATES[*n].iter().any(is_of_coordinate)
+    [0, 1].into_iter().find(|coordinate| {
+        BOTH[*coordinate].iter().any(|both| is_of(both))
+            || COORDINATES[*coordinate].iter().any(is_of_coordinate)
     })
 }
 
@@ -400,8 +406,8 @@ fn is_made_of_endings(text: &str) -> bool {
     if text.len() > NAME_BYTES_MAX {
         return false;
     }
-    let rest = |end: &&str| text.strip_prefix(*end).is_some_and(is_made_of_endings);
-    text.is_empty() || HEMISPHERE_ENDINGS.iter().any(rest)
+    let begins = |ending: &&str| text.strip_prefix(*ending).is_some_and(is_made_of_endings);
+    text.is_empty() || HEMISPHERE_ENDINGS.iter().any(begins)
 }
 
 #[cfg(test)]
@@ -442,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn long_name_is_no_hemisphere() {
+    fn very_long_name_is_not_a_hemisphere() {
         assert_eq!(hemisphere(&format!("lat{}", "h".repeat(1_000_000))), None);
     }
 

@@ -36,7 +36,8 @@ const ABOUT_ALL: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"
 
 impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
-    /// `speed` or around its object, `unit` beside `value`, or `units/speed`.
+    /// `speed` or around its object, `unit` beside `value`, or `units/speed`. `text`: the member's
+    /// value.
     ///
     /// A member called only `unit` states the unit of
     ///
@@ -159,7 +160,7 @@ impl Measured {
     /// gives the size of the unit as a number, the text may name that unit, so nothing is checked.
     ///
     /// # Errors
-    /// The text names another unit than the one in which the format reads the field.
+    /// The text names a unit other than the one in which the format reads the field.
     fn check_unread(&self, path: &str, text: &str) -> Result<(), Refusal> {
         let is_custom = self.quantity.unit_of(self.factor.abs()).is_none();
         if is_custom || !is_unread_unit(self.quantity, text) {
@@ -275,7 +276,7 @@ impl Units {
 /// Checks a point for units beside its numbers.
 ///
 /// # Errors
-/// A unit is another than the one in which the format reads the number.
+/// A unit differs from the one in which the format reads the number.
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
@@ -319,7 +320,7 @@ pub(super) fn check_unit_of_element(
 /// Checks the object around an array of points for units of the numbers in the points.
 ///
 /// # Errors
-/// A unit is another than the one in which the format reads the numbers.
+/// A unit differs from the one in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_around(
     json: &[u8],
@@ -341,11 +342,11 @@ pub(super) fn check_units_around(
     units.check(fields.iter())
 }
 
-/// Checks the object around an array of points, without the array. `settled`: the fields whose unit
-/// is known.
+/// Checks the object around an array of points for units of the numbers in the points. `frame`: the
+/// object's JSON without the array; `settled`: the fields whose unit is already known.
 ///
 /// # Errors
-/// A unit is another than the one in which the format reads the numbers.
+/// A unit differs from the one in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_of_frame(
     frame: &[u8],

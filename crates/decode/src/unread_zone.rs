@@ -48,11 +48,12 @@ pub fn is_zone_in_other_language(name: &str) -> bool {
     TRANSLATIONS.iter().any(|word| name.contains(word))
 }
 
-/// Checks a point whose time ends in `Z` for a flag that states that times are not in UTC, and
-/// another point with a time for a scale of times that is ahead of UTC.
+/// Checks a point for members that contradict its time in UTC. If the time ends in `Z`, that is a
+/// flag that states that times are not in UTC. For any other time, that is a scale of times that is
+/// ahead of UTC.
 ///
 /// # Errors
-/// There is such a flag or scale.
+/// The point has such a flag or scale.
 #[cold]
 pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal> {
     check_scale_of_time(json, ts, is_parent)?;
@@ -76,7 +77,7 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
 /// devices send the zone of their display beside times in UTC.
 ///
 /// # Errors
-/// Another zone is stated.
+/// A member states another zone.
 #[inline]
 pub(super) fn check_zone(
     json: &[u8],
@@ -172,7 +173,8 @@ fn is_zone_name(name: &str) -> bool {
 /// times without an offset are read.
 ///
 /// # Errors
-/// The object states a zone whose clock differs in winter or in summer.
+/// The object states a zone whose offset differs in winter or in summer, or an offset that is wrong
+/// in winter and in summer.
 #[cold]
 pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(), Refusal> {
     /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.
@@ -188,7 +190,7 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
             let at = jiff::Timestamp::from_second(*seconds);
             at.is_ok_and(|at| is_other_zone(name, value, zone.time_zone(), at))
         };
-        // An offset may be right in one half of the year only.
+        // An offset is accepted if it is right in one half of the year.
         let is_place = value.contains('/');
         let differs =
             if is_place { TIMES.iter().any(is_other) } else { TIMES.iter().all(is_other) };
@@ -229,7 +231,7 @@ fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp)
     {
         return stated.to_offset(at).seconds() != seconds;
     }
-    // A `zone` may also be an area, or the number of one.
+    // A `zone` may also be an area, or the number of an area.
     if !is_zone {
         return false;
     }
