@@ -57,7 +57,7 @@ const SCALES_OF_TIME: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
 /// Returns the announcement that a name makes, and the normalised name of the field or fields that
-/// it is about. [`may_announce`] is a part of this: it must accept the end of each such name.
+/// it is about. [`may_announce`] runs before this function, so it must accept all such names.
 pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let name = normalised(name);
     let stem = |ends: &[&str], is_stem: &dyn Fn(&str) -> bool| {
@@ -166,7 +166,7 @@ fn is_lower(bytes: &[u8; 3], lower: &[u8; 3]) -> bool {
     bytes.map(|byte| byte | 0x20) == *lower
 }
 
-/// Returns whether a key may name a scale.
+/// Returns whether a key with these last bytes, in lower case, may name a scale.
 #[inline]
 fn may_be_scale(last: &[u8; 5]) -> bool {
     matches!(last, b"scale" | b"aling" | b"actor" | b"plier" | b"visor")
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_that_announces_passes_the_first_check() {
+    fn each_combination_that_announces_passes_the_first_check() {
         let aliases = all_names(&FIELDS).chain(PLACES).chain(["north"]);
         let stems: Vec<&str> = aliases.collect();
         let ends: Vec<&str> = SCALES
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn each_announcement_passes_the_first_check() {
+    fn each_usual_name_that_announces_passes_the_first_check() {
         for name in [
             "speed_scale",
             "latScaleFactor",

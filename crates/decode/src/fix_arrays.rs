@@ -33,6 +33,7 @@ const NAMES: [&str; 24] = [
 const ENDINGS: [&str; 4] = ["locations", "positions", "points", "fixes"];
 /// Maximum length of such a name in bytes.
 const NAME_BYTES_MAX: usize = 20;
+
 /// Returns whether a key, whose value is an array, may hold fixes.
 pub(super) fn is_name(key: &[u8]) -> bool {
     if key.len() > NAME_BYTES_MAX {
