@@ -24,7 +24,7 @@ const RECEIVED_AT_MS: i64 = 1_790_000_000_000;
 /// alt, acc, `received_at`. The attributes follow.
 const ROW_BYTES_AFTER_ID: usize = 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
 
-/// Sources of every format. Some keep all fields, some take the driver from the payload.
+/// Sources of every format. Some keep all fields; some read the driver from the payload.
 const SOURCES: &str = r#"
 [formats.acme]
 points = "/t"
@@ -84,6 +84,7 @@ format = "acme"
 keep = "*"
 "#;
 
+/// The defaults of the configuration.
 static WIDE: LazyLock<(Decoder, Limits)> =
     LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
 /// Limits that are low enough for small inputs to reach.
@@ -175,6 +176,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
+/// Asserts that each value of a position is in its range, and that the driver's id is in the topic,
+/// or the payload names the driver (`…/r`).
 fn check(position: &Position, message: Message<'_>, limits: &Limits) {
     let within =
         |value: i64, min: i64, max: i64| assert!((min..=max).contains(&value), "{position:?}");

@@ -88,8 +88,8 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
                     if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
                 match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
                     Ok(_) => format!(
-                        "{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its \
-                         zone with `zone` of the source or `ts_zone` of the format"
+                        "{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name \
+                         its zone with `zone` of the source or `ts_zone` of the format"
                     ),
                     // Text that does not look like a date needs no advice about dates.
                     Err(why) if !why.contains("not a time such as") => format!("but {why}"),
@@ -142,8 +142,8 @@ fn too_old(
         // The time may be right: an imported file can be years old.
         let or_old = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
-            "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update its \
-             firmware{or_epoch}{or_old}"
+            "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update \
+             its firmware{or_epoch}{or_old}"
         );
     }
     if let Some(hint) = unit_hint(ts, unit, is_plausible) {
@@ -247,8 +247,8 @@ fn too_new(
     }
     if let Some((weeks, day)) = rollover(ms, -1, is_plausible) {
         return format!(
-            "{time} is {weeks} weeks after {day}: the receiver has the GPS week rollover; update its \
-             firmware"
+            "{time} is {weeks} weeks after {day}: the receiver has the GPS week rollover; update \
+             its firmware"
         );
     }
     if let Some(hint) =
@@ -262,8 +262,8 @@ fn too_new(
 }
 
 /// Returns the number of weeks by which GPS rollovers shifted the time, and the day without that
-/// shift. `sign`: 1 if the time is too early, -1 if it is too late. `None`: rollovers do not explain
-/// the time.
+/// shift. `sign`: 1 if the time is too early, -1 if it is too late. `None`: rollovers do not
+/// explain the time.
 fn rollover(ms: i64, sign: i64, is_plausible: impl Fn(i64) -> bool) -> Option<(i64, String)> {
     let shifted = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
     let rollovers = [1, 2].into_iter().find(|rollovers| is_plausible(shifted(*rollovers)))?;

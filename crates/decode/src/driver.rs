@@ -237,7 +237,8 @@ impl Template {
         }
         if parts.is_empty() {
             return Err(format!(
-                "\"{text}\": must contain a level of the topic such as \"{{1}}\", or be a JSON pointer such as \"/device/id\""
+                "\"{text}\": must contain a level of the topic such as \"{{1}}\", or be a JSON \
+                 pointer such as \"/device/id\""
             ));
         }
         literals.push_str(rest);

@@ -203,7 +203,8 @@ impl Keep {
         };
         if let Some(name) = names.iter().find(is_invalid) {
             return Err(format!(
-                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without a leading /"
+                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without \
+                 a leading /"
             ));
         }
         Ok(Self::Named(Names::new(names)))

@@ -90,8 +90,8 @@ pub(super) fn check_minutes(json: &[u8]) -> Result<(), Refusal> {
         Some((path, text)) if !is_box => refuse(
             Reason::WrongType,
             format!(
-                "lat and lng are whole degrees, and {path:.60} is {text:.20}, which is not read: send \
-                 degrees with decimals"
+                "lat and lng are whole degrees, and {path:.60} is {text:.20}, which is not read: \
+                 send degrees with decimals"
             ),
         ),
         Some(_) | None => Ok(()),
@@ -134,7 +134,8 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {path:.40} is {text}, which is not read in \
-                     format milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
+                     format milepost: send a sign, or map it as {field}_hemisphere in \
+                     [formats.NAME]"
                 ),
             );
         }
@@ -239,7 +240,8 @@ fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), 
     refuse(
         Reason::WrongType,
         format!(
-            "lat is {lat} and lng is {lng}, and other members have these in the other order: {advice}"
+            "lat is {lat} and lng is {lng}, and other members have these in the other order: \
+             {advice}"
         ),
     )
 }

@@ -78,8 +78,8 @@ pub(super) fn check_weekday(date: Date, stated: Option<i8>) -> Result<(), String
         return Ok(());
     }
     Err(format!(
-        "{date} is a {weekday:?}, and the time states another weekday: which is right? Leave out the \
-         weekday if the date is right"
+        "{date} is a {weekday:?}, and the time states another weekday: which is right? Leave out \
+         the weekday if the date is right"
     ))
 }
 

@@ -276,7 +276,8 @@ impl Point<'_> {
         )
     }
 
-    /// Validates the coordinates. The strings are the format's names of `lat` and `lng`, for errors.
+    /// Validates the coordinates. The strings are the format's names of `lat` and `lng`, for
+    /// errors.
     fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
         let lat_degrees = required_number(lat, &self.lat)?;
         let lng_degrees =
@@ -430,8 +431,8 @@ impl Omissions {
         self.attributes_cut += other.attributes_cut;
     }
 
-    /// Returns the value of an optional field; `None` if it is missing or invalid. Counts an invalid
-    /// value.
+    /// Returns the value of an optional field; `None` if it is missing or invalid. Counts an
+    /// invalid value.
     fn number<T>(
         &mut self,
         field: Field,

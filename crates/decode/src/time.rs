@@ -72,8 +72,8 @@ impl Zone {
         }
     }
 
-    /// Checks that the zone's offset is `seconds` at the instant `ms`, in Unix milliseconds. Returns
-    /// the instant.
+    /// Checks that the zone's offset is `seconds` at the instant `ms`, in Unix milliseconds.
+    /// Returns the instant.
     fn check_offset(&self, ms: i64, seconds: i32) -> Result<i64, String> {
         let at = jiff::Timestamp::from_millisecond(ms).map_err(|error| error.to_string())?;
         let offset = self.zone.to_offset(at);

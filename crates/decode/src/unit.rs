@@ -91,10 +91,12 @@ impl Quantity {
         let scale = scale.parse::<f64>().ok().filter(|scale| scale.is_finite() && *scale > 0.0);
         let known = self.names().iter().find(|(known, _)| *known == name);
         scale.zip(known).map(|(scale, (_, factor))| scale * factor).ok_or_else(|| {
-            let names: Vec<String> = self.names().iter().map(|(name, _)| format!("\"{name}\"")).collect();
+            let names: Vec<String> =
+                self.names().iter().map(|(name, _)| format!("\"{name}\"")).collect();
             let own = self.own_unit();
             format!(
-                "\"{unit}\": must be one of {}, or a number and one of them, such as \"1e-3 {own}\"",
+                "\"{unit}\": must be one of {}, or a number and one of them, such as \
+                 \"1e-3 {own}\"",
                 names.join(", ")
             )
         })

@@ -90,8 +90,8 @@ pub fn names_unit(name: &str) -> bool {
     is_unit(name.as_bytes())
 }
 
-/// Returns whether a key that does not end in `unit` may name a unit; reads only a few bytes. `key`:
-/// without an `s` at its end.
+/// Returns whether a key that does not end in `unit` may name a unit; reads only a few bytes.
+/// `key`: without an `s` at its end.
 #[inline]
 fn may_be_unit(key: &[u8]) -> bool {
     let begins = key.first_chunk().is_some_and(|first: &[u8; 3]| {

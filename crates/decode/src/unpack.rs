@@ -53,7 +53,8 @@ pub(super) fn unpack(
         return refuse(
             Reason::TooLarge,
             format!(
-                "{} compressed bytes hold more than {limit} bytes, the limit for a payload of this size",
+                "{} compressed bytes hold more than {limit} bytes, the limit for a payload of this \
+                 size",
                 payload.len()
             ),
         );

@@ -242,8 +242,8 @@ fn refuse_level(
     refuse(
         Reason::WrongType,
         format!(
-            "{path:.40} says {text:.20}, but {name} is read from sea level: send that one, or store \
-             it as it is with {remedy}"
+            "{path:.40} says {text:.20}, but {name} is read from sea level: send that one, or \
+             store it as it is with {remedy}"
         ),
     )
 }
@@ -294,8 +294,8 @@ pub(super) fn check_scale_of_time(
     refuse(
         Reason::BadTs,
         format!(
-            "{path:.40} is {text:.20}, which is {seconds} s ahead of UTC, and times are read in UTC: \
-             subtract {seconds} s, or leave {path:.40} out if they are in UTC"
+            "{path:.40} is {text:.20}, which is {seconds} s ahead of UTC, and times are read in \
+             UTC: subtract {seconds} s, or leave {path:.40} out if they are in UTC"
         ),
     )
 }

@@ -149,7 +149,8 @@ impl Measured {
             return refuse(
                 Reason::WrongType,
                 format!(
-                    "{path:.40} says {stated}, but {field} is read in {unit}: convert it, or {remedy}"
+                    "{path:.40} says {stated}, but {field} is read in {unit}: convert it, or \
+                     {remedy}"
                 ),
             );
         }
@@ -300,7 +301,7 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> R
 /// that of a member with the same unit. A bare `unit` does not count.
 ///
 /// # Errors
-/// The unit is another than the one in which the format reads the number.
+/// The unit differs from the one in which the format reads the number.
 #[cold]
 pub(super) fn check_unit_of_element(
     json: &[u8],

@@ -202,8 +202,8 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     refuse(
         Reason::BadTs,
         format!(
-            "{path:.40} is {value:.40}, but times without an offset are read in {}: which is right? \
-             Change `zone`, `ts_zone` or --zone; leave it out if every time has its offset",
+            "{path:.40} is {value:.40}, but times without an offset are read in {}: which is \
+             right? Change `zone`, `ts_zone` or --zone; leave it out if every time has its offset",
             zone.name()
         ),
     )

@@ -112,7 +112,8 @@ pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refus
         Some(text) => refuse(
             Reason::WrongType,
             format!(
-                "{} {text:.20} has its own letter, and its unit is negative: remove the unit's sign",
+                "{} {text:.20} has its own letter, and its unit is negative: remove the unit's \
+                 sign",
                 NAMES[slot]
             ),
         ),
