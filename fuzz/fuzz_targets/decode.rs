@@ -84,7 +84,7 @@ format = "acme"
 keep = "*"
 "#;
 
-/// The defaults of the configuration.
+/// Limits near the defaults of the configuration.
 static WIDE: LazyLock<(Decoder, Limits)> =
     LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
 /// Limits that are low enough for small inputs to reach.
@@ -176,8 +176,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Asserts that each value of a position is in its range, and that the driver's id is in the topic,
-/// or the payload names the driver (`…/r`).
+/// Asserts that each value of a position is in its range, and that the driver's id comes from the
+/// topic. For topics that end in `/r`, the payload names the driver.
 fn check(position: &Position, message: Message<'_>, limits: &Limits) {
     let within =
         |value: i64, min: i64, max: i64| assert!((min..=max).contains(&value), "{position:?}");

@@ -174,8 +174,8 @@ fn too_old(
     format!("{time} {to_store}")
 }
 
-/// Beginnings of the years 2 and 100. A time between them was sent with a year of two digits. The
-/// year 1 is that of a clock that was never set: the zero of Go and of .NET.
+/// Beginnings of the years 2 and 100. A pattern with `%Y` reads a year of two digits as a time
+/// between them. The year 1 is that of a clock that was never set: the zero of Go and of .NET.
 const YEAR_2_MS: i64 = -62_104_060_800_000;
 const YEAR_100_MS: i64 = -59_011_459_200_000;
 /// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
@@ -272,6 +272,7 @@ fn rollover(ms: i64, sign: i64, is_plausible: impl Fn(i64) -> bool) -> Option<(i
 }
 
 impl AgeLimits {
+    /// Returns whether the limits accept this time, in Unix milliseconds.
     fn is_plausible(self, ms: i64, received_at: Timestamp) -> bool {
         let age_ms = received_at.unix_ms().saturating_sub(ms);
         (-self.future_ms..=self.past_ms).contains(&age_ms)

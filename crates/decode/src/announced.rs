@@ -73,7 +73,7 @@ pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let north = || stem(&REFERENCES, &|stem| is_heading(stem) || stem == "north");
     let magnetic = || stem(&["ismagnetic", "magnetic"], &is_heading);
     let level = || stem(&LEVELS, &|stem| is_name_of("alt", stem));
-    let words =
+    let north_in_words =
         || stem(&["type"], &is_heading).or_else(|| (name == "compass").then(|| name.clone()));
     let flag = || FLAGS_OF_NORTH.into_iter().find(|(flag, _)| *flag == name);
     let found = scale.map(|stem| (Announcement::Scale, stem));
@@ -83,7 +83,7 @@ pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
         is_bare.then(|| (Announcement::Notation, String::new()))
     });
     let found = found.or_else(|| Some((Announcement::North, north()?)));
-    let found = found.or_else(|| Some((Announcement::NorthInWords, words()?)));
+    let found = found.or_else(|| Some((Announcement::NorthInWords, north_in_words()?)));
     let found = found.or_else(|| Some((Announcement::Level, level()?)));
     let found = found.or_else(|| flag().map(|(_, kind)| (kind, "north".to_owned())));
     found.or_else(|| Some((Announcement::IsMagnetic, magnetic()?)))

@@ -46,6 +46,7 @@ impl Default for Limits {
     }
 }
 
+/// Decodes messages by the sources and limits of a configuration.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     sources: Vec<Source>,

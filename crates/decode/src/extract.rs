@@ -263,12 +263,12 @@ impl Paths {
             || is_unit(key)
             || hemisphere::is_utc_flag(key)
             || reference_system::is_name(key)
-            || value.is_list() && fix_arrays::is_name(key)
+            || value.is_container() && fix_arrays::is_name_of_fixes(key)
         {
             found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
         }
-        if value.is_list() {
+        if value.is_container() {
             return Self::put_sides(name, hemisphere::sides_in_list(name, json), found);
         }
         let value = value.to_word();
@@ -311,10 +311,14 @@ impl Paths {
     /// The JSON is invalid, or neither an object nor an array.
     pub(super) fn find<'a>(&self, json: &'a [u8], found: &mut Found<'a>) -> Result<(), Refusal> {
         let mut reader = Reader::new(json);
-        let is_list = matches!(reader.peek(), b'{' | b'[');
+        let is_container = matches!(reader.peek(), b'{' | b'[');
         let read = self.extract(&mut reader, found);
         read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
-        if is_list { Ok(()) } else { refuse(Reason::WrongShape, "neither an object nor an array") }
+        if is_container {
+            Ok(())
+        } else {
+            refuse(Reason::WrongShape, "neither an object nor an array")
+        }
     }
 
     /// Reads the next value, and stores the values in it that this path, or a path below it, names.
@@ -398,11 +402,11 @@ impl Paths {
             return json.skip_text();
         }
         let value = json.value()?;
-        let may_matter = if value.is_list() {
+        let may_matter = if value.is_container() {
             hemisphere::may_list_sides(key)
                 || is_unit(key)
                 || reference_system::is_name(key)
-                || rest.starts_with(b"[") && fix_arrays::is_name(key)
+                || rest.starts_with(b"[") && fix_arrays::is_name_of_fixes(key)
         } else {
             value.may_be_hemisphere() && self.may_describe_point(key)
                 || value.is_number() && may_name_scale(key) && is_unit(key)
@@ -427,7 +431,8 @@ impl Paths {
                 Some(paths) => paths.extract_raw(json, found),
                 None => {
                     found.may_describe_points |= is_unit(key) || reference_system::is_name(key);
-                    found.has_other_points |= json.peek() == b'[' && fix_arrays::is_name(key);
+                    found.has_other_points |=
+                        json.peek() == b'[' && fix_arrays::is_name_of_fixes(key);
                     json.value().map(drop)
                 }
             }),

@@ -80,7 +80,7 @@ impl Scalar<'_> {
 
     /// Returns whether this is an array or an object.
     #[inline]
-    pub(super) fn is_list(&self) -> bool {
+    pub(super) fn is_container(&self) -> bool {
         matches!(self, Self::Other("an object" | "an array" | "a deeply nested value"))
     }
 

@@ -386,7 +386,7 @@ impl<V: Visit> Walk<V> {
         match json.as_bytes() {
             [b'{', ..] if depth == DEPTH_MAX => self.visit.skipped(),
             [b'{', ..] => self.members(json, &[], depth + 1),
-            // null is no value.
+            // null is not kept.
             [b'n', ..] => {}
             [b'[', ..] => self.visit.value(&self.path, Value::Array(json)),
             [b'"', ..] => match Reader::new(json.as_bytes()).value() {

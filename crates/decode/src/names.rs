@@ -290,10 +290,10 @@ pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusa
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
     let missing =
         refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
-    let near = names.iter().find(|name| {
+    let similar = names.iter().find(|name| {
         schema.is_own && suggested_field(name) == Some(&*missing) && normalised(name) != missing
     });
-    match near {
+    match similar {
         Some(name) => {
             let hint = format!(
                 "; {name:.40} is not read in format milepost: rename it to {missing}, or \

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::field_names::{TIME_NAMES, normalised};
-use super::fix_arrays::is_name;
+use super::fix_arrays::is_name_of_fixes;
 use super::json::number;
 use super::keep::{Keep, Value, visit_values};
 use super::reader::elements;
@@ -29,7 +29,7 @@ pub(super) fn other_points(json: &[u8], read: &[u8], schema: &Schema) -> Option<
         let is_used = schema.used.iter().any(|used| used == path);
         if array.as_bytes() == read {
             read_at = Some(path.to_owned());
-        } else if !is_used && is_name(name.as_bytes()) && !is_kept(&schema.keep, path) {
+        } else if !is_used && is_name_of_fixes(name.as_bytes()) && !is_kept(&schema.keep, path) {
             others.push((path.to_owned(), array.to_owned()));
         }
     });

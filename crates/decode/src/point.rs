@@ -68,7 +68,7 @@ pub struct Omissions {
     pub undated: u64,
     /// Invalid optional fields, by [`Field`].
     pub fields: [u64; Field::ALL.len()],
-    /// Values that `keep` names, but that exceed a limit such as the number of attributes.
+    /// Values that `keep` selects, but that exceed a limit such as the number of attributes.
     pub attributes_cut: u64,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Point<'a> {
     }
 
     /// Reads a member whose key [`field_of_word`](Self::field_of_word) does not know. Takes a copy
-    /// of the cursor, and returns it after the member, so that `fill` keeps its own cursor in
+    /// of the cursor and returns the copy behind the member, so that `fill` keeps its own cursor in
     /// registers.
     #[inline(never)]
     fn fill_by_key(&mut self, mut json: Reader<'a>) -> Option<Reader<'a>> {
@@ -131,8 +131,8 @@ impl<'a> Point<'a> {
         match self.field(&key) {
             Some(field) => *field = value,
             None => {
-                self.has_key_to_check |= value.is_list()
-                    && (hemisphere::may_list_sides(&key) || fix_arrays::is_name(&key))
+                self.has_key_to_check |= value.is_container()
+                    && (hemisphere::may_list_sides(&key) || fix_arrays::is_name_of_fixes(&key))
                     || hemisphere::is_utc_flag(&key) && value.is_unset();
                 self.may_have_no_fix |= unread_fix::may_deny_fix(&key, &value);
             }
@@ -449,7 +449,7 @@ impl Omissions {
         number
     }
 
-    /// Replaces the values of fields that are marked in `unknown` by "unknown", and counts them.
+    /// Sets the fields that are marked in `unknown` to "unknown". Counts those that had a value.
     #[cold]
     pub(super) fn clear(&mut self, position: &mut Position, unknown: Unknown) {
         let [speed, heading, alt, acc] = unknown;

@@ -138,7 +138,7 @@ impl DriverId {
         if id.is_empty() { None } else { Some((Self::of_allowed(id).ok()?, rest)) }
     }
 
-    /// Creates an id from bytes that are all allowed in an id. Fails if they are too many.
+    /// Creates an id from bytes that are all allowed in an id. Fails if there are more than 64.
     #[inline]
     fn of_allowed(id: &[u8]) -> Result<Self, OutOfRange> {
         let mut bytes = [0; DRIVER_ID_BYTES_MAX];

@@ -1,6 +1,6 @@
 //! Reads JSON in one pass over its bytes, without building a tree: a format receives each key, and
-//! takes or skips its value. To read a point of milepost's own format, it executes a third of the
-//! instructions of serde_json.
+//! takes or skips its value. Reading a point of milepost's own format takes a third of the
+//! instructions that serde_json needs.
 //!
 //! Guarantee: the reader accepts the texts that serde_json accepts, and reads the same values, with
 //! two exceptions. A number beyond the range of a double is infinite. A string with half of a
@@ -308,7 +308,7 @@ impl KnownKey {
         mask[..first.len()].fill(u8::MAX);
         let [mut word, mut mask] = [word, mask].map(u64::from_le_bytes);
         if name.bytes().any(|byte| matches!(byte, ..b' ' | b'"' | b'\\')) {
-            (word, mask) = (1, 0); // no text AND 0 is 1
+            (word, mask) = (1, 0); // matches no text, because no integer AND 0 is 1
         }
         Self { word, mask, after: after.into(), bytes: key.len() }
     }
@@ -527,7 +527,7 @@ mod tests {
         }
     }
 
-    /// Asserts that the reader accepts a text only if serde_json does, and reads the same value.
+    /// Asserts that the reader and serde_json both refuse a text, or both read the same value.
     #[track_caller]
     fn check(text: &[u8]) {
         let shown = String::from_utf8_lossy(text);

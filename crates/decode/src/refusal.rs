@@ -24,8 +24,8 @@ impl Refusal {
     }
 }
 
-/// Returns the error for bytes that the reader cannot read. The detail is serde_json's, with the
-/// line and column of the fault.
+/// Returns the error for bytes that the reader cannot read. For invalid JSON, the detail is
+/// serde_json's, with line and column.
 #[cold]
 pub(super) fn invalid(json: &[u8]) -> Refusal {
     let is_utf_16 = json.starts_with(&[0xff, 0xfe]) || json.starts_with(&[0xfe, 0xff]);
@@ -42,7 +42,7 @@ pub(super) fn invalid(json: &[u8]) -> Refusal {
         Err(error) => error.to_string(),
         Ok(IgnoredAny) => "it is not JSON".to_owned(),
     };
-    // This happens if a message has two objects one after the other.
+    // serde_json reports trailing characters after the first of two objects, for example.
     let has_trailing = detail.starts_with("trailing characters");
     let hint = if has_trailing { "; a message is one object, or one array of objects" } else { "" };
     Refusal::new(Reason::InvalidJson, detail + hint)

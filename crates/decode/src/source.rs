@@ -23,6 +23,7 @@ pub struct Source {
 }
 
 impl Source {
+    /// Creates a source. `topic`: the filter of its topics.
     pub fn new(topic: &str, driver: Driver, format: Format, keep: Keep) -> Self {
         let id_is_first_level =
             matches!(&driver, Driver::Topic(template) if template.is_first_level());

@@ -14,8 +14,9 @@ pub(super) type Levels<'a> = ArrayVec<&'a str, PLUSES_MAX>;
 /// A filter, split around its `+`.
 #[derive(Debug, Clone)]
 pub(super) struct Filter {
+    /// The text before the first `+`.
     before: String,
-    /// The text after each `+`.
+    /// The text after each `+`, up to the next one.
     after: Vec<String>,
 }
 

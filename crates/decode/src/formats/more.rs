@@ -235,7 +235,7 @@ fn without_day_0(time: &str) -> &str {
 /// Applies a hemisphere to a number without a sign. Returns other values than numbers unchanged.
 ///
 /// # Errors
-/// The hemisphere is not one of the coordinate, or contradicts the sign of the number.
+/// The value is not a hemisphere of this coordinate, or contradicts the sign of the number.
 fn signed<'a>(
     value: Scalar<'a>,
     hemisphere: &Scalar<'_>,

@@ -192,8 +192,8 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     let edges = [0, last].map(|edge| alone().find(|line| *line == edge));
     let at_edges = edges.iter().flatten().count();
     let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
-    // A receiver may also send GGA sentences alone. So this holds only if the message has a pair of
-    // sentences, and no GGA sentence without RMC between its first and last line.
+    // A receiver may also send GGA sentences alone. So the lines count only if the message has a
+    // pair of sentences, and no GGA sentence without RMC between its first and last line.
     if at_edges > 0 && alone().count() <= at_edges && has_pairs() { edges } else { [None, None] }
 }
 
