@@ -314,7 +314,7 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
     }
     let mut found = [None; 2];
     let mut add = |sides: [Option<Side>; 2]| {
-        found.iter_mut().zip(sides).for_each(|(known, side)| *known = known.or(side));
+        found.iter_mut().zip(sides).for_each(|(found, side)| *found = found.or(side));
     };
     if json.starts_with('{') {
         for (member, value) in members(json.as_bytes()) {

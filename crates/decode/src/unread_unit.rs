@@ -52,14 +52,15 @@ impl Measured {
             (parent.to_owned(), normalised(name))
         };
         let ((parent, name), (own_parent, own_name)) = (split(path), split(&self.path));
-        let is_around = |parent: &str| {
+        // Returns whether the field is in the object at this path, or in an object within it.
+        let holds_field = |parent: &str| {
             let rest = own_parent.strip_prefix(parent);
             rest.is_some_and(|rest| rest.is_empty() || parent.is_empty() || rest.starts_with('/'))
         };
         // If there is a number `velocity`, `velocity_unit` is its unit, and not the unit of
         // `speed`.
-        let is_own = |name: &str| {
-            let is_other = || members.numbers.iter().any(|number| number == name);
+        let names_field = |name: &str| {
+            let is_other_number = || members.numbers.iter().any(|number| number == name);
             // German joins words with an `s` or `n`: `Geschwindigkeitseinheit`.
             let joined = || name.strip_suffix(['s', 'n']).unwrap_or(name);
             let is_alias = || {
@@ -67,22 +68,23 @@ impl Measured {
                     || [name, joined()].map(field_in_other_language).contains(&Some(self.field))
             };
             let is_place = self.is_place() && NAMES_OF_PLACE.contains(&name);
-            name == own_name || name == self.field || is_place || is_alias() && !is_other()
+            name == own_name || name == self.field || is_place || is_alias() && !is_other_number()
         };
         let (grandparent, units) = split(&parent);
         let is_in_units = without_unit(&units) == Some("");
         let of_type = || speed_of_type(&name).filter(|_| self.is_unmistakable(text));
+        // The stem of `speed_unit` is `speed`; that of `unit` is empty.
         if let Some(stem) = without_unit(&name).or_else(of_type) {
             // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or
             // `Marine`.
-            let is_of_fleet = stem.is_empty()
+            let may_be_of_fleet = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
                 && !(["/", " per "].iter().any(|per| text.contains(per))
                     && is_unread_unit(self.quantity, text))
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_system = stem == "system" || stem == "systemof";
-            let is_bare = !is_of_fleet && (stem.is_empty() || is_system);
+            let is_bare = !may_be_of_fleet && (stem.is_empty() || is_system);
             let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
             let is_of_value = own_name.starts_with("val") && parent == own_parent;
             // Only an angle has these units.
@@ -99,9 +101,9 @@ impl Measured {
             let is_bare = is_bare || is_angle;
             // `"units":{"isMetric":false}`
             let beside = if is_in_units && is_system { &grandparent } else { &parent };
-            return is_around(beside) && (is_own(stem) || is_bare && may_be_bare);
+            return holds_field(beside) && (names_field(stem) || is_bare && may_be_bare);
         }
-        is_in_units && is_around(&grandparent) && is_own(&name)
+        is_in_units && holds_field(&grandparent) && names_field(&name)
     }
 
     /// Returns whether a text can only be the name of a unit of this quantity. An `ms` may also be

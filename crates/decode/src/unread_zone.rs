@@ -61,7 +61,7 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
         return Ok(());
     };
     let mut flag = None;
-    each_own(json, &mut |path, name, value| {
+    each_own_member(json, &mut |path, name, value| {
         // `"utc":0` may be an offset, and `"time_utc":0` a time.
         let is_flag = UTC_FLAGS.contains(&name) && (name.contains("is") || value != "0");
         if flag.is_none() && is_flag && is_unset(value) {
@@ -113,7 +113,7 @@ fn check_stated_zone(
 ) -> Result<(), Refusal> {
     let Ok(at) = jiff::Timestamp::from_millisecond(ts.unix_ms()) else { return Ok(()) };
     let mut other = None;
-    each_own(json, &mut |path, name, value| {
+    each_own_member(json, &mut |path, name, value| {
         if other.is_none() && is_other_zone(name, value, zone.time_zone(), at) {
             other = Some((path.to_owned(), value.to_owned()));
         }
@@ -140,7 +140,7 @@ pub(super) fn states_offset(local: &Local, text: &str) -> bool {
 
 /// Calls `each` with the path, the normalised name and the value of each member that is about the
 /// point itself.
-fn each_own(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
+fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
     visit_values(json, &[], &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         let mut names = path.rsplit('/');
@@ -185,7 +185,7 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     // A file may have other bytes than UTF-8 in its names.
     let enclosing = String::from_utf8_lossy(enclosing);
     let mut other = None;
-    each_own(enclosing.as_bytes(), &mut |path, name, value| {
+    each_own_member(enclosing.as_bytes(), &mut |path, name, value| {
         let is_other = |seconds: &i64| {
             let at = jiff::Timestamp::from_second(*seconds);
             at.is_ok_and(|at| is_other_zone(name, value, zone.time_zone(), at))

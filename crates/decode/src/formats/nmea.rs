@@ -154,8 +154,9 @@ fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
         }
         let after = entries.get(next).and_then(|entry| Some((entry.line, entry.at?)));
         let clocks = before.into_iter().chain(after);
-        let clock =
-            clocks.min_by_key(|(at, _)| at.abs_diff(line)).map_or(received_at_ms, |(_, ms)| ms);
+        let clock = clocks
+            .min_by_key(|(at_line, _)| at_line.abs_diff(line))
+            .map_or(received_at_ms, |(_, ms)| ms);
         entries[index].at = Some(on_the_nearest_day(time_ms, clock));
     }
 }
@@ -188,13 +189,18 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
 /// replace the fix of the RMC sentence, which has more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
-    let alone = || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
-    let edges = [0, last].map(|edge| alone().find(|line| *line == edge));
+    let lines_without_rmc =
+        || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
+    let edges = [0, last].map(|edge| lines_without_rmc().find(|line| *line == edge));
     let at_edges = edges.iter().flatten().count();
     let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
     // A receiver may also send GGA sentences alone. So the lines count only if the message has a
     // pair of sentences, and no GGA sentence without RMC between its first and last line.
-    if at_edges > 0 && alone().count() <= at_edges && has_pairs() { edges } else { [None, None] }
+    if at_edges > 0 && lines_without_rmc().count() <= at_edges && has_pairs() {
+        edges
+    } else {
+        [None, None]
+    }
 }
 
 /// Returns a time of day on the day on which it is nearest to `unix_ms`.
