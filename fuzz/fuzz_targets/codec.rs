@@ -1,8 +1,8 @@
 //! The input is five bytes of parameters, and then the bytes that the broker sends. The first
-//! parameter is Maximum Packet Size. The next two are the sizes of the pieces in which the bytes
-//! are read: a small and a large piece alternate. The last two are the position and the length of a
-//! filler that is put into the bytes. Without a filler, no input would be long enough for a topic
-//! or a payload that makes the buffer grow.
+//! parameter selects Maximum Packet Size. The next two select the sizes of the pieces in which the
+//! bytes are read: a small and a large piece alternate. The last two are the position and the
+//! length, in KiB, of a filler that is put into the bytes. Without a filler, no input would be long
+//! enough for a topic or a payload that makes the buffer grow.
 
 #![no_main]
 
@@ -44,6 +44,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(received.len() <= sent.len() + 1);
 });
 
+/// Reads the bytes in pieces of these sizes. Returns the packets, and the error that ends them.
 fn receive(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Received> {
     // `Input` guarantees a bound of its buffer: the larger of Maximum Packet Size and the head of a
     // PUBLISH, plus one read. `space` never makes the buffer larger than that, and panics if a
@@ -77,6 +78,7 @@ fn receive(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<
     received
 }
 
+/// Checks the payload and the packet id of a message, and copies the message.
 fn message(message: Message<'_>) -> Received {
     let Message { topic, payload, payload_bytes, packet_id, redelivered } = message;
     let kept_min = payload_bytes.min(PAYLOAD_BYTES_MAX);

@@ -24,7 +24,7 @@ const RECEIVED_AT_MS: i64 = 1_790_000_000_000;
 /// alt, acc, `received_at`. The attributes follow.
 const ROW_BYTES_AFTER_ID: usize = 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
 
-/// Sources of every format. Some keep all fields, some take the driver from the payload.
+/// Sources of every format. Some keep all fields; some read the driver from the payload.
 const SOURCES: &str = r#"
 [formats.acme]
 points = "/t"
@@ -84,6 +84,7 @@ format = "acme"
 keep = "*"
 "#;
 
+/// Limits near the defaults of the configuration.
 static WIDE: LazyLock<(Decoder, Limits)> =
     LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
 /// Limits that are low enough for small inputs to reach.
@@ -141,9 +142,9 @@ fuzz_target!(|data: &[u8]| {
         assert!(decoded.rejects.iter().all(is_valid), "serde_json can read it: {decoded:?}");
     }
 
-    let (positions, rejects) = (decoded.positions.len(), decoded.rejects.len());
+    let (position_count, reject_count) = (decoded.positions.len(), decoded.rejects.len());
     assert!(
-        (1..=limits.points_max).contains(&(positions + rejects + decoded.ignored.len())),
+        (1..=limits.points_max).contains(&(position_count + reject_count + decoded.ignored.len())),
         "{decoded:?}"
     );
     for position in &decoded.positions {
@@ -154,27 +155,32 @@ fuzz_target!(|data: &[u8]| {
         assert!(reject.payload.len() as u64 <= reject.payload_bytes);
         assert_eq!((reject.count, reject.received_at), (1, received_at));
     }
-    assert!(decoded.omissions.undated <= positions as u64);
-    assert!(decoded.omissions.fields.iter().all(|unknown| *unknown <= positions as u64));
+    assert!(decoded.omissions.undated <= position_count as u64);
+    assert!(decoded.omissions.fields.iter().all(|unknown| *unknown <= position_count as u64));
 
-    let Decoded { positions: rows, rejects: refused, .. } = decoded;
-    let inserts = encode(Batch { positions: rows, rejects: refused, ..Batch::default() }, "fleet");
+    let Decoded { positions, rejects, .. } = decoded;
+    let inserts = encode(Batch { positions, rejects, ..Batch::default() }, "fleet");
     let rows_of = |table: &str| {
         let table_inserts = inserts.iter().filter(|insert| insert.statement.contains(table));
         table_inserts.map(|insert| insert.rows).sum::<usize>()
     };
-    assert_eq!((rows_of("fleet.positions "), rows_of("fleet.rejects ")), (positions, rejects));
+    assert_eq!(
+        (rows_of("fleet.positions "), rows_of("fleet.rejects ")),
+        (position_count, reject_count)
+    );
     for insert in &inserts {
         let middle = insert.rows / 2;
         let halves = [0..middle, middle..insert.rows]
             .map(|rows| insert.part(rows).expect("the columns are known"));
         assert_eq!(halves.map(|half| half.body).concat(), insert.body);
     }
-    if positions > 0 {
-        assert_eq!(rows_in(&inserts[0].body), positions);
+    if position_count > 0 {
+        assert_eq!(rows_in(&inserts[0].body), position_count);
     }
 });
 
+/// Asserts that each value of a position is in its range, and that the driver's id comes from the
+/// topic. For topics that end in `/r`, the payload names the driver.
 fn check(position: &Position, message: Message<'_>, limits: &Limits) {
     let within =
         |value: i64, min: i64, max: i64| assert!((min..=max).contains(&value), "{position:?}");

@@ -88,8 +88,8 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
                     if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
                 match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
                     Ok(_) => format!(
-                        "{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its \
-                         zone with `zone` of the source or `ts_zone` of the format"
+                        "{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name \
+                         its zone with `zone` of the source or `ts_zone` of the format"
                     ),
                     // Text that does not look like a date needs no advice about dates.
                     Err(why) if !why.contains("not a time such as") => format!("but {why}"),
@@ -142,8 +142,8 @@ fn too_old(
         // The time may be right: an imported file can be years old.
         let or_old = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
-            "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update its \
-             firmware{or_epoch}{or_old}"
+            "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update \
+             its firmware{or_epoch}{or_old}"
         );
     }
     if let Some(hint) = unit_hint(ts, unit, is_plausible) {
@@ -174,8 +174,8 @@ fn too_old(
     format!("{time} {to_store}")
 }
 
-/// The years 2 and 100. No fix is so old, and the year 1 is that of a clock that was never set: the
-/// zero of Go and of .NET.
+/// Beginnings of the years 2 and 100. A pattern with `%Y` reads a year of two digits as a time
+/// between them. The year 1 is that of a clock that was never set: the zero of Go and of .NET.
 const YEAR_2_MS: i64 = -62_104_060_800_000;
 const YEAR_100_MS: i64 = -59_011_459_200_000;
 /// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
@@ -187,7 +187,7 @@ pub(super) const EPOCHS: [(i64, &str); 4] = [
     (946_684_800, "from 2000"),
 ];
 
-/// Explains a number that counts days, or other parts of a second, from another day than 1970.
+/// Explains a number that counts days, seconds or units of 100 ns from another day than 1970-01-01.
 fn other_count(ts: &Scalar<'_>, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
     /// Milliseconds of one unit, the number at 1970, and the name of the count.
     const COUNTS: [(f64, f64, &str); 5] = [
@@ -247,8 +247,8 @@ fn too_new(
     }
     if let Some((weeks, day)) = rollover(ms, -1, is_plausible) {
         return format!(
-            "{time} is {weeks} weeks after {day}: the receiver has the GPS week rollover; update its \
-             firmware"
+            "{time} is {weeks} weeks after {day}: the receiver has the GPS week rollover; update \
+             its firmware"
         );
     }
     if let Some(hint) =
@@ -262,7 +262,8 @@ fn too_new(
 }
 
 /// Returns the number of weeks by which GPS rollovers shifted the time, and the day without that
-/// shift; `None` if rollovers do not explain the time.
+/// shift. `sign`: 1 if the time is too early, -1 if it is too late. `None`: rollovers do not
+/// explain the time.
 fn rollover(ms: i64, sign: i64, is_plausible: impl Fn(i64) -> bool) -> Option<(i64, String)> {
     let shifted = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
     let rollovers = [1, 2].into_iter().find(|rollovers| is_plausible(shifted(*rollovers)))?;
@@ -271,6 +272,7 @@ fn rollover(ms: i64, sign: i64, is_plausible: impl Fn(i64) -> bool) -> Option<(i
 }
 
 impl AgeLimits {
+    /// Returns whether the limits accept this time, in Unix milliseconds.
     fn is_plausible(self, ms: i64, received_at: Timestamp) -> bool {
         let age_ms = received_at.unix_ms().saturating_sub(ms);
         (-self.future_ms..=self.past_ms).contains(&age_ms)
@@ -285,7 +287,7 @@ fn unit_hint(
     is_plausible: impl Fn(i64) -> bool,
 ) -> Option<String> {
     const UNITS: [(&str, f64); 4] = [("s", 1e3), ("ms", 1.0), ("us", 1e-3), ("ns", 1e-6)];
-    let at = match unit {
+    let read_in = match unit {
         TimeUnit::Seconds => 0,
         TimeUnit::Milliseconds => 1,
         TimeUnit::Microseconds => 2,
@@ -293,9 +295,10 @@ fn unit_hint(
         TimeUnit::BySize | TimeUnit::Rfc3339 | TimeUnit::Pattern => return None,
     };
     let number = ts.as_f64()?;
-    let right = UNITS.iter().position(|(_, ms)| is_plausible(rounded(number * ms)))?;
-    let ratio = ["1,000", "1,000,000", "1,000,000,000"].get(right.abs_diff(at).checked_sub(1)?)?;
-    let (sent, read) = (UNITS[right].0, UNITS[at].0);
+    let sent_in = UNITS.iter().position(|(_, ms)| is_plausible(rounded(number * ms)))?;
+    let ratio =
+        ["1,000", "1,000,000", "1,000,000,000"].get(sent_in.abs_diff(read_in).checked_sub(1)?)?;
+    let (sent, read) = (UNITS[sent_in].0, UNITS[read_in].0);
     Some(format!(
         "it is off by a factor of {ratio}: the number is in {sent}, but is read in {read}; set \
          ts_unit = \"{sent}\""

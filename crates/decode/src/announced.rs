@@ -57,7 +57,7 @@ const SCALES_OF_TIME: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
 /// Returns the announcement that a name makes, and the normalised name of the field or fields that
-/// it is about. [`may_announce`] is a part of this: it must accept the end of each such name.
+/// it is about. [`may_announce`] runs before this function, so it must accept all such names.
 pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let name = normalised(name);
     let stem = |ends: &[&str], is_stem: &dyn Fn(&str) -> bool| {
@@ -73,7 +73,7 @@ pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let north = || stem(&REFERENCES, &|stem| is_heading(stem) || stem == "north");
     let magnetic = || stem(&["ismagnetic", "magnetic"], &is_heading);
     let level = || stem(&LEVELS, &|stem| is_name_of("alt", stem));
-    let words =
+    let north_in_words =
         || stem(&["type"], &is_heading).or_else(|| (name == "compass").then(|| name.clone()));
     let flag = || FLAGS_OF_NORTH.into_iter().find(|(flag, _)| *flag == name);
     let found = scale.map(|stem| (Announcement::Scale, stem));
@@ -83,7 +83,7 @@ pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
         is_bare.then(|| (Announcement::Notation, String::new()))
     });
     let found = found.or_else(|| Some((Announcement::North, north()?)));
-    let found = found.or_else(|| Some((Announcement::NorthInWords, words()?)));
+    let found = found.or_else(|| Some((Announcement::NorthInWords, north_in_words()?)));
     let found = found.or_else(|| Some((Announcement::Level, level()?)));
     let found = found.or_else(|| flag().map(|(_, kind)| (kind, "north".to_owned())));
     found.or_else(|| Some((Announcement::IsMagnetic, magnetic()?)))
@@ -166,7 +166,7 @@ fn is_lower(bytes: &[u8; 3], lower: &[u8; 3]) -> bool {
     bytes.map(|byte| byte | 0x20) == *lower
 }
 
-/// Returns whether a key may name a scale.
+/// Returns whether a key with these last bytes, in lower case, may name a scale.
 #[inline]
 fn may_be_scale(last: &[u8; 5]) -> bool {
     matches!(last, b"scale" | b"aling" | b"actor" | b"plier" | b"visor")
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_that_announces_passes_the_first_check() {
+    fn each_combination_that_announces_passes_the_first_check() {
         let aliases = all_names(&FIELDS).chain(PLACES).chain(["north"]);
         let stems: Vec<&str> = aliases.collect();
         let ends: Vec<&str> = SCALES
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn each_announcement_passes_the_first_check() {
+    fn each_usual_name_that_announces_passes_the_first_check() {
         for name in [
             "speed_scale",
             "latScaleFactor",

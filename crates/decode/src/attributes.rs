@@ -6,11 +6,11 @@ use super::row_binary::{count_at, put_text};
 pub const ATTRIBUTES_MAX: usize = 64;
 /// Maximum bytes of names and values per point.
 pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
-/// Bytes of the two length prefixes of a name and its value.
+/// Maximum bytes of the two length prefixes of a name and its value.
 const LENGTHS_BYTES: usize = 4;
 
-/// Maximum bytes of encoded pairs that are stored without an allocation. For example, `batt` and
-/// `80` take eight bytes, with their lengths.
+/// Maximum bytes of encoded pairs that are stored without an allocation: as many as fit into the 24
+/// bytes of [`Attributes`]. For example, `batt` and `80` take eight bytes, with their lengths.
 const SHORT_BYTES: usize = 21;
 
 /// Names with their values, each name once, in the order sent. Most points have a few short pairs,
@@ -48,7 +48,8 @@ impl PartialEq for Attributes {
 impl Eq for Attributes {}
 
 impl Attributes {
-    /// Adds a value, or replaces the earlier one of this name; returns `false` if there is no room.
+    /// Adds a value, or replaces the earlier value of this name. Returns `false`, and changes
+    /// nothing, if a limit would be exceeded.
     pub fn put(&mut self, name: &str, value: &str) -> bool {
         self.put_bytes(name, value.as_bytes())
     }
@@ -59,7 +60,7 @@ impl Attributes {
             return true;
         }
         let earlier = pairs(self.encoded())
-            .find(|(known, _)| *known == name.as_bytes())
+            .find(|(present, _)| *present == name.as_bytes())
             .map(|(_, earlier)| earlier.len());
         let more = if earlier.is_some() { value.len() } else { name.len() + value.len() };
         let bytes = self.bytes() - earlier.unwrap_or(0) + more;
@@ -82,18 +83,18 @@ impl Attributes {
     /// Appends a pair without an allocation. Returns `false` if it does not fit.
     fn push_short(&mut self, name: &[u8], value: &[u8]) -> bool {
         let Pairs::Short { count, length, encoded } = &mut self.0 else { return false };
-        let rest = &mut encoded[usize::from(*length)..];
+        let free = &mut encoded[usize::from(*length)..];
         let needed = name.len() + value.len() + 2;
-        if needed > rest.len() {
+        if needed > free.len() {
             return false;
         }
         #[expect(clippy::cast_possible_truncation, reason = "at most SHORT_BYTES")]
         let [name_length, value_length, pair_length] =
             [name.len(), value.len(), needed].map(|len| len as u8);
-        rest[0] = name_length;
-        rest[1..=name.len()].copy_from_slice(name);
-        rest[1 + name.len()] = value_length;
-        rest[2 + name.len()..needed].copy_from_slice(value);
+        free[0] = name_length;
+        free[1..=name.len()].copy_from_slice(name);
+        free[1 + name.len()] = value_length;
+        free[2 + name.len()..needed].copy_from_slice(value);
         *count += 1;
         *length += pair_length;
         true
@@ -124,8 +125,8 @@ impl Attributes {
     #[cold]
     fn replace(&mut self, name: &str, value: &[u8]) {
         let mut replaced = Self::default();
-        for (known, earlier) in self.iter() {
-            replaced.put_bytes(known, if known == name { value } else { earlier.as_bytes() });
+        for (present, earlier) in self.iter() {
+            replaced.put_bytes(present, if present == name { value } else { earlier.as_bytes() });
         }
         *self = replaced;
     }

@@ -127,8 +127,8 @@ const MONTHS: [&[&str]; 12] = [
         "дек",
     ],
 ];
-/// The names of the weekdays, Monday first, in the languages of the months. `mar` is missing: it
-/// is March, too.
+/// The names of the weekdays, Monday first, in the languages of the months. `mar` is missing,
+/// because it is also March.
 const WEEKDAYS: [&[&str]; 7] = [
     &[
         "mon",
@@ -339,7 +339,7 @@ pub(super) fn in_english(abbreviation: &str) -> &str {
     }
 }
 
-/// Explains an abbreviation that is a scale of time, and no zone.
+/// Explains an abbreviation that is a scale of time; `None` if it may be a zone.
 pub(super) fn explain_scale(abbreviation: &str) -> Option<String> {
     const SECONDS_AHEAD: [(&str, u8); 2] = [("GPST", 18), ("TAI", 37)];
     let (name, seconds) = SECONDS_AHEAD.iter().find(|(name, _)| *name == abbreviation)?;
@@ -384,7 +384,7 @@ mod tests {
             ("2026年11月26日 10時15分07秒", Some("2026-11-26  10:15:07")),
             ("2026年11月26日10时15分", Some("2026-11-26 10:15")),
             ("2026년 11월 26일 10시 15분 07초", Some("2026-11-26  10:15:07")),
-            // A space after another sign than a rewritten one is kept: this is no offset.
+            // A space after `-` is kept, so `- 0500` does not become an offset.
             ("2026年11月26日 10:15 - 11:15", Some("2026-11-26  10:15 - 11:15")),
             ("2026年11月26日 10:15:00 - 0500", Some("2026-11-26  10:15:00 - 0500")),
             ("2026年 11月 26日 10:15 -0500", Some("2026-11-26  10:15 -0500")),

@@ -23,7 +23,8 @@ pub struct Decoded {
     pub has_hemisphere: bool,
     /// Index of the source that read the message.
     pub source: Option<usize>,
-    /// The topic matches no source: the broker keeps an older subscription of this session.
+    /// No source matches the topic. This happens if the broker keeps an older subscription of the
+    /// session.
     pub is_foreign: bool,
 }
 

@@ -23,13 +23,17 @@ use crate::reject::Reason;
 /// The limits of the input contract.
 #[derive(Debug, Clone)]
 pub struct Limits {
+    /// Maximum bytes of a payload, as sent and after unpacking.
     pub payload_bytes_max: usize,
+    /// Maximum number of points in a message.
     pub points_max: usize,
+    /// Maximum age of a fix at the time of receipt.
     pub fix_age_max: Duration,
+    /// Maximum time by which a fix may be later than its receipt.
     pub fix_future_max: Duration,
 }
 
-/// Returns the defaults of the configuration.
+/// The defaults of the configuration.
 impl Default for Limits {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(86_400);
@@ -42,6 +46,7 @@ impl Default for Limits {
     }
 }
 
+/// Decodes messages by the sources and limits of a configuration.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     sources: Vec<Source>,
@@ -101,8 +106,8 @@ impl Decoder {
         fallback: Option<DriverId>,
         out: &mut Decoded,
     ) {
-        let mut text = Cow::Borrowed(message.payload);
-        let Err(refusal) = self.decode_message(message, &mut text, received_at, fallback, out)
+        let mut unpacked = Cow::Borrowed(message.payload);
+        let Err(refusal) = self.decode_message(message, &mut unpacked, received_at, fallback, out)
         else {
             return;
         };
@@ -111,17 +116,17 @@ impl Decoder {
                 refusal.reason,
                 Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence
             ) || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
-        if may_be_presence && is_presence(&text) {
+        if may_be_presence && is_presence(&unpacked) {
             out.ignored.push(Ignored::Presence);
             return;
         }
-        let driver_id = self.find_driver(Message { payload: &text, ..message }, fallback);
+        let driver_id = self.find_driver(Message { payload: &unpacked, ..message }, fallback);
         let Message { topic, payload, payload_bytes, .. } = message;
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
-    /// Unpacks and decodes the payload. `payload` holds the bytes as sent. If the payload had to be
-    /// unpacked or repaired, `payload` holds the result afterwards.
+    /// Unpacks and decodes a message. `payload`: at first the bytes as sent; afterwards the bytes
+    /// that were read, which are unpacked or repaired if necessary.
     fn decode_message(
         &self,
         message: Message<'_>,
@@ -183,10 +188,10 @@ impl Decoder {
         read
     }
 
-    /// Checks an object around an array of points, without the array, for units of the points'
-    /// numbers, such as `"speed_unit":"mph"` in a FeatureCollection, for the reference system of
-    /// their coordinates, and for the zone of their times. `settled`: the fields whose unit is
-    /// known.
+    /// Checks the object around an array of points. It may state units of the points' numbers, such
+    /// as `"speed_unit":"mph"` in a FeatureCollection, the reference system of their coordinates,
+    /// or the zone of their times. `frame`: the object's JSON without the array. `settled`: the
+    /// fields whose unit is already known.
     ///
     /// # Errors
     /// A stated unit, reference system or zone differs from the one in which a source reads the
@@ -239,6 +244,7 @@ impl Decoder {
     /// Returns the driver of a rejected message, if the message names one.
     fn find_driver(&self, message: Message<'_>, fallback: Option<DriverId>) -> Option<DriverId> {
         let (_, _, driver) = self.find_source(message.topic)?;
+        // No point is known: the whole payload stands for the point and for the object around it.
         driver.ok()?.id([message.payload; 2], fallback).ok()
     }
 }

@@ -7,10 +7,10 @@ const EARTH_M: f64 = 6_371_008.8;
 /// radius.
 #[must_use]
 pub fn metres([lat_a, lng_a]: [f64; 2], [lat_b, lng_b]: [f64; 2]) -> f64 {
-    let half = |degrees: f64| (degrees.to_radians() / 2.0).sin().powi(2);
-    let parallels = lat_a.to_radians().cos() * lat_b.to_radians().cos();
-    let h = half(lat_b - lat_a) + parallels * half(lng_b - lng_a);
-    2.0 * EARTH_M * h.sqrt().min(1.0).asin()
+    let haversine = |degrees: f64| (degrees.to_radians() / 2.0).sin().powi(2);
+    let cosines = lat_a.to_radians().cos() * lat_b.to_radians().cos();
+    let of_angle = haversine(lat_b - lat_a) + cosines * haversine(lng_b - lng_a);
+    2.0 * EARTH_M * of_angle.sqrt().min(1.0).asin()
 }
 
 #[cfg(test)]

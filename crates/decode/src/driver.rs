@@ -16,16 +16,19 @@ pub enum Driver {
     Payload(Pointer),
 }
 
-/// The driver of a message: its id from the topic, or the pointer to it in the payload.
+/// The driver of a message: the id from the topic, or the pointer to the id in the payload.
 pub(super) enum Named<'s> {
     InTopic(DriverId),
     InPayload(&'s Pointer, OtherBytes),
 }
 
 impl Named<'_> {
-    /// Returns the driver id. If the topic names the driver, that is the id in the topic.
-    /// Otherwise it is the id at the pointer in the first of `objects` that has a value there: the
-    /// point, then the object around the point. If neither has one, it is `fallback`.
+    /// Returns the id in the topic if the topic names the driver. Otherwise reads the value at the
+    /// pointer, in the first of `objects` that has one: the point, then the object around the
+    /// point. If neither has a value there, returns `fallback`.
+    ///
+    /// # Errors
+    /// The value is not a driver id, or there is neither a value nor a `fallback`.
     pub(super) fn id(
         &self,
         objects: [&[u8]; 2],
@@ -41,7 +44,7 @@ impl Named<'_> {
                 && let Some(raw) = pointer.raw(json)?
             {
                 let id = whole_number(raw).ok_or(OutOfRange).and_then(DriverId::new);
-                return id.map_err(|OutOfRange| refusal(pointer, raw));
+                return id.map_err(|OutOfRange| bad_id(pointer, raw));
             }
             if !value.is_missing() {
                 return parse_id(pointer, other_bytes, &value);
@@ -51,7 +54,7 @@ impl Named<'_> {
     }
 }
 
-/// Parses the driver id in `value`, which the payload has at `pointer`.
+/// Parses `value`, which the payload has at `pointer`, as a driver id.
 pub(super) fn parse_id(
     pointer: &Pointer,
     other_bytes: OtherBytes,
@@ -67,7 +70,7 @@ pub(super) fn parse_id(
         Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
     };
     id.map_err(|OutOfRange| match value {
-        Scalar::Text(text) => refusal(pointer, text),
+        Scalar::Text(text) => bad_id(pointer, text),
         Scalar::Missing | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
             Refusal::new(
                 Reason::BadDriver,
@@ -77,7 +80,7 @@ pub(super) fn parse_id(
     })
 }
 
-fn refusal(pointer: &Pointer, value: &str) -> Refusal {
+fn bad_id(pointer: &Pointer, value: &str) -> Refusal {
     let at = pointer.as_str();
     let value = excerpt(value, 40);
     Refusal::new(
@@ -98,7 +101,7 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
 }
 
 /// Returns whether a string is a rounded number: a spreadsheet writes `3.56307E+14` for an id of 15
-/// digits. A string without `.`, `,` or `+` is not: `12e3` may be an id in hexadecimal.
+/// digits. A string without `.`, `,` or `+` does not count: `12e3` may be an id in hexadecimal.
 fn is_rounded(text: &str) -> bool {
     let begins_number = text.trim_ascii_start().starts_with(|c: char| "+-.,0123456789".contains(c));
     let has_mark = || text.bytes().any(|byte| b".,+".contains(&byte));
@@ -113,8 +116,8 @@ fn has_exponent(text: &str) -> bool {
     begins_number && text.contains('.') && resolution(text).is_some()
 }
 
-/// Returns whether a string stands for a missing value, as programs write one: `NULL`, `None`.
-/// Otherwise all fixes without a driver would be those of one driver.
+/// Returns whether a string is a program's word for a missing value, such as `NULL` or `None`. As
+/// an id, the word would give all fixes without a driver to one driver.
 fn means_none(text: &str) -> bool {
     let text = text.trim_ascii();
     text.len() <= 9
@@ -148,9 +151,9 @@ fn whole_number(raw: &str) -> Option<String> {
 pub enum OtherBytes {
     #[default]
     Refused,
-    /// `_` for each character. Two ids may become one.
+    /// Each such character becomes `_`, so two ids may become one.
     Underscore,
-    /// `_` and two hexadecimal digits for each byte: `jo@x.org` is `jo_40x.org`.
+    /// Each such byte becomes `_` and two hexadecimal digits: `jo@x.org` becomes `jo_40x.org`.
     Hexadecimal,
 }
 
@@ -234,7 +237,8 @@ impl Template {
         }
         if parts.is_empty() {
             return Err(format!(
-                "\"{text}\": must contain a level of the topic such as \"{{1}}\", or be a JSON pointer such as \"/device/id\""
+                "\"{text}\": must contain a level of the topic such as \"{{1}}\", or be a JSON \
+                 pointer such as \"/device/id\""
             ));
         }
         literals.push_str(rest);
@@ -251,7 +255,7 @@ impl Template {
         self.0 == [Part::Level(0)]
     }
 
-    /// Returns the id that these levels give; empty if a level that it uses is empty.
+    /// Fills in the levels. Returns an empty id if a level that the template uses is empty.
     pub(super) fn fill<'l>(&self, levels: &Levels<'l>) -> Cow<'l, str> {
         if let [Part::Level(level)] = &self.0[..] {
             return levels[*level].into();
@@ -273,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn id_with_a_dot_before_an_e_is_not_a_rounded_number() {
+    fn rounded_number_has_an_exponent_and_a_point_comma_or_plus() {
         for id in ["car.e7", "jo.ne5", "12e3", "356307042441013", "1.5"] {
             assert!(!is_rounded(id), "{id}");
         }

@@ -21,6 +21,7 @@ pub(super) fn epoch_ms_from_float(number: f64) -> i64 {
     })
 }
 
+/// Rounds a time to whole milliseconds.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "`as` saturates; a saturated time is too old or too new"

@@ -14,8 +14,8 @@ const DEGREES_LOST_MAX: f64 = 1e-4;
 /// Maximum number of digits that C's `%g` and spreadsheets write.
 const DIGITS_WRITTEN: usize = 6;
 
-/// Returns whether a number may have been sent with an exponent. A number without one is kept as a
-/// decimal, unless it has very many digits or a unit was applied.
+/// Returns whether a number may have been sent with an exponent. A number without an exponent is
+/// kept as a decimal, unless it has very many digits or was multiplied by a unit's factor.
 #[inline]
 pub(super) const fn may_have_exponent(value: &Scalar<'_>) -> bool {
     matches!(value, Scalar::Number(Number::Float(_)))
@@ -89,8 +89,8 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
 /// # Errors
 /// The degrees may be more than 11 m off.
 pub(super) fn check_degrees_sent(sent: &str, field: &str, factor: f64) -> Result<(), Refusal> {
-    let is_integer = factor < 1e-3;
-    let is_checked = is_integer && is_number(sent) && is_rounded(sent);
+    let has_small_unit = factor < 1e-3;
+    let is_checked = has_small_unit && is_number(sent) && is_rounded(sent);
     if is_checked { check_degrees(sent, field, factor) } else { Ok(()) }
 }
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn rounded_number_is_refused_unless_complete() {
-        let time = |sent: &str| check_time_sent(sent, TimeUnit::BySize).is_err();
+        let is_time_refused = |sent: &str| check_time_sent(sent, TimeUnit::BySize).is_err();
         for (sent, is_refused) in [
             ("1.79555e+12", true),
             ("1.7955e9", true),
@@ -125,22 +125,24 @@ mod tests {
             ("\"1.7955e9\"", false),
             ("null", false),
         ] {
-            assert_eq!(time(sent), is_refused, "{sent}");
+            assert_eq!(is_time_refused(sent), is_refused, "{sent}");
         }
-        let degrees = |sent: &str, factor| check_degrees_sent(sent, "lat", factor).is_err();
-        assert!(!degrees("4.75e1", 1.0) && !degrees("47.5", 1.0) && !degrees("9e-7", 1.0));
-        assert!(!degrees("5.25200081E8", 1e-7) && degrees("5.252E+08", 1e-7));
+        let is_lat_refused = |sent: &str, factor| check_degrees_sent(sent, "lat", factor).is_err();
+        for sent in ["4.75e1", "47.5", "9e-7"] {
+            assert!(!is_lat_refused(sent, 1.0), "{sent}");
+        }
+        assert!(!is_lat_refused("5.25200081E8", 1e-7) && is_lat_refused("5.252E+08", 1e-7));
     }
 
     #[test]
     fn exponent_is_found_in_a_number_but_not_in_a_key() {
-        for (json, has_one) in [
+        for (json, has_exponent) in [
             (r#"{"a":1e3}"#, true),
             (r#"{"a":1.5E+3}"#, true),
             (r#"{"a":1,"1e":2}"#, false),
             (r#"{"ele":1,"te":"se"}"#, false),
         ] {
-            assert_eq!(is_in(json.as_bytes()), has_one, "{json}");
+            assert_eq!(is_in(json.as_bytes()), has_exponent, "{json}");
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::reject::Reason;
 /// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 19;
 /// Slots for hemispheres that the format does not read. The first slot holds the name of a member
-/// that says that the latitude is south. The second holds the name of a member that says that the
-/// longitude is west.
+/// that states a southern latitude. The second slot holds the name of a member that states a
+/// western longitude.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
 /// Slot for the name of a member that the format does not read and that may be a unit, such as
 /// `speed_unit`, or a flag such as `is_utc` or `valid`. If the slot is filled, `unread_unit.rs`,
@@ -73,7 +73,8 @@ impl Pointer {
         Ok(value)
     }
 
-    /// Returns the text of the value at this path of an object or array.
+    /// Returns the JSON of the value at this path of an object or array; `None` if there is no
+    /// value.
     ///
     /// # Errors
     /// The JSON is invalid.
@@ -81,7 +82,7 @@ impl Pointer {
         self.raw_in(json).map(|found| found.value.map(as_text))
     }
 
-    /// Like [`raw`](Self::raw). Also returns whether a member beside the path may be a unit.
+    /// Like [`raw`](Self::raw). Also returns whether members beside the path may matter.
     pub(super) fn raw_in<'a>(&self, json: &'a [u8]) -> Result<RawFound<'a>, Refusal> {
         let mut reader = Reader::new(json);
         let mut found = RawFound::default();
@@ -94,26 +95,27 @@ impl Pointer {
 /// The paths to extract, as a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Paths {
+    /// The slot for the value at this path; `None` if only values below this path are extracted.
     slot: Option<usize>,
     sharing: Sharing,
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
-    known: Option<Known>,
+    foreknown: Option<Foreknown>,
     children: Vec<Child>,
     /// For each [`bucket`], the [`Link`] of its first child.
     first: [Link; BUCKETS],
 }
 
-/// Facts about the value at a path that are known before it is read.
+/// A fact about the value at a path that is known before the value is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// The format does not read the value, and nothing that it may say matters.
+enum Foreknown {
+    /// The format does not read the value, and no value under this name matters.
     Unread,
     /// Nearly every payload has this string here.
     Usual(&'static str),
 }
 
-/// Number of groups of names, so that a key is compared with few names.
+/// Number of groups into which names are divided, so that a key is compared with few names.
 const BUCKETS: usize = 32;
 
 /// The index of a child, plus 1; 0 if there is no child.
@@ -161,15 +163,15 @@ impl Paths {
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
 
-    /// Returns the tree at a path, which it adds if it is missing. Clears `known` along the path:
-    /// the format now reads a value at its end.
+    /// Returns the tree at a path. Adds the path if it is missing. Clears `foreknown` along the
+    /// path, because the format now reads a value at its end.
     fn at<'p>(&mut self, path: impl IntoIterator<Item = &'p str>) -> &mut Self {
         let mut at = self;
         for step in path {
-            let known = at.children.iter().position(|child| *child.name == *step);
-            let index = known.unwrap_or_else(|| at.add_child(step));
+            let existing = at.children.iter().position(|child| *child.name == *step);
+            let index = existing.unwrap_or_else(|| at.add_child(step));
             at = &mut at.children[index].paths;
-            at.known = None;
+            at.foreknown = None;
         }
         at
     }
@@ -180,15 +182,14 @@ impl Paths {
         let key = name.as_bytes();
         if !self.may_matter(key) && self.child(key).is_none() {
             let index = self.add_child(name);
-            self.children[index].paths.known = Some(Known::Unread);
+            self.children[index].paths.foreknown = Some(Foreknown::Unread);
         }
     }
 
-    /// Sets the string that nearly every payload has at a path, so that it is not checked for
-    /// escapes and UTF-8. If the path has no slot, its name does not matter, whatever the string
-    /// is.
+    /// Sets the string that nearly every payload has at a path, so that the string is not checked
+    /// for escapes and UTF-8. If the path has no slot, any string at this path is skipped.
     pub(super) fn set_usual(&mut self, path: &str, text: &'static str) {
-        self.at(path.split('/')).known = Some(Known::Usual(text));
+        self.at(path.split('/')).foreknown = Some(Foreknown::Usual(text));
     }
 
     /// Adds a child without a slot, and returns its index.
@@ -233,9 +234,9 @@ impl Paths {
 
     /// Returns whether an unread member may be a hemisphere, a unit or a reference system.
     #[inline]
-    fn may_be_hemisphere(&self, key: &[u8]) -> bool {
+    fn may_describe_point(&self, key: &[u8]) -> bool {
         self.coordinate.is_some()
-            || hemisphere::may_be_hemisphere(key)
+            || hemisphere::may_be_hemisphere_or_unit(key)
             || reference_system::may_be_name(key)
     }
 
@@ -248,12 +249,12 @@ impl Paths {
     /// Returns whether an unread member may matter if its value is a string.
     #[inline]
     fn may_text_matter(&self, key: &[u8]) -> bool {
-        self.may_be_hemisphere(key) || hemisphere::is_utc_flag(key) || unread_fix::may_be_name(key)
+        self.may_describe_point(key) || hemisphere::is_utc_flag(key) || unread_fix::may_be_name(key)
     }
 
-    /// Stores the name of an unread member if its value may say south or west, or if it may be a
-    /// unit, a reference system, a flag of UTC, or a flag of a missing fix. `json`: the value's
-    /// JSON.
+    /// Stores the name of an unread member if its value may state south or west. Also stores the
+    /// name of what may be a unit, a reference system, a flag of UTC or of a missing fix, or an
+    /// array of fixes. `json`: the value's JSON.
     #[cold]
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
@@ -262,18 +263,20 @@ impl Paths {
             || is_unit(key)
             || hemisphere::is_utc_flag(key)
             || reference_system::is_name(key)
-            || value.is_list() && fix_arrays::is_name(key)
+            || value.is_container() && fix_arrays::is_name_of_fixes(key)
         {
             found[UNREAD_OTHER] = Scalar::Text(name.to_owned().into());
             return;
         }
-        if value.is_list() {
+        if value.is_container() {
             return Self::put_sides(name, hemisphere::sides_in_list(name, json), found);
         }
         let value = value.to_word();
         let mut sides = hemisphere::sides(name, &value);
-        if let Some(n) = self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(name)) {
-            sides[n] = hemisphere::side(name, &value, n);
+        if let Some(coordinate) =
+            self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(name))
+        {
+            sides[coordinate] = hemisphere::side(name, &value, coordinate);
         }
         Self::put_sides(name, sides, found);
     }
@@ -308,10 +311,14 @@ impl Paths {
     /// The JSON is invalid, or neither an object nor an array.
     pub(super) fn find<'a>(&self, json: &'a [u8], found: &mut Found<'a>) -> Result<(), Refusal> {
         let mut reader = Reader::new(json);
-        let is_list = matches!(reader.peek(), b'{' | b'[');
+        let is_container = matches!(reader.peek(), b'{' | b'[');
         let read = self.extract(&mut reader, found);
         read.and_then(|()| reader.end()).ok_or_else(|| invalid(json))?;
-        if is_list { Ok(()) } else { refuse(Reason::WrongShape, "neither an object nor an array") }
+        if is_container {
+            Ok(())
+        } else {
+            refuse(Reason::WrongShape, "neither an object nor an array")
+        }
     }
 
     /// Reads the next value, and stores the values in it that this path, or a path below it, names.
@@ -319,7 +326,9 @@ impl Paths {
         let value = match json.peek() {
             b'{' => {
                 json.members(|json| {
-                    if let Some(paths) = json.known_key(|word, after| self.known(word, after)) {
+                    if let Some(paths) =
+                        json.known_key(|word, after| self.child_of_word(word, after))
+                    {
                         return paths.extract_member(json, found);
                     }
                     let key = json.key()?;
@@ -362,13 +371,17 @@ impl Paths {
     fn extract_member<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'-' | b'0'..=b'9' => json.number()?,
-            b'"' => match self.known {
+            b'"' => match self.foreknown {
                 None => json.other_value()?,
-                Some(Known::Unread) => return json.skip_text(),
-                Some(Known::Usual(text)) if json.skip_known_text(text) => Scalar::Text(text.into()),
-                Some(Known::Usual(_)) => json.other_value()?,
+                Some(Foreknown::Unread) => return json.skip_text(),
+                Some(Foreknown::Usual(text)) if json.skip_known_text(text) => {
+                    Scalar::Text(text.into())
+                }
+                Some(Foreknown::Usual(_)) => json.other_value()?,
             },
-            b'{' | b'[' if self.known != Some(Known::Unread) => return self.extract(json, found),
+            b'{' | b'[' if self.foreknown != Some(Foreknown::Unread) => {
+                return self.extract(json, found);
+            }
             _ => json.other_value()?,
         };
         self.put(value, found);
@@ -384,18 +397,18 @@ impl Paths {
         found: &mut Found<'a>,
     ) -> Option<()> {
         let rest = json.rest();
-        // Most strings cannot matter, whatever they say.
+        // Under most names, no string matters.
         if rest.starts_with(b"\"") && !self.may_text_matter(key) {
             return json.skip_text();
         }
         let value = json.value()?;
-        let may_matter = if value.is_list() {
+        let may_matter = if value.is_container() {
             hemisphere::may_list_sides(key)
                 || is_unit(key)
                 || reference_system::is_name(key)
-                || rest.starts_with(b"[") && fix_arrays::is_name(key)
+                || rest.starts_with(b"[") && fix_arrays::is_name_of_fixes(key)
         } else {
-            value.may_be_hemisphere() && self.may_be_hemisphere(key)
+            value.may_be_hemisphere() && self.may_describe_point(key)
                 || value.is_number() && may_name_scale(key) && is_unit(key)
                 || hemisphere::is_utc_flag(key) && value.is_unset()
         } || unread_fix::may_deny_fix(key, &value);
@@ -418,7 +431,8 @@ impl Paths {
                 Some(paths) => paths.extract_raw(json, found),
                 None => {
                     found.may_describe_points |= is_unit(key) || reference_system::is_name(key);
-                    found.has_other_points |= json.peek() == b'[' && fix_arrays::is_name(key);
+                    found.has_other_points |=
+                        json.peek() == b'[' && fix_arrays::is_name_of_fixes(key);
                     json.value().map(drop)
                 }
             }),
@@ -432,10 +446,10 @@ impl Paths {
         children.find(|child| child.name.as_bytes() == name).map(|child| &child.paths)
     }
 
-    /// Returns the child whose key the JSON text begins with, and the length of that key with its
-    /// quotes and colon.
+    /// Returns the child whose key begins the JSON, and the length of that key with its quotes and
+    /// colon. `word`, `after`: see [`Reader::known_key`].
     #[inline(always)]
-    fn known(&self, word: u64, after: &[u8]) -> Option<(&Self, usize)> {
+    fn child_of_word(&self, word: u64, after: &[u8]) -> Option<(&Self, usize)> {
         let [_quote, first, second, ..] = word.to_le_bytes();
         let mut children = self.children_in(bucket([first, second]));
         let child = children.find(|child| child.key.begins(word, after))?;
@@ -444,10 +458,10 @@ impl Paths {
 
     #[inline(always)]
     fn children_in(&self, bucket: usize) -> impl Iterator<Item = &Child> {
-        let mut position = self.first[bucket];
+        let mut link = self.first[bucket];
         std::iter::from_fn(move || {
-            let child = self.children.get(usize::from(position).wrapping_sub(1))?;
-            position = child.next;
+            let child = self.children.get(usize::from(link).wrapping_sub(1))?;
+            link = child.next;
             Some(child)
         })
     }
@@ -472,7 +486,7 @@ fn beginning(name: &[u8]) -> [u8; 2] {
 /// Returns the bucket of a name, from its first two bytes.
 #[inline(always)]
 fn bucket(beginning: [u8; 2]) -> usize {
-    // Puts the fields of nearly every shipped format into different buckets.
+    // This factor puts the fields of nearly every shipped format into different buckets.
     usize::from(u16::from_le_bytes(beginning).wrapping_mul(7_929) >> 11)
 }
 
@@ -489,7 +503,7 @@ fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
     }
 }
 
-/// The text of the value at the only path.
+/// The JSON of the value at the only path, and facts about the members beside this path.
 #[derive(Default)]
 pub(super) struct RawFound<'a> {
     pub(super) value: Option<&'a [u8]>,
@@ -545,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_string_is_the_whole_string() {
+    fn usual_string_is_matched_only_as_a_whole() {
         let mut paths = Paths::default();
         paths.add(["_type"], 0);
         paths.set_usual("_type", "location");

@@ -13,8 +13,8 @@ pub(super) fn words(path: &str) -> Vec<String> {
     let mut chars = path.chars().peekable();
     while let Some(c) = chars.next() {
         let is_next_lower = chars.peek().is_some_and(|next| next.is_lowercase());
-        let begins = c.is_uppercase() && (!before.is_uppercase() || is_next_lower);
-        if begins || !c.is_alphanumeric() {
+        let begins_word = c.is_uppercase() && (!before.is_uppercase() || is_next_lower);
+        if begins_word || !c.is_alphanumeric() {
             words.push(String::new());
         }
         if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
@@ -46,22 +46,23 @@ const ALIASES: [(&str, &[&str]); 8] = [
 /// many other words.
 const COMPARED_BYTES_MIN: usize = 5;
 
-/// Returns the milepost field that `name` may be meant for.
+/// Returns the milepost field that `name` may be meant for: a field with this name in another
+/// format, or with a similar one. `None`: no field has a similar name.
 pub fn suggested_field(name: &str) -> Option<&'static str> {
     let name = normalised(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
     let is_time = TIME_WORDS.iter().any(|word| name.contains(word));
-    let near = || {
+    let similar = || {
         let all = ALIASES.iter().flat_map(|(field, aliases)| {
-            std::iter::once(*field).chain(aliases.iter().copied()).map(move |known| (*field, known))
+            std::iter::once(*field).chain(aliases.iter().copied()).map(move |alias| (*field, alias))
         });
-        let may_be = |field: &str, known: &str| {
-            known.len() >= COMPARED_BYTES_MIN && (field == "ts" || !is_time)
+        let is_compared = |field: &str, alias: &str| {
+            alias.len() >= COMPARED_BYTES_MIN && (field == "ts" || !is_time)
         };
-        all.filter(|(field, known)| may_be(field, known))
-            .find(|(_, known)| distance_is_small(known, &name))
+        all.filter(|(field, alias)| is_compared(field, alias))
+            .find(|(_, alias)| distance_is_small(alias, &name))
     };
-    alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
+    alias.map(|(field, _)| *field).or_else(|| similar().map(|(field, _)| field))
 }
 
 /// Returns all names of these fields in milepost's own and in other formats.
@@ -86,11 +87,11 @@ fn distance_is_small(a: &str, b: &str) -> bool {
         return false;
     }
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, left) in a.iter().enumerate() {
+    for (i, char_a) in a.iter().enumerate() {
         let mut above = row[0];
         row[0] = i + 1;
-        for (j, right) in b.iter().enumerate() {
-            let change = above + usize::from(left != right);
+        for (j, char_b) in b.iter().enumerate() {
+            let change = above + usize::from(char_a != char_b);
             above = row[j + 1];
             row[j + 1] = change.min(above + 1).min(row[j] + 1);
         }

@@ -33,8 +33,9 @@ const NAMES: [&str; 24] = [
 const ENDINGS: [&str; 4] = ["locations", "positions", "points", "fixes"];
 /// Maximum length of such a name in bytes.
 const NAME_BYTES_MAX: usize = 20;
+
 /// Returns whether a key, whose value is an array, may hold fixes.
-pub(super) fn is_name(key: &[u8]) -> bool {
+pub(super) fn is_name_of_fixes(key: &[u8]) -> bool {
     if key.len() > NAME_BYTES_MAX {
         return false;
     }
@@ -51,10 +52,10 @@ mod tests {
     #[test]
     fn names_of_arrays_of_fixes_are_recognised() {
         for name in ["buffered", "History", "bufferedLocations", "past_points", "points"] {
-            assert!(is_name(name.as_bytes()), "{name}");
+            assert!(is_name_of_fixes(name.as_bytes()), "{name}");
         }
         for name in ["route", "stops", "waypoints", "geofence", "sensors", "viewpoints", "tags"] {
-            assert!(!is_name(name.as_bytes()), "{name}");
+            assert!(!is_name_of_fixes(name.as_bytes()), "{name}");
         }
     }
 }

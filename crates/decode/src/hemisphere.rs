@@ -8,7 +8,7 @@ use super::unit_words::is_unit;
 
 /// Returns whether the key may name a hemisphere or a unit; reads only its first or last bytes.
 #[inline]
-pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
+pub(super) fn may_be_hemisphere_or_unit(key: &[u8]) -> bool {
     match key {
         // The name may be in Chinese, or in Cyrillic letters.
         _ if is_unit(key) || key.first().is_some_and(|first| *first >= 0x80) => true,
@@ -25,6 +25,7 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
         | [b'h' | b'H', b'e' | b'E', b'm' | b'M', ..]
         | [b'h' | b'H', 0xc3, ..]
         | [b'e' | b'E', b'm' | b'M', b'i' | b'I', ..] => true,
+        // `lat_ref`, `lonDir`, `länge…`, `breite…`, `gps_lat_ref`.
         [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N' | 0xc3, _, _, ..] => true,
         [b'b' | b'B', b'r' | b'R', b'e' | b'E', ..] => true,
         [b'g' | b'G', b'p' | b'P', b's' | b'S', _, _, ..] => true,
@@ -205,8 +206,8 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
         .find_map(|(side, words)| words.contains(&word).then_some(side))
 }
 
-/// Possible lengths in bytes of the first side in a word for two: `s` in `sw`, one Cyrillic letter,
-/// one Chinese character, and `south`.
+/// Possible lengths in bytes of the first side in a word for two sides: `s` in `sw`, one Cyrillic
+/// letter, one Chinese character, and `south`.
 const FIRST_WORD_BYTES: [usize; 4] = [1, 2, 3, 5];
 
 /// Names of members that state the sides of both coordinates, as `SW` or `--`.
@@ -238,22 +239,26 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
         if name.contains("sign") && value.contains(|c: char| c.is_ascii_digit()) {
             return [None; 2];
         }
-        // A single sign belongs to the latitude. 87 is the ASCII code of `W`: the longitude's.
+        // A single sign belongs to the latitude. 87 is the ASCII code of `W`, a side of the
+        // longitude.
         return [side(name, value, 0), side(name, value, 1).filter(|_| value == "87")];
     }
     let lower = value.to_lowercase();
     let mut sides = [None; 2];
     for word in lower.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()) {
-        let is_side = |word: &str| [0, 1].map(|n| side(name, word, n)).iter().any(Option::is_some);
+        let is_side = |word: &str| {
+            [0, 1].map(|coordinate| side(name, word, coordinate)).iter().any(Option::is_some)
+        };
         // `sw`, `southwest` and `西南` are two words without a space.
         let middle = FIRST_WORD_BYTES.into_iter().find(|at| {
             let parts = word.split_at_checked(*at);
-            parts.is_some_and(|(one, other)| is_side(one) && is_side(other))
+            parts.is_some_and(|(first, second)| is_side(first) && is_side(second))
         });
-        let (one, other) = word.split_at(middle.filter(|_| !is_side(word)).unwrap_or(word.len()));
-        for part in [one, other] {
-            for (n, known) in sides.iter_mut().enumerate() {
-                *known = known.or_else(|| side(name, part, n));
+        let (first, second) =
+            word.split_at(middle.filter(|_| !is_side(word)).unwrap_or(word.len()));
+        for part in [first, second] {
+            for (coordinate, found) in sides.iter_mut().enumerate() {
+                *found = found.or_else(|| side(name, part, coordinate));
             }
         }
     }
@@ -270,7 +275,7 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
     let ends_with =
         |end: &[u8; 3]| rest.last_chunk::<3>().is_some_and(|last| last.eq_ignore_ascii_case(end));
     let begins = key.first_chunk::<4>().is_some_and(|first| first.eq_ignore_ascii_case(b"card"));
-    let may_be = may_be_hemisphere(key)
+    let may_be = may_be_hemisphere_or_unit(key)
         || begins
         || [b"dir", b"ref", b"ere", b"ign"].iter().any(|end| ends_with(end));
     if !may_be || key.len() > NAME_BYTES_MAX || !key.first().is_some_and(is_first) {
@@ -309,7 +314,7 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
     }
     let mut found = [None; 2];
     let mut add = |sides: [Option<Side>; 2]| {
-        found.iter_mut().zip(sides).for_each(|(known, side)| *known = known.or(side));
+        found.iter_mut().zip(sides).for_each(|(found, side)| *found = found.or(side));
     };
     if json.starts_with('{') {
         for (member, value) in members(json.as_bytes()) {
@@ -327,8 +332,8 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
         let words = words.unwrap_or_default();
         match &words[..] {
             [word] => add(sides(name, word)),
-            [one, other] => {
-                for [lat, lng] in [[one, other], [other, one]] {
+            [first, second] => {
+                for [lat, lng] in [[first, second], [second, first]] {
                     if let (Some(ns), Some(ew)) = (side(name, lat, 0), side(name, lng, 1)) {
                         add([Some(ns), Some(ew)]);
                     }
@@ -344,7 +349,7 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
 /// [`hemisphere`], flags such as `south`, and names such as `hemispheres`, whose value may state
 /// the sides of both coordinates, as `SW`.
 pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
-    // Most values are numbers.
+    // Most values are numbers. Only the numbers below may state a side.
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     if is_number && !["-", "-1", "0", "1", "69", "78", "83", "87"].contains(&value) {
@@ -389,8 +394,9 @@ pub fn hemisphere(name: &str) -> Option<usize> {
         ends || begin().is_some_and(|begin| HEMISPHERE_BEGINNINGS.contains(&begin))
     };
     let is_of_coordinate = |field: &&str| name != *field && is_of(field);
-    [0, 1].into_iter().find(|n| {
-        BOTH[*n].iter().any(|both| is_of(both)) || COORDINATES[*n].iter().any(is_of_coordinate)
+    [0, 1].into_iter().find(|coordinate| {
+        BOTH[*coordinate].iter().any(|both| is_of(both))
+            || COORDINATES[*coordinate].iter().any(is_of_coordinate)
     })
 }
 
@@ -400,8 +406,8 @@ fn is_made_of_endings(text: &str) -> bool {
     if text.len() > NAME_BYTES_MAX {
         return false;
     }
-    let rest = |end: &&str| text.strip_prefix(*end).is_some_and(is_made_of_endings);
-    text.is_empty() || HEMISPHERE_ENDINGS.iter().any(rest)
+    let begins = |ending: &&str| text.strip_prefix(*ending).is_some_and(is_made_of_endings);
+    text.is_empty() || HEMISPHERE_ENDINGS.iter().any(begins)
 }
 
 #[cfg(test)]
@@ -442,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn long_name_is_no_hemisphere() {
+    fn very_long_name_is_not_a_hemisphere() {
         assert_eq!(hemisphere(&format!("lat{}", "h".repeat(1_000_000))), None);
     }
 

@@ -51,8 +51,8 @@ impl Scalar<'_> {
         }
     }
 
-    /// Returns whether the value may be that of a hemisphere: a string, a boolean, a sign or the
-    /// ASCII code of a letter.
+    /// Returns whether the value may state a hemisphere: a string, a boolean, a sign (1 or -1) or
+    /// the ASCII code of `S` or `W`.
     #[inline]
     pub(super) fn may_be_hemisphere(&self) -> bool {
         match self {
@@ -80,7 +80,7 @@ impl Scalar<'_> {
 
     /// Returns whether this is an array or an object.
     #[inline]
-    pub(super) fn is_list(&self) -> bool {
+    pub(super) fn is_container(&self) -> bool {
         matches!(self, Self::Other("an object" | "an array" | "a deeply nested value"))
     }
 
@@ -104,19 +104,20 @@ impl Scalar<'_> {
         self.as_f64().map_or(self, |number| Self::Number((number * factor).into()))
     }
 
-    /// Turns a negative number into unknown, for formats that send -1.
+    /// Replaces a negative number by `Missing`, for formats in which -1 means unknown.
     #[inline]
     pub(super) fn unless_negative(self) -> Self {
         if self.as_number().is_some_and(Number::is_negative) { Self::Missing } else { self }
     }
 
-    /// Parses a number in a string, for formats that send numbers as strings.
+    /// Parses a number in a string, for formats that send numbers as strings. Returns other values
+    /// unchanged.
     #[inline(always)]
     pub(super) fn or_number_in_text(self) -> Self {
         if self.as_text().is_some() { self.number_in_text() } else { self }
     }
 
-    /// Parses a number in a string, which most devices do not send.
+    /// Parses a number in a string. Not inlined, because most devices send numbers.
     #[inline(never)]
     fn number_in_text(self) -> Self {
         self.as_text().and_then(number).unwrap_or(self)
@@ -148,17 +149,19 @@ pub(super) const UNSET_IN_OTHER_LANGUAGES: [&str; 19] = [
     "아니요",
 ];
 
-/// Returns whether a string is a flag that is not set: `false`, `0` or `no`, also by its first
-/// letter, and in other languages.
+/// Returns whether a string states that a flag is not set: `false`, `no`, `f`, `n`, `0`, or a word
+/// of another language.
 #[must_use]
 pub fn is_unset(text: &str) -> bool {
+    // No such word is longer, so longer strings need not be copied.
     const BYTES_MAX: usize = 12;
     text.len() <= 5 && UNSET_WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
         || (3..=BYTES_MAX).contains(&text.len())
             && UNSET_IN_OTHER_LANGUAGES.contains(&&*text.to_lowercase())
 }
 
-/// Parses a decimal number; `None` for "inf" and "nan".
+/// Parses a decimal number, with or without an exponent. `None`: the text is something else, such
+/// as `inf` or `nan`.
 pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     let text = text.trim_ascii();
     if let Some(number) = Number::of_decimal(text.as_bytes()) {
@@ -172,8 +175,8 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     })
 }
 
-/// Returns the value of the last digit of a number with an exponent: 1e7 for `1.79555E+12`. `None`:
-/// the number has no exponent.
+/// Returns how much one unit of a number's last digit stands for: 1e7 in `1.79555E+12`. `None`: the
+/// number has no exponent.
 pub(super) fn resolution(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
     let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());

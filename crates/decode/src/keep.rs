@@ -60,8 +60,8 @@ impl Names {
         }
         let mut attributes = Attributes::default();
         if let ([name], [key]) = (&self.names[..], &self.keys[..]) {
-            let all = values(key, inside).all(|(_, value)| attributes.put_bytes(name, value));
-            return all.then_some(attributes);
+            let fits = values(key, inside).all(|(_, value)| attributes.put_bytes(name, value));
+            return fits.then_some(attributes);
         }
         let mut found = ArrayVec::<(usize, &str, &[u8]), ATTRIBUTES_MAX>::new();
         for (name, key) in self.names.iter().zip(&self.keys) {
@@ -76,8 +76,8 @@ impl Names {
     }
 }
 
-/// Returns each scalar after a key, with the number of bytes that remain after the key. `key`: with
-/// its quotes.
+/// Returns the value of each member with this key that is a scalar, and the number of bytes after
+/// the key. `key`: the name in quotes.
 fn values<'a>(key: &Finder<'_>, object: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
     let mut rest = object;
     std::iter::from_fn(move || {
@@ -106,7 +106,8 @@ impl PartialEq for Names {
 
 impl Eq for Names {}
 
-/// Returns the value after a key: a string without its quotes, a number or a boolean.
+/// Returns the value after a key: a string without its quotes, a number or a boolean. `None`: the
+/// value is an array or null, or no colon follows, so the string is not a key.
 fn scalar_after(rest: &[u8]) -> Option<&[u8]> {
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     match rest {
@@ -114,13 +115,14 @@ fn scalar_after(rest: &[u8]) -> Option<&[u8]> {
         // An array or null.
         [b'[' | b'n', ..] => None,
         _ => {
-            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r');
-            Some(&rest[..rest.iter().position(ends)?])
+            let ends_value = |byte: &u8| matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r');
+            Some(&rest[..rest.iter().position(ends_value)?])
         }
     }
 }
 
-/// The setting `keep`, for members of an object in which the paths of `keep` begin at `root`.
+/// The setting `keep`, for members of an object. `root` is the path of the object at which the
+/// paths of `keep` begin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept<'k> {
     pub(super) keep: &'k Keep,
@@ -155,7 +157,7 @@ pub(super) struct Origin<'a> {
     pub(super) enclosing: &'a [u8],
     /// The driver's id, if the payload names the driver and the format extracted the id.
     pub(super) driver: Scalar<'a>,
-    /// Path of the object in which the paths of `keep` begin.
+    /// Path of the object at which the paths of `keep` begin.
     pub(super) root: &'static [&'static str],
 }
 
@@ -201,7 +203,8 @@ impl Keep {
         };
         if let Some(name) = names.iter().find(is_invalid) {
             return Err(format!(
-                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without a leading /"
+                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without \
+                 a leading /"
             ));
         }
         Ok(Self::Named(Names::new(names)))
@@ -243,6 +246,7 @@ impl Keep {
         }
     }
 
+    /// Like [`collect`](Self::collect), by a walk over all members.
     fn walk(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         let collected = Collect { keep: self, used, attributes: Attributes::default(), dropped: 0 };
         let Collect { attributes, dropped, .. } = visit(origin.raw, origin.root, collected);
@@ -382,6 +386,7 @@ impl<V: Visit> Walk<V> {
         match json.as_bytes() {
             [b'{', ..] if depth == DEPTH_MAX => self.visit.skipped(),
             [b'{', ..] => self.members(json, &[], depth + 1),
+            // null is not kept.
             [b'n', ..] => {}
             [b'[', ..] => self.visit.value(&self.path, Value::Array(json)),
             [b'"', ..] => match Reader::new(json.as_bytes()).value() {
@@ -427,6 +432,6 @@ mod tests {
                 assert_eq!((found, 0), walked, "{json}");
             }
         }
-        assert_eq!(flat, 8, "most payloads are flat");
+        assert_eq!(flat, 8, "number of payloads that are flat objects without escapes");
     }
 }

@@ -18,31 +18,34 @@ use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use crate::reject::Reason;
 
-/// Checks a message without a position for one that the format does not read.
+/// Checks a message in which the format reads no position for a position under other names.
 ///
 /// # Errors
-/// The message has numbers that are named lat and lng, and not both 0. `remedy` ends the error.
+/// The message has two numbers that are named lat and lng and are not both 0. `remedy` ends the
+/// error.
 #[cold]
 pub(super) fn refuse_unread_position(json: &[u8], remedy: &str) -> Result<(), Refusal> {
-    let has = |word: &str| memmem::find(json, word.as_bytes()).is_some();
+    let is_in_json = |word: &str| memmem::find(json, word.as_bytes()).is_some();
     // If there is a backslash, an escape may hide the word.
     const WORDS: [&str; 8] = ["lat", "Lat", "LAT", "\\", "reite", "ирот", "纬", "緯"];
-    if !WORDS.into_iter().any(has) {
+    if !WORDS.into_iter().any(is_in_json) {
         return Ok(());
     }
     let mut found = [None, None];
     visit_values(json, &[], &mut |path, value| {
         if let Value::Scalar(text) = value
-            && let Some(n) = coordinate_at(path)
+            && let Some(index) = coordinate_at(path)
             && let Some(degrees) = number(text).and_then(|number| number.as_f64())
         {
-            found[n] = Some((path.to_owned(), degrees));
+            found[index] = Some((path.to_owned(), degrees));
         }
     });
     match found {
-        [Some((lat, y)), Some((lng, x))] if (y, x) != (0.0, 0.0) => refuse(
+        [Some((lat_path, lat)), Some((lng_path, lng))] if (lat, lng) != (0.0, 0.0) => refuse(
             Reason::MissingField,
-            format!("{lat:.60} is {y} and {lng:.60} is {x}, which are not read: {remedy}"),
+            format!(
+                "{lat_path:.60} is {lat} and {lng_path:.60} is {lng}, which are not read: {remedy}"
+            ),
         ),
         _ => Ok(()),
     }
@@ -87,8 +90,8 @@ pub(super) fn check_minutes(json: &[u8]) -> Result<(), Refusal> {
         Some((path, text)) if !is_box => refuse(
             Reason::WrongType,
             format!(
-                "lat and lng are whole degrees, and {path:.60} is {text:.20}, which is not read: send \
-                 degrees with decimals"
+                "lat and lng are whole degrees, and {path:.60} is {text:.20}, which is not read: \
+                 send degrees with decimals"
             ),
         ),
         Some(_) | None => Ok(()),
@@ -131,7 +134,8 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {path:.40} is {text}, which is not read in \
-                     format milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
+                     format milepost: send a sign, or map it as {field}_hemisphere in \
+                     [formats.NAME]"
                 ),
             );
         }
@@ -153,7 +157,7 @@ fn contradiction(
 }
 
 /// Checks a point of a mapping for hemispheres that the mapping does not read. `south` and `west`:
-/// the names of the members that say south or west, from the format's pass.
+/// the names of members that state south or west, which the format has found while reading.
 ///
 /// # Errors
 /// A hemisphere is south or west, but the number of its coordinate is positive.
@@ -161,7 +165,7 @@ pub(super) fn check_unnamed_hemispheres(
     [south, west]: [&Scalar<'_>; 2],
     [lat, lng]: [&Scalar<'_>; 2],
 ) -> Result<(), Refusal> {
-    for (name, (field, degrees), says) in
+    for (name, (field, degrees), side) in
         [(south, ("lat", lat), "south"), (west, ("lng", lng), "west")]
     {
         let Some(name) = name.as_text() else { continue };
@@ -169,7 +173,7 @@ pub(super) fn check_unnamed_hemispheres(
             return refuse(
                 Reason::WrongType,
                 format!(
-                    "{field} is {degrees}, and {name:.40} says {says}, which is not read: send a \
+                    "{field} is {degrees}, and {name:.40} says {side}, which is not read: send a \
                      sign, or map it as {field}_hemisphere in [formats.NAME]"
                 ),
             );
@@ -179,7 +183,7 @@ pub(super) fn check_unnamed_hemispheres(
 }
 
 /// Checks all unread fields of a point for hemispheres, and for the coordinates in the other order.
-/// Sets `has_hemisphere` if there is one of these, even if it is north or east.
+/// Sets `has_hemisphere` if it finds any of these fields, even a hemisphere that is north or east.
 ///
 /// # Errors
 /// A hemisphere is south or west, but the number of its coordinate is positive; or members such as
@@ -196,8 +200,8 @@ pub(super) fn check_unread_hemispheres(
         if schema.used.iter().any(|used| used == path) {
             return;
         }
-        if let (Value::Scalar(text), Some(n)) = (&value, coordinate_at(path)) {
-            named[n] = number(text).and_then(|number| number.as_f64());
+        if let (Value::Scalar(text), Some(index)) = (&value, coordinate_at(path)) {
+            named[index] = number(text).and_then(|number| number.as_f64());
         }
         let sides = sides_at(path, &value);
         *has_hemisphere |= sides != [None, None];
@@ -236,7 +240,8 @@ fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), 
     refuse(
         Reason::WrongType,
         format!(
-            "lat is {lat} and lng is {lng}, and other members have these in the other order: {advice}"
+            "lat is {lat} and lng is {lng}, and other members have these in the other order: \
+             {advice}"
         ),
     )
 }
@@ -249,24 +254,25 @@ fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), 
 pub(super) fn check_order(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let mut named = [None, None];
     visit_values(json, &[], &mut |path, value| {
-        if let (Value::Scalar(text), Some(n)) = (value, coordinate_at(path)) {
-            named[n] = number(text).and_then(|number| number.as_f64());
+        if let (Value::Scalar(text), Some(index)) = (value, coordinate_at(path)) {
+            named[index] = number(text).and_then(|number| number.as_f64());
         }
     });
     let is_swapped = are_swapped(named, [lat, lng].map(Scalar::as_f64));
     if is_swapped { refuse_swapped([lat, lng], true) } else { Ok(()) }
 }
 
-/// Returns the coordinate that a member of the point's own position is: 0 for lat, 1 for lng.
+/// Returns which coordinate of the point's own position is at this path: 0 for lat, 1 for lng.
+/// `None`: no coordinate, or one of another place.
 fn coordinate_at(path: &str) -> Option<usize> {
     let mut names = path.rsplit('/');
     let name = normalised(names.next().unwrap_or_default());
-    let n = coordinate(name.strip_prefix("gps").unwrap_or(&name))?;
-    names.all(is_parent).then_some(n)
+    let index = coordinate(name.strip_prefix("gps").unwrap_or(&name))?;
+    names.all(is_parent).then_some(index)
 }
 
-/// Returns whether the coordinates that a point has under other names are those that the format
-/// reads, in the other order.
+/// Returns whether `named`, the coordinates in other members of a point, are those that the format
+/// has `read`, in the other order.
 fn are_swapped(named: [Option<f64>; 2], read: [Option<f64>; 2]) -> bool {
     let is_near = |a: f64, b: f64| (a - b).abs() < 1e-4;
     match (named, read) {
@@ -277,17 +283,17 @@ fn are_swapped(named: [Option<f64>; 2], read: [Option<f64>; 2]) -> bool {
     }
 }
 
-/// Adds a hint to the error for a missing field: a similar name in the point, or else all names in
-/// the point.
+/// Adds a hint to the error for a missing field: a name in the point that is similar, or all names
+/// in the point if none is.
 #[cold]
 pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusal {
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
     let missing =
         refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
-    let near = names.iter().find(|name| {
+    let similar = names.iter().find(|name| {
         schema.is_own && suggested_field(name) == Some(&*missing) && normalised(name) != missing
     });
-    match near {
+    match similar {
         Some(name) => {
             let hint = format!(
                 "; {name:.40} is not read in format milepost: rename it to {missing}, or \

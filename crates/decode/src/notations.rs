@@ -66,7 +66,7 @@ pub(super) fn explain_spreadsheet(text: &str) -> Option<&'static str> {
 /// firmware states for every date if it never sets `tm_wday`.
 ///
 /// # Errors
-/// The date is on another weekday, so one of the two is wrong.
+/// The date falls on another weekday, so either the date or the weekday is wrong.
 pub(super) fn check_weekday(date: Date, stated: Option<i8>) -> Result<(), String> {
     const SUNDAY: i8 = 7;
     let weekday = date.weekday();
@@ -78,8 +78,8 @@ pub(super) fn check_weekday(date: Date, stated: Option<i8>) -> Result<(), String
         return Ok(());
     }
     Err(format!(
-        "{date} is a {weekday:?}, and the time states another weekday: which is right? Leave out the \
-         weekday if the date is right"
+        "{date} is a {weekday:?}, and the time states another weekday: which is right? Leave out \
+         the weekday if the date is right"
     ))
 }
 

@@ -14,7 +14,7 @@ static POWERS_OF_TEN: [i64; DIGITS_MAX + 1] = {
     powers
 };
 
-/// A number as it was sent. A decimal keeps its digits: the columns hold decimals too, so most
+/// A number as it was sent. A decimal keeps its digits: the columns hold decimals, too, so most
 /// numbers are never rounded.
 #[derive(Debug, Clone, Copy)]
 pub enum Number {
@@ -26,14 +26,13 @@ pub enum Number {
     Float(f64),
 }
 
-/// Number of decimal digits that are exact in a double, and so are all powers of ten of as many
-/// zeros. The quotient of two such numbers is the double that is nearest to the decimal.
+/// Number of decimal digits that a double holds exactly. It also holds powers of ten with up to as
+/// many zeros, so the quotient of such numbers is the double that is nearest to the decimal.
 const EXACT_DIGITS: usize = 15;
 
 impl Number {
-    /// Parses a decimal such as `-52.520008`, of at most [`EXACT_DIGITS`] digits. Nearly every
-    /// number in the text of a file is one. `None`: the text is an integer, another number, or
-    /// none.
+    /// Parses a decimal such as `-52.520008`, of at most [`EXACT_DIGITS`] digits, as files nearly
+    /// always have them. `None`: the text is an integer, another number, or no number.
     pub(crate) fn of_decimal(text: &[u8]) -> Option<Self> {
         let unsigned = text.strip_prefix(b"-");
         let (is_negative, unsigned) = (unsigned.is_some(), unsigned.unwrap_or(text));
@@ -75,8 +74,8 @@ impl Number {
         }
     }
 
-    /// Returns the number in units of 10^-`decimals`, rounded to the nearest. `None`: NaN, or
-    /// outside `units`, which fit `i32` and `T`.
+    /// Returns the number in units of 10^-`decimals`, rounded to the nearest. `units`: the allowed
+    /// range, within `i32` and `T`. `None`: the number is NaN, or outside the range.
     ///
     /// A number of at most `decimals` decimals is converted from its digits, without a float. A
     /// float would give the same result, because its errors are far below half a unit.
@@ -96,8 +95,8 @@ impl Number {
     }
 }
 
-/// Returns the float in units of 10^-`decimals`, rounded to the nearest. `None`: NaN, or outside
-/// `units`, which fit `i32`.
+/// Returns the float in units of 10^-`decimals`, rounded to the nearest. `units`: the allowed
+/// range, within `i32`. `None`: the float is NaN, or outside the range.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "a value in range fits i32")]
 #[expect(
@@ -113,8 +112,8 @@ fn nearest(value: f64, decimals: usize, units: RangeInclusive<i64>) -> Option<i6
     // Rounds by hand: f64::round would be a function call for each field of each fix.
     let units = value * units_per_one;
     let whole = units as i32;
-    let rest = units - f64::from(whole);
-    Some(i64::from(whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)))
+    let fraction = units - f64::from(whole);
+    Some(i64::from(whole + i32::from(fraction >= 0.5) - i32::from(fraction <= -0.5)))
 }
 
 impl From<f64> for Number {
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_is_the_same_number_as_a_double() {
+    fn decimal_of_few_digits_equals_its_double_and_other_texts_do_not_parse() {
         for text in [
             "0.1",
             "-0.0",

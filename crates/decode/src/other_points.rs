@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::field_names::{TIME_NAMES, normalised};
-use super::fix_arrays::is_name;
+use super::fix_arrays::is_name_of_fixes;
 use super::json::number;
 use super::keep::{Keep, Value, visit_values};
 use super::reader::elements;
@@ -15,9 +15,10 @@ use crate::reject::Reason;
 /// Maximum elements of an array that are counted.
 const ELEMENTS_MAX: usize = 100_000;
 
-/// Returns an error that names the first array of fixes in an object that the format does not read.
-/// `read`: the array that it reads; empty if it reads one point. Arrays in other objects than those
-/// around the values do not count, and neither do fixes that the format reads.
+/// Searches an object for arrays of fixes that the format does not read. Returns an error that
+/// names the first such array. `read`: the array that the format reads; empty if it reads one
+/// point. An array counts only if it has a fix that the format does not read, and if an object
+/// around the values that the format reads holds the array.
 #[cold]
 pub(super) fn other_points(json: &[u8], read: &[u8], schema: &Schema) -> Option<Refusal> {
     let mut others = Vec::new();
@@ -28,14 +29,14 @@ pub(super) fn other_points(json: &[u8], read: &[u8], schema: &Schema) -> Option<
         let is_used = schema.used.iter().any(|used| used == path);
         if array.as_bytes() == read {
             read_at = Some(path.to_owned());
-        } else if !is_used && is_name(name.as_bytes()) && !is_kept(&schema.keep, path) {
+        } else if !is_used && is_name_of_fixes(name.as_bytes()) && !is_kept(&schema.keep, path) {
             others.push((path.to_owned(), array.to_owned()));
         }
     });
     if others.is_empty() {
         return None;
     }
-    let names = Names::of(schema);
+    let names = FixNames::of(schema);
     let mut fixes = HashSet::new();
     if read.is_empty() {
         if let Some((path, fix)) = names.fix(json) {
@@ -68,20 +69,21 @@ pub(super) fn other_points(json: &[u8], read: &[u8], schema: &Schema) -> Option<
     ))
 }
 
-/// Returns whether the operator names the array in `keep`, which stores no arrays. `*` names none.
+/// Returns whether the operator has named the array in `keep`. `keep` stores no arrays, so `*` does
+/// not count.
 fn is_kept(keep: &Keep, path: &str) -> bool {
     *keep != Keep::All && keep.has(path)
 }
 
 /// The format's names of the values that make a fix.
-struct Names {
+struct FixNames {
     /// Paths of lat and lng.
     place: [Vec<String>; 2],
     /// Path of the time; `None`: any usual name.
     ts: Option<String>,
 }
 
-impl Names {
+impl FixNames {
     fn of(schema: &Schema) -> Self {
         let path = |name: &String| name.strip_prefix('/').unwrap_or(name).to_owned();
         let mut place = schema.lat_lng_names.each_ref().map(|name| vec![path(name)]);

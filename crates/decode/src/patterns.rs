@@ -13,8 +13,8 @@ use super::date_words::is_abbreviation;
 pub(super) fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
     const DATE_PATTERNS: [&str; 3] = ["%d%m%y", "%m%d%y", "%y%m%d"];
     let text = text.trim().to_owned();
-    let length = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let (first, after) = text.split_at(length(&text));
+    let count_digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let (first, after) = text.split_at(count_digits(&text));
     let is_mark = |c: &char| matches!(c, '/' | '-' | '.');
     let (dates, rest) = match (first.len(), after.chars().next().filter(is_mark)) {
         (8, None) => (["%d%m%Y", "%m%d%Y"].map(str::to_owned).to_vec(), after),
@@ -27,7 +27,7 @@ pub(super) fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
         (17, None) => (vec!["%Y%m%d%H%M%S%f".to_owned()], after),
         (1 | 2, Some(mark)) => {
             let (second, third) = after[1..].split_once(mark).unwrap_or_default();
-            let (year, rest) = third.split_at(length(third));
+            let (year, rest) = third.split_at(count_digits(third));
             let is_name = second.starts_with(|c: char| c.is_ascii_alphabetic());
             let orders: &[[&str; 3]] = match (year.len(), is_name) {
                 (4, false) => &[["%d", "%m", "%Y"], ["%m", "%d", "%Y"]],
@@ -56,7 +56,8 @@ pub(super) fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
     found.into_iter()
 }
 
-/// Returns the pattern of a time of day, including the text before and after it.
+/// Returns the pattern of a time of day, including the text before and after it. `None`: the text
+/// has no time of day in a known form.
 fn clock_pattern(text: &str) -> Option<String> {
     let (between, clock) = text.split_at(text.find(|c: char| c.is_ascii_digit())?);
     let end = clock.find(|c: char| !(c.is_ascii_digit() || c == ':')).unwrap_or(clock.len());
@@ -113,7 +114,7 @@ impl Run {
         Self { follows_letter: literal.ends_with(char::is_alphabetic), ..Self::default() }
     }
 
-    /// Returns whether the digits have all their leading zeros.
+    /// Returns whether the digits cannot have lost a leading zero.
     fn is_whole(&self) -> bool {
         self.begins_with_year || self.follows_letter
     }
@@ -171,21 +172,23 @@ pub(super) fn has_open_fraction(pattern: &str) -> bool {
 pub(super) fn with_leading_zero<'t>(text: &'t str, pattern: &str) -> Result<Cow<'t, str>, String> {
     let mut result = Cow::Borrowed(text);
     let mut run = Run::default();
-    // End of what was parsed.
+    // The pattern has been followed up to this index.
     let mut at = 0;
-    for (n, piece) in pattern.split('%').enumerate() {
+    for (index, piece) in pattern.split('%').enumerate() {
         // Each piece but the first begins with a conversion, which ends with its letter.
-        let end = if n == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
+        let end =
+            if index == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
         let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
-        let is_digits = n > 0 && run.add(conversion);
+        let is_digits = index > 0 && run.add(conversion);
         if !is_digits || !literal.is_empty() {
-            at = close(&mut result, at, &std::mem::replace(&mut run, Run::after(literal)))?;
+            at = restore_zero(&mut result, at, &std::mem::replace(&mut run, Run::after(literal)))?;
         }
-        if n > 0 && !is_digits {
+        if index > 0 && !is_digits {
             let skips: fn(char) -> bool = match conversion {
                 "A" | "a" | "B" | "b" | "h" | "p" | "P" => |c| c.is_alphabetic() || c == '.',
                 _ if conversion.starts_with('.') => |c| c.is_ascii_digit() || c == '.',
-                // An offset, a zone or a name for a whole date or time.
+                // For an offset, a zone, or a whole date or time, leave the other digits as they
+                // are.
                 _ => return Ok(result),
             };
             at = result.len() - result[at..].trim_start_matches(skips).len();
@@ -197,17 +200,17 @@ pub(super) fn with_leading_zero<'t>(text: &'t str, pattern: &str) -> Result<Cow<
             at = result.len() - after.unwrap_or(rest).len();
         }
     }
-    close(&mut result, at, &run)?;
+    restore_zero(&mut result, at, &run)?;
     Ok(result)
 }
 
 /// Restores the leading zero of the digits of `run`, which begin at `at`. Returns the end of the
 /// digits.
-fn close(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String> {
+fn restore_zero(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, String> {
     let start = text.len() - text[at..].trim_start().len();
     let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
     let missing = run.width.saturating_sub(digits);
-    // jiff parses more digits than the pattern states.
+    // jiff would accept more digits than the pattern states.
     if run.has_fraction && run.conversions > 1 && digits > run.width && !run.is_whole() {
         let number = &text[start..start + digits];
         return Err(format!(
@@ -286,7 +289,7 @@ mod tests {
             ("10:15:07.250000", "%H:%M:%S.%3f", Some("10:15:07.250000")),
             // More digits than the pattern states.
             ("101507250 1", "%H%M%S%2f %d", None),
-            // More than one zero is missing, or perhaps one.
+            // More than one zero is missing, or it is not certain that one is.
             ("261126 1507", "%d%m%y %H%M%S", None),
             ("261126 7", "%d%m%y %H%M%S", None),
             ("1150300", "%H%M%S%f", None),

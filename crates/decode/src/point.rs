@@ -68,7 +68,7 @@ pub struct Omissions {
     pub undated: u64,
     /// Invalid optional fields, by [`Field`].
     pub fields: [u64; Field::ALL.len()],
-    /// Kept fields beyond the limits of a point.
+    /// Values that `keep` selects, but that exceed a limit such as the number of attributes.
     pub attributes_cut: u64,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Point<'a> {
     pub(super) acc: Scalar<'a>,
     /// A key may be the name of a hemisphere, a unit, a flag of UTC or an array of fixes, which
     /// milepost's own format does not read.
-    pub(super) has_hemisphere: bool,
+    pub(super) has_key_to_check: bool,
     /// A member that the format does not read may state that there is no fix.
     pub(super) may_have_no_fix: bool,
 }
@@ -122,7 +122,7 @@ impl<'a> Point<'a> {
     }
 
     /// Reads a member whose key [`field_of_word`](Self::field_of_word) does not know. Takes a copy
-    /// of the cursor, and returns the copy after the member, so that `fill` keeps its own in
+    /// of the cursor and returns the copy behind the member, so that `fill` keeps its own cursor in
     /// registers.
     #[inline(never)]
     fn fill_by_key(&mut self, mut json: Reader<'a>) -> Option<Reader<'a>> {
@@ -131,8 +131,8 @@ impl<'a> Point<'a> {
         match self.field(&key) {
             Some(field) => *field = value,
             None => {
-                self.has_hemisphere |= value.is_list()
-                    && (hemisphere::may_list_sides(&key) || fix_arrays::is_name(&key))
+                self.has_key_to_check |= value.is_container()
+                    && (hemisphere::may_list_sides(&key) || fix_arrays::is_name_of_fixes(&key))
                     || hemisphere::is_utc_flag(&key) && value.is_unset();
                 self.may_have_no_fix |= unread_fix::may_deny_fix(&key, &value);
             }
@@ -140,8 +140,8 @@ impl<'a> Point<'a> {
         Some(json)
     }
 
-    /// Like [`field`](Self::field), for a word that begins with the quoted key and its colon. Also
-    /// returns the length of key, quotes and colon in bytes.
+    /// Like [`field`](Self::field), from the eight bytes at a key's opening quote, as an integer,
+    /// and the bytes `after` them. Also returns the length of key, quotes and colon in bytes.
     #[inline(always)]
     fn field_of_word(&mut self, word: u64, after: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
         const LAT: u64 = word_of(b"\"lat\":");
@@ -160,7 +160,7 @@ impl<'a> Point<'a> {
             SEQ => (&mut self.seq, 6),
             ALT => (&mut self.alt, 6),
             ACC => (&mut self.acc, 6),
-            six if six & (u64::MAX >> 24) == TS => (&mut self.ts, 5),
+            six_bytes if six_bytes & (u64::MAX >> 24) == TS => (&mut self.ts, 5),
             _ if word == SPEED => (&mut self.speed, 8),
             _ if word == HEADING && after.starts_with(b"\":") => (&mut self.heading, 10),
             _ => return None,
@@ -181,15 +181,15 @@ impl<'a> Point<'a> {
             b"alt" => &mut self.alt,
             b"acc" => &mut self.acc,
             _ => {
-                self.has_hemisphere |=
-                    hemisphere::may_be_hemisphere(key) || reference_system::may_be_name(key);
+                self.has_key_to_check |= hemisphere::may_be_hemisphere_or_unit(key)
+                    || reference_system::may_be_name(key);
                 return None;
             }
         })
     }
 }
 
-/// Returns up to eight bytes as an integer, the first one lowest.
+/// Returns up to eight bytes as a little-endian integer.
 const fn word_of(bytes: &[u8]) -> u64 {
     let (mut word, mut index) = (0, 0);
     while index < bytes.len() {
@@ -276,9 +276,12 @@ impl Point<'_> {
         )
     }
 
+    /// Validates the coordinates. The strings are the format's names of `lat` and `lng`, for
+    /// errors.
     fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
-        let lat_degrees = required(lat, &self.lat)?;
-        let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
+        let lat_degrees = required_number(lat, &self.lat)?;
+        let lng_degrees =
+            required_number(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
         if !self.lon.is_missing()
             && !self.lng.is_missing()
             && let Some(lon) = self.lon.as_number()
@@ -305,7 +308,7 @@ impl Point<'_> {
 /// Checks the two names of the longitude, if a point has both.
 ///
 /// # Errors
-/// The two are more than 0.0001 degrees (11 m) apart.
+/// The two numbers are more than 0.0001 degrees (11 m) apart.
 #[cold]
 fn check_same_longitude(lng: Number, lon: Number) -> Result<(), Refusal> {
     let (lng, lon) = (lng.as_f64(), lon.as_f64());
@@ -324,16 +327,16 @@ fn range_error(name: &str, degrees: Number, limit: i32, other: Number) -> String
     let (max, other_max) = (f64::from(limit), f64::from(270 - limit));
     let is_swapped = name == "lat" && degrees.abs() <= 180.0 && other.abs() <= 90.0;
     let is_large = degrees.abs() > 2e4;
-    // Half of the earth's circumference is 20,000 km.
+    // Metres of a projection are below half of the earth's circumference, 20,000 km.
     let may_be_metres = is_large && (2e4..2.1e7).contains(&other.abs()) && degrees.abs() < 2.1e7;
-    let fits = |n: &i32| {
-        let scale = 10_f64.powi(*n);
+    let fits = |decimals: &i32| {
+        let scale = 10_f64.powi(*decimals);
         degrees.abs() / scale <= max && other.abs() / scale <= other_max
     };
     let is_whole = degrees.fract() == 0.0 && other.fract() == 0.0;
     let units: Vec<String> = (4..=7)
-        .filter(|n| is_large && is_whole && fits(n))
-        .map(|n| format!("1e-{n} deg"))
+        .filter(|decimals| is_large && is_whole && fits(decimals))
+        .map(|decimals| format!("1e-{decimals} deg"))
         .collect();
     let hint = match &units[..] {
         _ if is_swapped => "; are lat and lng swapped?".to_owned(),
@@ -370,7 +373,7 @@ fn may_have_minutes(number: f64) -> bool {
 /// # Errors
 /// The field is missing or not a number.
 #[inline(always)]
-fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
+fn required_number(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
     value.as_number().ok_or_else(|| not_a_number(name, value))
 }
 
@@ -387,7 +390,8 @@ fn not_a_number(name: &str, value: &Scalar<'_>) -> Refusal {
 
 const DEGREES_HINT: &str = "; write degrees such as -33.5, 33.5S or 33°30'S";
 
-/// Returns advice on how to write degrees that cannot be parsed; an empty string if there is none.
+/// Returns advice on how to write degrees, for a text that cannot be parsed; an empty string if
+/// there is no advice.
 fn notation_hint(text: &str) -> &'static str {
     const DASHES: [char; 9] = ['−', '–', '—', '‐', '‑', '⁃', '﹣', '－', '\u{ad}'];
     let text = text.trim();
@@ -427,6 +431,8 @@ impl Omissions {
         self.attributes_cut += other.attributes_cut;
     }
 
+    /// Returns the value of an optional field; `None` if it is missing or invalid. Counts an
+    /// invalid value.
     fn number<T>(
         &mut self,
         field: Field,
@@ -443,7 +449,7 @@ impl Omissions {
         number
     }
 
-    /// Sets the fields of a position that are not known to unknown, and counts those with a value.
+    /// Sets the fields that are marked in `unknown` to "unknown". Counts those that had a value.
     #[cold]
     pub(super) fn clear(&mut self, position: &mut Position, unknown: Unknown) {
         let [speed, heading, alt, acc] = unknown;
@@ -468,6 +474,7 @@ impl Omissions {
         }
     }
 
+    /// Returns the counter; 0 if it is missing or invalid. Counts an invalid one.
     fn seq(&mut self, value: &Scalar<'_>) -> u32 {
         let seq = match value {
             Scalar::Missing => Some(0),

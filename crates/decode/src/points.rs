@@ -21,7 +21,7 @@ use super::unread_zone;
 use crate::position::{DriverId, Timestamp};
 use crate::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
-/// The destination of the points of one message, and what they have in common.
+/// Collects the points of one message, and holds the values that all of them share.
 pub(super) struct Points<'m> {
     pub(super) schema: &'m Schema,
     pub(super) topic: &'m [u8],
@@ -51,12 +51,12 @@ impl Points<'_> {
         let payload_id;
         let driver_id = match self.driver {
             Named::InTopic(id) => id,
-            Named::InPayload(pointer, other) => {
-                // A number that is not an i64 is read again, digit by digit.
+            Named::InPayload(pointer, other_bytes) => {
+                // A number that is not an i64 is read again, so that all of its digits count.
                 payload_id = if matches!(origin.driver, Scalar::Missing | Scalar::Number(_)) {
                     self.driver.id([origin.raw, origin.enclosing], self.fallback)?
                 } else {
-                    parse_id(pointer, *other, &origin.driver)?
+                    parse_id(pointer, *other_bytes, &origin.driver)?
                 };
                 &payload_id
             }
@@ -72,7 +72,7 @@ impl Points<'_> {
         } else {
             &point.ts
         };
-        if point.has_hemisphere {
+        if point.has_key_to_check {
             let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
             let kept = Kept { keep: &schema.keep, root: origin.root };
@@ -90,7 +90,7 @@ impl Points<'_> {
         if required.is_whole_degrees() {
             names::check_minutes(origin.raw)?;
         }
-        if point.has_hemisphere || point.may_have_no_fix {
+        if point.has_key_to_check || point.may_have_no_fix {
             check_system(origin.raw, origin.root, &schema.keep)?;
         }
         let mut unknown = Unknown::default();
@@ -122,7 +122,7 @@ impl Points<'_> {
         {
             self.out.omissions.clear(position, unknown);
         }
-        if point.has_hemisphere {
+        if point.has_key_to_check {
             self.refuse_other_points(origin.raw, &[]);
         }
         Ok(())
@@ -148,7 +148,8 @@ impl Points<'_> {
         }
     }
 
-    /// Checks the object around a point whose time is text for a zone, once for all of its points.
+    /// Checks whether the object around a point states a zone. `text`: the point's time. The object
+    /// is searched once for all of its points.
     ///
     /// # Errors
     /// The object states another zone than the configuration, and the time has no offset.
@@ -173,8 +174,9 @@ impl Points<'_> {
         self.out.ignored.push(kind);
     }
 
-    /// Rejects an object, whose own points are stored, for an array of fixes in it that the format
-    /// does not read. `read`: the array that the format reads; empty if it reads one point.
+    /// Rejects an object if it has an array of fixes that the format does not read. The points that
+    /// the format does read are stored. `read`: the array that it reads; empty if it reads one
+    /// point.
     #[cold]
     pub(super) fn refuse_other_points(&mut self, json: &[u8], read: &[u8]) {
         if let Some(refusal) = other_points(json, read, self.schema) {
@@ -216,13 +218,14 @@ impl Points<'_> {
         enclosing: Option<&[u8]>,
         read: impl Fn(&mut Self, &[u8]) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        // If this array is itself an element, that element was counted: its points replace it.
+        // If this array is itself an element of an array, it was counted as one point. Count its
+        // own elements instead.
         let remaining = self.points_max - self.elements_seen.saturating_sub(1);
         if Reader::new(json).peek() != b'[' {
             let detail = format!("{:.40} is not an array of points", as_text(json));
             return refuse(Reason::WrongShape, detail);
         }
-        let (kept, count) = elements(json, remaining).ok_or_else(|| invalid(json))?;
+        let (points, count) = elements(json, remaining).ok_or_else(|| invalid(json))?;
         if count == 0 {
             return refuse(Reason::WrongShape, "the array has no points");
         }
@@ -235,9 +238,10 @@ impl Points<'_> {
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
         (self.outer_time, self.outer_zone) = (None, None);
         let mut enclosing_refusal = None;
-        for raw in kept {
+        for raw in points {
             match read(self, raw) {
-                // The other points may be right, so read them, and reject the object once.
+                // Other points of the array may be valid, so read them all, and then reject the
+                // object around the array once.
                 Err(refusal) if refusal.is_of_enclosing => {
                     _ = enclosing_refusal.get_or_insert(refusal)
                 }
@@ -260,7 +264,7 @@ pub(super) fn reject(
     (payload, payload_bytes): (&[u8], usize),
     refusal: Refusal,
 ) -> Reject {
-    let kept = &payload[..payload.len().min(PAYLOAD_BYTES_MAX)];
+    let payload = &payload[..payload.len().min(PAYLOAD_BYTES_MAX)];
     let topic = &topic[..topic.len().min(TOPIC_BYTES_MAX)];
     Reject {
         received_at,
@@ -268,7 +272,7 @@ pub(super) fn reject(
         driver_id: driver_id.map_or(String::new(), |id| id.as_str().to_owned()),
         reason: refusal.reason,
         detail: excerpt(&refusal.detail, DETAIL_CHARS_MAX),
-        payload: kept.to_vec(),
+        payload: payload.to_vec(),
         payload_bytes: payload_bytes as u64,
         count: 1,
     }

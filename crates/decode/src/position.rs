@@ -57,13 +57,13 @@ impl Position {
     /// Appends the columns of [`TABLE`], in that order.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_text(self.driver_id.as_bytes(), out);
-        // Writes all numbers at once, so that the vector grows only once.
+        // Append all numbers at once, so that the vector grows only once.
         let mut numbers = [0; NUMBERS_BYTES];
-        let mut rest = &mut numbers[..];
+        let mut unwritten = &mut numbers[..];
         let mut put = |bytes: &[u8]| {
-            let (here, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
-            here.copy_from_slice(bytes);
-            rest = after;
+            let (field, after) = std::mem::take(&mut unwritten).split_at_mut(bytes.len());
+            field.copy_from_slice(bytes);
+            unwritten = after;
         };
         put(&self.ts.unix_ms().to_le_bytes());
         put(&self.seq.to_le_bytes());
@@ -74,7 +74,7 @@ impl Position {
         put(&self.alt.dm().to_le_bytes());
         put(&self.acc.dm().to_le_bytes());
         put(&self.received_at.unix_ms().to_le_bytes());
-        assert!(rest.is_empty());
+        assert!(unwritten.is_empty());
         out.extend_from_slice(&numbers);
         put_count(self.attributes.len(), out);
         out.extend_from_slice(self.attributes.encoded());
@@ -115,11 +115,13 @@ impl fmt::Debug for DriverId {
 }
 
 impl DriverId {
+    /// Parses an id.
+    ///
     /// # Errors
     /// The id is empty, is longer than 64 bytes, or has a byte outside `A–Z a–z 0–9 . _ : -`.
     pub fn new(id: impl AsRef<[u8]>) -> Result<Self, OutOfRange> {
         let id = id.as_ref();
-        // Checks all bytes without stopping early: cheaper than a branch for each byte.
+        // Check all bytes even after an invalid one: that is cheaper than a branch for each byte.
         let is_allowed =
             id.iter().fold(true, |all, byte| all & IS_ALLOWED_IN_ID[usize::from(*byte)]);
         if id.is_empty() || !is_allowed {
@@ -131,12 +133,12 @@ impl DriverId {
     /// Returns the id at the start of `text`, which is as long as possible, and the bytes after it.
     #[inline]
     pub(crate) fn split_off(text: &[u8]) -> Option<(Self, &[u8])> {
-        let ends = |byte: &u8| !IS_ALLOWED_IN_ID[usize::from(*byte)];
-        let (id, rest) = text.split_at(text.iter().position(ends).unwrap_or(text.len()));
+        let ends_id = |byte: &u8| !IS_ALLOWED_IN_ID[usize::from(*byte)];
+        let (id, rest) = text.split_at(text.iter().position(ends_id).unwrap_or(text.len()));
         if id.is_empty() { None } else { Some((Self::of_allowed(id).ok()?, rest)) }
     }
 
-    /// Creates an id of bytes that an id may contain.
+    /// Creates an id from bytes that are all allowed in an id. Fails if there are more than 64.
     #[inline]
     fn of_allowed(id: &[u8]) -> Result<Self, OutOfRange> {
         let mut bytes = [0; DRIVER_ID_BYTES_MAX];

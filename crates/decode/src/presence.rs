@@ -2,7 +2,7 @@
 
 use super::extract::Pointer;
 
-/// Maximum length of a presence message.
+/// Maximum length of a presence message in bytes.
 const BYTES_MAX: usize = 256;
 const WORDS: [&str; 4] = ["online", "offline", "connected", "disconnected"];
 const KEYS: [&str; 2] = ["/status", "/state"];

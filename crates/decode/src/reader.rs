@@ -1,6 +1,6 @@
 //! Reads JSON in one pass over its bytes, without building a tree: a format receives each key, and
-//! takes or skips its value. A point of milepost's own format takes a third of the instructions
-//! that serde_json takes for it.
+//! takes or skips its value. Reading a point of milepost's own format takes a third of the
+//! instructions that serde_json needs.
 //!
 //! Guarantee: the reader accepts the texts that serde_json accepts, and reads the same values, with
 //! two exceptions. A number beyond the range of a double is infinite. A string with half of a
@@ -15,7 +15,8 @@ use serde::de::IgnoredAny;
 use super::json::{FALSE, Scalar, TRUE};
 use crate::number::{DIGITS_MAX, Number, digits};
 
-/// Maximum depth of the reader's recursion. serde_json skips deeper values: it does not recurse.
+/// Maximum depth of the reader's recursion. Deeper values are left to serde_json, which skips
+/// values without recursion.
 const DEPTH_MAX: usize = 127;
 /// The byte that [`Reader::peek`] returns at the end. No token begins with it.
 const END: u8 = 0;
@@ -88,22 +89,22 @@ impl<'a> Reader<'a> {
         Some(if has_escapes { unescaped_key(key) } else { Cow::Borrowed(key) })
     }
 
-    /// Reads a key in one step if `known` recognises it. `known` receives the eight bytes from the
-    /// opening quote on as a little-endian integer, and the bytes after them. It returns the
+    /// Reads a key in one step if `recognise` knows it. `recognise` receives the eight bytes from
+    /// the opening quote on as a little-endian integer, and the bytes after them. It returns the
     /// meaning of the key, and the key's length with quotes and colon. `None`: no byte of the key
     /// was read.
     #[inline(always)]
     pub(super) fn known_key<T>(
         &mut self,
-        known: impl FnOnce(u64, &[u8]) -> Option<(T, usize)>,
+        recognise: impl FnOnce(u64, &[u8]) -> Option<(T, usize)>,
     ) -> Option<T> {
         if !self.rest.starts_with(b"\"") {
             self.rest = after_space(self.rest);
         }
         let (word, after) = self.rest.split_first_chunk()?;
-        let (key, bytes) = known(u64::from_le_bytes(*word), after)?;
-        self.rest = self.rest.get(bytes..)?;
-        Some(key)
+        let (meaning, length) = recognise(u64::from_le_bytes(*word), after)?;
+        self.rest = self.rest.get(length..)?;
+        Some(meaning)
     }
 
     /// Calls `element` at the start of each element; `element` must read it.
@@ -118,16 +119,17 @@ impl<'a> Reader<'a> {
         Some(self.read_since(rest))
     }
 
-    /// Reads a string. `None`: the value is invalid, or not a string.
+    /// Skips a string. `None`: the value is invalid, or not a string.
     pub(super) fn skip_text(&mut self) -> Option<()> {
         self.string().map(drop)
     }
 
-    /// Reads a string if it is `text`, of characters that need no escape. Returns whether it is.
+    /// Skips a string if it equals `text`, whose characters need no escape. Returns whether the
+    /// string was skipped.
     pub(super) fn skip_known_text(&mut self, text: &str) -> bool {
-        let begun = self.rest.strip_prefix(b"\"");
-        let read = begun.and_then(|rest| rest.strip_prefix(text.as_bytes()));
-        let after = read.and_then(|rest| rest.strip_prefix(b"\""));
+        let after_quote = self.rest.strip_prefix(b"\"");
+        let after_text = after_quote.and_then(|rest| rest.strip_prefix(text.as_bytes()));
+        let after = after_text.and_then(|rest| rest.strip_prefix(b"\""));
         self.rest = after.unwrap_or(self.rest);
         after.is_some()
     }
@@ -180,13 +182,14 @@ impl<'a> Reader<'a> {
         Some((value, self))
     }
 
+    /// Reads an object or an array. Calls `item` at the start of each member or element.
     #[inline(always)]
     fn list(
         &mut self,
         [begin, end]: [u8; 2],
         mut item: impl FnMut(&mut Self) -> Option<()>,
     ) -> Option<()> {
-        // The compiler need not reload a local copy after each item.
+        // Advance a local copy, which the compiler need not reload after each item.
         let mut reader = *self;
         reader.token(begin)?;
         reader.depth += 1;
@@ -281,11 +284,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A key as a text contains it, `"name":`, to be compared with eight bytes at once.
+/// A key with its quotes and colon, `"name":`, of which eight bytes are compared at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownKey {
-    /// The first eight bytes, and a mask with a bit for each bit of them.
+    /// The first eight bytes as a little-endian integer; 0 beyond the end of a shorter key.
     word: u64,
+    /// The bits of `word` that belong to the key.
     mask: u64,
     /// The bytes after the first eight.
     after: Box<[u8]>,
@@ -304,7 +308,7 @@ impl KnownKey {
         mask[..first.len()].fill(u8::MAX);
         let [mut word, mut mask] = [word, mask].map(u64::from_le_bytes);
         if name.bytes().any(|byte| matches!(byte, ..b' ' | b'"' | b'\\')) {
-            (word, mask) = (1, 0); // equal for no text
+            (word, mask) = (1, 0); // matches no text, because no integer AND 0 is 1
         }
         Self { word, mask, after: after.into(), bytes: key.len() }
     }
@@ -337,13 +341,14 @@ const fn ends_ascii(byte: u8) -> bool {
     matches!(byte, ..b' ' | b'"' | b'\\' | 0x80..)
 }
 
-/// Searches eight bytes at once for those of [`ends_ascii`]. The lowest bit of the result is in the
-/// first of them; the bits above it mean nothing. 0: there is none.
+/// Searches eight bytes at once for those that satisfy [`ends_ascii`]. The lowest set bit of the
+/// result lies in the first such byte; higher bits have no meaning. 0: there is no such byte.
 #[inline(always)]
 const fn ends_of_ascii(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH_BITS: u64 = ONES * 0x80;
-    // A subtraction sets the high bit of a byte that is too small, and may disturb the bytes above.
+    // A subtraction sets the high bit of a byte that is too small. Its borrow may change the bytes
+    // above.
     let control = word.wrapping_sub(ONES * 0x20);
     let quote = (word ^ (ONES * b'"' as u64)).wrapping_sub(ONES);
     let backslash = (word ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
@@ -415,15 +420,15 @@ fn unusual_number(rest: &[u8]) -> Option<(Scalar<'static>, &[u8])> {
     Some((integer.or_else(float)?, rest))
 }
 
-/// Decodes the escapes of a string that [`Reader::string`] returned. `None`: half of a surrogate
-/// pair, so the string is no Unicode.
+/// Decodes the escapes of a string that [`Reader::string`] returned. `None`: the string has half of
+/// a surrogate pair, so it is not Unicode.
 #[cold]
 fn unescaped(string: &[u8]) -> Option<String> {
     serde_json::from_slice(&[b"\"", string, b"\""].concat()).ok()
 }
 
-/// Decodes the escapes of a key. A key that is no Unicode stays as it was sent: no field has such a
-/// name.
+/// Decodes the escapes of a key. A key that is not Unicode stays as it was sent, because no field
+/// has such a name.
 #[cold]
 fn unescaped_key(key: &[u8]) -> Cow<'_, [u8]> {
     unescaped(key).map_or(Cow::Borrowed(key), |key| Cow::Owned(key.into_bytes()))
@@ -451,18 +456,18 @@ pub(super) fn as_text(json: &[u8]) -> &str {
 /// Returns the JSON of an array's elements, and their number. Elements beyond `count_max` are only
 /// counted. `None`: the JSON is not an array.
 pub(super) fn elements(json: &[u8], count_max: usize) -> Option<(Vec<&[u8]>, usize)> {
-    let (mut kept, mut count) = (Vec::new(), 0);
+    let (mut elements, mut count) = (Vec::new(), 0);
     let mut reader = Reader::new(json);
     reader.array(|reader| {
         let element = reader.raw()?;
         if count < count_max {
-            kept.push(element);
+            elements.push(element);
         }
         count += 1;
         Some(())
     })?;
     reader.end()?;
-    Some((kept, count))
+    Some((elements, count))
 }
 
 #[cfg(test)]
@@ -503,24 +508,26 @@ mod tests {
         })
     }
 
-    fn is_same(one: &Value, other: &Value) -> bool {
-        match (one, other) {
-            (Value::Number(one), Value::Number(other)) => {
+    fn is_same(read: &Value, expected: &Value) -> bool {
+        match (read, expected) {
+            (Value::Number(read), Value::Number(expected)) => {
                 // serde_json rounds long numbers less exactly than the standard library.
-                let [a, b] = [one, other].map(|number| number.as_f64().unwrap());
-                one == other || (a - b).abs() <= a.abs() * 1e-15
+                let [a, b] = [read, expected].map(|number| number.as_f64().unwrap());
+                read == expected || (a - b).abs() <= a.abs() * 1e-15
             }
-            (Value::Array(one), Value::Array(other)) => {
-                one.len() == other.len() && one.iter().zip(other).all(|(a, b)| is_same(a, b))
+            (Value::Array(read), Value::Array(expected)) => {
+                read.len() == expected.len()
+                    && read.iter().zip(expected).all(|(a, b)| is_same(a, b))
             }
-            (Value::Object(one), Value::Object(other)) => {
-                one.len() == other.len()
-                    && one.iter().all(|(key, a)| other.get(key).is_some_and(|b| is_same(a, b)))
+            (Value::Object(read), Value::Object(expected)) => {
+                read.len() == expected.len()
+                    && read.iter().all(|(key, a)| expected.get(key).is_some_and(|b| is_same(a, b)))
             }
-            _ => one == other,
+            _ => read == expected,
         }
     }
 
+    /// Asserts that the reader and serde_json both refuse a text, or both read the same value.
     #[track_caller]
     fn check(text: &[u8]) {
         let shown = String::from_utf8_lossy(text);
@@ -539,7 +546,7 @@ mod tests {
         assert_eq!(raw.is_some(), is_valid, "{shown}");
     }
 
-    /// Calls `call` with each sequence of up to `count` pieces.
+    /// Calls `call` with `text` followed by each sequence of up to `count` pieces.
     fn each(pieces: &[&[u8]], count: usize, text: &mut Vec<u8>, call: &mut impl FnMut(&[u8])) {
         call(text);
         for piece in pieces.iter().filter(|_| count > 0) {
@@ -551,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn run_of_ascii_ends_at_the_same_byte_in_every_place() {
+    fn run_of_ascii_ends_at_the_first_other_byte_at_any_offset() {
         for (length, at) in (0..20).flat_map(|length| (0..length).map(move |at| (length, at))) {
             for (byte, later) in (0..=u8::MAX).flat_map(|byte| [0, b'"', 0xff].map(|l| (byte, l))) {
                 let mut text = vec![b'!'; length];
@@ -632,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn known_key_is_the_whole_key() {
+    fn known_key_matches_only_the_whole_key() {
         let is_known = |name: &str, text: &str| {
             let key = KnownKey::new(name);
             let known = |word, after: &[u8]| key.begins(word, after).then_some(((), key.bytes));

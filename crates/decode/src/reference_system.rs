@@ -160,7 +160,8 @@ fn check(
     refuse(
         Reason::WrongType,
         format!(
-            "{name:.40} says {text:.40}, but lat and lng are read in WGS 84: convert them, or {remedy}"
+            "{name:.40} says {text:.40}, but lat and lng are read in WGS 84: convert them, or \
+             {remedy}"
         ),
     )
 }

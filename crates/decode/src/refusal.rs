@@ -8,8 +8,8 @@ use crate::reject::Reason;
 pub(super) struct Refusal {
     pub(super) reason: Reason,
     pub(super) detail: String,
-    /// The cause is in the object around the array of points, so that object becomes the reject:
-    /// the point alone would be stored when the reject is replayed.
+    /// The cause is in the object around the array of points, so that object becomes the reject. If
+    /// only the point were rejected, a replay of the reject would store it.
     pub(super) is_of_enclosing: bool,
 }
 
@@ -18,13 +18,14 @@ impl Refusal {
         Self { reason, detail: detail.into(), is_of_enclosing: false }
     }
 
+    /// Marks the cause as one in the object around the array of points.
     pub(super) fn of_enclosing(self) -> Self {
         Self { is_of_enclosing: true, ..self }
     }
 }
 
-/// Returns the error for bytes that the reader cannot read: serde_json says what is wrong, and
-/// where.
+/// Returns the error for bytes that the reader cannot read. For invalid JSON, the detail is
+/// serde_json's, with line and column.
 #[cold]
 pub(super) fn invalid(json: &[u8]) -> Refusal {
     let is_utf_16 = json.starts_with(&[0xff, 0xfe]) || json.starts_with(&[0xfe, 0xff]);
@@ -41,7 +42,7 @@ pub(super) fn invalid(json: &[u8]) -> Refusal {
         Err(error) => error.to_string(),
         Ok(IgnoredAny) => "it is not JSON".to_owned(),
     };
-    // For example, two objects one after the other.
+    // serde_json reports trailing characters after the first of two objects, for example.
     let has_trailing = detail.starts_with("trailing characters");
     let hint = if has_trailing { "; a message is one object, or one array of objects" } else { "" };
     Refusal::new(Reason::InvalidJson, detail + hint)

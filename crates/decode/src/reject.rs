@@ -109,8 +109,8 @@ impl Reason {
     }
 }
 
-/// One row of the `rejects` table: a rejected point or message, or many of them above the flood
-/// limit.
+/// One row of the `rejects` table: a rejected point or message. Above the flood limit, a row stands
+/// for many of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
     /// Arrival of the message at milepost.

@@ -13,8 +13,8 @@ pub(super) fn repaired(payload: &[u8]) -> Option<Vec<u8>> {
     let mut rest = &text[begin..end];
     while let Some(first) = rest.first() {
         let length = match first {
-            b'"' => string(rest),
-            byte if byte.is_ascii_alphabetic() => word(rest),
+            b'"' => string_length(rest),
+            byte if byte.is_ascii_alphabetic() => word_length(rest),
             _ => 1,
         };
         let (token, after) = rest.split_at(length);
@@ -31,18 +31,18 @@ pub(super) fn repaired(payload: &[u8]) -> Option<Vec<u8>> {
     (json != payload).then_some(json)
 }
 
-fn is_nan_or_infinity(word: &[u8]) -> bool {
-    [&b"nan"[..], b"inf", b"infinity"].iter().any(|known| word.eq_ignore_ascii_case(known))
+fn is_nan_or_infinity(token: &[u8]) -> bool {
+    [&b"nan"[..], b"inf", b"infinity"].iter().any(|word| token.eq_ignore_ascii_case(word))
 }
 
 /// Returns the length of the word at the beginning of the text.
-fn word(text: &[u8]) -> usize {
+fn word_length(text: &[u8]) -> usize {
     text.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(text.len())
 }
 
 /// Returns the length of the string at the beginning of the text, with its quotes. If the string
 /// has no end, returns the length of the whole text.
-fn string(text: &[u8]) -> usize {
+fn string_length(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let is_end = |byte: &u8| {
         let ends = *byte == b'"' && !is_escaped;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_that_json_does_not_allow_are_removed() {
+    fn tokens_that_json_does_not_allow_are_removed_or_become_null() {
         for (payload, expected) in [
             ("\u{feff}{}", Some("{}")),
             ("{}\r\n\0\r\n", Some("{}")),

@@ -158,7 +158,7 @@ impl Table {
         format!("INSERT INTO {database}.{} ({}) FORMAT RowBinary", self.name, columns.join(", "))
     }
 
-    /// Returns the statement from the table's name on.
+    /// Returns the end of the INSERT statement, from the dot before the table's name on.
     pub fn statement_end(&self) -> String {
         self.statement("").split_off("INSERT INTO ".len())
     }

@@ -16,18 +16,20 @@ pub struct Source {
     pub(super) topic: String,
     pub(super) filter: Filter,
     /// The driver's id is the level of the filter's first `+`.
-    is_simple: bool,
+    id_is_first_level: bool,
     pub(super) format: Format,
     other_bytes: OtherBytes,
     pub(super) schema: Schema,
 }
 
 impl Source {
+    /// Creates a source. `topic`: the filter of its topics.
     pub fn new(topic: &str, driver: Driver, format: Format, keep: Keep) -> Self {
-        let is_simple = matches!(&driver, Driver::Topic(template) if template.is_first_level());
+        let id_is_first_level =
+            matches!(&driver, Driver::Topic(template) if template.is_first_level());
         let schema = format.schema(driver, keep);
         let (topic, filter) = (topic.to_owned(), Filter::new(topic));
-        Self { topic, filter, is_simple, format, other_bytes: OtherBytes::Refused, schema }
+        Self { topic, filter, id_is_first_level, format, other_bytes: OtherBytes::Refused, schema }
     }
 
     /// Sets the treatment of bytes that a driver id must not contain.
@@ -45,10 +47,11 @@ impl Source {
         self
     }
 
-    /// Keeps the values at these paths, too; they may be the position's own fields.
+    /// Adds paths whose values are kept, even if they are the position's own fields. A format that
+    /// is not JSON has no paths, and stays as it is.
     ///
     /// # Errors
-    /// There would be too many names; the error is their number.
+    /// There would be too many paths; the error is their number.
     pub fn keeping(mut self, names: &[String]) -> Result<Self, usize> {
         if self.format.is_json() {
             self.schema.used.retain(|path| !names.contains(path));
@@ -67,10 +70,13 @@ impl Source {
         self.filter.levels(topic).is_some()
     }
 
-    /// Returns the driver that a topic names; `None` if the topic does not match.
+    /// Returns the driver of a message with this topic; `None` if the topic does not match.
+    ///
+    /// # Errors
+    /// The topic matches, but its driver id is invalid.
     pub(super) fn driver_in(&self, topic: &[u8]) -> Option<Result<Named<'_>, OutOfRange>> {
-        // The common and cheapest case.
-        if self.is_simple
+        // Try the common case first, which is also the cheapest.
+        if self.id_is_first_level
             && let Some(id) = self.filter.id_at_first_level(topic)
         {
             return Some(Ok(Named::InTopic(id)));
@@ -89,7 +95,7 @@ impl Source {
         &self.topic
     }
 
-    /// Returns the paths of the other fields that are kept; none if all are.
+    /// Returns the paths whose values are kept; an empty list if all values are kept, or none.
     #[must_use]
     pub fn kept(&self) -> &[String] {
         match &self.schema.keep {
@@ -99,8 +105,8 @@ impl Source {
     }
 
     /// Returns a description of the settings that decide how a payload is read, besides
-    /// [`kept`](Self::kept). It is the same in all versions of milepost, so that it may be stored
-    /// as a hash.
+    /// [`kept`](Self::kept). Every version of milepost describes the same settings alike, so a hash
+    /// of the description may be stored.
     #[must_use]
     pub fn stable_description(&self) -> String {
         let Schema { driver, keep, local, .. } = &self.schema;

@@ -32,7 +32,7 @@ const TIMES: [(&str, &[&str]); 3] = [
     ("min", &["min", "mins", "minute", "minutes"]),
     ("h", &["h", "hr", "hrs", "hour", "hours"]),
 ];
-/// Remarks after a unit of length that say from where an altitude is measured.
+/// Remarks after a unit of length that state that an altitude counts from the sea or the ellipsoid.
 const ABOVE_SEA: [&str; 13] = [
     "asl",
     "amsl",
@@ -48,7 +48,7 @@ const ABOVE_SEA: [&str; 13] = [
     "ellipsoidal",
     "wgs84",
 ];
-/// Remarks that say that a height is not an altitude.
+/// Remarks that state that a height counts from the ground or the point of departure.
 const ABOVE_GROUND: [&str; 7] = [
     "agl",
     "above ground",
@@ -148,11 +148,12 @@ fn words(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
+/// Returns the symbol of a word in [`LENGTHS`] or [`TIMES`].
 fn symbol(list: &[(&'static str, &[&str])], word: &str) -> Option<&'static str> {
     list.iter().find(|(_, words)| words.contains(&word)).map(|(symbol, _)| *symbol)
 }
 
-/// Splits a length off the beginning of a unit.
+/// Splits a length off the beginning of a unit's words. Returns its symbol, and the words after it.
 fn split_length<'w, 't>(words: &'w [&'t str]) -> Option<(&'static str, &'w [&'t str])> {
     match words {
         ["nautical", "mile" | "miles", rest @ ..] => Some(("nmi", rest)),
@@ -215,7 +216,7 @@ fn angle(words: &[&str]) -> Option<Spelled> {
 
 /// Splits a spelled-out unit off the end of a column's name, such as
 /// `Speed (kilometres per hour)`, `altitude_feet_above_sea_level` or `speedMilesPerHour`. Returns
-/// the name without it, and the unit.
+/// the name without the unit, and the unit.
 pub(super) fn split_spelled(quantity: Quantity, name: &str) -> Option<(&str, Spelled)> {
     const SEPARATORS: [char; 9] = [' ', '_', '-', '.', ',', ':', '(', '[', '{'];
     let inner = name.trim_end().trim_end_matches([')', ']', '}', '.']);

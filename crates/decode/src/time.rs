@@ -56,10 +56,10 @@ impl Zone {
     /// # Errors
     /// A clock change skips or repeats the time.
     fn unix_ms(&self, time: DateTime) -> Result<i64, String> {
-        let found = self.zone.to_ambiguous_timestamp(time);
+        let instants = self.zone.to_ambiguous_timestamp(time);
         let name = &self.name;
-        match found.offset() {
-            AmbiguousOffset::Unambiguous { .. } => found
+        match instants.offset() {
+            AmbiguousOffset::Unambiguous { .. } => instants
                 .unambiguous()
                 .map(jiff::Timestamp::as_millisecond)
                 .map_err(|error| error.to_string()),
@@ -72,7 +72,8 @@ impl Zone {
         }
     }
 
-    /// Checks that the zone has this offset, in seconds, at an instant, and returns the instant.
+    /// Checks that the zone's offset is `seconds` at the instant `ms`, in Unix milliseconds.
+    /// Returns the instant.
     fn check_offset(&self, ms: i64, seconds: i32) -> Result<i64, String> {
         let at = jiff::Timestamp::from_millisecond(ms).map_err(|error| error.to_string())?;
         let offset = self.zone.to_offset(at);
@@ -129,12 +130,13 @@ impl Local {
         }
         // .NET's JSON: milliseconds in UTC. An offset after them does not change the instant.
         if let Some(rest) = text.strip_prefix("/Date(").and_then(|rest| rest.strip_suffix(")/")) {
-            let ms = rest.get(1..).and_then(|after| after.find(['+', '-']));
-            let ms = ms.map_or(rest, |at| &rest[..=at]);
+            // The first character may be the minus of the milliseconds.
+            let offset_at = rest.get(1..).and_then(|after| after.find(['+', '-']));
+            let ms = offset_at.map_or(rest, |at| &rest[..=at]);
             return ms.parse().map_err(|_| explain_unparsed(text));
         }
         // RFC 9557: a time, and its zone in brackets. If the time has an offset, the zone must have
-        // the same offset then. `Z` states no offset.
+        // the same offset at that time. `Z` states no offset.
         if let Some((time, zone)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) {
             let zone = Zone::new(zone.trim_start_matches('!'))?;
             let ms = Self { zone: Some(zone.clone()), pattern: None }.unix_ms(time)?;
@@ -190,6 +192,7 @@ impl Local {
         zone.unix_ms(time)
     }
 
+    /// Parses a time by a pattern into Unix milliseconds.
     fn parse_by_pattern(&self, text: &str, pattern: &str) -> Result<i64, String> {
         let invalid = |error: jiff::Error| format!("\"{text}\" is not {pattern}: {error}");
         let text = &*with_leading_zero(text, pattern)?;
@@ -210,7 +213,8 @@ impl Local {
     /// Checks a pattern, and returns it.
     ///
     /// # Errors
-    /// The pattern is not one of strftime, or lacks a date or a time of day.
+    /// The pattern is not one of strftime, lacks a date or a time of day, or would hide a lost
+    /// leading zero.
     pub fn check_pattern(pattern: &str) -> Result<String, String> {
         let invalid = |error: jiff::Error| format!("\"{pattern}\": {error}");
         if has_open_fraction(pattern) {
@@ -274,6 +278,7 @@ fn round_trip_example(pattern: &str) -> Result<(ZonedDateTime, BrokenDownTime), 
 const NAME_THE_ZONE: &str =
     "name it with `zone` of the source, `ts_zone` of the format, or --zone of import";
 
+/// Returns the error for a string that is not a date and a time of day.
 fn explain_unparsed(text: &str) -> String {
     let text: String = text.chars().take(40).collect();
     if parse_clock(&text).is_some() {
@@ -299,17 +304,20 @@ fn date_alone(text: &str) -> String {
     format!("\"{text}\" is a date without a time of day: name the time's field, as in ts=DATE+TIME")
 }
 
+/// Returns an error that suggests the patterns by which a time can be parsed; `None` if there are
+/// no such patterns.
 fn ask_for_order(text: &str) -> Option<String> {
     let patterns: Vec<String> =
         patterns(text).map(|(pattern, _)| format!("\"{pattern}\"")).collect();
-    let mut end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
+    let mut examples = if patterns.is_empty() { return None } else { patterns.join(" or ") };
     let word = text.trim_end().rsplit(' ').next().unwrap_or_default();
     if is_abbreviation(word) && !["UTC", "GMT"].contains(&word) {
-        end += ", with a --zone";
+        examples += ", with a --zone";
     }
-    Some(format!("in which order are day, month and year? Give {PATTERN}, such as {end}"))
+    Some(format!("in which order are day, month and year? Give {PATTERN}, such as {examples}"))
 }
 
+/// The settings that give a pattern, for errors.
 const PATTERN: &str = "a pattern with --unit ts= or ts_unit";
 
 /// Explains a number whose digits are a date, or a date and a time; `None` if they are neither.
@@ -326,10 +334,10 @@ pub(super) fn explain_date_digits(
     if matches!(text.len(), 11 | 13) {
         text.insert(0, '0');
     }
-    let near = patterns(&text).filter(|(_, ms)| is_plausible(*ms));
-    let patterns: Vec<String> = near.map(|(pattern, _)| format!("\"{pattern}\"")).collect();
-    let end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
-    Some(format!("{number} may be a date and a time in digits: give {PATTERN}, such as {end}"))
+    let plausible = patterns(&text).filter(|(_, ms)| is_plausible(*ms));
+    let patterns: Vec<String> = plausible.map(|(pattern, _)| format!("\"{pattern}\"")).collect();
+    let examples = if patterns.is_empty() { return None } else { patterns.join(" or ") };
+    Some(format!("{number} may be a date and a time in digits: give {PATTERN}, such as {examples}"))
 }
 
 /// Returns whether a string is `yyyymmdd` or `yyyymmddhhmmss`, perhaps with a fraction after a
@@ -363,7 +371,7 @@ pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
         words.filter(|word| !is_zone(word)).collect::<Vec<_>>().join(" ")
     };
     let has_zone = || text.split_whitespace().any(is_zone);
-    // A wrong weekday does not make it another value than a time.
+    // A time with a wrong weekday counts as a time.
     let (weekday, without_weekday) = split_weekday(text);
     text.len() <= 100
         && (may_be(text)
@@ -379,19 +387,21 @@ pub(super) fn is_time_of_day(text: &str) -> bool {
         && parse_clock(text).is_some()
 }
 
-/// Splits a string into date and time of day, at the `T`, `_` or space between them.
+/// Splits a string into date and time of day, at the `T`, `_` or space between them, or after the
+/// eight digits of `yyyymmdd`.
 fn split_date_and_clock(text: &str) -> Option<(&str, &str)> {
     // `yyyymmddhhmmss`, perhaps with three digits of milliseconds.
     if matches!(text.bytes().take_while(u8::is_ascii_digit).count(), 14 | 17) {
         return Some(text.split_at(8));
     }
-    let at = text.char_indices().find(|(at, c)| {
+    let (at, separator) = text.char_indices().find(|(at, c)| {
         let is_t = matches!(c, 'T' | 't') && text[..*at].ends_with(|c: char| c.is_ascii_digit());
         c.is_whitespace() || *c == '_' || is_t
     })?;
-    Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
+    Some((&text[..at], text[at + separator.len_utf8()..].trim_start()))
 }
 
+/// Parses a date whose order of day, month and year is certain.
 fn parse_date(text: &str) -> Result<Date, String> {
     let parts: Vec<&str> = text.trim_end_matches(',').split(['-', '/', '.', ':']).collect();
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -419,7 +429,7 @@ fn parse_date(text: &str) -> Result<Date, String> {
     }
 }
 
-/// A time of day with what follows it.
+/// A time of day, and the zone that is stated after it.
 struct Clock<'t> {
     time: Time,
     /// The instant is one second after `time`: the string is a leap second or 24:00.
@@ -511,10 +521,11 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
 /// `%H:%M:%S EST`.
 fn zone_in_pattern(pattern: &str) -> Option<StatedZone<'_>> {
     let mut is_after_time = false;
-    for (n, piece) in pattern.split('%').enumerate() {
+    for (index, piece) in pattern.split('%').enumerate() {
         // Each piece but the first begins with a conversion, which ends with its letter.
-        let end = if n == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
-        is_after_time |= n > 0 && piece[..end].ends_with(['H', 'I', 'k', 'l', 'T', 'R']);
+        let end =
+            if index == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
+        is_after_time |= index > 0 && piece[..end].ends_with(['H', 'I', 'k', 'l', 'T', 'R']);
         let literal = piece.get(end..).filter(|_| is_after_time).unwrap_or_default();
         for word in literal.split_whitespace() {
             let is_mark = |c: char| c.is_ascii_digit() || "([.,;_".contains(c);
@@ -637,7 +648,7 @@ mod tests {
             ("Sat,2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
             ("Sat,31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31T07:00:00Z"),
             ("Samstag 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
-            // The weekday of another zone, and one that firmware never sets.
+            // The weekday of the day before, and the Sunday of firmware that sets no weekday.
             ("Fri, 31 Jan 2026 23:30:00 +0000", "Z", "2026-01-31T23:30:00Z"),
             ("Sun Jan 28 08:00:00 UTC 2026", "Z", "2026-01-28T08:00:00Z"),
             ("Sa, 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
@@ -763,7 +774,7 @@ mod tests {
         assert_eq!(read("%y%m%d%H%M%S", "260403080000"), Ok(1_775_203_200));
         assert_eq!(read("%Y-%m-%dT%H:%M:%S%z", "2026-04-03T10:00:00+0200"), Ok(1_775_203_200));
         assert!(read("%d/%m/%Y %H:%M:%S", "2026-04-03 08:00:00").is_err());
-        // A Z or UTC in the text takes precedence over the zone of other times.
+        // A Z or UTC in the text takes precedence over the configured zone.
         for (pattern, text) in [
             ("%d/%m/%Y %H:%M:%SZ", "03/04/2026 08:00:00Z"),
             ("%d/%m/%Y %H:%M:%S UTC", "03/04/2026 08:00:00 UTC"),

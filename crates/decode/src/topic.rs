@@ -14,8 +14,9 @@ pub(super) type Levels<'a> = ArrayVec<&'a str, PLUSES_MAX>;
 /// A filter, split around its `+`.
 #[derive(Debug, Clone)]
 pub(super) struct Filter {
+    /// The text before the first `+`.
     before: String,
-    /// The text after each `+`.
+    /// The text after each `+`, up to the next one.
     after: Vec<String>,
 }
 
@@ -33,15 +34,15 @@ impl Filter {
     pub(super) fn id_at_first_level(&self, topic: &[u8]) -> Option<DriverId> {
         let (first, others) = self.after.split_first()?;
         let rest = topic.strip_prefix(self.before.as_bytes())?;
-        // A `/` is no byte of an id, so an id is one level.
+        // An id cannot contain a `/`, so a valid id is exactly one level.
         if others.is_empty() {
             return DriverId::new(rest.strip_suffix(first.as_bytes())?).ok();
         }
         let (id, rest) = DriverId::split_off(rest)?;
         let mut rest = rest.strip_prefix(first.as_bytes())?;
         for after in others {
-            let ends = |byte: &u8| *byte == b'/' || !byte.is_ascii();
-            let length = rest.iter().position(ends).unwrap_or(rest.len());
+            let ends_level = |byte: &u8| *byte == b'/' || !byte.is_ascii();
+            let length = rest.iter().position(ends_level).unwrap_or(rest.len());
             rest = rest[length..].strip_prefix(after.as_bytes())?;
         }
         rest.is_empty().then_some(id)
@@ -62,8 +63,8 @@ impl Filter {
 
 /// Returns whether some topic matches both filters.
 pub fn overlap(a: &str, b: &str) -> bool {
-    let same = |(a, b): (&str, &str)| a == b || a == "+" || b == "+";
-    a.split('/').count() == b.split('/').count() && a.split('/').zip(b.split('/')).all(same)
+    let overlaps = |(a, b): (&str, &str)| a == b || a == "+" || b == "+";
+    a.split('/').count() == b.split('/').count() && a.split('/').zip(b.split('/')).all(overlaps)
 }
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_overlap_where_one_topic_matches_both() {
+    fn filters_overlap_if_one_topic_matches_both() {
         assert!(overlap("a/+/c", "a/b/+") && overlap("+/x", "a/+") && overlap("a", "a"));
         assert!(!overlap("a/+", "a/+/c") && !overlap("a/+/c", "a/+/d") && !overlap("a", "b"));
     }

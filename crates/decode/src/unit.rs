@@ -75,10 +75,10 @@ impl Quantity {
         self.names()[0].0
     }
 
-    /// Returns the name of the unit of this factor.
+    /// Returns the name of the unit with this factor; `None` if no unit with a name has it.
     pub(super) fn unit_of(self, factor: f64) -> Option<&'static str> {
-        let is_same = |known: f64| (known / factor - 1.0).abs() < 1e-6;
-        self.names().iter().find(|(_, known)| is_same(*known)).map(|(name, _)| *name)
+        let is_same = |size: f64| (size / factor - 1.0).abs() < 1e-6;
+        self.names().iter().find(|(_, size)| is_same(*size)).map(|(name, _)| *name)
     }
 
     /// Returns the factor for values of this unit. A unit is a name, or a number and a name:
@@ -91,17 +91,20 @@ impl Quantity {
         let scale = scale.parse::<f64>().ok().filter(|scale| scale.is_finite() && *scale > 0.0);
         let known = self.names().iter().find(|(known, _)| *known == name);
         scale.zip(known).map(|(scale, (_, factor))| scale * factor).ok_or_else(|| {
-            let names: Vec<String> = self.names().iter().map(|(name, _)| format!("\"{name}\"")).collect();
+            let names: Vec<String> =
+                self.names().iter().map(|(name, _)| format!("\"{name}\"")).collect();
             let own = self.own_unit();
             format!(
-                "\"{unit}\": must be one of {}, or a number and one of them, such as \"1e-3 {own}\"",
+                "\"{unit}\": must be one of {}, or a number and one of them, such as \
+                 \"1e-3 {own}\"",
                 names.join(", ")
             )
         })
     }
 }
 
-/// Splits a string into its number and the unit after it, without the spaces between.
+/// Splits a string into its number and the unit after it, without the spaces between. `None`: there
+/// is no number, nothing follows it, or its comma may separate thousands.
 pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let is_part = |c: char| c.is_ascii_digit() || "+-.,".contains(c);

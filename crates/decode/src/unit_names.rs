@@ -23,8 +23,9 @@ impl Quantity {
 
     /// Returns the unit of this name, in any usual spelling, such as `km/h` for `kmh`.
     pub fn unit_named(self, name: &str) -> Option<&'static str> {
-        let after = format!("x {name}");
-        let known = self.split_known(&after).filter(|(rest, _)| *rest == "x");
+        // Split the unit off a column's name that consists of `x` and the unit.
+        let column = format!("x {name}");
+        let known = self.split_known(&column).filter(|(rest, _)| *rest == "x");
         known.map(|(_, unit)| unit).or_else(|| match spelled(self, name)? {
             Spelled::Unit(unit) => Some(unit),
             Spelled::Unread => None,
@@ -36,8 +37,10 @@ impl Quantity {
     pub fn split_unit(self, name: &str) -> Option<(&str, &'static str)> {
         let known = self.split_known(name).map(|(rest, unit)| (without_preposition(rest), unit));
         match split_spelled(self, name) {
-            // `nautical miles per hour` ends in `miles per hour`.
-            Some((rest, spelled)) if known.is_none_or(|(known, _)| rest.len() < known.len()) => {
+            // The longer unit counts: `nautical miles per hour` ends in `miles per hour`.
+            Some((rest, spelled))
+                if known.is_none_or(|(known_rest, _)| rest.len() < known_rest.len()) =>
+            {
                 match spelled {
                     Spelled::Unit(unit) => Some((rest, unit)),
                     Spelled::Unread => None,
@@ -67,8 +70,8 @@ impl Quantity {
         is_unread_unit(self, text)
     }
 
-    /// Like [`split_unit`](Self::split_unit), for symbols and a list of spellings, without the
-    /// preposition of `Speed in km/h`.
+    /// Like [`split_unit`](Self::split_unit), but only for symbols and the spellings in its list.
+    /// The preposition of `Speed in km/h` stays in the name.
     pub fn split_known(self, name: &str) -> Option<(&str, &'static str)> {
         let spellings: &[(&str, &'static str)] = match self {
             Self::Speed => &[

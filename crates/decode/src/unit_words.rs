@@ -7,8 +7,8 @@ use super::spelled_unit::{Spelled, spelled};
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 
-/// Words for a unit in other languages than English, as [`normalised`] returns them. A word comes
-/// before those that it begins or ends with.
+/// Words for a unit in other languages than English, as [`normalised`] returns them. The first
+/// match counts, so a word comes before shorter words that it begins or ends with.
 const WORDS: [&str; 31] = [
     "unidades",
     "unidade",
@@ -44,7 +44,7 @@ const WORDS: [&str; 31] = [
 ];
 /// Words between the word for a unit and the name of a field, as in `unidad_de_velocidad`.
 const BETWEEN: [&str; 8] = ["of", "dela", "della", "delle", "del", "der", "de", "di"];
-/// Words for what is measured, which name no field.
+/// Words for a measurement, as in `unit_of_measurement`, which name no field.
 const MEASURE: [&str; 7] =
     ["measurement", "measure", "medida", "medição", "mesure", "misura", "измерения"];
 /// Maximum length of the name of a unit in bytes.
@@ -90,7 +90,7 @@ pub fn names_unit(name: &str) -> bool {
     is_unit(name.as_bytes())
 }
 
-/// Returns whether a key that does not end in `unit` may name a unit: reads only a few bytes.
+/// Returns whether a key that does not end in `unit` may name a unit; reads only a few bytes.
 /// `key`: without an `s` at its end.
 #[inline]
 fn may_be_unit(key: &[u8]) -> bool {

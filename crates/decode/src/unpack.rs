@@ -1,8 +1,8 @@
 //! Unpacks payloads in gzip, zstd or CBOR into the text that the formats read.
 //!
-//! Guarantee: UTF-8 passes unchanged, because no valid UTF-8 begins like one of the three. The
-//! output is limited in bytes and, for compressed payloads, in its ratio to the input; unpacking
-//! stops at the limit.
+//! Guarantee: UTF-8 passes unchanged, because no valid UTF-8 begins like gzip, zstd or this CBOR.
+//! The output is limited in bytes and, for compressed payloads, in its ratio to the input.
+//! Unpacking stops at the limit.
 
 use std::io::Read as _;
 
@@ -13,9 +13,10 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 
-/// Maximum ratio of unpacked to compressed bytes. A parked vehicle's array of points has about 20.
+/// Maximum ratio of unpacked to compressed bytes. An array of points of a parked vehicle has a
+/// ratio of about 20.
 const RATIO_MAX: usize = 100;
-/// Maximum number of zstd frames: each needs a decoder of its own.
+/// Maximum number of zstd frames. It is limited because each frame needs a decoder of its own.
 const ZSTD_FRAMES_MAX: usize = 16;
 /// Largest accepted window in bytes: RFC 8878 recommends that every decoder support it.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
@@ -27,8 +28,12 @@ const SINGLE_FLOAT: u8 = 0xfa;
 /// Up to this number, 2²⁴, a float of 32 bits represents all whole numbers.
 const WHOLE_SINGLE_MAX: f64 = 16_777_216.0;
 
-/// Unpacks a payload; `None` if it is none of the three. CBOR may be compressed. `is_json`: the
-/// format reads JSON, so CBOR is allowed; `is_time`: whether a member of this name may be the time.
+/// Unpacks a payload; `None` if it is neither gzip nor zstd nor CBOR. CBOR may be compressed.
+/// `is_json`: the format reads JSON, so CBOR is allowed; `is_time`: returns whether a member of
+/// this name may be the time.
+///
+/// # Errors
+/// The payload cannot be unpacked, or exceeds a limit.
 pub(super) fn unpack(
     payload: &[u8],
     is_json: bool,
@@ -48,7 +53,8 @@ pub(super) fn unpack(
         return refuse(
             Reason::TooLarge,
             format!(
-                "{} compressed bytes hold more than {limit} bytes, the limit for a payload of this size",
+                "{} compressed bytes hold more than {limit} bytes, the limit for a payload of this \
+                 size",
                 payload.len()
             ),
         );
@@ -122,6 +128,7 @@ struct CborToJson<'a> {
     is_short_float: bool,
     /// The last key of a map.
     key: String,
+    /// Returns whether a member of this name may be the time.
     is_time: &'a dyn Fn(&str) -> bool,
     /// The tag before the current item, if it has one.
     tag: Option<u64>,
@@ -183,7 +190,7 @@ impl<'a> CborToJson<'a> {
         match header {
             Header::Positive(number) => self.scalar(&number),
             Header::Negative(number) => self.scalar(&(-1 - i128::from(number))),
-            // A time of 32 bits may be a minute off: write how many of its digits are known.
+            // A time in a float of 32 bits may be a minute off: write only its certain digits.
             Header::Float(number)
                 if self.is_short_float
                     && number.abs() >= WHOLE_SINGLE_MAX
@@ -263,12 +270,12 @@ impl<'a> CborToJson<'a> {
         count: Option<usize>,
         each: impl Fn(&mut Self, Header) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        for number in 0..count.unwrap_or(usize::MAX) {
+        for index in 0..count.unwrap_or(usize::MAX) {
             let header = self.pull()?;
             if count.is_none() && header == Header::Break {
                 break;
             }
-            if number > 0 {
+            if index > 0 {
                 self.out.push(b',');
             }
             each(self, header)?;

@@ -24,8 +24,8 @@ const AGES: [&str; 15] = [
     "sincefix",
     "ago",
 ];
-/// Units of an age in seconds, at the end of its name, or at the beginning, as in `minutes_ago`.
-/// The first match counts, so `hours` comes before `s`.
+/// Units of an age, each with its size in seconds. The unit is at the end of the name, or at the
+/// beginning, as in `minutes_ago`. The first match counts, so `hours` comes before `s`.
 const UNITS: [(&str, f64); 16] = [
     ("milliseconds", 1e-3),
     ("millis", 1e-3),
@@ -46,10 +46,10 @@ const UNITS: [(&str, f64); 16] = [
 ];
 /// Largest age in seconds for which the time of receipt is near enough.
 const AGE_S_MAX: f64 = 60.0;
-/// Largest age without a unit that may be near enough: 3 s, if it is in milliseconds, as libraries
-/// for microcontrollers give it.
+/// Largest number without a unit that is accepted: 3 s if it is in milliseconds, as libraries for
+/// microcontrollers give it.
 const AGE_WITHOUT_UNIT_MAX: f64 = 3_000.0;
-/// Flags that are set if the place is an old one.
+/// Names of flags that are set if the place is old.
 const OLD: [&str; 14] = [
     "lastknown",
     "islastknown",
@@ -66,12 +66,12 @@ const OLD: [&str; 14] = [
     "outdated",
     "isoutdated",
 ];
-/// Flags that are unset if the place is an old one.
+/// Names of flags that are not set if the place is old.
 const NEW: [&str; 5] = ["live", "islive", "realtime", "isrealtime", "iscurrent"];
 
 /// Returns the first member, with its value, that states that the place is older than the message.
-/// Only members of the point, and of objects such as `gps` in it, count, and not those that `keep`
-/// names.
+/// Only members of the point itself and of objects such as `gps` in it count, unless `keep` names
+/// them.
 #[cold]
 pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, String)> {
     let root: String = origin.root.iter().map(|name| format!("{name}/")).collect();
@@ -80,7 +80,10 @@ pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, St
         let Value::Scalar(text) = value else { return };
         let mut names = path.rsplit('/');
         let name = names.next().unwrap_or_default();
-        if found.is_none() && names.all(is_parent) && (is_old(name, text) || is_flag(name, text)) {
+        if found.is_none()
+            && names.all(is_parent)
+            && (is_large_age(name, text) || is_flag_of_old_place(name, text))
+        {
             let path = path.strip_prefix(&root).unwrap_or(path);
             found = Some((path.to_owned(), text.to_owned())).filter(|_| !keep.has(path));
         }
@@ -90,14 +93,14 @@ pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, St
 
 /// Returns whether a flag states that the place is old. A number may count anything, such as the
 /// buffered messages.
-fn is_flag(name: &str, value: &str) -> bool {
+fn is_flag_of_old_place(name: &str, value: &str) -> bool {
     let is_in = |names: &[&str]| names.contains(&&*normalised(name));
     value.eq_ignore_ascii_case("true") && is_in(&OLD)
         || value.eq_ignore_ascii_case("false") && is_in(&NEW)
 }
 
 /// Returns whether a number of this name is an age that is too large.
-fn is_old(name: &str, value: &str) -> bool {
+fn is_large_age(name: &str, value: &str) -> bool {
     let words = words(name);
     let name = &*words.concat();
     let stem_and_unit = || {

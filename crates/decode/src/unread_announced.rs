@@ -16,7 +16,7 @@ use crate::reject::Reason;
 /// Maximum number of announcements of a payload that are checked.
 const ANNOUNCEMENTS_MAX: usize = 64;
 /// Beginnings of notations of coordinates, as [`normalised`] returns them, in which a number is not
-/// decimal degrees. `-` does not count: `1e7` is also `1e-7`.
+/// decimal degrees. Normalised, `1e-7` is `1e7`.
 const NOTATIONS: [&str; 14] = [
     "ddmm",
     "dddmm",
@@ -33,8 +33,8 @@ const NOTATIONS: [&str; 14] = [
     "e7",
     "e6",
 ];
-/// Notations that a member without the name of a coordinate, such as `format`, may state: those
-/// that are no pattern of a date, and no name of anything else.
+/// Notations that count even under a name without a coordinate, such as `format`, because they are
+/// neither a pattern of a date nor a name of anything else.
 const BARE_NOTATIONS: [&str; 8] = [
     "dms",
     "degreesminutes",
@@ -45,7 +45,7 @@ const BARE_NOTATIONS: [&str; 8] = [
     "degreesdecimalminutes",
     "degreesandminutes",
 ];
-/// Notations of coordinates that do not also begin other words.
+/// Notations of coordinates that count only as the whole value: `rad` also begins other words.
 const WHOLE_NOTATIONS: [&str; 3] = ["rad", "radians", "semicircles"];
 
 /// The object that announces something.
@@ -90,7 +90,7 @@ pub(super) fn check_announced<'f>(
         let (parent, _) = parent_and_name(path);
         let is_beside = |field: &&Measured| {
             let (own_parent, own_name) = parent_and_name(&field.path);
-            // If there is another number `velocity`, `velocity_scale` is not that of the field.
+            // If there is another number `velocity`, `velocity_scale` is not the field's scale.
             let is_of_other = numbers.iter().any(|number| {
                 let (beside, name) = parent_and_name(number);
                 let is_own = object == Object::Point && *number == field.path;
@@ -102,7 +102,7 @@ pub(super) fn check_announced<'f>(
         };
         fields.clone().filter(is_beside).try_for_each(|field| match kind {
             Announcement::Scale => check_scale(path, text, field, kept),
-            // The coordinates of a file whose members `keep` cannot name are in degrees.
+            // Without `kept`, the object is the frame of a file, whose coordinates are in degrees.
             Announcement::Notation if stem.is_empty() && kept.is_none() => Ok(()),
             Announcement::Notation => {
                 let is_other = if stem.is_empty() { is_bare_notation } else { is_notation };
@@ -132,7 +132,8 @@ pub(super) fn check_announced<'f>(
     })
 }
 
-/// Returns the paths of the numbers that one of the announcements is named after.
+/// Returns the paths of numbers after which an announcement beside them is named, such as
+/// `velocity` beside `velocity_scale`.
 fn numbers_of<T, U>(json: &[u8], announced: &[(String, T, U, String)]) -> Vec<String> {
     let mut numbers = Vec::new();
     visit_values(json, &[], &mut |path, value| {
@@ -154,9 +155,9 @@ fn parent_and_name(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Checks a scale. A size that no unit has, a known unit times or divided by the scale, or a unit
-/// of degrees in the configuration, is that of the scaled value: the operator has converted it. A
-/// member in `keep` is known to the operator, too.
+/// Checks a scale. A scale is accepted if the configured unit shows that the operator knows of it:
+/// a size that no named unit has, a named unit times or divided by the scale, or any stated unit of
+/// degrees. A scale that `keep` names is accepted, too.
 fn check_scale(
     path: &str,
     text: &str,
@@ -169,7 +170,7 @@ fn check_scale(
     let is_right = match size(text, field.quantity) {
         Some(size) => is_same(size),
         None => scale(text).is_none_or(|scale| {
-            // A plain m/s beside a scale of 0.1 is not the unit mm/s times 1000.
+            // If the format reads m/s, a scale of 1000 does not mean that mm/s was multiplied.
             let is_scaled = |known: f64| is_same(known * scale) || is_same(known / scale);
             let mut known = field.quantity.names().iter();
             scale == 1.0 || scale == 0.0 || own != 1.0 && known.any(|(_, known)| is_scaled(*known))
@@ -241,8 +242,8 @@ fn refuse_level(
     refuse(
         Reason::WrongType,
         format!(
-            "{path:.40} says {text:.20}, but {name} is read from sea level: send that one, or store \
-             it as it is with {remedy}"
+            "{path:.40} says {text:.20}, but {name} is read from sea level: send that one, or \
+             store it as it is with {remedy}"
         ),
     )
 }
@@ -265,7 +266,7 @@ fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refus
 /// Checks a point with a time for a member that states another scale of times than UTC.
 ///
 /// # Errors
-/// There is such a member, and the time is not text that ends in `Z`.
+/// The point has such a member, and its time is not a string that ends in `Z`.
 #[cold]
 pub(super) fn check_scale_of_time(
     json: &[u8],
@@ -293,8 +294,8 @@ pub(super) fn check_scale_of_time(
     refuse(
         Reason::BadTs,
         format!(
-            "{path:.40} is {text:.20}, which is {seconds} s ahead of UTC, and times are read in UTC: \
-             subtract {seconds} s, or leave {path:.40} out if they are in UTC"
+            "{path:.40} is {text:.20}, which is {seconds} s ahead of UTC, and times are read in \
+             UTC: subtract {seconds} s, or leave {path:.40} out if they are in UTC"
         ),
     )
 }

@@ -253,8 +253,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
                 | [b'm', b'o', b'd']
         )
     };
-    let is_foreign = || key.first().is_some_and(|first| *first >= 0x80);
-    key.len() <= NAME_BYTES_MAX && (key.windows(3).any(is_part) || is_foreign())
+    let begins_above_ascii = || key.first().is_some_and(|first| *first >= 0x80);
+    key.len() <= NAME_BYTES_MAX && (key.windows(3).any(is_part) || begins_above_ascii())
 }
 
 /// Normalises the name of a flag, without a remark in brackets or a question mark: `Valid (Y/N)`.
@@ -262,12 +262,13 @@ fn bare_name(name: &str) -> String {
     normalised(name.split(['(', '[', '?']).next().unwrap_or_default())
 }
 
+/// Returns whether a member of this name may deny the fix if its value means `stated`.
 #[cold]
 fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let name = bare_name(&String::from_utf8_lossy(key));
     let is_in = |names: &[&str]| names.contains(&&*name);
     match stated {
-        // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` sees the object's name.
+        // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` checks the object's name.
         FlagValue::Unset => {
             is_in(&FLAGS)
                 || is_in(&TIME_FLAGS)
@@ -301,7 +302,8 @@ fn flag_value(value: &str) -> Option<FlagValue> {
     (NO_FIX.contains(&&*word) || word.ends_with(NO_FIX_ENDING)).then_some(FlagValue::NoFix)
 }
 
-/// Lengths in bytes of the words for a flag, as bits, by the first byte of the word.
+/// For each first byte of a word for a flag, the lengths of such words in bytes: bit `n` is set for
+/// a word of `n` bytes.
 static WORD_LENGTHS: [u64; 128] = {
     let lists: [&[&str]; 4] = [&UNSET_WORDS, &UNSET_IN_OTHER_LANGUAGES, &SET, &NO_FIX];
     let (mut lengths, mut list) = ([0; 128], 0);
@@ -323,11 +325,12 @@ static WORD_LENGTHS: [u64; 128] = {
 /// values are not, such as the `type` of GeoJSON.
 fn may_be_flag_word(value: &str) -> bool {
     let value = value.trim_ascii().as_bytes();
-    // Separators do not count, and the letters of other scripts are not compared here.
+    // The length says nothing about a value with separators, and the table has only ASCII.
     if value.len() > VALUE_BYTES_MAX || !value.iter().all(u8::is_ascii_alphanumeric) {
         return true;
     }
     let [first, .., last] = value else { return true };
+    // A word that ends in `nofix` may have any length.
     WORD_LENGTHS[usize::from(first.to_ascii_lowercase())] >> value.len() & 1 == 1
         || last.eq_ignore_ascii_case(&b'x')
 }
@@ -341,12 +344,12 @@ pub(super) struct ReadPaths<'s> {
 }
 
 /// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
-/// that states that there is no fix, or that its time is not valid. `root`: the object whose
-/// members `keep` names; `has_time`: the point has a time. Returns the fields that such a flag, in
-/// the point itself or in the field's object, states are unknown.
+/// that states that there is no fix, or that its time is not valid. `root`: the path of the object
+/// at which the paths of `keep` begin; `has_time`: the point has a time. Returns which fields are
+/// unknown, according to flags in the point itself or in the field's object.
 ///
 /// # Errors
-/// There is such a flag, and the configuration does not keep it.
+/// The point has such a flag of the fix or the time, and `keep` does not name it.
 #[cold]
 pub(super) fn check_fix(
     json: &[u8],

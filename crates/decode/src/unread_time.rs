@@ -1,6 +1,6 @@
 //! Finds a time that a point has under a name that its format does not read. If the format reads no
-//! other time in the point, the point is rejected. Otherwise the time of receipt would be stored
-//! instead, which is wrong.
+//! time in the point, such a point is rejected. If it were accepted, the time of receipt would be
+//! stored, which is not the time of the fix.
 //!
 //! The value decides whether a member is a time. A time within a day of the receipt counts under
 //! any name, except names of other times, such as `expires_at`. An older time, or a part of a time,
@@ -89,8 +89,8 @@ pub(super) fn substitute_time<'j>(
     if schema.is_own {
         let mut members = members(json);
         members.retain(|(_, value)| !value.is_missing());
-        for known in TIME_NAMES {
-            if let Some(at) = members.iter().position(|(name, _)| normalised(name) == known) {
+        for usual in TIME_NAMES {
+            if let Some(at) = members.iter().position(|(name, _)| normalised(name) == usual) {
                 let (name, value) = members.swap_remove(at);
                 if exponent::may_have_exponent(&value) {
                     check_exponent(json, &name)?;
@@ -176,8 +176,9 @@ enum Kind {
     Part,
 }
 
-/// Returns the first time of day in an object. If there is none, returns the first other time, and
-/// if there is none either, the first part of a time. `used`: paths that the format reads.
+/// Returns the first time of day in an object. If the object has no time of day, returns the first
+/// other time; without any time, returns the first part of a time. `is_own`: the format is
+/// milepost's own; `used`: paths that the format reads.
 #[cold]
 pub(super) fn unread_time(
     json: &[u8],
@@ -192,9 +193,9 @@ pub(super) fn unread_time(
     // not at the top of the point. For example, the used path `time` is in the properties of a
     // Feature; a `time` beside the properties is another member.
     visit_values(json, &[], &mut |path, value| {
-        let found = |value: &str, kind| {
-            let found = UnreadTime { path: path.to_owned(), value: value.to_owned(), kind };
-            (!is_other_time(path)).then_some(found)
+        let unread = |value: &str, kind| {
+            let time = UnreadTime { path: path.to_owned(), value: value.to_owned(), kind };
+            (!is_other_time(path)).then_some(time)
         };
         match value {
             Value::Scalar(text) => {
@@ -206,13 +207,13 @@ pub(super) fn unread_time(
                         && (is_time_of_day(text) || is_time_of_day(&text.replacen('h', ":", 1)))
                 };
                 if time_of_day.is_none() && CLOCK_NAMES.contains(&&*name) && is_clock() {
-                    time_of_day = found(text, Kind::TimeOfDay);
+                    time_of_day = unread(text, Kind::TimeOfDay);
                 }
                 let is_near = || {
                     values <= VALUES_MAX
                         && is_time(text, |ms| is_within(ms, DAY_MS))
                         && !is_id(&name)
-                        && !is_in(used, path)
+                        && !is_used(used, path)
                 };
                 let is_named = || {
                     is_time_name(path, is_own, used)
@@ -220,14 +221,14 @@ pub(super) fn unread_time(
                             || is_since_other_epoch(text, |ms| is_within(ms, DAY_MS)))
                 };
                 if time.is_none() && (is_near() || is_named()) {
-                    time = found(text, Kind::Whole);
+                    time = unread(text, Kind::Whole);
                 }
                 let is_named_date = || DATE_NAMES.iter().any(|word| name.contains(word));
                 if date.is_none()
                     && is_named_date()
                     && is_date(text, |ms| is_within(ms, 2 * DAY_MS))
                 {
-                    date = found(text, Kind::Part);
+                    date = unread(text, Kind::Part);
                 }
                 parts.put(&name, path, text);
             }
@@ -236,7 +237,7 @@ pub(super) fn unread_time(
                 if time.is_none() && (is_place || is_time_name(path, is_own, used)) {
                     let texts = times_in_array(array, is_place);
                     if texts.iter().any(|text| is_time(text, |ms| is_within(ms, YEAR_MS))) {
-                        time = found(array, Kind::Whole);
+                        time = unread(array, Kind::Whole);
                     }
                 }
             }
@@ -264,8 +265,9 @@ fn is_time(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
 /// Returns whether a number counts from another epoch than 1970, such as that of GPS.
 fn is_since_other_epoch(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let ms = number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
-    let has_epoch = |ms: i64| EPOCHS.iter().any(|(s, _)| is_near(ms.saturating_add(s * 1_000)));
-    ms.is_some_and(has_epoch)
+    let is_near_with_epoch =
+        |ms: i64| EPOCHS.iter().any(|(seconds, _)| is_near(ms.saturating_add(seconds * 1_000)));
+    ms.is_some_and(is_near_with_epoch)
 }
 
 /// Returns whether a string is a date alone, in any order of day, month and year, and `is_near`
@@ -275,7 +277,7 @@ fn is_date(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
 }
 
 /// Returns whether the path, or its end, is one that the format reads.
-fn is_in(used: &[String], path: &str) -> bool {
+fn is_used(used: &[String], path: &str) -> bool {
     let rest = |used: &String| path.strip_suffix(used.as_str());
     used.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.ends_with('/'))
 }
@@ -331,11 +333,11 @@ impl Parts {
             [0.0, 1.0, 2.0].iter().any(|rollovers| is_near(rounded(unix_s(*rollovers) * 1e3)))
         });
         let slot = match (date, clock, gps) {
-            (Some(true), _, _) => 0,
+            (Some(true), _, _) => 0, // the year
             // The hour and the minute count only without a date: a date that is not near means that
             // the device's clock was never set.
             (None, Some(true), _) => 3,
-            (_, _, Some(true)) => 5,
+            (_, _, Some(true)) => 5, // the week
             _ => return None,
         };
         let (path, value) = self.0[slot].clone()?;
@@ -414,8 +416,8 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Returns the last name of a path without words such as `gps` and `local`, which names of times
-/// and of dates have alike.
+/// Returns the last name of a path without words such as `gps` and `local`, which occur in names of
+/// times and of dates.
 fn bare_name(path: &str) -> String {
     let name = normalised(last(path));
     let bare = ["gps", "gnss", "fix", "local", "device"]

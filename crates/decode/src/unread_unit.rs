@@ -36,7 +36,8 @@ const ABOUT_ALL: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"
 
 impl Measured {
     /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
-    /// `speed` or around its object, `unit` beside `value`, or `units/speed`.
+    /// `speed` or around its object, `unit` beside `value`, or `units/speed`. `text`: the member's
+    /// value.
     ///
     /// A member called only `unit` states the unit of
     ///
@@ -51,14 +52,15 @@ impl Measured {
             (parent.to_owned(), normalised(name))
         };
         let ((parent, name), (own_parent, own_name)) = (split(path), split(&self.path));
-        let is_around = |parent: &str| {
+        // Returns whether the field is in the object at this path, or in an object within it.
+        let holds_field = |parent: &str| {
             let rest = own_parent.strip_prefix(parent);
             rest.is_some_and(|rest| rest.is_empty() || parent.is_empty() || rest.starts_with('/'))
         };
         // If there is a number `velocity`, `velocity_unit` is its unit, and not the unit of
         // `speed`.
-        let is_own = |name: &str| {
-            let is_other = || members.numbers.iter().any(|number| number == name);
+        let names_field = |name: &str| {
+            let is_other_number = || members.numbers.iter().any(|number| number == name);
             // German joins words with an `s` or `n`: `Geschwindigkeitseinheit`.
             let joined = || name.strip_suffix(['s', 'n']).unwrap_or(name);
             let is_alias = || {
@@ -66,22 +68,23 @@ impl Measured {
                     || [name, joined()].map(field_in_other_language).contains(&Some(self.field))
             };
             let is_place = self.is_place() && NAMES_OF_PLACE.contains(&name);
-            name == own_name || name == self.field || is_place || is_alias() && !is_other()
+            name == own_name || name == self.field || is_place || is_alias() && !is_other_number()
         };
         let (grandparent, units) = split(&parent);
         let is_in_units = without_unit(&units) == Some("");
         let of_type = || speed_of_type(&name).filter(|_| self.is_unmistakable(text));
+        // The stem of `speed_unit` is `speed`; that of `unit` is empty.
         if let Some(stem) = without_unit(&name).or_else(of_type) {
             // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or
             // `Marine`.
-            let is_of_fleet = stem.is_empty()
+            let may_be_of_fleet = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
                 && !(["/", " per "].iter().any(|per| text.contains(per))
                     && is_unread_unit(self.quantity, text))
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_system = stem == "system" || stem == "systemof";
-            let is_bare = !is_of_fleet && (stem.is_empty() || is_system);
+            let is_bare = !may_be_of_fleet && (stem.is_empty() || is_system);
             let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
             let is_of_value = own_name.starts_with("val") && parent == own_parent;
             // Only an angle has these units.
@@ -98,9 +101,9 @@ impl Measured {
             let is_bare = is_bare || is_angle;
             // `"units":{"isMetric":false}`
             let beside = if is_in_units && is_system { &grandparent } else { &parent };
-            return is_around(beside) && (is_own(stem) || is_bare && may_be_bare);
+            return holds_field(beside) && (names_field(stem) || is_bare && may_be_bare);
         }
-        is_in_units && is_around(&grandparent) && is_own(&name)
+        is_in_units && holds_field(&grandparent) && names_field(&name)
     }
 
     /// Returns whether a text can only be the name of a unit of this quantity. An `ms` may also be
@@ -148,7 +151,8 @@ impl Measured {
             return refuse(
                 Reason::WrongType,
                 format!(
-                    "{path:.40} says {stated}, but {field} is read in {unit}: convert it, or {remedy}"
+                    "{path:.40} says {stated}, but {field} is read in {unit}: convert it, or \
+                     {remedy}"
                 ),
             );
         }
@@ -159,7 +163,7 @@ impl Measured {
     /// gives the size of the unit as a number, the text may name that unit, so nothing is checked.
     ///
     /// # Errors
-    /// The text names another unit than the one in which the format reads the field.
+    /// The text names a unit other than the one in which the format reads the field.
     fn check_unread(&self, path: &str, text: &str) -> Result<(), Refusal> {
         let is_custom = self.quantity.unit_of(self.factor.abs()).is_none();
         if is_custom || !is_unread_unit(self.quantity, text) {
@@ -275,7 +279,7 @@ impl Units {
 /// Checks a point for units beside its numbers.
 ///
 /// # Errors
-/// A unit is another than the one in which the format reads the number.
+/// A unit differs from the one in which the format reads the number.
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
@@ -299,7 +303,7 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> R
 /// that of a member with the same unit. A bare `unit` does not count.
 ///
 /// # Errors
-/// The unit is another than the one in which the format reads the number.
+/// The unit differs from the one in which the format reads the number.
 #[cold]
 pub(super) fn check_unit_of_element(
     json: &[u8],
@@ -319,7 +323,7 @@ pub(super) fn check_unit_of_element(
 /// Checks the object around an array of points for units of the numbers in the points.
 ///
 /// # Errors
-/// A unit is another than the one in which the format reads the numbers.
+/// A unit differs from the one in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_around(
     json: &[u8],
@@ -341,11 +345,11 @@ pub(super) fn check_units_around(
     units.check(fields.iter())
 }
 
-/// Checks the object around an array of points, without the array. `settled`: the fields whose unit
-/// is known.
+/// Checks the object around an array of points for units of the numbers in the points. `frame`: the
+/// object's JSON without the array; `settled`: the fields whose unit is already known.
 ///
 /// # Errors
-/// A unit is another than the one in which the format reads the numbers.
+/// A unit differs from the one in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_of_frame(
     frame: &[u8],

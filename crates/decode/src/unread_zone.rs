@@ -48,11 +48,12 @@ pub fn is_zone_in_other_language(name: &str) -> bool {
     TRANSLATIONS.iter().any(|word| name.contains(word))
 }
 
-/// Checks a point whose time ends in `Z` for a flag that states that times are not in UTC, and
-/// another point with a time for a scale of times that is ahead of UTC.
+/// Checks a point for members that contradict its time in UTC. If the time ends in `Z`, that is a
+/// flag that states that times are not in UTC. For any other time, that is a scale of times that is
+/// ahead of UTC.
 ///
 /// # Errors
-/// There is such a flag or scale.
+/// The point has such a flag or scale.
 #[cold]
 pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal> {
     check_scale_of_time(json, ts, is_parent)?;
@@ -60,7 +61,7 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
         return Ok(());
     };
     let mut flag = None;
-    each_own(json, &mut |path, name, value| {
+    each_own_member(json, &mut |path, name, value| {
         // `"utc":0` may be an offset, and `"time_utc":0` a time.
         let is_flag = UTC_FLAGS.contains(&name) && (name.contains("is") || value != "0");
         if flag.is_none() && is_flag && is_unset(value) {
@@ -76,7 +77,7 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
 /// devices send the zone of their display beside times in UTC.
 ///
 /// # Errors
-/// Another zone is stated.
+/// A member states another zone.
 #[inline]
 pub(super) fn check_zone(
     json: &[u8],
@@ -112,7 +113,7 @@ fn check_stated_zone(
 ) -> Result<(), Refusal> {
     let Ok(at) = jiff::Timestamp::from_millisecond(ts.unix_ms()) else { return Ok(()) };
     let mut other = None;
-    each_own(json, &mut |path, name, value| {
+    each_own_member(json, &mut |path, name, value| {
         if other.is_none() && is_other_zone(name, value, zone.time_zone(), at) {
             other = Some((path.to_owned(), value.to_owned()));
         }
@@ -139,7 +140,7 @@ pub(super) fn states_offset(local: &Local, text: &str) -> bool {
 
 /// Calls `each` with the path, the normalised name and the value of each member that is about the
 /// point itself.
-fn each_own(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
+fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
     visit_values(json, &[], &mut |path, value| {
         let Value::Scalar(value) = value else { return };
         let mut names = path.rsplit('/');
@@ -172,7 +173,8 @@ fn is_zone_name(name: &str) -> bool {
 /// times without an offset are read.
 ///
 /// # Errors
-/// The object states a zone whose clock differs in winter or in summer.
+/// The object states a zone whose offset differs in winter or in summer, or an offset that is wrong
+/// in winter and in summer.
 #[cold]
 pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(), Refusal> {
     /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.
@@ -183,12 +185,12 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     // A file may have other bytes than UTF-8 in its names.
     let enclosing = String::from_utf8_lossy(enclosing);
     let mut other = None;
-    each_own(enclosing.as_bytes(), &mut |path, name, value| {
+    each_own_member(enclosing.as_bytes(), &mut |path, name, value| {
         let is_other = |seconds: &i64| {
             let at = jiff::Timestamp::from_second(*seconds);
             at.is_ok_and(|at| is_other_zone(name, value, zone.time_zone(), at))
         };
-        // An offset may be right in one half of the year only.
+        // An offset is accepted if it is right in one half of the year.
         let is_place = value.contains('/');
         let differs =
             if is_place { TIMES.iter().any(is_other) } else { TIMES.iter().all(is_other) };
@@ -200,8 +202,8 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     refuse(
         Reason::BadTs,
         format!(
-            "{path:.40} is {value:.40}, but times without an offset are read in {}: which is right? \
-             Change `zone`, `ts_zone` or --zone; leave it out if every time has its offset",
+            "{path:.40} is {value:.40}, but times without an offset are read in {}: which is \
+             right? Change `zone`, `ts_zone` or --zone; leave it out if every time has its offset",
             zone.name()
         ),
     )
@@ -229,7 +231,7 @@ fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp)
     {
         return stated.to_offset(at).seconds() != seconds;
     }
-    // A `zone` may also be an area, or the number of one.
+    // A `zone` may also be an area, or the number of an area.
     if !is_zone {
         return false;
     }

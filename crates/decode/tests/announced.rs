@@ -21,7 +21,7 @@ fn outcome(source: &Source, payload: &str) -> String {
     }
 }
 
-fn own() -> Source {
+fn milepost_source() -> Source {
     source(Format::Milepost)
 }
 
@@ -37,6 +37,7 @@ fn mapping(factor: f64, more: More) -> Source {
     })
 }
 
+/// Returns a point with these members. Adds a place and a time if `members` has none.
 fn fix(members: &str) -> String {
     let place = if members.starts_with("\"lat\":") { "" } else { r#""lat":12.5,"lng":13.25,"# };
     let ts = if members.contains("\"ts\":") { "" } else { r#""ts":1795770000,"# };
@@ -70,7 +71,7 @@ fn scale_notation_or_north_beside_the_values_is_rejected() {
         (r#""alt":5,"alt_unit":"feet above sea level""#, "says ft"),
         (r#""alt":5,"alt_unit":"m AGL""#, "says m AGL, which is not read"),
     ] {
-        for source in [own(), mapping(1.0, More::default())] {
+        for source in [milepost_source(), mapping(1.0, More::default())] {
             let outcome = outcome(&source, &fix(members));
             assert!(outcome.contains(message), "{members}: {outcome}");
             assert!(outcome.starts_with("wrong_type"), "{members}: {outcome}");
@@ -116,7 +117,7 @@ fn usual_scale_notation_or_north_is_accepted() {
         r#""time_source":"GPS""#,
         r#""time_scale":60"#,
     ] {
-        for source in [own(), mapping(1.0, More::default())] {
+        for source in [milepost_source(), mapping(1.0, More::default())] {
             assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
         }
     }
@@ -143,7 +144,8 @@ fn scale_beside_the_values_of_a_shipped_format_is_rejected() {
     let owntracks = format_called("owntracks");
     let location = |members: &str| {
         format!(
-            r#"{{"_type":"location","lat":12.5,"lon":13.25,"tst":1795770000,"vel":36,"cog":9,{members}}}"#
+            r#"{{"_type":"location","lat":12.5,"lon":13.25,"tst":1795770000,
+            "vel":36,"cog":9,{members}}}"#
         )
     };
     for members in [r#""vel_scale":0.1"#, r#""cog_ref":"magnetic""#] {
@@ -163,16 +165,16 @@ fn scale_of_time_ahead_of_utc_is_rejected() {
         (r#""time_scale":"TAI""#, "37 s ahead"),
         (r#""time_system":"GPS","ts":"2026-11-27T09:00:00+00:00""#, "18 s ahead"),
     ] {
-        for source in [own(), mapping(1.0, More::default())] {
+        for source in [milepost_source(), mapping(1.0, More::default())] {
             let outcome = outcome(&source, &fix(members));
             assert!(outcome.contains(message), "{members}: {outcome}");
         }
     }
     let utc = r#""time_system":"GPS","ts":"2026-11-27T09:00:00Z""#;
-    assert_eq!(outcome(&own(), &fix(utc)), "ok");
+    assert_eq!(outcome(&milepost_source(), &fix(utc)), "ok");
 }
 
-/// The fixes that a format reads are stored; the message is rejected once for the others.
+/// The fixes that a format reads are stored. The message is rejected once for the other fixes.
 #[test]
 fn fixes_in_another_array_are_reported() {
     let with_points = |keep: Keep| {
@@ -181,9 +183,9 @@ fn fixes_in_another_array_are_reported() {
         Source::new("in/+", Driver::Topic(Template::first()), mapped, keep)
     };
     let points = with_points(Keep::Nothing);
-    let point = |n: u32| format!(r#"{{"lat":{n}.5,"lng":13.25,"ts":179577000{n}}}"#);
-    let (one, two) = (point(1), point(2));
-    let both = |name: &str| format!(r#"{{"locations":[{one}],"{name}":[{two},{one}]}}"#);
+    let point = |number: u32| format!(r#"{{"lat":{number}.5,"lng":13.25,"ts":179577000{number}}}"#);
+    let (first, second) = (point(1), point(2));
+    let both = |name: &str| format!(r#"{{"locations":[{first}],"{name}":[{second},{first}]}}"#);
     for name in ["buffered", "history", "buffered_locations", "points"] {
         let decoded = decode(&points, &both(name));
         assert_eq!(decoded.positions.len(), 1, "{name}");
@@ -192,20 +194,20 @@ fn fixes_in_another_array_are_reported() {
             format!("{name} has 2 points, which are not read: send all fixes in one array");
         assert!(reject.detail.contains(&message), "{}", reject.detail);
     }
-    for source in [own(), mapping(1.0, More::default())] {
-        let decoded = decode(&source, &fix(&format!(r#""buffered":[{two}]"#)));
+    for source in [milepost_source(), mapping(1.0, More::default())] {
+        let decoded = decode(&source, &fix(&format!(r#""buffered":[{second}]"#)));
         assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 1), "{decoded:?}");
     }
     let place = r#"{"lat":2.5,"lng":13.25}"#;
     for payload in [
         both("route"),
         both("stops"),
-        format!(r#"{{"locations":[{one}],"history":[{one}]}}"#),
-        format!(r#"{{"locations":[{one}],"history":[]}}"#),
-        format!(r#"{{"locations":[{one}],"history":null}}"#),
-        format!(r#"{{"locations":[{one}],"points":[{place}]}}"#),
-        format!(r#"{{"locations":[{one}],"samples":[1,2,3]}}"#),
-        format!(r#"{{"locations":[{one}],"records":[{{"ts":1795770000,"temp":5}}]}}"#),
+        format!(r#"{{"locations":[{first}],"history":[{first}]}}"#),
+        format!(r#"{{"locations":[{first}],"history":[]}}"#),
+        format!(r#"{{"locations":[{first}],"history":null}}"#),
+        format!(r#"{{"locations":[{first}],"points":[{place}]}}"#),
+        format!(r#"{{"locations":[{first}],"samples":[1,2,3]}}"#),
+        format!(r#"{{"locations":[{first}],"records":[{{"ts":1795770000,"temp":5}}]}}"#),
     ] {
         assert_eq!(outcome(&points, &payload), "ok", "{payload}");
     }
@@ -230,7 +232,7 @@ fn degrees_with_zeros_beside_a_hemisphere_may_be_minutes() {
     }
 }
 
-/// A mapping with the fields of [`mapping`], but other pointers and factors.
+/// A mapping with the fields of [`mapping`] and `/acc`. `change` may set other pointers or factors.
 fn mapping_of(change: impl FnOnce(&mut Fields)) -> Source {
     let mut fields = Fields {
         speed: Some((pointer("/speed"), 1.0)),
@@ -307,14 +309,14 @@ fn announcement_about_another_member_is_accepted() {
         (cog(), r#""cog":90,"heading":88,"heading_ref":"M""#),
         (cog(), r#""cog":90,"hdg":88,"hdg_ref":"M""#),
         (cog(), r#""cog":90,"heading":88,"heading_magnetic":true"#),
-        (own(), r#""velocity":30,"velocity_scale":0.1"#),
-        (own(), r#""hdg":88,"hdg_ref":"M""#),
+        (milepost_source(), r#""velocity":30,"velocity_scale":0.1"#),
+        (milepost_source(), r#""hdg":88,"hdg_ref":"M""#),
         (gps(), r#""speed":120,"speed_scale":0.1,"gps":{"speed":12}"#),
-        (own(), r#""x_scale":0.01,"y_scale":0.01"#),
-        (own(), r#""long_scale":0.01"#),
-        (own(), r#""gps_format":"NMEA""#),
-        (own(), r#""gps_encoding":"nmea""#),
-        (own(), r#""lat_format":"NMEA""#),
+        (milepost_source(), r#""x_scale":0.01,"y_scale":0.01"#),
+        (milepost_source(), r#""long_scale":0.01"#),
+        (milepost_source(), r#""gps_format":"NMEA""#),
+        (milepost_source(), r#""gps_encoding":"nmea""#),
+        (milepost_source(), r#""lat_format":"NMEA""#),
     ] {
         assert_eq!(outcome(&source, &fix(members)), "ok", "{members}");
     }
@@ -366,7 +368,7 @@ fn magnetic_north_is_accepted_if_the_unit_of_heading_is_stated() {
 fn time_standard_ahead_of_utc_is_rejected() {
     for standard in ["TAI", "GPS"] {
         let members = format!(r#""time_standard":"{standard}""#);
-        let outcome = outcome(&own(), &fix(&members));
+        let outcome = outcome(&milepost_source(), &fix(&members));
         assert!(outcome.contains("ahead of UTC"), "{members}: {outcome}");
     }
 }
@@ -411,7 +413,7 @@ fn fixes_beside_a_point_that_the_format_reads_are_reported() {
     for (source, payload) in [
         (&batch, fix(&timed(&history))),
         (&batch, format!(r#"{{"locations":[{}]}}"#, fix(&timed(&history)))),
-        (&own(), fix(&timed(&format!(r#""points":[{{"latitude":1}},{other}]"#)))),
+        (&milepost_source(), fix(&timed(&format!(r#""points":[{{"latitude":1}},{other}]"#)))),
         (
             &nested,
             format!(r#"{{"ts":1795770000,"gps":{{"lat":1,"lng":2}},"history":[{nested_other}]}}"#),
@@ -419,7 +421,8 @@ fn fixes_beside_a_point_that_the_format_reads_are_reported() {
         (
             &nested,
             format!(
-                r#"{{"ts":1795770000,"gps":{{"lat":1,"lng":2,"history":[{other}]}},"alt_unit":"m"}}"#
+                r#"{{"ts":1795770000,"gps":{{"lat":1,"lng":2,"history":[{other}]}},
+                "alt_unit":"m"}}"#
             ),
         ),
     ] {
@@ -436,12 +439,15 @@ fn other_arrays_of_points_are_not_reported() {
     let same = r#"{"ts":1795770000.0,"lng":13.250,"lat":12.50}"#;
     for (source, payload) in [
         (untimed(), r#"{"lat":1.5,"lng":2,"points":[{"lat":1,"lng":2}]}"#.to_owned()),
-        (own(), fix(&timed(r#""points":[{"lat":1,"lng":2},{"lat":2,"lng":2}]"#))),
-        (own(), fix(&timed(&format!(r#""history":[{same}]"#)))),
+        (milepost_source(), fix(&timed(r#""points":[{"lat":1,"lng":2},{"lat":2,"lng":2}]"#))),
+        (milepost_source(), fix(&timed(&format!(r#""history":[{same}]"#)))),
         (mapping(1.0, More::default()), fix(&timed(&format!(r#""history":[{same}]"#)))),
         // In an object that is not around the values.
-        (own(), fix(&timed(&format!(r#""trip":{{"points":[{other}]}}"#)))),
-        (own(), fix(&timed(&format!(r#""trip":{{"points":[{other}]}},"alt_unit":"m""#)))),
+        (milepost_source(), fix(&timed(&format!(r#""trip":{{"points":[{other}]}}"#)))),
+        (
+            milepost_source(),
+            fix(&timed(&format!(r#""trip":{{"points":[{other}]}},"alt_unit":"m""#))),
+        ),
     ] {
         assert_eq!(outcome(&source, &payload), "ok", "{payload}");
     }
@@ -455,7 +461,7 @@ fn other_arrays_of_points_are_not_reported() {
 }
 
 #[test]
-fn fixes_in_another_array_are_reported_with_a_possible_remedy_for_keep() {
+fn report_of_fixes_in_another_array_offers_a_remedy_for_each_keep() {
     let other = r#"{"lat":2.5,"lng":13.25,"ts":1795770002}"#;
     let payload = fix(&timed(&format!(r#""history":[{other}]"#)));
     for (keep, is_reported) in [("*", true), ("history", false)] {

@@ -1,5 +1,5 @@
-//! Tests that a member whose value names another unit, notation, system or level than the one that
-//! is read rejects the point, and that every other value of such a member is accepted.
+//! Tests that a point is rejected if the value of a member names a unit, notation, system or level
+//! other than the one that is read. Every other value of such a member is accepted.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn outcome(source: &Source, payload: &str) -> String {
     }
 }
 
-fn own() -> Source {
+fn milepost_source() -> Source {
     source(Format::Milepost)
 }
 
@@ -85,7 +85,7 @@ fn value_that_names_another_unit_or_notation_is_rejected() {
         (r#""courseType":"MAGNETIC""#, "heading is read from true north"),
     ] {
         for (source, payload) in [
-            (own(), fix(members)),
+            (milepost_source(), fix(members)),
             (mapping(|_| ()), fix(members)),
             (format_called("geojson"), feature(members)),
         ] {
@@ -115,7 +115,7 @@ fn value_that_names_another_notation_or_system_of_a_place_is_rejected() {
         (r#""coordType":"BD-09""#, "are read in WGS 84"),
         (r#""coordinate_type":"bd09mc""#, "are read in WGS 84"),
     ] {
-        for source in [own(), mapping(|_| ())] {
+        for source in [milepost_source(), mapping(|_| ())] {
             let outcome = outcome(&source, &fix(members));
             assert!(outcome.contains(message), "{members}: {outcome}");
             assert!(outcome.starts_with("wrong_type"), "{members}: {outcome}");
@@ -129,7 +129,7 @@ fn value_that_names_another_notation_or_system_of_a_place_is_rejected() {
 }
 
 #[test]
-fn value_that_names_nothing_else_is_accepted() {
+fn value_that_contradicts_nothing_is_accepted() {
     for members in [
         r#""altitude_ref":"MSL""#,
         r#""altitude_ref":"WGS84""#,
@@ -200,7 +200,7 @@ fn value_that_names_nothing_else_is_accepted() {
         r#""location":"AGL""#,
     ] {
         for (source, payload) in [
-            (own(), fix(members)),
+            (milepost_source(), fix(members)),
             (mapping(|_| ()), fix(members)),
             (format_called("geojson"), feature(members)),
         ] {
@@ -209,7 +209,7 @@ fn value_that_names_nothing_else_is_accepted() {
     }
 }
 
-/// The value is about a number that is not sent, or that another member has.
+/// The value is about a number that is not sent, or about the number of another member.
 #[test]
 fn value_about_a_number_that_is_not_read_is_accepted() {
     let place = |members: &str| format!(r#"{{"lat":12.5,"lng":13.25,"ts":1795770000,{members}}}"#);
@@ -225,7 +225,7 @@ fn value_about_a_number_that_is_not_read_is_accepted() {
         r#""alt":50,"camera":{"altitude_ref":"AGL"}"#,
         r#""speed":3,"wind":{"speed_type":"mph"}"#,
     ] {
-        for source in [own(), mapping(|_| ())] {
+        for source in [milepost_source(), mapping(|_| ())] {
             assert_eq!(outcome(&source, &place(members)), "ok", "{members}");
         }
     }

@@ -35,7 +35,8 @@ fn assert_stored(source: &Source, payload: &str) {
 fn with_member(member: &str) -> [(Source, String); 3] {
     let own = format!(r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,{member}}}"#);
     let feature = format!(
-        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5]}},"properties":{{"ts":1795770000,{member}}}}}"#
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5]}},
+        "properties":{{"ts":1795770000,{member}}}}}"#
     );
     [
         (format_called("milepost"), own.clone()),
@@ -157,18 +158,25 @@ fn optional_fields(source: &Source, payload: &str) -> (String, u64) {
         ("acc", fix.acc != Accuracy::UNKNOWN),
     ];
     let names: Vec<_> =
-        known.iter().filter(|(_, is_known)| *is_known).map(|known| known.0).collect();
+        known.iter().filter(|(_, is_known)| *is_known).map(|(name, _)| *name).collect();
     (
         names.join(" "),
         Field::ALL.iter().map(|field| decoded.omissions.fields[*field as usize]).sum(),
     )
 }
 
+/// Returns which of speed, heading, altitude and accuracy are known.
+fn known_fields(source: &Source, payload: &str) -> String {
+    let (known, _) = optional_fields(source, payload);
+    known
+}
+
 #[test]
 fn field_is_unknown_if_its_flag_says_so() {
     let own = |members: &str| {
         format!(
-            r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,"speed":0,"heading":0,"alt":9,"acc":5,{members}}}"#
+            r#"{{"lat":52.5,"lng":13.4,"ts":1795770000,
+            "speed":0,"heading":0,"alt":9,"acc":5,{members}}}"#
         )
     };
     for (members, known, cleared) in [
@@ -186,9 +194,11 @@ fn field_is_unknown_if_its_flag_says_so() {
         let (found, count) = optional_fields(&format_called("milepost"), &own(members));
         assert_eq!((&*found, count), (known, cleared), "{members}");
     }
-    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.4,52.5]},"properties":{"ts":1795770000,"speed":3,"bearing":0,"hasBearing":false}}"#;
-    assert_eq!(optional_fields(&format_called("geojson"), feature).0, "speed");
-    let w3c = r#"{"coords":{"latitude":1,"longitude":2,"speed":0,"heading":4,"hasSpeed":false},"timestamp":1795770000000}"#;
+    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.4,52.5]},
+        "properties":{"ts":1795770000,"speed":3,"bearing":0,"hasBearing":false}}"#;
+    assert_eq!(known_fields(&format_called("geojson"), feature), "speed");
+    let w3c = r#"{"coords":{"latitude":1,"longitude":2,"speed":0,"heading":4,"hasSpeed":false},
+        "timestamp":1795770000000}"#;
     assert_eq!(optional_fields(&format_called("w3c"), w3c), ("heading".to_owned(), 1));
 }
 
@@ -206,16 +216,16 @@ fn flag_of_another_object_does_not_clear_a_field() {
         alt: Some((pointer("/gps/alt"), 1.0)),
         ..elsewhere.clone()
     };
-    let fix = |gps: &str, rest: &str| {
-        format!(r#"{{"gps":{{"lat":52.5,"lng":13.4{gps}}},"ts":1795770000{rest}}}"#)
+    let fix = |in_gps: &str, beside_gps: &str| {
+        format!(r#"{{"gps":{{"lat":52.5,"lng":13.4{in_gps}}},"ts":1795770000{beside_gps}}}"#)
     };
     let flags = r#","hasAltitude":false,"hasSpeed":false"#;
     let others = r#","baro":{"alt":812},"obd":{"speed":63}"#;
     let elsewhere = mapped_source(elsewhere);
-    assert_eq!(optional_fields(&elsewhere, &fix(flags, others)).0, "speed alt");
-    assert_eq!(optional_fields(&elsewhere, &fix("", &format!("{others}{flags}"))).0, "");
-    let own = format!(r#","alt":8,"speed":3{flags}"#);
-    assert_eq!(optional_fields(&mapped_source(in_gps), &fix(&own, "")).0, "");
+    assert_eq!(known_fields(&elsewhere, &fix(flags, others)), "speed alt");
+    assert_eq!(known_fields(&elsewhere, &fix("", &format!("{others}{flags}"))), "");
+    let values_and_flags = format!(r#","alt":8,"speed":3{flags}"#);
+    assert_eq!(known_fields(&mapped_source(in_gps), &fix(&values_and_flags, "")), "");
 }
 
 #[test]
@@ -275,7 +285,7 @@ fn other_members_are_no_flags_of_a_fix() {
 }
 
 #[test]
-fn kept_flag_is_the_operators_decision() {
+fn point_is_stored_if_keep_names_its_flags() {
     let payload = r#"{"lat":52.5,"lng":13.4,"ts":1795770000,"valid":false,"gps":{"fix":0}}"#;
     let keeping = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -286,13 +296,13 @@ fn kept_flag_is_the_operators_decision() {
     assert_stored(&keeping(&["*"]), payload);
     assert_no_fix(&keeping(&["valid"]), payload, "gps/fix is 0");
     assert_no_fix(&keeping(&["gps/fix", "batt"]), payload, "valid is false");
-    // `[fields.NAME]` keeps what its column is computed from.
+    // `[fields.NAME]` keeps the values from which its column is computed.
     let source = keeping(&["gps/fix"]).keeping(&["valid".to_owned()]).unwrap();
     assert_stored(&source, payload);
 }
 
 #[test]
-fn flag_stands_beside_the_place_in_its_object() {
+fn flag_counts_beside_the_place_in_its_object() {
     let mapped = |object: &str| {
         mapped_source(Fields {
             lat: pointer(&format!("/{object}/lat")),
@@ -310,7 +320,7 @@ fn flag_stands_beside_the_place_in_its_object() {
     ] {
         assert_no_fix(&mapped(object), &payload(object, member), flag);
     }
-    // The object is the fix, and its member `fix` is a number of it.
+    // The object is the fix, and its member `fix` may be the fix's number.
     assert_stored(&mapped("fix"), &payload("fix", r#""fix":0"#));
     assert_stored(&mapped("nav"), &payload("nav", r#""quality":0"#));
     let beside = payload("nav", r#""x":1"#).replace("{\"ts\"", r#"{"sim":{"valid":false},"ts""#);
@@ -319,7 +329,9 @@ fn flag_stands_beside_the_place_in_its_object() {
 
 #[test]
 fn shipped_formats_reject_an_invalid_position_unless_it_is_kept() {
-    let payload = r#"{"position":{"fixTime":"2026-11-27T09:00:00Z","latitude":52.5,"longitude":13.4,"valid":false,"outdated":false},"device":{"id":1}}"#;
+    let payload = r#"{"position":{"fixTime":"2026-11-27T09:00:00Z","latitude":52.5,
+        "longitude":13.4,"valid":false,"outdated":false},
+        "device":{"id":1}}"#;
     assert_no_fix(&format_called("traccar"), payload, "valid is false");
     let source = format_called("traccar").keeping(&["valid".to_owned()]).unwrap();
     assert_eq!(decode(&source, payload).positions.len(), 1);

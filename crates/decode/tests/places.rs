@@ -116,7 +116,7 @@ fn position_under_other_names_is_not_ignored_as_telemetry() {
 
 #[test]
 fn degree_and_minute_marks_decide_the_unit() {
-    let numbers = mapping(More::default());
+    let plain_mapping = mapping(More::default());
     let fix = |lat: &str| format!(r#"{{"lat":{lat:?},"lng":"1°05'.50W","ts":1795770000}}"#);
     for (lat, degrees) in [
         ("50°47'.32N", 50.788_667),
@@ -126,19 +126,24 @@ fn degree_and_minute_marks_decide_the_unit() {
         ("50°47'19.2\"N", 50.788_667),
         ("50°47'19.2''N", 50.788_667),
     ] {
-        assert_place(&numbers, &fix(lat), [degrees, -1.091_667]);
+        assert_place(&plain_mapping, &fix(lat), [degrees, -1.091_667]);
     }
     for lat in ["33°56\"S", "26'S", "50'30\"N", "50°47\"N"] {
-        assert_refused(&numbers, &fix(lat), "wrong_type", "lat is");
+        assert_refused(&plain_mapping, &fix(lat), "wrong_type", "lat is");
     }
 }
 
 #[test]
 fn degrees_with_zeros_before_them_may_be_degrees_and_minutes() {
-    let numbers = mapping(More::default());
+    let plain_mapping = mapping(More::default());
     let fix = |lat: &str, lng: &str| format!(r#"{{"lat":{lat:?},"lng":{lng:?},"ts":1795770000}}"#);
     for (lat, lng) in [("0030N", "2E"), ("N0030.5", "2E"), ("1N", "00105W"), ("1N", "W 00105.5")] {
-        assert_refused(&numbers, &fix(lat, lng), "wrong_type", "may be degrees and minutes: set");
+        assert_refused(
+            &plain_mapping,
+            &fix(lat, lng),
+            "wrong_type",
+            "may be degrees and minutes: set",
+        );
     }
     for (lat, lng, place) in [
         ("05.5N", "002.5W", [5.5, -2.5]),
@@ -146,9 +151,9 @@ fn degrees_with_zeros_before_them_may_be_degrees_and_minutes() {
         ("0005.5", "2E", [5.5, 2.0]),
         ("00°30'N", "001 05 W", [0.5, -1.083_333]),
     ] {
-        assert_place(&numbers, &fix(lat, lng), place);
+        assert_place(&plain_mapping, &fix(lat, lng), place);
     }
-    assert_refused(&numbers, &fix("5230N", "2E"), "lat_range", "degrees and minutes?");
+    assert_refused(&plain_mapping, &fix("5230N", "2E"), "lat_range", "degrees and minutes?");
 }
 
 #[test]
@@ -203,7 +208,8 @@ fn whole_degrees_with_minutes_beside_them_are_rejected() {
             assert_refused(&source, &payload, "wrong_type", message);
         }
         let payload = format!(
-            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13,52]}},"properties":{{"ts":1795770000,{members}}}}}"#
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13,52]}},
+            "properties":{{"ts":1795770000,{members}}}}}"#
         );
         assert_refused(&geojson, &payload, "wrong_type", "which is not read");
     }
@@ -222,11 +228,11 @@ fn whole_degrees_with_minutes_beside_them_are_rejected() {
 
 #[test]
 fn two_different_longitudes_are_rejected() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     let fix =
         |lng: &str, lon: &str| format!(r#"{{"lat":52.5,"lng":{lng},"lon":{lon},"ts":1795770000}}"#);
     for (lng, lon) in [("0", "13.4"), ("13.5", "13.4"), ("13.4", "-13.4")] {
-        assert_refused(&own, &fix(lng, lon), "wrong_type", "send only one of them");
+        assert_refused(&milepost, &fix(lng, lon), "wrong_type", "send only one of them");
     }
     for (lng, lon) in [
         ("13.4", "13.4"),
@@ -235,7 +241,7 @@ fn two_different_longitudes_are_rejected() {
         ("null", "13.4"),
         ("13.4", "\"x\""),
     ] {
-        assert_place(&own, &fix(lng, lon), [52.5, 13.4]);
+        assert_place(&milepost, &fix(lng, lon), [52.5, 13.4]);
     }
 }
 
@@ -251,7 +257,8 @@ fn geojson_altitude_property_replaces_a_height_of_0() {
         ("", r#","altitude":34"#, 340),
     ] {
         let payload = format!(
-            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5{height}]}},"properties":{{"ts":1795770000{properties}}}}}"#
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5{height}]}},
+            "properties":{{"ts":1795770000{properties}}}}}"#
         );
         let decoded = decode(&geojson, &payload);
         assert_eq!(decoded.positions[0].alt.dm(), alt_dm, "{payload}");
@@ -330,8 +337,13 @@ fn unread_hemisphere_rejects_coordinates_without_a_sign() {
             assert_refused(&source, &unsigned(members), "wrong_type", "not read");
         }
     }
-    let own = format_called("milepost");
-    assert_refused(&own, &unsigned(r#""hemisphere":{"lat":"S"}"#), "wrong_type", "hemisphere/lat");
+    let milepost = format_called("milepost");
+    assert_refused(
+        &milepost,
+        &unsigned(r#""hemisphere":{"lat":"S"}"#),
+        "wrong_type",
+        "hemisphere/lat",
+    );
     for members in [
         r#""hemisphere":"NE""#,
         r#""hemisphere":{"lat":"N","lng":"E"},"dest":{"ns":"S"}"#,
@@ -356,12 +368,12 @@ fn unread_hemisphere_rejects_coordinates_without_a_sign() {
         r#""breite":2,"länge":4,"breiteNs":"N","latitud_ref":"Norte""#,
         r#""reference":{"site":"S","lane":"W"},"directions":{"a":[{"b":"S"}]},"dirs":[[1],["S"]]"#,
     ] {
-        for source in [&own, &mapping(More::default())] {
+        for source in [&milepost, &mapping(More::default())] {
             assert_place(source, &unsigned(members), [33.4, 3.7]);
         }
     }
     let signed = r#"{"lat":-33.4,"lng":-3.7,"ts":1795770000,"hemisphere":"SW","lon_dir":"O"}"#;
-    assert_place(&own, signed, [-33.4, -3.7]);
+    assert_place(&milepost, signed, [-33.4, -3.7]);
     let nested = mapping_of("/lat/deg", "/lng/deg", More::default());
     let payload = r#"{"lat":{"deg":33.4,"negative":true},"lng":{"deg":3.7},"ts":1795770000}"#;
     assert_refused(&nested, payload, "wrong_type", "negative says south");
@@ -369,7 +381,7 @@ fn unread_hemisphere_rejects_coordinates_without_a_sign() {
 
 #[test]
 fn hemisphere_is_read_as_letter_word_sign_or_flag() {
-    let read = |names: [&str; 2], values: [&str; 2]| {
+    let source_and_payload = |names: [&str; 2], values: [&str; 2]| {
         let hemispheres = names.map(|name| Some(pointer(&format!("/{name}"))));
         let source = mapping(More { hemispheres, ..More::default() });
         let [ns, ew] = names.map(|name| name.replace("~1", "/"));
@@ -388,27 +400,32 @@ fn hemisphere_is_read_as_letter_word_sign_or_flag() {
         (["ns", "ew"], [r#""南""#, r#""西经""#], [-33.4, -3.7]),
         (["ns", "ew"], [r#""ю.ш.""#, r#""в.д.""#], [-33.4, 3.7]),
     ] {
-        let (source, payload) = read(names, values);
+        let (source, payload) = source_and_payload(names, values);
         assert_place(&source, &payload, place);
     }
-    let (source, payload) = read(["ns", "ew"], [r#""S""#, r#""O""#]);
+    let (source, payload) = source_and_payload(["ns", "ew"], [r#""S""#, r#""O""#]);
     assert_refused(&source, &payload, "wrong_type", "O is east in German and west in French");
-    let (source, payload) = read(["ns", "ew"], ["9", r#""W""#]);
+    let (source, payload) = source_and_payload(["ns", "ew"], ["9", r#""W""#]);
     assert_refused(&source, &payload, "wrong_type", "/ns, the hemisphere of lat, is 9, not N or S");
 }
 
 #[test]
 fn value_with_its_unit_is_read_in_every_format() {
     let values = r#""speed":"36 km/h","heading":"270°","alt":"1000ft","acc":"12 m""#;
-    let own = unsigned(values);
+    let milepost = unsigned(values);
     let feature = format!(
-        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},"properties":{{"ts":1795770000,{values}}}}}"#
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},
+        "properties":{{"ts":1795770000,{values}}}}}"#
     );
     let kmh = source(Format::GeoJson(SpeedUnit::KilometresPerHour));
-    let w3c = r#"{"coords":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°","altitude":"1000ft","accuracy":"12 m"},"timestamp":1795770000000}"#;
-    let thingsboard = r#"{"ts":1795770000000,"values":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°","altitude":"1000ft","accuracy":"12 m"}}"#;
+    let w3c = r#"{"coords":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°",
+        "altitude":"1000ft","accuracy":"12 m"},
+        "timestamp":1795770000000}"#;
+    let thingsboard = r#"{"ts":1795770000000,
+        "values":{"latitude":33.4,"longitude":3.7,"speed":"36 km/h","heading":"270°",
+        "altitude":"1000ft","accuracy":"12 m"}}"#;
     for (source, payload) in [
-        (&format_called("milepost"), &*own),
+        (&format_called("milepost"), &*milepost),
         (&kmh, &feature),
         (&format_called("w3c"), w3c),
         (&format_called("thingsboard"), thingsboard),
@@ -429,7 +446,7 @@ fn value_with_its_unit_is_read_in_every_format() {
 
 #[test]
 fn out_of_range_error_names_every_plausible_cause() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     for (lat, lng, reason, hints) in [
         ("5820073", "391779", "lat_range", &["metres of a projection", "1e-5 deg or 1e-6 deg"][..]),
         ("2600000", "1200000", "lat_range", &["metres of a projection", "or is it an integer"]),
@@ -442,7 +459,7 @@ fn out_of_range_error_names_every_plausible_cause() {
     ] {
         let payload = format!(r#"{{"lat":{lat},"lng":{lng},"ts":1795770000}}"#);
         for hint in hints {
-            assert_refused(&own, &payload, reason, hint);
+            assert_refused(&milepost, &payload, reason, hint);
         }
     }
 }
@@ -450,7 +467,7 @@ fn out_of_range_error_names_every_plausible_cause() {
 /// Every format reads a number in one unit. A payload that states another unit is rejected.
 #[test]
 fn other_unit_beside_a_number_is_rejected() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     for (members, message) in [
         (r#""speed":36,"speed_unit":"km/h""#, "speed_unit says km/h, but speed is read in m/s"),
         (
@@ -510,10 +527,20 @@ fn other_unit_beside_a_number_is_rejected() {
         (r#""alt":1000,"altitude_unite":"pieds""#, "altitude_unite says ft"),
         (r#""speed":43,"unidades":"imperial""#, "unidades says imperial (mph)"),
     ] {
-        assert_refused(&own, &unsigned(members), "wrong_type", message);
+        assert_refused(&milepost, &unsigned(members), "wrong_type", message);
     }
-    assert_refused(&own, &unsigned(r#""speed":36,"units":{"speed":"mph"}"#), "wrong_type", "mph");
-    assert_refused(&own, &unsigned(r#""speed":36,"unit":"km/h""#), "wrong_type", "unit says km/h");
+    assert_refused(
+        &milepost,
+        &unsigned(r#""speed":36,"units":{"speed":"mph"}"#),
+        "wrong_type",
+        "mph",
+    );
+    assert_refused(
+        &milepost,
+        &unsigned(r#""speed":36,"unit":"km/h""#),
+        "wrong_type",
+        "unit says km/h",
+    );
     for members in [
         r#""speed":36,"speed_unit":"m/s""#,
         r#""speed":36,"speed_unit":"Mps","heading":9,"heading_unit":"deg""#,
@@ -550,7 +577,7 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed":3,"metric":"no""#,
         r#""speed":10,"units":{"isMetric":true},"company":{"units":{"imperial":true}}"#,
     ] {
-        assert_place(&own, &unsigned(members), [33.4, 3.7]);
+        assert_place(&milepost, &unsigned(members), [33.4, 3.7]);
     }
 }
 
@@ -558,7 +585,8 @@ fn other_unit_beside_a_number_is_rejected() {
 fn coordinates_of_another_reference_system_are_rejected() {
     let feature = |member: &str| {
         format!(
-            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},"properties":{{"ts":1795770000,{member}}}}}"#
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},
+            "properties":{{"ts":1795770000,{member}}}}}"#
         )
     };
     let sources = [format_called("milepost"), mapping(More::default()), format_called("geojson")];
@@ -593,8 +621,8 @@ fn coordinates_of_another_reference_system_are_rejected() {
     }
     let keep = || Keep::of_names(&["coordType".to_owned()]).unwrap();
     let kept = |format| Source::new("in/+", Driver::Topic(Template::first()), format, keep());
-    let own = kept(Format::Milepost);
-    assert_place(&own, &unsigned(r#""coordType":"gcj02""#), [33.4, 3.7]);
+    let milepost = kept(Format::Milepost);
+    assert_place(&milepost, &unsigned(r#""coordType":"gcj02""#), [33.4, 3.7]);
     // The object around the points may state the system of all of them.
     let batch = |member: &str| format!(r#"{{{member},"points":[{}]}}"#, unsigned(r#""x":1"#));
     let collection = |member: &str| {
@@ -624,25 +652,25 @@ fn coordinates_of_another_reference_system_are_rejected() {
 
 #[test]
 fn bare_radians_apply_to_a_place_that_may_be_in_radians() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     let place = |lat: &str, lng: &str| {
         format!(r#"{{"lat":{lat},"lng":{lng},"ts":1795770000,"unit":"rad"}}"#)
     };
     for (lat, lng) in [("0.58", "0.06"), ("-1.57", "3.14")] {
-        assert_refused(&own, &place(lat, lng), "wrong_type", "unit says rad");
+        assert_refused(&milepost, &place(lat, lng), "wrong_type", "unit says rad");
     }
     for (lat, lng) in [("0.58", "3.7"), ("33.4", "0.06")] {
         let expected = [lat, lng].map(|text| text.parse().unwrap());
-        assert_place(&own, &place(lat, lng), expected);
+        assert_place(&milepost, &place(lat, lng), expected);
     }
     let stated = mapped_source(Fields { has_unit_of_degrees: true, ..fields(TimeUnit::BySize) });
     assert_place(&stated, &place("0.58", "0.06"), [0.58, 0.06]);
     let in_batch =
         mapped_source(Fields { points: Some(pointer("/points")), ..fields(TimeUnit::BySize) });
     let batch = |points: &str| format!(r#"{{"unit":"rad","points":[{points}]}}"#);
-    let one = |lat: &str| format!(r#"{{"lat":{lat},"lng":0.06,"ts":1795770000}}"#);
-    assert_refused(&in_batch, &batch(&one("0.58")), "wrong_type", "unit says rad");
-    assert_place(&in_batch, &batch(&one("33.4")), [33.4, 0.06]);
+    let point = |lat: &str| format!(r#"{{"lat":{lat},"lng":0.06,"ts":1795770000}}"#);
+    assert_refused(&in_batch, &batch(&point("0.58")), "wrong_type", "unit says rad");
+    assert_place(&in_batch, &batch(&point("33.4")), [33.4, 0.06]);
 }
 
 #[test]
@@ -655,7 +683,8 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
     });
     let feature = |members: &str| {
         format!(
-            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},"properties":{{"ts":1795770000,{members}}}}}"#
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[3.7,33.4]}},
+            "properties":{{"ts":1795770000,{members}}}}}"#
         )
     };
     let geojson = source(Format::GeoJson(SpeedUnit::KilometresPerHour));
@@ -678,7 +707,8 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
     assert_refused(&mapped, &payload, "wrong_type", message);
     let payload = feature(r#""altitude":120,"altitude_unit":"feet""#);
     assert_refused(&geojson, &payload, "wrong_type", "says ft, but alt is read in m");
-    let nested = r#"{"ts":1795770000000,"values":{"latitude":33.4,"longitude":3.7,"speed":9,"speed_unit":"mph"}}"#;
+    let nested = r#"{"ts":1795770000000,
+        "values":{"latitude":33.4,"longitude":3.7,"speed":9,"speed_unit":"mph"}}"#;
     assert_refused(&format_called("thingsboard"), nested, "wrong_type", "values/speed_unit says");
     for members in [
         r#""speed":43,"speed_unit":"kmh","z":{"value":1,"unit":"metres"}"#,
@@ -717,7 +747,7 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
             assert_place(source, &payload, [33.4, 3.7]);
         }
     }
-    // A unit in the string itself overrides those around it.
+    // A unit in the string itself overrides the units around it.
     for speed in [r#""43 mph""#, "null"] {
         let unit = r#""speed_unit":"mph""#;
         for (source, payload) in [(&in_batch, batch(unit)), (&geojson, collection(unit))] {
@@ -756,7 +786,7 @@ fn other_unit_beside_a_mapped_number_is_rejected() {
         }
     }
     // Other members do not hide a unit.
-    let many: String = (0..1_000).map(|n| format!(r#""x{n}":"x","#)).collect();
+    let many: String = (0..1_000).map(|index| format!(r#""x{index}":"x","#)).collect();
     let payload = unsigned(&format!(r#"{many}"speed":43,"speed_unit":"mph""#));
     assert_refused(&mapped, &payload, "wrong_type", " is read in ");
 }
@@ -775,11 +805,13 @@ fn control_characters_around_json_are_ignored() {
 }
 
 #[test]
-fn unit_beside_the_features_is_that_of_heights_in_coordinates() {
+fn unit_beside_the_features_applies_to_heights_in_coordinates() {
     let geojson = format_called("geojson");
     let collection = |members: &str, coordinates: &str| {
         format!(
-            r#"{{"type":"FeatureCollection",{members},"features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":{coordinates}}},"properties":{{"ts":1795770000}}}}]}}"#
+            r#"{{"type":"FeatureCollection",{members},
+            "features":[{{"type":"Feature","properties":{{"ts":1795770000}},
+            "geometry":{{"type":"Point","coordinates":{coordinates}}}}}]}}"#
         )
     };
     for member in
@@ -800,11 +832,13 @@ fn unit_beside_the_features_is_that_of_heights_in_coordinates() {
 }
 
 #[test]
-fn geojson_in_the_other_order_is_rejected_if_members_show_it() {
+fn swapped_geojson_coordinates_are_rejected_if_members_show_it() {
     let geojson = format_called("geojson");
     let payload = |coordinates: &str, properties: &str, beside: &str| {
         format!(
-            r#"{{"type":"Feature",{beside}"geometry":{{"type":"Point","coordinates":{coordinates}}},"properties":{{"ts":1795770000{properties}}}}}"#
+            r#"{{"type":"Feature",{beside}
+            "geometry":{{"type":"Point","coordinates":{coordinates}}},
+            "properties":{{"ts":1795770000{properties}}}}}"#
         )
     };
     for (properties, beside) in [

@@ -63,7 +63,7 @@ fn time_beside_the_points_rejects_points_without_a_time() {
         let payload =
             format!(r#"{{{members},"fixes":[{{"lat":52.5,"lng":13.4,"ts":1795770000}}]}}"#);
         assert_eq!(decode(&batch, payload).positions.len(), 1);
-        // So is one after a point without a time.
+        // A point with a time is stored even after a point without a time.
         let payload = format!(
             r#"{{{members},"fixes":[{{"lat":1,"lng":2}},{{"lat":3,"lng":4,"ts":1795770000}}]}}"#
         );
@@ -76,7 +76,8 @@ fn time_beside_the_points_rejects_points_without_a_time() {
     assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 1), "{decoded:?}");
     assert_refused(
         &format_called("traccar-client"),
-        r#"{"location":[{"coords":{"latitude":1,"longitude":2}}],"timestamp":"2026-11-27T09:00:00Z"}"#,
+        r#"{"location":[{"coords":{"latitude":1,"longitude":2}}],
+        "timestamp":"2026-11-27T09:00:00Z"}"#,
         "but timestamp beside the points is",
     );
     let geojson = format_called("geojson");
@@ -95,7 +96,7 @@ fn time_beside_the_points_rejects_points_without_a_time() {
 
 #[test]
 fn time_in_an_array_rejects_the_fix() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     for value in [
         "[2026,11,27,9,0,0]",
         "[2026, 11, 27, 9, 0, 0, 123000000]",
@@ -104,7 +105,7 @@ fn time_in_an_array_rejects_the_fix() {
         "[\"2026-11-27\",\"09:00:00\"]",
     ] {
         let fix = format!(r#"{{"lat":52.5,"lng":13.4,"recordedAt":{value}}}"#);
-        assert_refused(&own, &fix, "recordedAt is");
+        assert_refused(&milepost, &fix, "recordedAt is");
         assert_refused(
             &format_called("thingsboard"),
             &format!(r#"{{"latitude":1,"longitude":2,"recordedAt":{value}}}"#),
@@ -123,16 +124,17 @@ fn time_in_an_array_rejects_the_fix() {
     }
     assert_refused(
         &format_called("geojson"),
-        r#"{"type":"Feature","properties":{},"geometry":{"type":"Point","coordinates":[13.4,52.5,30,1795770000]}}"#,
+        r#"{"type":"Feature","properties":{},
+        "geometry":{"type":"Point","coordinates":[13.4,52.5,30,1795770000]}}"#,
         "geometry/coordinates is",
     );
     for other in
         ["\"times\":[]", "\"uptimes\":[1,2,3]", "\"date\":[[1795770000]]", "\"gps_time\":[1,2]"]
     {
-        assert_undated(&own, &format!(r#"{{"lat":52.5,"lng":13.4,{other}}}"#));
+        assert_undated(&milepost, &format!(r#"{{"lat":52.5,"lng":13.4,{other}}}"#));
     }
     let decoded =
-        decode(&own, r#"{"lat":52.5,"lng":13.4,"ts":1795770000,"can":[1,2],"a":{"b":[]}}"#);
+        decode(&milepost, r#"{"lat":52.5,"lng":13.4,"ts":1795770000,"can":[1,2],"a":{"b":[]}}"#);
     assert_eq!(decoded.unread.into_iter().collect::<Vec<_>>(), ["a/b", "can"]);
     let one_array = mapped_source(Fields {
         lat: pointer("/p/0"),
@@ -145,12 +147,12 @@ fn time_in_an_array_rejects_the_fix() {
 
 #[test]
 fn rounded_time_is_rejected_under_every_name() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     for name in ["ts", "timestamp", "time", "fixTime", "Date_Time"] {
         let fix = |value: &str| format!(r#"{{"lat":52.5,"lng":13.4,"{name}":{value}}}"#);
-        assert_refused(&own, &fix("1.795771e+09"), "lost its last digits");
-        assert_eq!(decode(&own, fix("1.79577000E9")).positions.len(), 1, "{name}");
-        assert_eq!(decode(&own, fix("1795770000.5")).positions.len(), 1, "{name}");
+        assert_refused(&milepost, &fix("1.795771e+09"), "lost its last digits");
+        assert_eq!(decode(&milepost, fix("1.79577000E9")).positions.len(), 1, "{name}");
+        assert_eq!(decode(&milepost, fix("1795770000.5")).positions.len(), 1, "{name}");
     }
     let geojson = format_called("geojson");
     for name in ["ts", "timestamp", "time", "datetime", "fixTime"] {
@@ -173,7 +175,7 @@ fn time_after_many_fields_rejects_the_fix() {
 
 #[test]
 fn time_of_unknown_order_or_zone_rejects_the_fix() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     for (name, value) in [
         ("date", "27/11/2026 09:00:00"),
         ("gps_time", "11/27/2026 9:00:00 AM"),
@@ -182,9 +184,13 @@ fn time_of_unknown_order_or_zone_rejects_the_fix() {
         ("recorded_at", "11/27/2026 04:00:00 AM EST"),
         ("recorded_at", "27.Nov.2026 09:00"),
     ] {
-        assert_refused(&own, &format!(r#"{{"lat":52.5,"lng":13.4,"{name}":"{value}"}}"#), value);
+        assert_refused(
+            &milepost,
+            &format!(r#"{{"lat":52.5,"lng":13.4,"{name}":"{value}"}}"#),
+            value,
+        );
     }
-    assert_undated(&own, r#"{"lat":52.5,"lng":13.4,"update":"11/27/1999 09:00:00"}"#);
+    assert_undated(&milepost, r#"{"lat":52.5,"lng":13.4,"update":"11/27/1999 09:00:00"}"#);
 }
 
 #[test]
@@ -214,7 +220,7 @@ fn decode_by_pattern(pattern: &str, zone: &str, text: &str) -> Result<i64, Strin
 
 #[test]
 fn zone_in_a_pattern_applies_to_the_time() {
-    let us = "%m/%d/%Y %I:%M:%S %p";
+    let us_pattern = "%m/%d/%Y %I:%M:%S %p";
     for (end, zone, text) in [
         (" EST", "America/New_York", "11/27/2026 04:00:00 AM EST"),
         (" MEZ", "Europe/Berlin", "11/27/2026 10:00:00 AM MEZ"),
@@ -226,12 +232,14 @@ fn zone_in_a_pattern_applies_to_the_time() {
         ("Z", "Asia/Tokyo", "11/27/2026 09:00:00 AMZ"),
         (" Uhr", "Europe/Berlin", "11/27/2026 10:00:00 AM Uhr"),
     ] {
-        assert_eq!(decode_by_pattern(&format!("{us}{end}"), zone, text), Ok(0), "{end} {zone}");
+        let pattern = format!("{us_pattern}{end}");
+        assert_eq!(decode_by_pattern(&pattern, zone, text), Ok(0), "{end} {zone}");
     }
     let with_name = "27.11.2026 10:00:00 Europe/Berlin";
     assert_eq!(decode_by_pattern("%d.%m.%Y %H:%M:%S %Q", "Asia/Tokyo", with_name), Ok(0));
-    let date = "%a %b %d %H:%M:%S EST %Y";
-    assert_eq!(decode_by_pattern(date, "America/New_York", "Fri Nov 27 04:00:00 EST 2026"), Ok(0));
+    let unix_pattern = "%a %b %d %H:%M:%S EST %Y";
+    let unix_date = "Fri Nov 27 04:00:00 EST 2026";
+    assert_eq!(decode_by_pattern(unix_pattern, "America/New_York", unix_date), Ok(0));
     for (end, zone, cause) in [
         ("EST", "", "more than one zone is called EST"),
         ("EST", "Z", "such as America/New_York"),
@@ -239,16 +247,16 @@ fn zone_in_a_pattern_applies_to_the_time() {
         ("CET", "Z", "such as Europe/Berlin"),
     ] {
         let why = decode_by_pattern(
-            &format!("{us} {end}"),
+            &format!("{us_pattern} {end}"),
             zone,
             &format!("11/27/2026 04:00:00 AM {end}"),
         )
         .unwrap_err();
         assert!(why.contains(cause), "{end} {zone}: {why}");
     }
-    let own = format_called("milepost").in_zone(Zone::new("America/New_York").unwrap());
+    let milepost = format_called("milepost").in_zone(Zone::new("America/New_York").unwrap());
     assert_refused(
-        &own,
+        &milepost,
         r#"{"lat":52.5,"lng":13.4,"ts":"11/27/2026 04:00:00 AM EST"}"#,
         "such as \"%m/%d/%Y %I:%M:%S %p EST\"",
     );
@@ -264,10 +272,10 @@ fn null_does_not_replace_the_value_of_another_name() {
         r#""speed":3,"velocity":4,"time":"2026-11-27T09:00:00Z","fixTime":1"#,
     ] {
         let payload = feature(&format!(r#""properties":{{{properties}}}"#));
-        let plain = decode(&geojson, &payload);
-        assert_eq!(plain.rejects, [], "{payload}");
-        assert_eq!(plain.positions[0].speed.cms(), 300, "{payload}");
-        assert_eq!(plain.positions[0].ts.unix_ms(), 1_795_770_000_000, "{payload}");
+        let decoded = decode(&geojson, &payload);
+        assert_eq!(decoded.rejects, [], "{payload}");
+        assert_eq!(decoded.positions[0].speed.cms(), 300, "{payload}");
+        assert_eq!(decoded.positions[0].ts.unix_ms(), 1_795_770_000_000, "{payload}");
     }
 }
 
@@ -348,7 +356,7 @@ fn rounded_time_in_cbor_is_rejected() {
         assert_eq!(reject.reason.name(), "bad_ts", "{ts:x?}");
         assert!(reject.detail.contains("a float of 32 bits"), "{}", reject.detail);
     }
-    // A float of 64 bits has all digits. So has the latitude.
+    // A float of 64 bits is accepted as a time, and a float of 32 bits as a latitude.
     let decoded = fix(&[0xfb, 0x41, 0xda, 0xc2, 0x51, 0xa4, 0x00, 0x00, 0x00]);
     assert_eq!(decoded.positions[0].ts.unix_ms(), 1_795_770_000_000, "{decoded:?}");
     assert!(decoded.positions[0].lat.e7().abs_diff(525_200_000) < 100, "{decoded:?}");
@@ -378,9 +386,9 @@ fn rounded_number_in_cbor_is_kept_as_it_was_unless_it_is_a_time() {
 }
 
 #[test]
-fn year_after_0_is_explained_only_for_a_pattern() {
+fn year_below_100_without_a_pattern_means_that_the_clock_was_not_set() {
     for ts in ["0001-01-01T00:00:00Z", "0026-11-27T10:00:00Z"] {
-        let decoded = decode(&format_called("milepost"), own_fix(&format!(r#""ts":"{ts}""#)));
+        let decoded = decode(&format_called("milepost"), milepost_fix(&format!(r#""ts":"{ts}""#)));
         let detail = &decoded.rejects[0].detail;
         assert!(detail.ends_with("the device's clock was never set"), "{detail}");
     }
@@ -389,10 +397,10 @@ fn year_after_0_is_explained_only_for_a_pattern() {
 }
 
 #[test]
-fn time_of_gps_is_named_as_the_cause() {
+fn scale_of_time_ahead_of_utc_is_named_as_the_cause() {
     for (scale, seconds) in [("GPST", 18), ("TAI", 37)] {
         let ts = format!("2026-11-27 09:00:00 {scale}");
-        let decoded = decode(&mapped_source(utc()), own_fix(&format!(r#""ts":"{ts}""#)));
+        let decoded = decode(&mapped_source(utc()), milepost_fix(&format!(r#""ts":"{ts}""#)));
         let detail = &decoded.rejects[0].detail;
         assert!(detail.contains(&format!("{scale} is {seconds} s ahead of UTC")), "{detail}");
     }
@@ -429,12 +437,16 @@ fn older_place_without_a_time_is_rejected() {
         r#""min_ago":5"#,
     ] {
         for source in [format_called("milepost"), mapped_source(fields(TimeUnit::Seconds))] {
-            assert_refused(&source, &own_fix(members), "older than its message: send the time");
-            let dated = own_fix(&format!(r#"{members},"ts":1795770000"#));
+            assert_refused(
+                &source,
+                &milepost_fix(members),
+                "older than its message: send the time",
+            );
+            let dated = milepost_fix(&format!(r#"{members},"ts":1795770000"#));
             assert_eq!(decode(&source, dated).positions.len(), 1, "{members}");
         }
         let timeless = mapped_source(Fields { ts: None, ..fields(TimeUnit::Seconds) });
-        assert_undated(&timeless, &own_fix(members));
+        assert_undated(&timeless, &milepost_fix(members));
     }
     for members in [
         r#""age":523,"fix_age_s":2,"gps_age_ms":900"#,
@@ -443,7 +455,7 @@ fn older_place_without_a_time_is_rejected() {
         r#""minAge":3600,"ages":3600,"sage":3600,"min_fix_age":3600"#,
         r#""outdated":false,"age_h":0,"fix_age_days":0,"hage":9000"#,
     ] {
-        assert_undated(&format_called("milepost"), &own_fix(members));
+        assert_undated(&format_called("milepost"), &milepost_fix(members));
     }
     for (names, member) in [
         (vec!["buffered".to_owned()], r#""buffered":true"#),
@@ -452,7 +464,7 @@ fn older_place_without_a_time_is_rejected() {
         let keep = Keep::of_names(&names).unwrap();
         let driver = Driver::Topic(Template::first());
         let source = Source::new("in/+", driver.clone(), Format::Milepost, keep.clone());
-        assert_undated(&source, &own_fix(member));
+        assert_undated(&source, &milepost_fix(member));
         let geojson = Format::GeoJson(SpeedUnit::MetresPerSecond);
         let source = Source::new("in/+", driver, geojson, keep);
         assert_undated(&source, &feature(&format!(r#""properties":{{{member}}}"#)));
@@ -463,13 +475,13 @@ fn older_place_without_a_time_is_rejected() {
 }
 
 /// Returns an undated fix of milepost's own format with these members.
-fn own_fix(members: &str) -> String {
+fn milepost_fix(members: &str) -> String {
     format!(r#"{{"lat":52.5,"lng":13.4,{members}}}"#)
 }
 
 #[test]
 fn recent_time_under_any_name_rejects_the_fix() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     let mapping = mapped_source(fields(TimeUnit::Seconds));
     for name in [
         "ts_ms",
@@ -503,8 +515,8 @@ fn recent_time_under_any_name_rejects_the_fix() {
             "\"1795770000\"",
             "1795770000123456789",
         ] {
-            let payload = own_fix(&format!(r#""{name}":{value}"#));
-            for source in [&own, &mapping] {
+            let payload = milepost_fix(&format!(r#""{name}":{value}"#));
+            for source in [&milepost, &mapping] {
                 assert_refused(source, &payload, &format!("but {name} is "));
                 assert_refused(source, &payload, "a format without ts stores the time of receipt");
             }
@@ -517,14 +529,14 @@ fn recent_time_under_any_name_rejects_the_fix() {
         // GPS time: seconds since 1980.
         r#""gpsTime":1479805218"#,
         r#""tick":"0x6b094690""#,
-        // Twelve digits.
+        // A date and a time in twelve digits.
         r#""dt":271126085900"#,
     ] {
-        assert_refused(&own, &own_fix(members), "there is no ts, but ");
+        assert_refused(&milepost, &milepost_fix(members), "there is no ts, but ");
     }
     // A format without a time keeps the time of receipt, whatever the payload has.
     let timeless = mapped_source(Fields { ts: None, ..fields(TimeUnit::Seconds) });
-    assert_undated(&timeless, &own_fix(r#""created":1795770000,"hour":9,"minute":0"#));
+    assert_undated(&timeless, &milepost_fix(r#""created":1795770000,"hour":9,"minute":0"#));
 }
 
 #[test]
@@ -533,7 +545,7 @@ fn older_time_rejects_the_fix_under_a_name_of_a_time() {
     for name in ["gps_ts", "eventTime", "updated_at", "gps_utc", "msgTimestamp", "recordedat"] {
         for source in [&format_called("milepost"), &mapping] {
             for value in ["1795000000", "\"2026-11-20 08:00:00\""] {
-                assert_refused(source, &own_fix(&format!(r#""{name}":{value}"#)), name);
+                assert_refused(source, &milepost_fix(&format!(r#""{name}":{value}"#)), name);
             }
             // As the libraries of Firestore, protobuf and MongoDB write a time.
             for value in [
@@ -543,7 +555,7 @@ fn older_time_rejects_the_fix_under_a_name_of_a_time() {
                 r#"{"$date":{"$numberLong":"1795000000000"}}"#,
                 r#"{"value":1795000000000}"#,
             ] {
-                assert_refused(source, &own_fix(&format!(r#""{name}":{value}"#)), name);
+                assert_refused(source, &milepost_fix(&format!(r#""{name}":{value}"#)), name);
             }
         }
     }
@@ -552,7 +564,7 @@ fn older_time_rejects_the_fix_under_a_name_of_a_time() {
         for value in
             [r#"{"$date":"2026-11-20T08:00:00Z"}"#, r#"{"$date":{"$numberLong":"1795000000000"}}"#]
         {
-            let payload = own_fix(&format!(r#""{name}":{value}"#));
+            let payload = milepost_fix(&format!(r#""{name}":{value}"#));
             assert_refused(&format_called("milepost"), &payload, "$date");
         }
     }
@@ -583,14 +595,14 @@ fn other_times_and_numbers_leave_the_fix_undated() {
             r#""year":2000,"month":1,"day":1,"hour":0,"minute":0"#,
             r#""device":"123456","gps":"3D","fix":3,"t":123456"#,
         ] {
-            assert_undated(&source, &own_fix(members));
+            assert_undated(&source, &milepost_fix(members));
         }
     }
 }
 
 #[test]
 fn time_in_parts_rejects_the_fix() {
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     for (members, detail) in [
         (r#""hour":9,"minute":0"#, "hour is 9, a part of a time"),
         (r#""gps_hour":9,"gps_min":0,"gps_sec":10"#, "gps_hour is 9, a part"),
@@ -608,8 +620,8 @@ fn time_in_parts_rejects_the_fix() {
         (r#""gps_week":398,"gps_sow":464428"#, "gps_week is 398, a part"),
         (r#""week":2446,"tow":464428000"#, "week is 2446, a part"),
     ] {
-        assert_refused(&own, &own_fix(members), detail);
-        assert_refused(&mapped_source(fields(TimeUnit::Seconds)), &own_fix(members), detail);
+        assert_refused(&milepost, &milepost_fix(members), detail);
+        assert_refused(&mapped_source(fields(TimeUnit::Seconds)), &milepost_fix(members), detail);
     }
 }
 
@@ -635,7 +647,7 @@ fn lost_leading_zero_of_a_time_is_restored() {
         ("%d%m%y %H%M%S%2f", "115007250", Err("has 9 digits, and the pattern 8")),
         ("%d%m%y %H%M%S%3f", "8.5959e+07", Err("has lost its last digits")),
     ] {
-        let payload = own_fix(&format!(r#""date":271126,"ts":{time}"#));
+        let payload = milepost_fix(&format!(r#""date":271126,"ts":{time}"#));
         match seconds {
             Ok(seconds) => {
                 let decoded = decode(&source(pattern), &payload);
@@ -654,25 +666,26 @@ fn lost_leading_zero_of_a_time_is_restored() {
         local: Some(Arc::new(Local { zone: Some(Zone::utc()), pattern: None })),
         ..More::default()
     };
-    let by_form = mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Rfc3339) });
-    let fix = |time: &str| own_fix(&format!(r#""date":"2026-11-27","ts":{time}"#));
+    let without_pattern =
+        mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Rfc3339) });
+    let fix = |time: &str| milepost_fix(&format!(r#""date":"2026-11-27","ts":{time}"#));
     for time in ["\"0859\"", "\"08:59\"", "\"085900\""] {
-        assert_eq!(decode(&by_form, fix(time)).positions.len(), 1, "{time}");
+        assert_eq!(decode(&without_pattern, fix(time)).positions.len(), 1, "{time}");
     }
     for time in ["1507", "85900"] {
-        assert_refused(&by_form, &fix(time), "has lost leading zeros: send it as text");
+        assert_refused(&without_pattern, &fix(time), "has lost leading zeros: send it as text");
     }
 }
 
 #[test]
 fn other_epoch_is_distinguished_from_a_gps_week_rollover() {
     // 2026-11-27T08:00:00Z in seconds since 1989-12-31, as a file may hold them.
-    let payload = own_fix(r#""ts":1164700800"#);
+    let payload = milepost_fix(r#""ts":1164700800"#);
     let year = std::time::Duration::from_secs(390 * 86_400);
     let limits = Limits { fix_age_max: year, ..Limits::default() };
-    let own = format_called("milepost");
+    let milepost = format_called("milepost");
     let mut decoded = Decoded::default();
-    Decoder::new(std::slice::from_ref(&own), limits).decode(
+    Decoder::new(std::slice::from_ref(&milepost), limits).decode(
         Message::new(b"in/d7", payload.as_bytes()),
         Timestamp::from_unix_ms(NOW_MS),
         &mut decoded,
@@ -687,7 +700,7 @@ fn other_epoch_is_distinguished_from_a_gps_week_rollover() {
 fn utc_flag_that_is_false_rejects_a_time_with_z() {
     let mapped = mapped_source(fields(TimeUnit::BySize));
     let fix = |ts: &str, members: &str| format!(r#"{{"lat":52.5,"lng":13.4,"ts":{ts},{members}}}"#);
-    let z = r#""2026-11-27T09:00:00Z""#;
+    let utc_time = r#""2026-11-27T09:00:00Z""#;
     for members in [
         r#""is_utc":false"#,
         r#""utc":false"#,
@@ -696,17 +709,17 @@ fn utc_flag_that_is_false_rejects_a_time_with_z() {
         r#""Is_Utc":"False""#,
     ] {
         let sources = [format_called("milepost"), mapped.clone(), format_called("geojson")];
-        let properties = feature(&format!(r#""properties":{{"ts":{z},{members}}}"#));
-        let payloads = [fix(z, members), fix(z, members), properties];
+        let properties = feature(&format!(r#""properties":{{"ts":{utc_time},{members}}}"#));
+        let payloads = [fix(utc_time, members), fix(utc_time, members), properties];
         for (source, payload) in sources.iter().zip(&payloads) {
             assert_refused(source, payload, "is in UTC: which is right?");
         }
     }
     for (ts, members) in [
-        (z, r#""is_utc":true,"utc":true"#),
-        (z, r#""utc":0,"device":{"is_utc":false}"#),
-        (z, r#""gps_utc":false,"utc":null,"utc_offset":-5"#),
-        (z, r#""time_utc":0"#),
+        (utc_time, r#""is_utc":true,"utc":true"#),
+        (utc_time, r#""utc":0,"device":{"is_utc":false}"#),
+        (utc_time, r#""gps_utc":false,"utc":null,"utc_offset":-5"#),
+        (utc_time, r#""time_utc":0"#),
         (r#""2026-11-27T10:00:00+01:00""#, r#""is_utc":false"#),
         ("1795770000", r#""is_utc":false"#),
     ] {
@@ -746,7 +759,7 @@ fn stated_zone_that_contradicts_the_configured_one_rejects_the_fix() {
         ("Europe/Berlin", r#""timezoneOffset":-60,"timezone":"CET","tz":"CEST""#),
         ("Europe/Berlin", r#""tz":0,"is_utc":false,"zone":"Tokyo","tzname":"local""#),
         ("Europe/Berlin", r#""user":{"timezone":"Asia/Tokyo"},"zone":5,"phone":"+02:00""#),
-        // An offset or UTC is configured on purpose.
+        // If an offset is configured, the stated zone is not compared.
         ("+01:00", r#""tz":"Asia/Tokyo""#),
     ] {
         let decoded = decode(&in_zone(zone), fix(members));
@@ -768,11 +781,13 @@ fn stated_zone_that_contradicts_the_configured_one_rejects_the_fix() {
 }
 
 #[test]
-fn zone_beside_the_points_is_compared_with_that_of_their_times() {
+fn zone_beside_the_points_is_compared_with_the_zone_of_their_times() {
     let source = format_called("geojson").in_zone(Zone::new("Europe/Berlin").unwrap());
     let collection = |member: &str, ts: &str| {
         format!(
-            r#"{{"type":"FeatureCollection",{member},"features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5]}},"properties":{{"ts":"{ts}"}}}}]}}"#
+            r#"{{"type":"FeatureCollection",{member},
+            "features":[{{"type":"Feature","properties":{{"ts":"{ts}"}},
+            "geometry":{{"type":"Point","coordinates":[13.4,52.5]}}}}]}}"#
         )
     };
     for (member, ts, is_stored) in [

@@ -112,7 +112,8 @@ pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refus
         Some(text) => refuse(
             Reason::WrongType,
             format!(
-                "{} {text:.20} has its own letter, and its unit is negative: remove the unit's sign",
+                "{} {text:.20} has its own letter, and its unit is negative: remove the unit's \
+                 sign",
                 NAMES[slot]
             ),
         ),
@@ -215,9 +216,9 @@ fn parse_notation(text: &str, [positive, negative]: [char; 2]) -> Option<Notatio
     let parts = split_marks(rest)?;
     let max = if has_marks { 180.0 } else { f64::MAX };
     let mut degrees = 0.0;
-    for (part, (unit, max)) in parts.iter().zip([(1.0, max), (60.0, 60.0), (3_600.0, 60.0)]) {
+    for (part, (per_degree, max)) in parts.iter().zip([(1.0, max), (60.0, 60.0), (3_600.0, 60.0)]) {
         let number = Some(*part).filter(|number| *number <= max)?;
-        degrees += number / unit;
+        degrees += number / per_degree;
     }
     let degrees = if is_negative { -degrees } else { degrees };
     Some(Notation { degrees, has_marks, has_letter: letter.is_some() })

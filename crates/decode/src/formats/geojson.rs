@@ -202,19 +202,19 @@ pub(super) fn paths() -> Paths {
 /// Compares a member that repeats the latitude with the coordinates.
 ///
 /// # Errors
-/// It differs, and members such as `latitude` and `longitude` have the coordinates in the other
-/// order.
+/// The repeated latitude differs, and members such as `latitude` and `longitude` have the
+/// coordinates in the other order.
 fn check_repeated_lat(json: &[u8], [repeated, lat, lng]: [&Scalar<'_>; 3]) -> Result<(), Refusal> {
     let number = repeated.as_number().or_else(|| number(repeated.as_text()?)?.as_number());
     let difference = number.zip(lat.as_f64()).map(|(number, lat)| (number.as_f64() - lat).abs());
-    // In nearly every payload, both are the same.
+    // In nearly every payload, the two latitudes are equal.
     if difference.is_none_or(|difference| difference < 1e-4) {
         return Ok(());
     }
     names::check_order(json, [lat, lng])
 }
 
-/// Returns the properties that have a unit. `unit`: that of the speed.
+/// Returns the properties that have a unit. `unit`: the unit of the speed.
 pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
     let own = FIELDS.iter().enumerate().map(|(slot, path)| (*path, slot));
     let fields = own.chain(ALIASES).filter_map(|(path, slot)| {

@@ -28,7 +28,8 @@ pub(super) const ROOT: usize = 8;
 /// First slot of the values at [`Quirks::extra`].
 pub(super) const EXTRA: usize = 9;
 
-/// The types that every feature of a point states. In other JSON a `type` may be that of a fix.
+/// The types that every feature with a point states. In other JSON, `type` may be the type of the
+/// fix, so its values are checked there.
 const TYPES_OF_FEATURE: [(&str, &str); 2] = [("type", "Feature"), ("geometry/type", "Point")];
 
 /// The pointers to the fields of a point.
@@ -60,7 +61,7 @@ pub(super) struct Quirks {
     pub(super) negative_is_unknown: bool,
     /// The value at the pointer of `lat` is `"LAT,LNG"`.
     pub(super) lat_lng_is_one_string: bool,
-    /// The object whose members `keep` names.
+    /// Path of the object at which the paths of `keep` begin.
     pub(super) root: &'static [&'static str],
     /// The fields are in the object at `root`, or in the point itself.
     pub(super) root_is_optional: bool,
@@ -175,8 +176,8 @@ impl Mapping {
         for (slot, pointer) in fields.more.iter().flat_map(|more| more.pointers()) {
             paths.add(pointer.steps(), slot);
         }
-        for (n, path) in quirks.extra.iter().enumerate() {
-            paths.add([*path], EXTRA + n);
+        for (index, path) in quirks.extra.iter().enumerate() {
+            paths.add([*path], EXTRA + index);
         }
         quirks.usual.iter().for_each(|(path, text)| paths.set_usual(path, text));
         let root = quirks.root.join("/") + "/";
@@ -275,7 +276,7 @@ impl Mapping {
             points.ignore(kind);
             return Ok(());
         }
-        // A unit, an offset or a date changes the number that was sent.
+        // Look for exponents first: the options in `more` may change the values that were sent.
         let sent_with_exponent =
             [LAT, LNG, TS].map(|slot| exponent::may_have_exponent(&found[slot]));
         let read_number = |value| quirks.number(value);
@@ -324,7 +325,7 @@ impl Mapping {
             check_utc_flag(json, &found[TS])?;
         }
         let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
-        // Moves each value once: it is large, and this runs for every message.
+        // Move each value only once, because it is large and this runs for every message.
         let [lat, lng, ts, speed, heading, alt, acc, seq, .., driver] = &mut found;
         let ts = take(ts);
         let point = Point {

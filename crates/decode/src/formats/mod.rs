@@ -52,7 +52,8 @@ impl Format {
         !matches!(self, Self::Nmea)
     }
 
-    /// Checks the object around an array of points, without the array, for units.
+    /// Checks the object around an array of points for units. `frame`: the object's JSON without
+    /// the array; `settled`: the fields whose unit is already known.
     ///
     /// # Errors
     /// A stated unit differs from the unit in which the format reads the numbers of the points.

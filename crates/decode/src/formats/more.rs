@@ -83,7 +83,7 @@ pub fn unknown(text: &str) -> Result<(usize, f64), String> {
 }
 
 impl More {
-    /// Returns whether the statement of a unit of degrees for the heading is the only option.
+    /// Returns whether the only option is the statement that the heading is in degrees.
     pub(super) fn only_states_unit_of_heading(&self) -> bool {
         self.has_unit_of_heading && *self == Self { has_unit_of_heading: true, ..Self::default() }
     }
@@ -161,8 +161,8 @@ impl More {
                 (date, Scalar::Missing) => {
                     return refuse(Reason::BadTs, format!("the date {date} has no time of day"));
                 }
-                // As a number, `01507` has lost its zero: `1507` may be 15:07 or 00:15:07. Only a
-                // pattern with its fixed number of digits can tell.
+                // As a number, `01507` has lost its zero: `1507` may be 15:07 or 00:15:07. A
+                // pattern decides, because it states the number of digits.
                 (_, ts @ Scalar::Integer(..100_000)) if !self.has_pattern() => {
                     return refuse(
                         Reason::BadTs,
@@ -232,7 +232,10 @@ fn without_day_0(time: &str) -> &str {
     clock.unwrap_or(time)
 }
 
-/// Applies a hemisphere to a number without a sign.
+/// Applies a hemisphere to a number without a sign. Returns other values than numbers unchanged.
+///
+/// # Errors
+/// The value is not a hemisphere of this coordinate, or contradicts the sign of the number.
 fn signed<'a>(
     value: Scalar<'a>,
     hemisphere: &Scalar<'_>,

@@ -67,6 +67,10 @@ struct Entry<'a> {
     fix: Option<Fix<'a>>,
 }
 
+/// Reads the sentences of a message. Rejects an invalid sentence alone, without its neighbours.
+///
+/// # Errors
+/// The message has too many lines or no line, or its only line is invalid.
 pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusal> {
     // A line has at least one byte, so a short payload needs no count of its lines.
     if payload.len() > points.points_max && lines(payload).nth(points.points_max).is_some() {
@@ -77,19 +81,19 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
     }
     let mut lines = lines(payload).enumerate().peekable();
     let (mut entries, mut last) = (Vec::with_capacity(2), None);
-    while let Some((n, line)) = lines.next() {
-        last = Some(n);
+    while let Some((index, line)) = lines.next() {
+        last = Some(index);
         match utf8(line).and_then(sentence) {
             Ok(Sentence::Fix(fix)) => {
                 let at = fix.day_ms.map(|day| day + fix.time_ms);
-                entries.push(Entry { line: n, at, fix: Some(fix) });
+                entries.push(Entry { line: index, at, fix: Some(fix) });
             }
             Ok(Sentence::Clock(unix_ms)) => {
-                entries.push(Entry { line: n, at: Some(unix_ms), fix: None });
+                entries.push(Entry { line: index, at: Some(unix_ms), fix: None });
                 points.ignore(Ignored::Sentence);
             }
             Ok(Sentence::Ignored(kind)) => points.ignore(kind),
-            Err(refusal) if n == 0 && lines.peek().is_none() => return Err(refusal),
+            Err(refusal) if index == 0 && lines.peek().is_none() => return Err(refusal),
             Err(refusal) => points.refuse(line, line, refusal),
         }
     }
@@ -135,42 +139,45 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
 /// sentences, the earlier one is used.
 fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
-    for n in 0..entries.len() {
-        let Entry { line, at, fix } = &entries[n];
+    for index in 0..entries.len() {
+        let Entry { line, at, fix } = &entries[index];
         let Some(Fix { time_ms, day_ms: None, .. }) = fix else {
             before = at.map(|unix_ms| (*line, unix_ms));
             continue;
         };
         let (line, time_ms) = (*line, *time_ms);
-        // For a later fix the next dated sentence is the same or a later one, so the search never
+        // For a later fix, the next dated sentence is the same or a later one, so the search never
         // goes back.
-        next = next.max(n + 1);
+        next = next.max(index + 1);
         while entries.get(next).is_some_and(|entry| entry.at.is_none()) {
             next += 1;
         }
         let after = entries.get(next).and_then(|entry| Some((entry.line, entry.at?)));
         let clocks = before.into_iter().chain(after);
-        let clock =
-            clocks.min_by_key(|(at, _)| at.abs_diff(line)).map_or(received_at_ms, |(_, ms)| ms);
-        entries[n].at = Some(on_the_nearest_day(time_ms, clock));
+        let clock = clocks
+            .min_by_key(|(at_line, _)| at_line.abs_diff(line))
+            .map_or(received_at_ms, |(_, ms)| ms);
+        entries[index].at = Some(on_the_nearest_day(time_ms, clock));
     }
 }
 
 /// Merges all sentences with the same time into one fix, at the place of the first one in the
 /// message.
 fn merge_same_time(entries: &mut [Entry<'_>]) {
-    let mut known: HashMap<i64, usize> = HashMap::new();
-    for n in 0..entries.len() {
-        let (Some(unix_ms), true) = (entries[n].at, entries[n].fix.is_some()) else { continue };
-        let earlier = if entries.len() > COMPARED_MAX {
-            Some(*known.entry(unix_ms).or_insert(n)).filter(|at| *at < n)
-        } else {
-            let same = |entry: &Entry<'_>| entry.at == Some(unix_ms) && entry.fix.is_some();
-            entries[..n].iter().position(same)
+    let mut first_at: HashMap<i64, usize> = HashMap::new();
+    for index in 0..entries.len() {
+        let (Some(unix_ms), true) = (entries[index].at, entries[index].fix.is_some()) else {
+            continue;
         };
-        if let Some(at) = earlier
-            && let Some(fix) = entries[n].fix.take()
-            && let Some(first) = &mut entries[at].fix
+        let earlier = if entries.len() > COMPARED_MAX {
+            Some(*first_at.entry(unix_ms).or_insert(index)).filter(|first| *first < index)
+        } else {
+            let has_time = |entry: &Entry<'_>| entry.at == Some(unix_ms) && entry.fix.is_some();
+            entries[..index].iter().position(has_time)
+        };
+        if let Some(earlier) = earlier
+            && let Some(fix) = entries[index].fix.take()
+            && let Some(first) = &mut entries[earlier].fix
         {
             first.merge(fix);
         }
@@ -182,11 +189,18 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
 /// replace the fix of the RMC sentence, which has more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
-    let alone = || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
-    let edges = [0, last].map(|edge| alone().find(|line| *line == edge));
+    let lines_without_rmc =
+        || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
+    let edges = [0, last].map(|edge| lines_without_rmc().find(|line| *line == edge));
     let at_edges = edges.iter().flatten().count();
     let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
-    if at_edges > 0 && alone().count() <= at_edges && has_pairs() { edges } else { [None, None] }
+    // A receiver may also send GGA sentences alone. So the lines count only if the message has a
+    // pair of sentences, and no GGA sentence without RMC between its first and last line.
+    if at_edges > 0 && lines_without_rmc().count() <= at_edges && has_pairs() {
+        edges
+    } else {
+        [None, None]
+    }
 }
 
 /// Returns a time of day on the day on which it is nearest to `unix_ms`.
@@ -242,6 +256,8 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
     let field = |index: usize| fields.get(index).copied().unwrap_or_default();
     // A talker has two letters; proprietary sentences begin with P.
     match (address.len(), address.get(2..)) {
+        // Fields: time, status, lat, N or S, lng, E or W, knots, course, date, magnetic variation
+        // (two fields), mode.
         (5, Some("RMC")) if field(1) == "A" && !matches!(field(11), "N" | "S") => {
             let (time, date) = (field(0), field(8));
             let motion = Motion { knots: field(6), course: field(7) };
@@ -255,6 +271,8 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
                 alt: None,
             }))
         }
+        // Fields: time, lat, N or S, lng, E or W, quality, satellites, HDOP, altitude, its unit,
+        // geoid separation, its unit.
         (5, Some("GGA")) if !matches!(field(5), "" | "0" | "8") => {
             // The unit is the field after the number.
             let metres = |index| {
@@ -271,6 +289,7 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
                 alt: metres(8).map(|above_sea| above_sea + metres(10).unwrap_or(0.0)),
             }))
         }
+        // Fields: time, day, month, year.
         (5, Some("ZDA")) => {
             let date = || midnight(digits(field(3))?, digits(field(2))?, digits(field(1))?);
             let clock = time_ms(field(0)).ok().zip(date());
@@ -332,12 +351,12 @@ fn degrees([text, letter]: [&str; 2], [positive, negative]: [&str; 2]) -> Result
             format!("\"{text},{letter}\": must be ddmm.mmmm,{positive} or ddmm.mmmm,{negative}"),
         )
     };
-    let point = text.find('.').unwrap_or(text.len());
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if !(3..=5).contains(&point) || !plain {
+    let point_at = text.find('.').unwrap_or(text.len());
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if !(3..=5).contains(&point_at) || !is_plain {
         return Err(invalid());
     }
-    let (whole, minutes) = text.split_at(point - 2);
+    let (whole, minutes) = text.split_at(point_at - 2);
     let (whole, minutes): (f64, f64) = whole
         .parse()
         .ok()
@@ -364,6 +383,7 @@ fn day_ms(date: &str) -> Result<i64, Refusal> {
     read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("date \"{date}\": must be ddmmyy")))
 }
 
+/// Returns midnight of a day in Unix milliseconds; `None` if there is no such day.
 fn midnight(year: u32, month: u32, day: u32) -> Option<i64> {
     let day = chrono::NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
     Some(i64::from(day.to_epoch_days()) * DAY_MS)
@@ -392,6 +412,7 @@ fn pairs(text: &[u8]) -> Option<[u32; 3]> {
     digits.iter().all(u8::is_ascii_digit).then(|| [pair(0), pair(2), pair(4)])
 }
 
+/// Parses a number that consists only of digits.
 fn digits(text: &str) -> Option<u32> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)

@@ -3,6 +3,7 @@
 //! units named here.
 
 use super::mapped::{EXTRA, Fields, Mapping, Quirks, ROOT};
+use super::more::{LAT, LNG};
 use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
 use crate::json::Scalar;
@@ -11,6 +12,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::{SpeedUnit, TimeUnit};
 
+/// A format that milepost ships.
 struct Shipped {
     name: &'static str,
     /// Pointers of lat, lng, speed, heading, alt, acc; an empty string if the format has no such
@@ -217,7 +219,7 @@ fn traccar(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
 }
 
 fn teltonika(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
-    let (latlng, reported) = (&found[0], &found[ROOT]);
+    let (latlng, reported) = (&found[LAT], &found[ROOT]);
     let is_command = !(found[EXTRA].is_missing() && found[EXTRA + 1].is_missing());
     match reported {
         Scalar::Missing if is_command => Ok(Some(Ignored::Command)),
@@ -233,7 +235,7 @@ fn teltonika(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal>
 }
 
 fn thingsboard(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
-    match (found[0].is_missing() && found[1].is_missing(), json.starts_with(b"[")) {
+    match (found[LAT].is_missing() && found[LNG].is_missing(), json.starts_with(b"[")) {
         (true, true) => refuse(Reason::WrongShape, "the array contains another array"),
         (true, false) => telemetry(json, "format thingsboard reads latitude and longitude"),
         (false, _) => Ok(None),

@@ -11,10 +11,12 @@ use milepost_decode::{
 /// 2026-11-27T09:00:10Z.
 pub(crate) const NOW_MS: i64 = 1_795_770_010_000;
 
+/// Creates a source of the topics `in/+`, in which `+` is the driver's id.
 pub(crate) fn source(format: Format) -> Source {
     Source::new("in/+", Driver::Topic(Template::first()), format, Keep::Nothing)
 }
 
+/// Creates a source of the format of this name, with speeds in m/s if the source defines the unit.
 pub(crate) fn format_called(name: &str) -> Source {
     source(match name {
         "milepost" => Format::Milepost,
