@@ -112,12 +112,12 @@ pub(super) fn refuse_other_json(head: &[u8], name: &str) -> Result<()> {
     if encoding(head).is_some() || has_feature || !has_object || !text.starts_with(['{', '[']) {
         return Ok(());
     }
-    let each = if text.starts_with('[') { "'.[]'" } else { "." };
+    let jq_filter = if text.starts_with('[') { "'.[]'" } else { "." };
     let stem = stem(name);
     bail!(
-        "it is JSON, but neither GeoJSON nor an export of Google's Timeline: write each fix to a line, \
-         jq -c {each} {name} > {stem}.geojsonl, and import that with --format NAME, where \
-         [formats.NAME] says which member is which field"
+        "it is JSON, but neither GeoJSON nor an export of Google's Timeline: write each fix to a \
+         line, jq -c {jq_filter} {name} > {stem}.geojsonl, and import that with --format NAME, \
+         where [formats.NAME] says which member is which field"
     )
 }
 
@@ -136,7 +136,8 @@ pub(super) fn conversion_advice(kind: &str, format: &str, name: &str) -> String 
     let stem = stem(name);
     let gpx = if name.ends_with(".gpx") { format!("{stem}-converted") } else { stem.to_owned() };
     format!(
-        "it is {kind}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx"
+        "it is {kind}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F \
+         {gpx}.gpx"
     )
 }
 

@@ -66,7 +66,7 @@ impl ZoneCheck {
         zone: Option<&Zone>,
     ) -> Option<Self> {
         let has_pattern = unit.is_some_and(|unit| unit.contains('%'));
-        let is_known = match unit {
+        let is_zone_known = match unit {
             Some(pattern) if has_pattern => {
                 Local::zone_of_pattern(pattern) == Some(PatternZone::Known)
             }
@@ -78,9 +78,9 @@ impl ZoneCheck {
         let local = time_columns().find_map(|(_, column)| {
             let name = &columns[column.at];
             // A row of units may name the zone.
-            let unit = rows.first().and_then(|row| row.get(column.at)).filter(|unit| is_unit(unit));
-            let unit = unit.filter(|unit| is_local_time(unit));
-            let from_unit = || unit.map(|unit| format!("{name} ({unit})"));
+            let value = rows.first().and_then(|row| row.get(column.at));
+            let local_unit = value.filter(|value| is_unit(value) && is_local_time(value));
+            let from_unit = || local_unit.map(|unit| format!("{name} ({unit})"));
             let named = if is_local_time(name) { Some(name.clone()) } else { from_unit() };
             named.map(|name| format!("the column {name}"))
         });
@@ -102,11 +102,11 @@ impl ZoneCheck {
         let is_needed = !zones.is_empty() || zone.is_none() && is_stated;
         let zone = zone.cloned();
         let check = Self { ts: ts.at, zone, local, zones, has_pattern, shifted, unix };
-        (is_needed && !is_known).then_some(check)
+        (is_needed && !is_zone_known).then_some(check)
     }
 
     /// Returns an error message if the time of a row has no zone, and the file states a zone that
-    /// would be ignored.
+    /// would be ignored. `value`: returns the row's value in a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let time = value(self.ts);
         let time = time.trim();
@@ -128,7 +128,7 @@ impl ZoneCheck {
                  give --zone"
             ));
         }
-        let of_column = self.zones.iter().find_map(|column| {
+        let from_column = self.zones.iter().find_map(|column| {
             let zone = value(column.at);
             let zone = zone.trim();
             let is_other = match column.evidence {
@@ -146,7 +146,7 @@ impl ZoneCheck {
                 )
             })
         });
-        of_column.or_else(|| self.unix.clone())
+        from_column.or_else(|| self.unix.clone())
     }
 }
 
@@ -169,8 +169,8 @@ fn other_zone<'v>(
 }
 
 /// Returns whether a value names a zone of the IANA database whose clock differs from that of
-/// `given`. Returns false if `given` is a fixed offset: the operator chose it on purpose. Two names
-/// of zones with the same clock do not differ either.
+/// `given`, in winter or in summer. Returns `false` if `given` is a fixed offset, because the
+/// operator chose it on purpose.
 pub(super) fn has_other_clock(value: &str, given: &Zone) -> bool {
     let zones = area_zone(value).zip(area_zone(given.name()));
     let differ = |(stated, given): (TimeZone, TimeZone)| {
@@ -309,7 +309,8 @@ fn is_time_zone(value: &str) -> bool {
         || (3..=5).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_uppercase())
 }
 
-/// Returns whether a number may be the offset of a zone, in hours, minutes or seconds.
+/// Returns whether a value may be the offset of a zone: a number of hours, minutes or seconds, or
+/// `hh:mm`.
 fn is_offset(value: &str) -> bool {
     let number: Option<f64> = value.replace(',', ".").parse().ok();
     let is_multiple =
@@ -389,10 +390,10 @@ fn is_local_time(name: &str) -> bool {
     };
     let has_digit = |text: &str| text.contains(|c: char| matches!(c, '1'..='9'));
     let is_shifted = |word: &str| {
-        let rest = ["utc", "gmt"].iter().find_map(|zone| word.strip_prefix(zone));
-        let rest = rest.or_else(|| Some(word).filter(|word| word.starts_with(['+', '-'])));
-        rest.is_some_and(|rest| {
-            has_digit(rest) && rest.chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
+        let offset = ["utc", "gmt"].iter().find_map(|zone| word.strip_prefix(zone));
+        let offset = offset.or_else(|| Some(word).filter(|word| word.starts_with(['+', '-'])));
+        offset.is_some_and(|offset| {
+            has_digit(offset) && offset.chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
         })
     };
     // These words may be parts of longer ones, and in Chinese and Japanese no spaces surround them.
@@ -454,12 +455,12 @@ pub(super) fn states_zone(comment: &str) -> bool {
     let parts = || parts_of(comment);
     let is_shifted = |part: &str| {
         let lower = part.to_lowercase();
-        let rest = ["utc", "gmt"].iter().find_map(|zone| lower.strip_prefix(zone));
-        let rest = rest.filter(|rest| !rest.is_empty()).unwrap_or(&lower);
-        let is_offset = rest.starts_with(['+', '-', '±', '−'])
-            && rest.contains(|c: char| matches!(c, '1'..='9'))
-            && rest.chars().skip(1).all(|c| c.is_ascii_digit() || c == ':');
-        is_offset && rest.len() <= 7
+        let offset = ["utc", "gmt"].iter().find_map(|zone| lower.strip_prefix(zone));
+        let offset = offset.filter(|offset| !offset.is_empty()).unwrap_or(&lower);
+        let is_offset = offset.starts_with(['+', '-', '±', '−'])
+            && offset.contains(|c: char| matches!(c, '1'..='9'))
+            && offset.chars().skip(1).all(|c| c.is_ascii_digit() || c == ':');
+        is_offset && offset.len() <= 7
     };
     let has_local_time = || {
         let is_local = |word: &String| ["local", "lokal", "lokale", "locale"].contains(&&**word);
@@ -500,7 +501,7 @@ fn parts_of(comment: &str) -> impl DoubleEndedIterator<Item = &str> {
     comment.split(is_mark).filter(|part| !part.is_empty())
 }
 
-/// Returns whether a comment names UTC as a zone. `UTC offset` and `not UTC` do not.
+/// Returns whether a comment names UTC as a zone. `UTC offset` and `not UTC` do not name it.
 fn names_utc(comment: &str) -> bool {
     let parts: Vec<&str> = parts_of(comment).collect();
     parts.iter().enumerate().any(|(at, part)| {
@@ -512,7 +513,8 @@ fn names_utc(comment: &str) -> bool {
 }
 
 /// Returns whether a comment names a zone of North America or Europe by its words, in upper or
-/// lower case: `Eastern Standard Time`, `times are Pacific`. `lap times in Central Park` does not.
+/// lower case: `Eastern Standard Time`, `times are Pacific`. `lap times in Central Park` names
+/// none.
 fn names_region(comment: &str) -> bool {
     const REGIONS: [&str; 4] = ["eastern", "central", "mountain", "pacific"];
     const AFTER: [&str; 5] = ["time", "times", "standard", "daylight", "summer"];
