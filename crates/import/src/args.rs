@@ -65,8 +65,8 @@ impl Kind {
             .map(|(_, kind)| *kind)
     }
 
-    /// Returns the kind of a file. `head`: the file's first bytes. `named`: the kind that the file's
-    /// name states, which the content of an XML or JSON file overrides.
+    /// Returns the kind of a file. `head`: the file's first bytes. `named`: the kind that its name
+    /// states, which the content of an XML or JSON file overrides.
     pub(super) fn from_content(head: &[u8], named: Self) -> Self {
         let text = head_text(head);
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));

@@ -33,8 +33,8 @@ impl Side {
         }
     }
 
-    /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`. Returns `None` for
-    /// any other value.
+    /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`. Returns `None`
+    /// for any other value.
     fn of_value(value: &str) -> Option<Self> {
         let word = value.trim_matches(|c: char| !c.is_alphanumeric());
         // Skip most values early: they are longer, or are numbers.
@@ -298,8 +298,8 @@ fn is_direction(name: &str) -> bool {
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
 
-/// Columns that may be hemispheres, but are not read. Either their names do not say so, or the first
-/// rows have no letter, because the receiver had no fix yet.
+/// Columns that may be hemispheres, but are not read. Either their names do not say so, or the
+/// first rows have no letter, because the receiver had no fix yet.
 #[derive(Debug)]
 pub(super) struct UnreadHemispheres {
     /// Columns of lat and lng; `None` for a coordinate whose hemisphere is read.

@@ -152,8 +152,8 @@ pub(super) fn is_magnetic(name: &str) -> bool {
 }
 
 /// Checks the unit that the row of units below the names states for a column. `stated`: this unit,
-/// or the unit in the column's name, which [`check_name`] checks. `option_factor`: the factor of the
-/// unit that the command line gives. `value`: the first value of the column. `has_option`: the
+/// or the unit in the column's name, which [`check_name`] checks. `option_factor`: the factor of
+/// the unit that the command line gives. `value`: the first value of the column. `has_option`: the
 /// command line gives the field's unit.
 ///
 /// # Errors
@@ -259,8 +259,8 @@ fn without_number(text: &str) -> &str {
 }
 
 /// Returns whether an angle has the marks or spaces of its notation, such as `52°31'12"N`. The
-/// decoder reads or rejects such a value by its marks, whatever the column's name is. A letter alone
-/// is no mark: `5231.2N` would be read as degrees.
+/// decoder reads or rejects such a value by its marks, whatever the column's name is. A letter
+/// alone is no mark: `5231.2N` would be read as degrees.
 fn has_marks(value: &str) -> bool {
     let value = value.trim().trim_matches(|c: char| c.is_ascii_alphabetic()).trim();
     let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '+' | '-');
@@ -300,8 +300,8 @@ fn ends_in_factor(field: &str, name: &str) -> bool {
 
 const QUANTITIES: [Quantity; 3] = [Quantity::Speed, Quantity::Length, Quantity::Angle];
 
-/// Returns whether the name of a column states a multiple of a unit: in brackets at its end, such as
-/// `(x100 ft)` or `(0.1 km/h)`, or as [`ends_in_factor`] finds it.
+/// Returns whether the name of a column states a multiple of a unit: in brackets at its end, such
+/// as `(x100 ft)` or `(0.1 km/h)`, or as [`ends_in_factor`] finds it.
 fn is_scaled(field: &str, name: &str) -> bool {
     if ends_in_factor(field, name) {
         return true;

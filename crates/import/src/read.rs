@@ -317,8 +317,8 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// Adds to the row the lines up to the line that closes the open quote. Returns `false` if these
-    /// are not one row; the lines are then read again as rows of their own.
+    /// Adds to the row the lines up to the line that closes the open quote. Returns `false` if
+    /// these are not one row; the lines are then read again as rows of their own.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {

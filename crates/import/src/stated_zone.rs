@@ -98,8 +98,8 @@ impl<'c> StatedZone<'c> {
         Ok(())
     }
 
-    /// Reads a time with an offset. Without `--zone`, an offset other than that of UTC counts as the
-    /// zone of the times that have no offset.
+    /// Reads a time with an offset. Without `--zone`, an offset other than that of UTC counts as
+    /// the zone of the times that have no offset.
     fn add_shifted(&mut self, time: &str, line: u64) -> Result<()> {
         if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
             return self.add(format!("the time {time:.40}"), line);

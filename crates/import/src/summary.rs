@@ -206,8 +206,9 @@ impl FileSummary {
         if self.impossible > 0 {
             let (count, kmh) = (self.impossible, self.highest_mps * 3.6);
             warnings.push(format!(
-                "{count} pairs of consecutive fixes would need more than 1,200 km/h, up to {kmh:.0} \
-                 km/h: are coordinates swapped, is a sign lost, or is the unit of time wrong?"
+                "{count} pairs of consecutive fixes would need more than 1,200 km/h, up to \
+                 {kmh:.0} km/h: are coordinates swapped, is a sign lost, or is the unit of time \
+                 wrong?"
             ));
         }
         if self.same_time > 0 {

@@ -5,8 +5,8 @@ use milepost_decode::{Local, Zone, field_in_other_language};
 
 use super::names::{Column, normalised};
 
-/// Returns an error message if an unread column of Unix times shows that the times of the first rows
-/// are not in UTC: in all rows, they differ from the Unix times by the same offset of a zone.
+/// Returns an error message if an unread column of Unix times shows that the times of the first
+/// rows are not in UTC: in all rows, they differ from the Unix times by the same offset of a zone.
 /// `pattern`: the pattern of the times.
 pub(super) fn shifted_from_unix_time(
     columns: &[String],
@@ -96,8 +96,8 @@ fn unix_ms(value: &str) -> Option<i64> {
     }
 }
 
-/// Returns a difference of times as a number of quarters of an hour; `None` if the difference cannot
-/// be the offset of a zone. Two clocks may differ by two seconds.
+/// Returns a difference of times as a number of quarters of an hour; `None` if the difference
+/// cannot be the offset of a zone. Two clocks may differ by two seconds.
 fn quarters(ms: i64) -> Option<i64> {
     const QUARTER_MS: i64 = 15 * 60_000;
     let quarters = (ms + QUARTER_MS / 2).div_euclid(QUARTER_MS);

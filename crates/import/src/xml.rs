@@ -59,8 +59,8 @@ pub(super) fn gpx(input: impl Read, zone: StatedZone<'_>, emit: Emit<'_>) -> Res
     points(input, &GPX, zone, emit)
 }
 
-/// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips the points
-/// of a `Course`, whose times are planned.
+/// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips the
+/// points of a `Course`, whose times are planned.
 pub(super) fn tcx(input: impl Read, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
     points(input, &TCX, zone, emit)
 }
@@ -278,8 +278,8 @@ fn points(
     ensure!(
         track_points > 0 || route_points + waypoints == 0,
         "it has no track: {route_points} points of routes and {waypoints} waypoints are not read; \
-         if these have the times at which a device was there, make a track of them: gpsbabel -i gpx \
-         -f FILE -x transform,trk={kind} -o gpx -F track.gpx"
+         if these have the times at which a device was there, make a track of them: gpsbabel -i \
+         gpx -f FILE -x transform,trk={kind} -o gpx -F track.gpx"
     );
     Ok(())
 }
