@@ -970,8 +970,8 @@ fn google_timeline_exports_are_read() {
     let day = &yesterday("")[..10];
     let ms = format!("{day}T08:00:00Z").parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let records = format!(
-        r#"{{"locations":[{{"latitudeE7":-335000000,"longitudeE7":-702500000,"accuracy":12,"altitude":520,
-           "velocity":3,"heading":90,"source":"GPS","activity":[{{"x":1}}],
+        r#"{{"locations":[{{"latitudeE7":-335000000,"longitudeE7":-702500000,"accuracy":12,
+           "altitude":520,"velocity":3,"heading":90,"source":"GPS","activity":[{{"x":1}}],
            "timestamp":"{day}T08:00:00.000Z"}},
            {{"latitudeE7":-335000000,"longitudeE7":-702600000,"timestampMs":"{ms}"}}]}}"#
     );

@@ -25,6 +25,7 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
+    /// Returns a parameter of the URL, decoded.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -41,6 +42,7 @@ impl ReceivedRequest {
     }
 }
 
+/// An answer to a request.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// Number of rows that an insert has written, for the header X-ClickHouse-Summary. The header
@@ -64,7 +66,8 @@ impl Answer {
     }
 }
 
-/// Listens on a free port of the loopback. Its threads end with the process.
+/// Listens on a free port of the loopback, and returns the port. The server's threads end with the
+/// process.
 pub(crate) fn listen(
     threads: usize,
     answer: impl Fn(&ReceivedRequest) -> Answer + Clone + Send + Sync + 'static,

@@ -35,8 +35,8 @@ impl Width {
                 (2, &["UInt16", "Int16"]),
                 (1, &["UInt8", "Int8", "Bool"]),
             ];
-            let is = |names: &[&str]| names.iter().any(|name| kind.starts_with(name));
-            widths.iter().find(|(_, names)| is(names)).map(|(width, _)| *width)
+            let is_one_of = |names: &[&str]| names.iter().any(|name| kind.starts_with(name));
+            widths.iter().find(|(_, names)| is_one_of(names)).map(|(width, _)| *width)
         };
         if kind.starts_with("String") || kind.starts_with("LowCardinality(String)") {
             return Some(Self::String);
@@ -82,14 +82,18 @@ pub(super) fn columns(table: &str) -> Result<Vec<(String, String)>> {
     Ok(columns)
 }
 
+/// Returns name and type of the column that a line defines; `None` for an ALIAS, which stores
+/// nothing.
 fn column(line: &str) -> Option<(String, String)> {
-    let (name, rest) = line.trim().split_once(' ')?;
-    let ends =
-        [" CODEC(", " DEFAULT ", " COMMENT "].map(|word| rest.find(word).unwrap_or(rest.len()));
-    let kind = rest[..ends.into_iter().min()?].trim();
-    (!rest.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
+    let (name, definition) = line.trim().split_once(' ')?;
+    let end_of_type = |word: &str| definition.find(word).unwrap_or(definition.len());
+    let ends = [" CODEC(", " DEFAULT ", " COMMENT "].map(end_of_type);
+    let kind = definition[..ends.into_iter().min()?].trim();
+    (!definition.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
 }
 
+/// Removes a value from the front of `rest`, and returns its bytes, without length or flag. Returns
+/// no bytes for pairs of strings.
 pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let len = match width {
         Width::Fixed(len) => len,
@@ -118,6 +122,7 @@ fn take_length(rest: &mut &[u8]) -> Result<usize> {
     Ok(len)
 }
 
+/// Removes `len` bytes from the front of `rest`, and returns them.
 fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(len).context("a row is cut off")?;
     *rest = after;
