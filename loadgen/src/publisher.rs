@@ -442,7 +442,8 @@ impl Publisher {
                     }
                     (_, reason) => {
                         bail!(
-                            "the broker refused a message: {reason:#04x} (check its ACL and its quota)"
+                            "the broker refused a message: {reason:#04x} (check its ACL and its \
+                             quota)"
                         )
                     }
                 },

@@ -61,7 +61,7 @@ impl Kind {
     pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::NAMES
             .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .find(|(listed, _)| listed.eq_ignore_ascii_case(name))
             .map(|(_, kind)| *kind)
     }
 
@@ -202,7 +202,7 @@ pub struct ImportArgs {
 impl ImportArgs {
     /// Returns the UNIT of `--unit FIELD=UNIT`; the last one wins.
     pub(super) fn unit_of(&self, field: &str) -> Option<&str> {
-        self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
+        self.units.iter().rev().find(|(name, _)| name == field).map(|(_, unit)| unit.as_str())
     }
 
     /// Returns the name of the configured format: the `--format` that is not a kind of file.

@@ -29,8 +29,8 @@ impl<R> Bounded<R> {
         Self { input, remaining, buffer, unread: 0..0, counted: 0, line: 1 }
     }
 
-    /// Returns the line of the next byte. Counts the line ends only here, since the last call,
-    /// because a parser needs the line of few of its many reads.
+    /// Returns the line of the next byte. Only this function counts line ends, because a parser
+    /// needs the line of few of its many reads.
     pub(super) fn line(&mut self) -> u64 {
         let uncounted = &self.buffer[self.counted..self.unread.start];
         self.line += memchr_iter(b'\n', uncounted).count() as u64;

@@ -25,14 +25,13 @@ pub(super) fn find(
     given: &[(String, String)],
 ) -> Result<Vec<(&'static str, Column)>> {
     if let Some((field, _)) =
-        given.iter().find(|(field, _)| !FIELD_NAMES.iter().any(|(known, ..)| known == field))
+        given.iter().find(|(field, _)| !FIELD_NAMES.iter().any(|(name, ..)| name == field))
     {
         let all: Vec<&str> = FIELD_NAMES.iter().map(|(field, ..)| *field).collect();
         bail!("--field {field}: must be one of {}", all.join(", "));
     }
-    let given_name = |field: &str| {
-        given.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
-    };
+    let given_name =
+        |field: &str| given.iter().rev().find(|(name, _)| name == field).map(|(_, at)| at.as_str());
     let index_of = |field: &str, name: &str| {
         let mut matching = (0..columns.len()).filter(|n| columns[*n].eq_ignore_ascii_case(name));
         let at = matching.next().with_context(|| {
@@ -65,12 +64,13 @@ pub(super) fn find(
                 }
                 found.push((field, column));
             }
+            // `FIELD_NAMES` lists `date` after `ts`, so `found` has the column of times already.
             None if field == "date" => {
-                let has_date = found.iter().any(|(known, _)| *known == "date");
-                let is_clock = found.iter().any(|(known, ts)| {
-                    *known == "ts" && sample.get(ts.at).is_some_and(|value| is_time_of_day(value))
+                let has_date = found.iter().any(|(field, _)| *field == "date");
+                let is_clock = found.iter().any(|(field, ts)| {
+                    *field == "ts" && sample.get(ts.at).is_some_and(|value| is_time_of_day(value))
                 });
-                let ts = found.iter().find(|(known, _)| *known == "ts");
+                let ts = found.iter().find(|(field, _)| *field == "ts");
                 let ts_name = ts.map_or(String::new(), |(_, ts)| normalised(&columns[ts.at]));
                 // Take the date of `UTC Time` from `UTC Date`, even if there is also a column
                 // `Date`.
@@ -336,7 +336,7 @@ pub(super) fn split_degrees(
     let pairs = coordinates.flat_map(|(field, column)| {
         let (_, _, names) = FIELD_NAMES
             .iter()
-            .find(|(known, ..)| known == field)
+            .find(|(name, ..)| name == field)
             .expect("FIELD_NAMES has both coordinates");
         let own = normalised(&columns[column.at]);
         let names = name_prefixes(names, &own);
@@ -423,7 +423,7 @@ pub(super) fn unread(
     let is_other_time = |at: usize, name: &str| {
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
-    let has_field = |field: &str| found.iter().any(|(known, _)| *known == field);
+    let has_field = |field: &str| found.iter().any(|(name, _)| *name == field);
     let described = other_columns.map(|(at, name)| match suggested_column_field(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
@@ -510,9 +510,9 @@ pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&
         |word: &String| is_name_of(field, word.trim_end_matches(|c: char| c.is_ascii_digit()));
     let has_long_name = |name: &str| {
         let name = normalised(name);
-        let names = FIELD_NAMES.iter().filter(|(known, ..)| *known == field);
+        let names = FIELD_NAMES.iter().filter(|(name, ..)| *name == field);
         let mut names = names.flat_map(|(_, _, names)| *names);
-        names.any(|known| known.len() > 6 && name.contains(known))
+        names.any(|usual| usual.len() > 6 && name.contains(usual))
     };
     let is_near = |name: &&String| {
         suggested_column_field(name) == Some(field)
@@ -540,7 +540,7 @@ pub(super) fn ais_unavailable(
         ("lat", 0, 91.0),
         ("lng", 1, 181.0),
     ];
-    let has_field = |field: &str| found.iter().any(|(known, _)| *known == field);
+    let has_field = |field: &str| found.iter().any(|(name, _)| *name == field);
     let used = values.into_iter().filter(|(field, ..)| is_ais && has_field(field));
     used.map(|(_, field_index, value)| (field_index, value)).collect()
 }

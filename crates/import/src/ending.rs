@@ -13,8 +13,8 @@ impl<R: BufRead> Ending<R> {
         Self { inner, last: None }
     }
 
-    /// Returns whether the last byte read is part of a line. It is not if it is a line end, or the
-    /// NUL or Ctrl-Z at the end of some files.
+    /// Returns whether the last byte read is part of a line: not a line end, and not the NUL or
+    /// Ctrl-Z at the end of some files.
     pub(super) fn is_within_line(&self) -> bool {
         self.last.is_some_and(|byte| !matches!(byte, b'\n' | b'\r' | 0 | 0x1a))
     }

@@ -28,8 +28,8 @@ struct Scanner<R> {
     line: u64,
 }
 
-/// Checks the members of a FeatureCollection other than its features: an object of them, and their
-/// place in the file, for errors.
+/// Checks the members of a FeatureCollection other than `features`. Receives a JSON object of these
+/// members, and their place in the file, for errors.
 pub(super) type CheckFrame<'c> = &'c dyn Fn(&[u8], &str) -> Result<()>;
 
 /// Emits every feature of a FeatureCollection, an array of features, or a single Feature. Several

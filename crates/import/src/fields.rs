@@ -127,7 +127,7 @@ pub(super) fn fields_of_columns(
 ) -> Result<Fields> {
     let (mut more, time_unit) = common_options(args, Some(Zone::utc()))?;
     let column_of =
-        |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
+        |field: &str| found.iter().find(|(name, _)| *name == field).map(|(_, column)| column);
     let pointer_of = |field: &str| {
         column_of(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose()
     };
@@ -253,7 +253,7 @@ pub(super) fn fields_by_names(
     };
     let mut pointer_of = |field: &'static str| -> Result<Option<Pointer>> {
         let (_, gpx, geojson) =
-            *FIELDS.iter().find(|(known, ..)| *known == field).expect("FIELDS has every field");
+            *FIELDS.iter().find(|(name, ..)| *name == field).expect("FIELDS has every field");
         let default_place = match (field, kind) {
             ("acc", Kind::Timeline) => "/accuracy",
             _ if kind.uses_gpx_names() => gpx,

@@ -285,7 +285,7 @@ impl FileReader<'_> {
     fn read_file(&mut self, file: Input, args: &ImportArgs) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
         let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
-            Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
+            Some(Piped(head, pipe)) => (head.clone(), Box::new(Cursor::new(head).chain(pipe))),
             None => {
                 let mut file = File::open(&path)?;
                 let head = text::head(&mut file)?;
@@ -375,7 +375,8 @@ impl FileReader<'_> {
             }
             frames.add(&self.decoded.positions, mark.fixes == 1)?;
             self.add_decoded(payload, line)?;
-            // Only now: a batch that was closed within this payload has not all of its rows.
+            // Set the mark only now: a batch that was closed within this payload lacks some of the
+            // payload's rows.
             if let Some((_, stored)) = self.marks.last_mut() {
                 *stored = mark;
             }
@@ -412,7 +413,7 @@ impl FileReader<'_> {
         self.summary.set_windows_1252_rows(windows_1252_rows);
         self.summary.set_payloads(mark.fixes, skipped, read.is_err());
         self.log_summary();
-        // Without a new fix, the state of `--resume` keeps its entry for the file.
+        // If no new fix was read, the state of `--resume` keeps its entry for the file.
         if mark.fixes <= skipped {
             self.marks.pop();
         }

@@ -63,8 +63,7 @@ impl<'f> Frames<'f> {
     /// Adds the points that were read. `is_first`: no point was read before.
     ///
     /// # Errors
-    /// No point before had a certain field, a point of `positions` has it, and a frame had a fault
-    /// of this field.
+    /// A frame had a fault of some field, and `positions` has the first point with this field.
     pub(super) fn add(&self, positions: &[Position], is_first: bool) -> Result<()> {
         let mut are_read = self.are_read.get();
         for position in positions {

@@ -230,7 +230,7 @@ const COORDINATES: [(&str, &str); 2] = [("lat", "lat_hemisphere"), ("lng", "lng_
 
 /// Returns the index of a field's column.
 fn column_of(found: &[(&'static str, Column)], field: &str) -> Option<usize> {
-    found.iter().find(|(known, _)| *known == field).map(|(_, column)| column.at)
+    found.iter().find(|(name, _)| *name == field).map(|(_, column)| column.at)
 }
 
 /// Returns whether a column has only letters or words of one coordinate's hemispheres. Returns
@@ -238,10 +238,10 @@ fn column_of(found: &[(&'static str, Column)], field: &str) -> Option<usize> {
 fn has_only_sides(at: usize, rows: &[Vec<String>]) -> bool {
     let values = rows.iter().filter_map(|row| row.get(at));
     let mut values = values.filter(|value| value.contains(char::is_alphanumeric));
-    let mut known = None;
+    let mut first_coordinate = None;
     values.all(|value| {
         let coordinate = Side::of_value(value).map(Side::coordinate);
-        coordinate.is_some() && *known.get_or_insert(coordinate) == coordinate
+        coordinate.is_some() && *first_coordinate.get_or_insert(coordinate) == coordinate
     })
 }
 
@@ -294,7 +294,7 @@ pub(super) fn add_hemispheres(
 /// Returns whether the name of a column is that of a direction, of travel or of the wind.
 fn is_direction(name: &str) -> bool {
     let name = normalised(name);
-    let is_part = |known: &&str| name.contains(*known);
+    let is_part = |word: &&str| name.contains(*word);
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
 

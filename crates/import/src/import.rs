@@ -187,7 +187,7 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
         progress.inserted.store(inserted, Relaxed);
         progress.waits_for_merges.store(false, Relaxed);
-        // Only after the insert: the next run skips the fixes that this file notes.
+        // Save only after the insert: the next run skips the fixes that the state file notes.
         if let Some(resume) = &mut resume {
             resume.save(stored)?;
         }

@@ -234,7 +234,7 @@ fn emit_fix(
     }
     for name in ["lon", "lat", "ele"] {
         let Some(number) = numbers.next() else { break };
-        // A height above the ground is not an altitude. Nor is a height of 0 that the map ignores.
+        // A height above the ground, or a height of 0 that the map ignores, is not an altitude.
         let is_zero = number.parse::<f64>().is_ok_and(|number| number == 0.0);
         let is_altitude = mode == "absolute" || !is_zero && mode != "relativeToGround";
         if name != "ele" || is_altitude {

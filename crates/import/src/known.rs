@@ -80,13 +80,14 @@ pub(super) async fn skip_known(
         let fix_key = (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
         *batch_fields.entry(fix_key).or_default() |= known_fields(fix);
     }
-    let mut known = HashSet::new();
+    // Fixes of the batch whose stored row has at least the same fields.
+    let mut known_fixes = HashSet::new();
     while let Some((driver, ts, lat, lng, stored)) =
         within(timeout, cursor.next()).await.map_err(|error| clickhouse.failed(context, error))?
     {
         let fields = batch_fields.get(&(driver.as_str(), ts, lat, lng));
         if fields.is_some_and(|fields| fields & !stored == 0) {
-            known.insert((driver, ts, lat, lng));
+            known_fixes.insert((driver, ts, lat, lng));
         }
     }
     check_rows(&cursor).map_err(|error| clickhouse.failed(context, error))?;
@@ -94,7 +95,7 @@ pub(super) async fn skip_known(
     batch.positions.retain(|fix| {
         let fix_key =
             (fix.driver_id.as_str().to_owned(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
-        fix.seq != 0 || known.is_empty() || !known.contains(&fix_key)
+        fix.seq != 0 || known_fixes.is_empty() || !known_fixes.contains(&fix_key)
     });
     Ok((positions_before - batch.positions.len()) as u64)
 }

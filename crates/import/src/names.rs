@@ -99,7 +99,7 @@ pub(super) struct Column {
 
 /// Returns the quantity of a field; `None` if it has no unit.
 pub(super) fn quantity_of(field: &str) -> Option<Quantity> {
-    let (_, quantity, _) = FIELD_NAMES.iter().find(|(known, ..)| *known == field)?;
+    let (_, quantity, _) = FIELD_NAMES.iter().find(|(name, ..)| *name == field)?;
     *quantity
 }
 
@@ -179,7 +179,7 @@ pub(super) fn is_latitude(name: &str) -> bool {
 pub(super) fn is_name_of(field: &str, name: &str) -> bool {
     FIELD_NAMES
         .iter()
-        .any(|(known, _, names)| *known == field && names.contains(&&*normalised(name)))
+        .any(|(listed, _, names)| *listed == field && names.contains(&&*normalised(name)))
 }
 
 /// Returns the field that a column's name, or one of its words, means in another language.

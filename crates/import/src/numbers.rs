@@ -62,7 +62,7 @@ fn notation(value: &[u8]) -> Option<Decimals> {
             marks.filter(|(at, _)| is_digit(at.checked_sub(1)) || is_digit(Some(at + 1)));
         in_number.map(|(_, mark)| *mark)
     };
-    let count = |mark: u8| marks().filter(|known| *known == mark).count();
+    let count = |mark: u8| marks().filter(|found| *found == mark).count();
     match (marks().next_back()?, count(b','), count(b'.')) {
         (b',', 1, points) if points == 0 || is_grouped(value, b'.') => Some(Decimals::Commas),
         // Groups of thousands: `1.234.567`.

@@ -78,7 +78,7 @@ pub(super) const CLOCK_WORDS: [&str; 16] = [
 
 /// Returns whether a name has words for both seasons: `Heure d'hiver/été`.
 pub(super) fn names_both_seasons(words: &[String]) -> bool {
-    let has = |known: &[&str]| words.iter().any(|word| known.contains(&&**word));
+    let has = |season: &[&str]| words.iter().any(|word| season.contains(&&**word));
     has(&SUMMER) && has(&WINTER)
 }
 

@@ -72,15 +72,17 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
 /// Returns the name of the root element of an XML text: the first element after declarations and
 /// comments.
 pub(super) fn root(text: &str) -> Option<&str> {
-    let mut rest = text.strip_prefix('<')?;
+    let mut after_bracket = text.strip_prefix('<')?;
     loop {
-        let end = match rest {
-            _ if rest.starts_with("!--") => "-->",
-            _ if rest.starts_with('?') => "?>",
-            _ if rest.starts_with('!') => ">",
-            _ => return rest.split(|c: char| c.is_whitespace() || "/>".contains(c)).next(),
+        let end = match after_bracket {
+            _ if after_bracket.starts_with("!--") => "-->",
+            _ if after_bracket.starts_with('?') => "?>",
+            _ if after_bracket.starts_with('!') => ">",
+            _ => {
+                return after_bracket.split(|c: char| c.is_whitespace() || "/>".contains(c)).next();
+            }
         };
-        rest = rest.split_once(end)?.1.split_once('<')?.1;
+        after_bracket = after_bracket.split_once(end)?.1.split_once('<')?.1;
     }
 }
 

@@ -310,7 +310,7 @@ impl Extensions {
         if let Some(parent) = parent {
             return self.others.push((format!("{parent} {name}"), value));
         }
-        match self.fields.iter_mut().find(|(known, _)| *known == field) {
+        match self.fields.iter_mut().find(|(name, _)| *name == field) {
             None => self.fields.push((field, value)),
             Some((_, first)) if first.contains(ANOTHER) || are_near(first, &value) => {}
             // The speeds of a receiver and of an engine may have the same name. Join the two

@@ -216,7 +216,7 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         "h",
     ];
     let words = words(name);
-    let has_word = |known: &str| words.iter().any(|word| word == known);
+    let has_word = |wanted: &str| words.iter().any(|word| word == wanted);
     let whole = normalised(name);
     if has_word("tz")
         || NAMES.contains(&&*whole)
@@ -297,8 +297,8 @@ fn is_set(value: &str) -> bool {
 pub(super) fn is_utc(zone: &str) -> bool {
     let zone = zone.to_ascii_lowercase();
     let zone = zone.strip_prefix("etc/").unwrap_or(&zone);
-    let rest = ["utc", "gmt", "z"].iter().find_map(|name| zone.strip_prefix(name)).unwrap_or(zone);
-    rest.chars().all(|c| matches!(c, '0' | '+' | '-' | ':' | '.'))
+    let without_utc = ["utc", "gmt", "z"].iter().find_map(|name| zone.strip_prefix(name));
+    without_utc.unwrap_or(zone).chars().all(|c| matches!(c, '0' | '+' | '-' | ':' | '.'))
 }
 
 /// Returns whether a value looks like a time zone: `Europe/Berlin`, `+01:00`, `UTC+1` or `CET`.
@@ -440,15 +440,16 @@ pub(super) fn states_zone(comment: &str) -> bool {
     let lower = comment.to_ascii_lowercase();
     // If UTC is named first, ignore the text from `local` on: in `times in UTC (local time is
     // UTC+2)`, that text is not about the times of the file.
-    let local = ["local", "lokal"].iter().find_map(|word| lower.find(word));
-    let comment = match local.map(|at| &comment[..at]) {
+    let local_at = ["local", "lokal"].iter().find_map(|word| lower.find(word));
+    let comment = match local_at.map(|at| &comment[..at]) {
         Some(before) if names_utc(before) => before,
         Some(_) | None => comment,
     };
     let words_of_all = words(comment);
-    let has_in = |words: &[String], known: &[&str]| words.iter().any(|w| known.contains(&&**w));
-    let has = |known: &[&str]| has_in(&words_of_all, known);
-    let abbreviation = |word: &str| {
+    let has_in =
+        |words: &[String], wanted: &[&str]| words.iter().any(|word| wanted.contains(&&**word));
+    let has = |wanted: &[&str]| has_in(&words_of_all, wanted);
+    let is_abbreviation = |word: &str| {
         let is_upper = word.chars().all(char::is_uppercase);
         is_upper && LOCAL_WORDS.contains(&&*word.to_lowercase())
     };
@@ -467,7 +468,7 @@ pub(super) fn states_zone(comment: &str) -> bool {
         words_of_all.iter().any(is_local) || has(&["ortszeit"])
     };
     let names_zone =
-        |part: &str| abbreviation(part) || area_zone(part.trim_end_matches('.')).is_some();
+        |part: &str| is_abbreviation(part) || area_zone(part.trim_end_matches('.')).is_some();
     let has_zone_word = has(&ZONE_WORDS) || has(&["offset"]) && has(&TIME_WORDS);
     let is_alone = parts().count() == 1 && parts().any(|part| names_zone(part) || is_shifted(part));
     let has_date = parts().any(|part| {

@@ -614,12 +614,12 @@ fn unread_columns_and_implausible_fixes_are_reported() {
         .unwrap();
         rows
     });
-    for (unit, warns) in [("m/s", true), ("km/h", false)] {
+    for (unit, has_warning) in [("m/s", true), ("km/h", false)] {
         let result =
             import("", &["--driver", "d7", "--speed-unit", unit], "a.csv", track(&rows).as_bytes())
                 .unwrap();
         let warnings = result["understood"][0]["warnings"].to_string();
-        assert_eq!(warnings.contains("km/h read as m/s"), warns, "{unit}: {warnings}");
+        assert_eq!(warnings.contains("km/h read as m/s"), has_warning, "{unit}: {warnings}");
     }
 }
 
@@ -1421,9 +1421,9 @@ fn minutes_in_another_column_are_refused_under_any_name() {
     }
 }
 
-/// If a file has two columns of times, `import` reads the one whose name says UTC.
+/// If a file has two columns of times, `import` reads the column whose name says UTC.
 #[test]
-fn date_and_time_in_utc_are_preferred_to_local_ones() {
+fn date_and_time_in_utc_are_preferred_to_local_times() {
     let row = "DAY,DAY,10:12:47,1,2".replacen("DAY", "2001-01-01", 1);
     check(&[], "a.csv", rows_of("Date,UTC Date,UTC Time,lat,lon", &row), "1 2 - - - -");
     let row = "2001-01-01,03:00:00,DAY,10:12:47,1,2";
@@ -1432,11 +1432,12 @@ fn date_and_time_in_utc_are_preferred_to_local_ones() {
     {
         check(&[], "a.csv", rows_of(columns, row), "1 2 - - - -");
     }
-    let two = rows_of("Date,Time,UTC Time,lat,lon", "DAY,03:00:00,10:12:47,1,2");
-    check_refused(&[], "a.csv", &two, "Time (03:00:00) and UTC Time (10:12:47) name two times");
-    check(&["--field", "ts=Date+UTC Time"], "a.csv", &two, "1 2 - - - -");
-    let full = rows_of("time,utc_time,lat,lon", "DAYT10:12:47Z,10:12:47,1,2");
-    check(&[], "a.csv", full, "1 2 - - - -");
+    let one_date = rows_of("Date,Time,UTC Time,lat,lon", "DAY,03:00:00,10:12:47,1,2");
+    let message = "Time (03:00:00) and UTC Time (10:12:47) name two times";
+    check_refused(&[], "a.csv", &one_date, message);
+    check(&["--field", "ts=Date+UTC Time"], "a.csv", &one_date, "1 2 - - - -");
+    let with_zone = rows_of("time,utc_time,lat,lon", "DAYT10:12:47Z,10:12:47,1,2");
+    check(&[], "a.csv", with_zone, "1 2 - - - -");
 }
 
 #[test]
@@ -2367,8 +2368,8 @@ fn zone_in_xml_is_read_or_refused() {
     );
     let of_point = gpx("", &format!("<tz>Europe/Berlin</tz>{}", time(&local)), "");
     check_refused(&[], "a.gpx", &of_point, "states a zone other than UTC");
-    // The offset of one time is a hint to the zone of those without one.
-    let two = |times: [&str; 2]| {
+    // The offset of one time is a hint to the zone of the times that have no offset.
+    let two_points = |times: [&str; 2]| {
         let [first, second] = times.map(time);
         gpx("", &format!("{first}</trkpt><trkpt lat=\"1\" lon=\"2\">{second}"), "")
     };
@@ -2378,9 +2379,9 @@ fn zone_in_xml_is_read_or_refused() {
         import("", &arguments, "a.gpx", file.as_bytes()).unwrap()["failures"].to_string()
     };
     for times in [[&*shifted, &*local], [&*local, &*shifted]] {
-        let why = failures(&[], &two(times));
+        let why = failures(&[], &two_points(times));
         assert!(why.contains("its times have no offset, and the time "), "{times:?}: {why}");
-        assert_eq!(failures(&johannesburg, &two(times)), "[]", "{times:?}");
+        assert_eq!(failures(&johannesburg, &two_points(times)), "[]", "{times:?}");
     }
     // A time that states its zone in any form has an offset. A bad time is rejected alone.
     let day = &local[..10];
@@ -2389,18 +2390,18 @@ fn zone_in_xml_is_read_or_refused() {
     let minus = format!("{day}T08:13:47\u{2212}02:00");
     let seconds = (milepost_observe::now_ms() / 1_000 - 86_400).to_string();
     for time in [&compact, &bracketed, &minus, &seconds] {
-        let file = two([&shifted, time]);
+        let file = two_points([&shifted, time]);
         assert_eq!(failures(&[], &file), "[]", "{time}");
     }
     for time in [day, "n/a 0", &format!("{local} EST")] {
-        let result =
-            import("", &["--driver", "d7"], "a.gpx", two([&shifted, time]).as_bytes()).unwrap();
+        let file = two_points([&shifted, time]);
+        let result = import("", &["--driver", "d7"], "a.gpx", file.as_bytes()).unwrap();
         assert_eq!(result["failures"].to_string(), "[]", "{time}");
         assert_eq!(result["positions"], 1, "{result}");
         assert_eq!(result["rejected"], serde_json::json!({ "bad_ts": 1 }), "{time}");
     }
     for offset in ["Z", "+00:00"] {
-        let file = two([&format!("{utc}{offset}"), &utc]);
+        let file = two_points([&format!("{utc}{offset}"), &utc]);
         assert_eq!(failures(&[], &file), "[]", "{offset}");
     }
     for attribute in ["zone=\"Africa/Johannesburg\"", "tz=\"+02:00\"", "utcOffset=\"+02:00\""] {
@@ -2553,7 +2554,8 @@ fn unit_beside_the_points_is_not_ignored() {
     }
 }
 
-/// The columns of a file in another language are not read, but the error names all of them.
+/// Columns with names in another language are not read, but the error names the options to read
+/// them.
 #[test]
 fn columns_in_other_languages_are_suggested() {
     for (names, row, options) in [
@@ -2727,8 +2729,10 @@ fn time_of_another_calendar_or_count_is_named() {
     let seconds = ts.parse::<jiff::Timestamp>().unwrap().as_second();
     let year: i64 = ts[..4].parse().unwrap();
     let of_year = |year: i64| format!("{year:04}-06-15 10:12:47");
-    let days =
-        |zero: f64| (zero + f64::from(i32::try_from(seconds).unwrap()) / 86_400.0).to_string();
+    // `at_1970`: number of days at the beginning of 1970.
+    let days = |at_1970: f64| {
+        (at_1970 + f64::from(i32::try_from(seconds).unwrap()) / 86_400.0).to_string()
+    };
     for (time, message) in [
         (of_year(year - 621), "a date of the Persian calendar"),
         (of_year((year - 621) * 1_000 / 970), "a date of the Islamic calendar"),
@@ -2791,11 +2795,11 @@ fn unit_in_a_column_or_comment_of_another_language_is_not_ignored() {
 #[test]
 fn other_names_of_columns_in_the_middle_end_the_file() {
     let row = |clock: &str, values: &str| format!("{},{values}\n", yesterday(clock));
-    let file = |second: &str| {
+    let file = |middle: &str| {
         let rows = [row("10:12:47Z", "1.5,2.5,36"), row("10:12:48Z", "3.5,4.5,22")];
-        format!("time,lat,lon,speed (km/h)\n{}{second}\n{}", rows[0], rows[1])
+        format!("time,lat,lon,speed (km/h)\n{}{middle}\n{}", rows[0], rows[1])
     };
-    for second in [
+    for names in [
         "time,lon,lat,speed (km/h)",
         "time,lat,lon,speed (mph)",
         "time,Latitude,Longitude,Speed",
@@ -2804,12 +2808,12 @@ fn other_names_of_columns_in_the_middle_end_the_file() {
         "time (CET),lat,lon,speed (km/h)",
         "time,lat,lon",
     ] {
-        let result = import("", &["--driver", "d7"], "a.csv", file(second).as_bytes()).unwrap();
+        let result = import("", &["--driver", "d7"], "a.csv", file(names).as_bytes()).unwrap();
         let failure = result["failures"].to_string();
-        assert_eq!(result["positions"], 1, "{second}: {result}");
-        assert!(failure.contains("line 3 names the columns again"), "{second}: {failure}");
+        assert_eq!(result["positions"], 1, "{names}: {result}");
+        assert!(failure.contains("line 3 names the columns again"), "{names}: {failure}");
     }
-    for second in [
+    for line in [
         "time,lat,lon,speed (km/h)",
         "Time,LAT,Lon,Speed (km/h)",
         "\"time\",\"lat\",\"lon\",\"speed (km/h)\"",
@@ -2819,8 +2823,8 @@ fn other_names_of_columns_in_the_middle_end_the_file() {
         "driver d7 lat lon,x,y,z",
         "x,lat,y,z",
     ] {
-        let (fixes, why) = outcome(&[], &file(second));
-        assert_eq!(fixes, 2, "{second}: {why}");
+        let (fixes, why) = outcome(&[], &file(line));
+        assert_eq!(fixes, 2, "{line}: {why}");
     }
 }
 

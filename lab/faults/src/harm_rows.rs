@@ -195,8 +195,8 @@ fn poison_set() -> Vec<Message> {
     ]
 }
 
-/// Publishes the malformed messages repeatedly. Each must be rejected with its reason, and the valid
-/// fixes among them must be stored.
+/// Publishes the malformed messages repeatedly. Each must be rejected with its reason, and the
+/// valid fixes among them must be stored.
 fn poison(scene: &mut Scene) -> Result<()> {
     const REPEATS: u64 = 20;
     scene.wait_for_unacked(0)?;

@@ -41,8 +41,8 @@ use self::scene::Scene;
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 /// Maximum peak memory of a member, which includes the resident pages of its executable.
 ///
-/// A debug build of `lab` runs debug builds of milepost. Their executable is 40 MiB larger, and much
-/// of it is resident: in the same row, a debug build had 66 MiB, an optimised build 36 MiB.
+/// A debug build of `lab` runs debug builds of milepost. Their executable is 40 MiB larger, and
+/// much of it is resident: in the same row, a debug build had 66 MiB, an optimised build 36 MiB.
 const RSS_BYTES_MAX: u64 = if cfg!(debug_assertions) { 96 << 20 } else { 64 << 20 };
 /// How long the verifier waits for a further row, and longest time for a member to end.
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);

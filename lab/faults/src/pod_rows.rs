@@ -36,7 +36,7 @@ pub(crate) fn all() -> Vec<Row> {
         pods("pods", description),
         pods(
             "pods-emqx",
-            "the same on a broker with EMQX's manners, where messages for an ending session are lost",
+            "the same on a broker with EMQX's manners: messages for an ending session are lost",
         )
         .on_emqx("--dying 3s"),
         drained("drain", "a member dies for good: milepost drain empties its sessions"),

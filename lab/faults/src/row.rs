@@ -22,8 +22,8 @@ pub(crate) struct Row {
 /// Longest wait for a condition while a row runs.
 pub(crate) const SETTLE: Duration = Duration::from_secs(30);
 
-/// Returns a row with one member on Mosquitto. `rate`: messages a second; `seconds`: duration of the
-/// planned load.
+/// Returns a row with one member on Mosquitto. `rate`: messages a second; `seconds`: duration of
+/// the planned load.
 pub(crate) fn row(
     name: &'static str,
     description: &'static str,

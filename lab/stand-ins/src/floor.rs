@@ -364,7 +364,7 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
     let chunked = lower.contains("transfer-encoding: chunked");
     let length = lower
         .split_once("content-length:")
-        .and_then(|(_, rest)| rest.lines().next()?.trim().parse().ok());
+        .and_then(|(_, after)| after.lines().next()?.trim().parse().ok());
     let mut body = Vec::new();
     loop {
         let mut size = String::new();

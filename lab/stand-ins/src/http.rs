@@ -27,7 +27,10 @@ pub(crate) struct ReceivedRequest {
 impl ReceivedRequest {
     /// Returns a parameter of the URL, decoded.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.parameters
+            .iter()
+            .find(|(parameter, _)| parameter == name)
+            .map(|(_, value)| value.as_str())
     }
 
     async fn read(

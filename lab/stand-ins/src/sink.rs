@@ -175,7 +175,7 @@ impl Shared {
             ensure!(
                 ["CREATE", "ALTER", "INSERT INTO", "DROP VIEW"]
                     .iter()
-                    .any(|known| statement.starts_with(known)),
+                    .any(|keyword| statement.starts_with(keyword)),
                 UnknownStatement(statement.to_owned())
             );
         }

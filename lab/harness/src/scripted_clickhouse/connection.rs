@@ -207,9 +207,9 @@ impl Connection {
     ) -> io::Result<AfterAnswer> {
         let known_token = {
             let mut tokens = lock(&self.shared.tokens);
-            let known = tokens.get(&received.body_hash).cloned();
+            let token = tokens.get(&received.body_hash).cloned();
             tokens.entry(received.body_hash).or_insert_with(|| received.token.clone());
-            known
+            token
         };
         let needs_quorum =
             head.parameter("insert_quorum").is_some_and(|quorum| !matches!(&*quorum, "0" | "1"));

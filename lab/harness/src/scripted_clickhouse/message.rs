@@ -54,7 +54,7 @@ impl Head {
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let query = self.target().split_once('?')?.1;
         let mut pairs = form_urlencoded::parse(query.as_bytes());
-        pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+        pairs.find(|(parameter, _)| parameter == name).map(|(_, value)| value.into_owned())
     }
 
     /// Returns `true` for an INSERT: its statement is in the URL, its rows are in the body.

@@ -92,40 +92,40 @@ fn column(line: &str) -> Option<(String, String)> {
     (!definition.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
 }
 
-/// Removes a value from the front of `rest`, and returns its bytes, without length or flag. Returns
+/// Removes a value from the front of `unread`, and returns its bytes, without length or flag. Returns
 /// no bytes for pairs of strings.
-pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+pub(super) fn take_value<'a>(width: Width, unread: &mut &'a [u8]) -> Result<&'a [u8]> {
     let len = match width {
         Width::Fixed(len) => len,
         Width::Nullable(len) => {
-            if take(1, rest)?[0] == 0 {
+            if take(1, unread)?[0] == 0 {
                 len
             } else {
                 0
             }
         }
-        Width::String => take_length(rest)?,
+        Width::String => take_length(unread)?,
         Width::StringPairs => {
-            for _ in 0..2 * take_length(rest)? {
-                take_value(Width::String, rest)?;
+            for _ in 0..2 * take_length(unread)? {
+                take_value(Width::String, unread)?;
             }
             0
         }
     };
-    take(len, rest)
+    take(len, unread)
 }
 
 /// Reads a variable-length number, encoded as in MQTT.
-fn take_length(rest: &mut &[u8]) -> Result<usize> {
-    let (len, bytes) = lab_mqtt::length(rest)?.context("a row is cut off")?;
-    take(bytes, rest)?;
+fn take_length(unread: &mut &[u8]) -> Result<usize> {
+    let (len, bytes) = lab_mqtt::length(unread)?.context("a row is cut off")?;
+    take(bytes, unread)?;
     Ok(len)
 }
 
-/// Removes `len` bytes from the front of `rest`, and returns them.
-fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(len).context("a row is cut off")?;
-    *rest = after;
+/// Removes `len` bytes from the front of `unread`, and returns them.
+fn take<'a>(len: usize, unread: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let (taken, after) = unread.split_at_checked(len).context("a row is cut off")?;
+    *unread = after;
     Ok(taken)
 }
 
