@@ -251,12 +251,13 @@ impl<R: BufRead> Table<R> {
     /// value may be incomplete.
     fn is_cut(&mut self, row: &Row, line: &[u8]) -> bool {
         let is_named = |(at, name): (usize, &String)| *name != nameless(at);
-        let named = self.columns.iter().enumerate().rposition(is_named).map_or(0, |at| at + 1);
+        let last_named = self.columns.iter().enumerate().rposition(is_named);
+        let values_expected = last_named.map_or(0, |at| at + 1);
         let is_last = self.ahead.is_empty() && self.input.is_within_line();
         // White space at the end of a line is removed, and so is a tab before an empty last value.
         let is_tab_removed =
             is_last && self.input.ends_with(self.separator) && !line.ends_with(&[self.separator]);
-        let is_short = row.ends.len() + usize::from(is_tab_removed) < named;
+        let is_short = row.ends.len() + usize::from(is_tab_removed) < values_expected;
         // After a separator, the last value is empty, and after a quote it is whole.
         let is_last_whole = self.input.ends_with(self.separator) || self.input.ends_with(b'"');
         if is_last && !is_short && !is_last_whole {
