@@ -13,9 +13,11 @@ use crate::publish::{self, Plan};
 use crate::servers::{Servers, step};
 use crate::verify::{Verdict, verify};
 
+/// How long the verifier waits for a further row.
 const VERIFY_WITHIN: Duration = Duration::from_secs(30);
-const LAST_POSITIONS: &str = "SELECT driver_id, formatDateTime(ts, '%T') AS utc, round(lat, 5) AS lat, \
-    round(lng, 5) AS lng, round(speed, 1) AS speed, round(heading) AS heading FROM fleet.last_positions \
+const LAST_POSITIONS: &str = "SELECT driver_id, formatDateTime(ts, '%T') AS utc, \
+    round(lat, 5) AS lat, round(lng, 5) AS lng, round(speed, 1) AS speed, \
+    round(heading) AS heading FROM fleet.last_positions \
     WHERE speed > 1 ORDER BY ts DESC, driver_id LIMIT 5 FORMAT PrettySpaceNoEscapes";
 
 #[derive(Debug, Clone, clap::Args)]
@@ -55,17 +57,18 @@ fn run_in(arguments: &Arguments, folder: &Path) -> Result<bool> {
         messages: u64::from(rate) * u64::from(seconds),
         ..Plan::default()
     };
-    let cpu = || -> Result<[f64; 2]> {
+    // Returns the CPU time of milepost and of ClickHouse so far, in seconds.
+    let cpu_seconds = || -> Result<[f64; 2]> {
         let seconds = |pid| Ok::<f64, anyhow::Error>(procfs::cpu_time(pid)?.as_secs_f64());
         Ok([seconds(milepost.process.pid())?, seconds(clickhouse.pid())?])
     };
-    let (cpu_before, began) = (cpu()?, Instant::now());
+    let (cpu_before, began) = (cpu_seconds()?, Instant::now());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
     let took = began.elapsed();
-    let cpu = cpu()?;
-    let cpu = [0, 1].map(|index| cpu[index] - cpu_before[index]);
+    let cpu_after = cpu_seconds()?;
+    let cpu = [0, 1].map(|index| cpu_after[index] - cpu_before[index]);
 
     let verdict = step("comparing what was sent with what is stored", || {
         verify(&clickhouse.store("fleet"), &manifest, VERIFY_WITHIN)
@@ -88,6 +91,7 @@ fn run_in(arguments: &Arguments, folder: &Path) -> Result<bool> {
     Ok(verdict.is_exact())
 }
 
+/// Prints the table. `cpu`, `clickhouse_cpu` and `took`: seconds.
 fn print_figures(
     milepost: &Milepost,
     manifest: &Manifest,

@@ -23,7 +23,7 @@ struct Driver {
     speed_mps: f32,
     /// Target speed; 0 while standing.
     cruise_mps: f32,
-    /// Seconds until the driver chooses a new target.
+    /// Seconds until the driver chooses a new target speed, and perhaps turns.
     decides_in_s: f32,
     seq: u32,
     ts_ms: i64,
@@ -33,6 +33,7 @@ struct Driver {
 #[derive(Debug, Default)]
 pub struct Fleet {
     run: String,
+    /// Number of the first driver.
     first: u32,
     drivers: Vec<Driver>,
     rng: fastrand::Rng,
@@ -114,7 +115,7 @@ impl Fleet {
         self.drivers[(n - self.first) as usize].ts_ms
     }
 
-    /// Moves driver `n` until `now_ms`, and returns a fix. `ts_ms` and `seq` rise strictly.
+    /// Moves driver `n` until `now_ms`, and returns a fix. `ts_ms` and `seq` rise with every fix.
     pub fn fix(&mut self, n: u32, now_ms: i64, acc_m: f32) -> Fix {
         let rng = &mut self.rng;
         let driver = &mut self.drivers[(n - self.first) as usize];

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::Fix;
 
+/// One metre per second in km/h.
 const KMH: f32 = 3.6;
+/// One metre per second in knots.
 const KNOTS: f32 = 3_600.0 / 1_852.0;
 
 /// A built-in or mapped format.
@@ -91,16 +93,19 @@ impl Format {
                 "[[sources]]\ntopic = \"owntracks/+/+\"\ndriver = \"{1}\"\nformat = \"owntracks\"\n"
             }
             Self::Traccar => {
-                "[[sources]]\ntopic = \"traccar/positions\"\ndriver = \"/device/uniqueId\"\nformat = \"traccar\"\n"
+                "[[sources]]\ntopic = \"traccar/positions\"\ndriver = \"/device/uniqueId\"\n\
+                 format = \"traccar\"\n"
             }
             Self::TraccarClient => {
-                "[[sources]]\ntopic = \"traccar-client\"\ndriver = \"/device_id\"\nformat = \"traccar-client\"\n"
+                "[[sources]]\ntopic = \"traccar-client\"\ndriver = \"/device_id\"\n\
+                 format = \"traccar-client\"\n"
             }
             Self::Teltonika => {
                 "[[sources]]\ntopic = \"teltonika/+/data\"\nformat = \"teltonika\"\n"
             }
             Self::Thingsboard => {
-                "[[sources]]\ntopic = \"v1/devices/+/telemetry\"\nformat = \"thingsboard\"\nspeed_unit = \"km/h\"\n"
+                "[[sources]]\ntopic = \"v1/devices/+/telemetry\"\nformat = \"thingsboard\"\n\
+                 speed_unit = \"km/h\"\n"
             }
             Self::Geojson => {
                 "[[sources]]\ntopic = \"geojson/+\"\nformat = \"geojson\"\nspeed_unit = \"m/s\"\n"
@@ -108,8 +113,9 @@ impl Format {
             Self::Nmea => "[[sources]]\ntopic = \"nmea/+\"\nformat = \"nmea\"\n",
             Self::W3c => "[[sources]]\ntopic = \"w3c/+\"\nformat = \"w3c\"\n",
             Self::Mapped => {
-                "[formats.mapped]\npoints = \"/data/track\"\nlat = \"/p/0\"\nlng = \"/p/1\"\nts = \"/t\"\nts_unit = \"ms\"\n\
-                 speed = \"/v\"\nspeed_unit = \"mph\"\nheading = \"/dir\"\nacc = \"/acc\"\nseq = \"/n\"\n\
+                "[formats.mapped]\npoints = \"/data/track\"\nlat = \"/p/0\"\nlng = \"/p/1\"\n\
+                 ts = \"/t\"\nts_unit = \"ms\"\nspeed = \"/v\"\nspeed_unit = \"mph\"\n\
+                 heading = \"/dir\"\nacc = \"/acc\"\nseq = \"/n\"\n\
                  [[sources]]\ntopic = \"acme/+\"\nformat = \"mapped\"\n"
             }
         }
@@ -148,6 +154,7 @@ impl Format {
         let Fix { lat, lng, speed_mps, heading_deg, acc_m, ts_ms, seq } = fix;
         let (kmh, knots, mph) = (speed_mps * KMH, speed_mps * KNOTS, speed_mps / 0.447_04);
         let written = match self {
+            // `write` passes no fixes of `Nmea` to this function.
             Self::Milepost | Self::Nmea => {
                 fix.write_json(out);
                 Ok(())
@@ -208,7 +215,8 @@ fn write_nmea(fix: &Fix, out: &mut String) {
     let date = [&time[8..10], &time[5..7], &time[2..4]].concat();
     let time = [&time[11..13], &time[14..16], &time[17..23]].concat();
     let body = format!(
-        "GPRMC,{time},A,{lat_deg:02.0}{lat_min:09.6},{},{lng_deg:03.0}{lng_min:09.6},{},{:.3},{heading_deg:.1},{date},,,A",
+        "GPRMC,{time},A,{lat_deg:02.0}{lat_min:09.6},{},{lng_deg:03.0}{lng_min:09.6},{},{:.3},\
+         {heading_deg:.1},{date},,,A",
         hemisphere(lat, 'N', 'S'),
         hemisphere(lng, 'E', 'W'),
         speed_mps * KNOTS

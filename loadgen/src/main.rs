@@ -208,7 +208,8 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
     };
     manifest.save(&arguments.manifest)?;
     eprintln!(
-        "run {}: {} messages, {} positions of {} drivers at {:.0} messages a second; {} unacknowledged; see {}",
+        "run {}: {} messages, {} positions of {} drivers at {:.0} messages a second; \
+         {} unacknowledged; see {}",
         manifest.run,
         manifest.messages,
         manifest.sent(),

@@ -79,13 +79,13 @@ fn toggle_on_enter(clickhouse: ClickHouse) -> Result<bool> {
     let mut is_up = true;
     loop {
         if std::io::stdin().read_line(&mut String::new())? == 0 {
-            std::thread::sleep(Duration::from_secs(SECONDS)); // standard input is closed
+            // Standard input is closed, so no Enter can arrive: wait for Ctrl-C.
+            std::thread::sleep(Duration::from_secs(SECONDS));
         } else if is_up {
             clickhouse.kill()?;
             is_up = false;
-            say(
-                "ClickHouse is down: milepost writes to its spool, and the map reports it. Press Enter to restart ClickHouse.",
-            );
+            say("ClickHouse is down: milepost writes to its spool, and the map reports it. \
+                 Press Enter to restart ClickHouse.");
         } else {
             clickhouse = step("starting ClickHouse again", || clickhouse.restart())?;
             is_up = true;
@@ -99,8 +99,9 @@ fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;
     for first in (0..plan.drivers).step_by(DRIVERS_AT_ONCE as usize) {
-        let mut sql = "INSERT INTO fleet.positions (driver_id, ts, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, \
-                       received_at) SETTINGS max_partitions_per_insert_block = 0 FORMAT TabSeparated\n"
+        let mut sql = "INSERT INTO fleet.positions (driver_id, ts, lat_e7, lng_e7, speed_cms, \
+                       heading_cdeg, alt_dm, acc_dm, received_at) \
+                       SETTINGS max_partitions_per_insert_block = 0 FORMAT TabSeparated\n"
             .to_owned();
         for n in first..(first + DRIVERS_AT_ONCE).min(plan.drivers) {
             for ahead_ms in (0..PAST_MS / PAST_STEP_MS).map(|step| step * PAST_STEP_MS) {

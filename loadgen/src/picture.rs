@@ -8,8 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 
 use lab_stack::ClickHouse;
 
+/// Side of the square with the tracks, in units of the picture.
 const SIZE: f64 = 1_000.0;
+/// Distance of the tracks from the sides of the square, in units of the picture.
 const MARGIN: f64 = 40.0;
+const KM_PER_DEGREE: f64 = 111.32;
 /// Maximum number of drivers in the picture: more would make it unreadable.
 const DRIVERS_MAX: u32 = 2_500;
 /// Bands of mean speed: the upper limit of each, in m/s, and its colour.
@@ -17,7 +20,9 @@ const SPEEDS: [(f64, &str); 4] =
     [(2.0, "#5b6b8c"), (10.0, "#3fa7d6"), (18.0, "#59cd90"), (f64::MAX, "#fac05e")];
 
 struct Track {
+    /// Longitude and latitude of each fix.
     points: Vec<(f64, f64)>,
+    /// Metres per second.
     mean_speed: f64,
 }
 
@@ -40,14 +45,14 @@ fn tracks(clickhouse: &ClickHouse, run: &str) -> Result<Vec<Track>> {
         let driver = next()?.to_owned();
         let (lat, lng, speed): (f64, f64, f64) =
             (next()?.parse()?, next()?.parse()?, next()?.parse()?);
-        let (points, speeds) = by_driver.entry(driver).or_default();
+        let (points, speed_sum) = by_driver.entry(driver).or_default();
         points.push((lng, lat));
-        *speeds += speed;
+        *speed_sum += speed;
     }
     ensure!(!by_driver.is_empty(), "run {run} has no fixes to draw");
     Ok(by_driver
         .into_values()
-        .map(|(points, speeds)| Track { mean_speed: speeds / points.len() as f64, points })
+        .map(|(points, speed_sum)| Track { mean_speed: speed_sum / points.len() as f64, points })
         .collect())
 }
 
@@ -58,7 +63,7 @@ fn svg(tracks: &[Track]) -> Result<String> {
             .map(coordinate)
             .fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)))
     };
-    let ((west, east), (south, north)) = (bounds(|point| point.0), bounds(|point| point.1));
+    let ((west, east), (south, north)) = (bounds(|(lng, _)| *lng), bounds(|(_, lat)| *lat));
     // A degree of longitude is shorter than a degree of latitude, by the cosine of the latitude.
     let shrink = ((south + north) / 2.0).to_radians().cos();
     let degrees = (north - south).max((east - west) * shrink).max(1e-6);
@@ -76,14 +81,14 @@ fn svg(tracks: &[Track]) -> Result<String> {
         height = SIZE + 50.0
     )?;
     for (index, (_, colour)) in SPEEDS.iter().enumerate() {
-        let (mut lines, mut heads) = (String::new(), String::new());
+        let (mut lines, mut dots) = (String::new(), String::new());
         for track in tracks.iter().filter(|track| band(track.mean_speed) == index) {
             for (step, point) in track.points.iter().enumerate() {
                 let (x, y) = place(*point);
                 write!(lines, "{}{x:.1} {y:.1}", if step == 0 { "M" } else { "L" })?;
             }
             let (x, y) = place(*track.points.last().context("a track has points")?);
-            write!(heads, "M{x:.1} {y:.1}h0")?;
+            write!(dots, "M{x:.1} {y:.1}h0")?;
         }
         writeln!(
             out,
@@ -91,7 +96,7 @@ fn svg(tracks: &[Track]) -> Result<String> {
         )?;
         writeln!(
             out,
-            r#"<path d="{heads}" stroke="{colour}" stroke-width="3.2" stroke-linecap="round"/>"#
+            r#"<path d="{dots}" stroke="{colour}" stroke-width="3.2" stroke-linecap="round"/>"#
         )?;
     }
     let fixes = points().count();
@@ -100,7 +105,7 @@ fn svg(tracks: &[Track]) -> Result<String> {
         r##"<text x="{MARGIN}" y="{y}" fill="#c8d0e0">{drivers} drivers, {fixes} fixes, {km:.1} km across; dots are last positions. Mean speed:</text>"##,
         y = SIZE + 15.0,
         drivers = tracks.len(),
-        km = degrees * 111.32
+        km = degrees * KM_PER_DEGREE
     )?;
     let mut x = MARGIN;
     for ((_, colour), label) in

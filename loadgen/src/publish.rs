@@ -43,7 +43,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         let publisher = Publisher::new(index, connections, plan, &progress)?;
         tasks.spawn(publisher.run());
         if index % 100 == 99 {
-            // Open the connections slowly: a broker queues only few that it has not accepted yet.
+            // Open the connections slowly: a broker queues only few unaccepted connections.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -120,20 +120,22 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
     bar.finish_and_clear();
     if manifest.rate_held < plan.rate * 0.99 {
         eprintln!(
-            "loadgen: held {:.0} of {:.0} messages a second: the broker or this machine is at its limit",
+            "loadgen: held {:.0} of {:.0} messages a second: the broker or this machine is at its \
+             limit",
             manifest.rate_held, plan.rate
         );
     }
     if manifest.no_subscriber > 0 {
         eprintln!(
-            "loadgen: {} times, the broker dropped a message because no client was subscribed, and loadgen sent it again \
-             (check that milepost is subscribed)",
+            "loadgen: {} times, the broker dropped a message because no client was subscribed, and \
+             loadgen sent it again (check that milepost is subscribed)",
             manifest.no_subscriber
         );
     }
     if manifest.starting > 0 {
         eprintln!(
-            "loadgen: {} times, the broker refused a message or a connection while it was starting, and loadgen tried again",
+            "loadgen: {} times, the broker refused a message or a connection while it was \
+             starting, and loadgen tried again",
             manifest.starting
         );
     }

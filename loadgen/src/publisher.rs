@@ -38,7 +38,7 @@ const RESTARTING_PATIENCE: Duration = Duration::from_secs(60);
 /// Reason code of PUBACK: dropped, because no client was subscribed (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;
 /// Delay before a message that the broker dropped or refused is sent again.
-const RETRY_DROPPED: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of messages that a connection holds back, to send them late.
 const LATE_MAX: usize = 1_000;
 /// An [endless](Progress::endless) fleet sends at most this many times the messages of its plan.
@@ -72,7 +72,9 @@ pub(crate) struct Publisher {
     progress: Arc<Progress>,
     pub(crate) fleet: Fleet,
     rng: fastrand::Rng,
+    /// Messages a second on this connection.
     rate: f64,
+    /// This connection's share of the plan's messages.
     messages: u64,
     next_driver: u32,
     /// Number of messages generated; at most `messages`, unless the fleet is endless.
@@ -91,10 +93,13 @@ pub(crate) struct Publisher {
     /// them again.
     dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
+    /// Messages that are held back, each until its time.
     late: VecDeque<(Instant, Ready)>,
     pub(crate) unacked: HashMap<u16, Unacked>,
     last_packet_id: u16,
+    /// Maximum number of unacknowledged messages: the broker's Receive Maximum, at most 60,000.
     window: usize,
+    /// Bytes that wait for the socket.
     out: BytesMut,
     pub(crate) last_sent_at: Option<Instant>,
 }
@@ -154,6 +159,7 @@ impl Publisher {
             if let Err(error) =
                 self.poll_socket(&mut stream, &mut input, self.next_check(began)).await
             {
+                // At QoS 0, another connection would send nothing more.
                 if self.plan.qos == 0 && all_sent {
                     break;
                 }
@@ -307,12 +313,13 @@ impl Publisher {
             self.ready.extend(self.late.pop_front().map(|(_, message)| message));
         }
         let due = to_count(began.elapsed().as_secs_f64() * self.rate).min(self.target());
-        let room = READY_MAX.saturating_sub(self.ready.len() as u64);
-        for _ in 0..due.saturating_sub(self.generated).min(room) {
+        let ready_more_max = READY_MAX.saturating_sub(self.ready.len() as u64);
+        for _ in 0..due.saturating_sub(self.generated).min(ready_more_max) {
             self.generate_one(now);
         }
     }
 
+    /// Generates the next driver's message, and perhaps its intended duplicate.
     fn generate_one(&mut self, now: Instant) {
         self.generated += 1;
         let numbers = self.fleet.numbers();
@@ -390,6 +397,7 @@ impl Publisher {
         }
     }
 
+    /// Sends the messages again that the broker dropped or refused at least [`RETRY_DELAY`] ago.
     fn retry_dropped(&mut self) {
         while let Some((due, packet_id)) = self.dropped.front().copied()
             && due <= Instant::now()
@@ -401,6 +409,7 @@ impl Publisher {
         }
     }
 
+    /// Returns the next packet id that no unacknowledged message has.
     fn free_packet_id(&mut self) -> u16 {
         loop {
             self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
@@ -418,12 +427,12 @@ impl Publisher {
                     (packet_id, NOT_AUTHORIZED) => {
                         ensure!(self.record_refusal(), Denied(self.patience()));
                         self.starting += 1;
-                        self.dropped.push_back((Instant::now() + RETRY_DROPPED, packet_id));
+                        self.dropped.push_back((Instant::now() + RETRY_DELAY, packet_id));
                     }
                     (packet_id, NO_SUBSCRIBER) => {
                         self.refused_since = None;
                         self.no_subscriber += 1;
-                        self.dropped.push_back((Instant::now() + RETRY_DROPPED, packet_id));
+                        self.dropped.push_back((Instant::now() + RETRY_DELAY, packet_id));
                     }
                     (packet_id, 0) => {
                         self.refused_since = None;
@@ -433,7 +442,8 @@ impl Publisher {
                     }
                     (_, reason) => {
                         bail!(
-                            "the broker refused a message: {reason:#04x} (check its ACL and its quota)"
+                            "the broker refused a message: {reason:#04x} (check its ACL and its \
+                             quota)"
                         )
                     }
                 },
@@ -460,6 +470,7 @@ impl Publisher {
     /// Sends unacknowledged messages again after a reconnect, with DUP, in the order of each
     /// driver's fixes.
     fn resend_unacked(&mut self) {
+        // At QoS 1, the messages in the buffer are unacknowledged, too.
         self.out.clear();
         self.dropped.clear();
         let mut messages: Vec<&mut Unacked> = self.unacked.values_mut().collect();

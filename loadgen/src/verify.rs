@@ -106,11 +106,11 @@ struct Stored {
 /// Waits until as many different fixes are stored as were sent, or until no new fix has been stored
 /// for `within`. Then compares the fixes sent with the fixes stored.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
-    let (mut most, mut last_growth) = (0, Instant::now());
+    let (mut different_max, mut last_growth) = (0, Instant::now());
     loop {
         let different = progress(store, manifest)?.different;
-        if different > most {
-            (most, last_growth) = (different, Instant::now());
+        if different > different_max {
+            (different_max, last_growth) = (different, Instant::now());
         }
         if different >= manifest.sent() || last_growth.elapsed() >= within {
             break;
@@ -154,7 +154,8 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     Ok(verdict)
 }
 
-/// Compares the number of fixes of these drivers, for formats without `seq`.
+/// Compares the number of fixes of these drivers, for formats without `seq`. `drivers`: number and
+/// last `seq` of each.
 fn compare_counts(
     fixes: &HashMap<u32, Stored>,
     drivers: &[(u32, u32)],
@@ -169,7 +170,7 @@ fn compare_counts(
     }
 }
 
-/// Compares the fixes of these drivers number by number.
+/// Compares the fixes of these drivers number by number. `drivers`: number and last `seq` of each.
 fn compare(
     store: &Store,
     manifest: &Manifest,
@@ -213,6 +214,7 @@ pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
     Ok(InPositions { rows: rows.parse()?, different: different.parse()? })
 }
 
+/// Returns the rows of each driver of the run in a table, by the driver's number.
 fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {
     let identity = identity(manifest);
     let numbers = if manifest.format.has_seq() { "min(seq), max(seq)" } else { "1, different" };
@@ -238,6 +240,8 @@ fn identity(manifest: &Manifest) -> &'static str {
     if manifest.format.has_seq() { "seq" } else { "ts, lat, lng" }
 }
 
+/// Returns median and 99th percentile of the freshness, in milliseconds; `None` if no live fix is
+/// stored.
 fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
     let ms = "toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts)";
     let live = format!("acc = {LIVE_ACC_M}");
@@ -250,14 +254,15 @@ fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
 
 /// Selects from the rows of a run. `table` may be followed by further clauses, such as GROUP BY.
 fn select_from(store: &Store, table: &str, select: &str, manifest: &Manifest) -> Result<String> {
-    let (table, rest) = table.split_once(' ').unwrap_or((table, ""));
+    let (table, clauses) = table.split_once(' ').unwrap_or((table, ""));
     store.query(&format!(
-        "SELECT {select} FROM {}.{table} WHERE {} {rest}",
+        "SELECT {select} FROM {}.{table} WHERE {} {clauses}",
         store.database,
         run_condition(manifest)
     ))
 }
 
+/// Splits a line of tab-separated values. Fails if their number is not `COUNT`.
 fn columns<const COUNT: usize>(line: &str) -> Result<[&str; COUNT]> {
     let columns: Vec<&str> = line.split('\t').collect();
     columns.try_into().map_err(|columns| anyhow!("{COUNT} columns expected: {columns:?}"))

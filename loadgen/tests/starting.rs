@@ -1,5 +1,5 @@
 //! A fleet that the broker refuses: for a while, as EMQX does while it is starting, or for good.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may panic")]
+#![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ impl Script {
         }
     }
 
+    /// Serves one client until it disconnects, or until its CONNECT is refused.
     async fn serve(&mut self, mut stream: TcpStream) {
         let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
         loop {
@@ -56,8 +57,9 @@ impl Script {
     }
 }
 
-fn next<T: Copy>(script: &mut Vec<T>) -> T {
-    if script.len() > 1 { script.remove(0) } else { script[0] }
+/// Returns the next answer. The last answer of a list stays in it.
+fn next<T: Copy>(answers: &mut Vec<T>) -> T {
+    if answers.len() > 1 { answers.remove(0) } else { answers[0] }
 }
 
 /// Runs a fleet of one connection against the scripted broker.

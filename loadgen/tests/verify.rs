@@ -39,16 +39,19 @@ impl TestStore {
     }
 
     /// Inserts each fix whose number in `numbers(10000)` satisfies `condition`. The `ts` of the
-    /// fixes is `shift_ts` seconds ago.
-    fn insert(&self, condition: &str, shift_ts: u32) -> Result<()> {
+    /// fixes is `age_s` seconds ago.
+    fn insert(&self, condition: &str, age_s: u32) -> Result<()> {
         self.engine.query(&format!(
-            "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
-             SELECT 'sim-verify-' || toString(intDiv(number, 500)), now64(3) - INTERVAL {shift_ts} SECOND, number % 500 + 1, \
+            "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at) \
+             SELECT 'sim-verify-' || toString(intDiv(number, 500)), \
+             now64(3) - INTERVAL {age_s} SECOND, number % 500 + 1, \
              1, 1, 1, 1, 1, 50, now64(3) FROM numbers(10000) AS n WHERE {condition}"
         ))?;
         Ok(())
     }
 
+    /// Verifies what is stored now, without waiting for further rows.
     fn verdict(&self) -> Result<Verdict> {
         verify(&self.engine.store("fleet"), &self.manifest, Duration::ZERO)
     }

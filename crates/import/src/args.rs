@@ -61,12 +61,12 @@ impl Kind {
     pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::NAMES
             .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .find(|(listed, _)| listed.eq_ignore_ascii_case(name))
             .map(|(_, kind)| *kind)
     }
 
-    /// Returns the kind of a file. `named` is the kind that the file's name states; the content of
-    /// an XML or JSON file overrides it.
+    /// Returns the kind of a file. `head`: the file's first bytes. `named`: the kind that its name
+    /// states, which the content of an XML or JSON file overrides.
     pub(super) fn from_content(head: &[u8], named: Self) -> Self {
         let text = head_text(head);
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -75,8 +75,8 @@ impl Kind {
                 let roots =
                     [("TrainingCenterDatabase", Self::Tcx), ("kml", Self::Kml), ("gpx", Self::Gpx)];
                 let name = root(&text).and_then(|name| name.rsplit(':').next());
-                let known = roots.into_iter().find(|(root, _)| Some(*root) == name);
-                known.map_or(named, |(_, kind)| kind)
+                let by_root = roots.into_iter().find(|(root, _)| Some(*root) == name);
+                by_root.map_or(named, |(_, kind)| kind)
             }
             Self::GeoJson if text.starts_with(['{', '[']) => {
                 const TIMELINE_KEYS: [&str; 6] = [
@@ -106,12 +106,14 @@ impl Kind {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if let Some((_, cat)) = COMPRESSED.iter().find(|(extension, _)| *extension == ending) {
             bail!(
-                "it is compressed: unpack it, or pipe it in: {cat} {name} | milepost import - --format …"
+                "it is compressed: unpack it, or pipe it in: {cat} {name} | milepost import - \
+                 --format …"
             );
         }
         if ending == "kmz" {
             bail!(
-                "it is a zip file with KML; unpack it: unzip -p {name} doc.kml | milepost import - --format kml --driver ID"
+                "it is a zip file with KML; unpack it: unzip -p {name} doc.kml | milepost import - \
+                 --format kml --driver ID"
             );
         }
         if ["xls", "xlsx", "ods"].contains(&&*ending) {
@@ -119,17 +121,20 @@ impl Kind {
         }
         if ["shp", "gpkg", "sqlite", "fgb"].contains(&&*ending) {
             bail!(
-                "it is a map's data; convert it: ogr2ogr -t_srs EPSG:4326 -f GeoJSON out.geojson {name}"
+                "it is a map's data; convert it: ogr2ogr -t_srs EPSG:4326 -f GeoJSON out.geojson \
+                 {name}"
             );
         }
-        let babel = [
+        let gpsbabel_formats = [
             ("nmea", "NMEA", "nmea"),
             ("fit", "FIT", "garmin_fit"),
             ("igc", "IGC", "igc"),
             ("plt", "an OziExplorer track", "ozi"),
             ("gdb", "Garmin MapSource data", "gdb"),
         ];
-        if let Some((_, kind, format)) = babel.iter().find(|(known, ..)| *known == ending) {
+        if let Some((_, kind, format)) =
+            gpsbabel_formats.iter().find(|(extension, ..)| *extension == ending)
+        {
             bail!("{}", conversion_advice(kind, format, &name));
         }
         Self::from_name(&ending)
@@ -197,7 +202,7 @@ pub struct ImportArgs {
 impl ImportArgs {
     /// Returns the UNIT of `--unit FIELD=UNIT`; the last one wins.
     pub(super) fn unit_of(&self, field: &str) -> Option<&str> {
-        self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
+        self.units.iter().rev().find(|(name, _)| name == field).map(|(_, unit)| unit.as_str())
     }
 
     /// Returns the name of the configured format: the `--format` that is not a kind of file.
@@ -213,13 +218,13 @@ impl ImportArgs {
         self.units.iter().map(|(field, _)| &**field).chain(alt).chain(speed).collect()
     }
 
-    /// Returns a hash, never 0, of the options that change what is stored for a file. One file
+    /// Returns a hash, never 0, of the options that change what is stored for a file. The same file
     /// gives different fixes if it is read for another driver or in another zone.
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
     pub(super) fn hash(&self) -> u64 {
         let Self { formats, driver, fields, units, unknown, zone, keep, .. } = self;
         let factors = (self.speed_unit, self.alt_unit);
-        // Kept values have the order of the file.
+        // The order in `--keep` changes nothing: kept values have the order of the file.
         let mut keep = keep.clone();
         keep.sort();
         let options =
@@ -230,10 +235,11 @@ impl ImportArgs {
 
 /// Splits `FIELD=VALUE`.
 fn parse_field(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').filter(|(field, at)| !field.is_empty() && !at.is_empty());
-    let (field, at) =
+    let parts =
+        text.split_once('=').filter(|(field, value)| !field.is_empty() && !value.is_empty());
+    let (field, value) =
         parts.ok_or_else(|| "must be FIELD=VALUE, such as speed=velocity".to_owned())?;
-    Ok((field.to_owned(), at.to_owned()))
+    Ok((field.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]
@@ -278,7 +284,8 @@ mod tests {
             (b"<gpx><name><![CDATA[<kml>]]></name>", Kind::Gpx, Kind::Gpx),
             (b"<?xml version='1.0'?><g:gpx xmlns:g='g'>", Kind::Kml, Kind::Gpx),
             (
-                b"{\"type\":\"FeatureCollection\",\"features\":[{\"properties\":{\"latitudeE7\":1}}]}",
+                b"{\"type\":\"FeatureCollection\",\"features\":\
+                  [{\"properties\":{\"latitudeE7\":1}}]}",
                 Kind::GeoJson,
                 Kind::GeoJson,
             ),

@@ -1,4 +1,5 @@
-//! Reads a file through a buffer of its own, bounds what is read at once, and counts the lines.
+//! Reads a file through a buffer of its own, bounds the bytes of one point, tag or text, and counts
+//! the lines.
 
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
@@ -7,8 +8,9 @@ use memchr::memchr_iter;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// A reader that fails once `remaining` bytes were read. `io::Take` would instead report the end of
-/// the file, and the text would be cut without an error.
+/// A reader that fails once `remaining` bytes were read; the parser sets `remaining` again before
+/// each point, tag or text. `io::Take` would instead report the end of the file, and the text would
+/// be cut without an error.
 pub(super) struct Bounded<R> {
     input: R,
     pub(super) remaining: usize,
@@ -27,20 +29,21 @@ impl<R> Bounded<R> {
         Self { input, remaining, buffer, unread: 0..0, counted: 0, line: 1 }
     }
 
-    /// Returns the line of the next byte. Counts the line ends since the last call, because few of
-    /// the many pieces that a parser reads need their line.
+    /// Returns the line of the next byte. Only this function counts line ends, because a parser
+    /// needs the line of few of its many reads.
     pub(super) fn line(&mut self) -> u64 {
-        let new = &self.buffer[self.counted..self.unread.start];
-        self.line += memchr_iter(b'\n', new).count() as u64;
+        let uncounted = &self.buffer[self.counted..self.unread.start];
+        self.line += memchr_iter(b'\n', uncounted).count() as u64;
         self.counted = self.unread.start;
         self.line
     }
 }
 
 impl<R: Read> Bounded<R> {
-    /// Reads the next bytes. All bytes in the buffer were read.
+    /// Fills the buffer again. The caller must have read all of its bytes.
     #[cold]
     fn refill(&mut self) -> io::Result<()> {
+        // Count the line ends before the buffer is overwritten.
         self.line();
         (self.unread, self.counted) = (0..0, 0);
         self.unread.end = self.input.read(&mut self.buffer)?;
@@ -65,8 +68,8 @@ impl<R: Read> BufRead for Bounded<R> {
         if self.unread.is_empty() {
             self.refill()?;
         }
-        let here = &self.buffer[self.unread.clone()];
-        Ok(&here[..here.len().min(self.remaining)])
+        let unread = &self.buffer[self.unread.clone()];
+        Ok(&unread[..unread.len().min(self.remaining)])
     }
 
     #[inline]
@@ -89,7 +92,7 @@ mod tests {
             let bytes = reader.fill_buf().unwrap().len().min(1_000);
             reader.consume(bytes);
             read += bytes;
-            // Most lines are asked for late, or never.
+            // As in a parser, only a few positions ask for their line.
             if read.is_multiple_of(7) || read == text.len() {
                 let before = &text.as_bytes()[..read];
                 assert_eq!(reader.line(), 1 + memchr_iter(b'\n', before).count() as u64);

@@ -30,8 +30,7 @@ pub(super) fn is_city_of_zone(text: &str) -> bool {
     !text.is_empty() && CITIES.contains(&text.replace(' ', "_").to_lowercase())
 }
 
-/// Cities and regions of zones that are also words for something else, so that `time_center` names
-/// no zone.
+/// Cities and regions of zones whose names also mean something else: `time_center` names no zone.
 const OTHER_MEANINGS: [&str; 22] = [
     "acre",
     "canary",

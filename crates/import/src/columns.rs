@@ -25,17 +25,16 @@ pub(super) fn find(
     given: &[(String, String)],
 ) -> Result<Vec<(&'static str, Column)>> {
     if let Some((field, _)) =
-        given.iter().find(|(field, _)| !FIELD_NAMES.iter().any(|(known, ..)| known == field))
+        given.iter().find(|(field, _)| !FIELD_NAMES.iter().any(|(name, ..)| name == field))
     {
         let all: Vec<&str> = FIELD_NAMES.iter().map(|(field, ..)| *field).collect();
         bail!("--field {field}: must be one of {}", all.join(", "));
     }
-    let named = |field: &str| {
-        given.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
-    };
-    let column = |field: &str, name: &str| {
-        let mut same = (0..columns.len()).filter(|n| columns[*n].eq_ignore_ascii_case(name));
-        let at = same.next().with_context(|| {
+    let given_name =
+        |field: &str| given.iter().rev().find(|(name, _)| name == field).map(|(_, at)| at.as_str());
+    let index_of = |field: &str, name: &str| {
+        let mut matching = (0..columns.len()).filter(|n| columns[*n].eq_ignore_ascii_case(name));
+        let at = matching.next().with_context(|| {
             let advice = encodings::advice(columns);
             let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
             format!(
@@ -43,34 +42,35 @@ pub(super) fn find(
                 columns.join(", ")
             )
         })?;
-        ensure!(same.next().is_none(), "two columns are named {name}: rename one");
+        ensure!(matching.next().is_none(), "two columns are named {name}: rename one");
         Ok::<_, anyhow::Error>(at)
     };
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let mut found: Vec<(&'static str, Column)> = Vec::new();
     for (field, quantity, names) in FIELD_NAMES {
         let unit_in = |name: &str| quantity.and_then(|quantity| quantity.unit_in_name(name));
-        match named(field) {
+        match given_name(field) {
             // The name of a column may contain a +, so try the whole name first.
-            Some(name) if field == "ts" && name.contains('+') && column("ts", name).is_err() => {
+            Some(name) if field == "ts" && name.contains('+') && index_of("ts", name).is_err() => {
                 let (date, time) = name.split_once('+').unwrap_or((name, ""));
-                found.push(("date", Column { at: column("ts", date)?, unit: None }));
-                found.push(("ts", Column { at: column("ts", time)?, unit: None }));
+                found.push(("date", Column { at: index_of("ts", date)?, unit: None }));
+                found.push(("ts", Column { at: index_of("ts", time)?, unit: None }));
             }
             Some(name) => {
-                let at = column(field, name)?;
+                let at = index_of(field, name)?;
                 let column = Column { at, unit: unit_in(&columns[at]) };
                 if is_coordinate(field) {
                     refuse_separate_minutes(columns, column, names, rows)?;
                 }
                 found.push((field, column));
             }
+            // `FIELD_NAMES` lists `date` after `ts`, so `found` has the column of times already.
             None if field == "date" => {
-                let has_date = found.iter().any(|(known, _)| *known == "date");
-                let is_clock = found.iter().any(|(known, ts)| {
-                    *known == "ts" && sample.get(ts.at).is_some_and(|value| is_time_of_day(value))
+                let has_date = found.iter().any(|(field, _)| *field == "date");
+                let is_clock = found.iter().any(|(field, ts)| {
+                    *field == "ts" && sample.get(ts.at).is_some_and(|value| is_time_of_day(value))
                 });
-                let ts = found.iter().find(|(known, _)| *known == "ts");
+                let ts = found.iter().find(|(field, _)| *field == "ts");
                 let ts_name = ts.map_or(String::new(), |(_, ts)| normalised(&columns[ts.at]));
                 // Take the date of `UTC Time` from `UTC Date`, even if there is also a column
                 // `Date`.
@@ -80,10 +80,10 @@ pub(super) fn find(
                 let date = find_by_name(columns, quantity, &names)?;
                 let time = ts.map_or("", |(_, ts)| value(ts.at));
                 if let (Some(date), false, Some((_, ts))) = (date, has_date, ts)
-                    && let Some((what, remedy)) = explain_short_clock(time)
+                    && let Some((meaning, remedy)) = explain_short_clock(time)
                 {
                     let (ts, date) = (&columns[ts.at], &columns[date.at]);
-                    bail!("its column {ts} has {time}, {what}, beside {date}: {remedy}");
+                    bail!("its column {ts} has {time}, {meaning}, beside {date}: {remedy}");
                 }
                 found.extend(date.filter(|_| is_clock && !has_date).map(|date| ("date", date)));
             }
@@ -106,7 +106,8 @@ pub(super) fn find(
     }
     for (field, column) in &mut found {
         let quantity = quantity_of(field);
-        // Some programs write the units in a row below the names, others after each value.
+        // Some programs write the units in a row below the names, others after each value. The
+        // decoder itself reads what follows the number of a coordinate.
         if let (Some(quantity), None) = (quantity, column.unit) {
             let value = value(column.at);
             let after_value =
@@ -116,7 +117,7 @@ pub(super) fn find(
     }
     for (n, (field, column)) in found.iter().enumerate() {
         let same = found[..n].iter().find(|(_, other)| other.at == column.at);
-        // If both coordinates are in one column, another check reports it.
+        // If both coordinates are in one column, `fields_of_columns` reports it.
         if let Some((other, _)) = same.filter(|(other, _)| !is_coordinate(other)) {
             let name = &columns[column.at];
             bail!("{other} and {field} are the same column {name}, and each needs its own");
@@ -134,8 +135,8 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Says what a number of up to five digits is as a time of day, and how to mend it; `None` for
-/// another value.
+/// Returns what a number of up to five digits means as a time of day, and how to mend the file.
+/// Returns `None` for any other value.
 fn explain_short_clock(value: &str) -> Option<(&'static str, &'static str)> {
     let number = degrees(value).filter(|number| (0.0..1e5).contains(number))?;
     // A spreadsheet stores 08:00:00 as 0.333333333.
@@ -152,17 +153,17 @@ fn explain_short_clock(value: &str) -> Option<(&'static str, &'static str)> {
     ))
 }
 
-/// Returns whether the values of a column may be hemispheres, if the column has a hemisphere's
-/// name. A column `ns` may instead hold a number of satellites. Numbers that may be hemispheres are
-/// the signs 1 and -1, and 78, 83, 69 and 87, the ASCII codes of N, S, E and W.
+/// Returns whether the values of a column with a hemisphere's name may be hemispheres. A column
+/// `ns` may instead hold numbers of satellites. The only numbers that may be hemispheres are the
+/// signs 1 and -1, and 78, 83, 69 and 87, the ASCII codes of N, S, E and W.
 fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
     let mut numbers = rows.iter().filter_map(|row| degrees(row.get(at)?));
     !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
 }
 
-/// Returns a column with both date and time of day, if `found`, a column of times, has no date.
-/// Small numbers in `found` have no date either: they may count from the start of a recording.
-/// Returns `found` if there is no such column.
+/// Returns a column of times with dates if `found`, a column of times, has no dates. Returns
+/// `found` if it has dates, or if the file has no such column. Small numbers count as times without
+/// dates, because they may count from the start of a recording.
 fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     // As Unix time, a number of up to seven digits is in 1970.
@@ -204,8 +205,8 @@ fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Colu
         let is_number = normalised(&columns[utc.at]).contains("gps")
             && !value(utc.at).contains(':')
             && !is_clock_in_digits(value(utc.at));
-        let is_other = utc.at != local.at && !is_same_clock(local_value, value(utc.at));
-        is_other && !is_number && !is_instant(local_value)
+        let differs = utc.at != local.at && !is_same_clock(local_value, value(utc.at));
+        differs && !is_number && !is_instant(local_value)
     });
     let Some(utc) = utc else { return Ok(local) };
     let has_date = !is_time_of_day(value(utc.at))
@@ -307,25 +308,25 @@ fn minutes_or_seconds(name: &str, names: &[&str]) -> Option<&'static str> {
     // Require a separator before a single letter: `lats` may be a plural.
     let has_separator = name.len() > normalised(name).len();
     let name = normalised(name).replace('′', "'").replace('″', "\"");
-    let ends = |ending: &&&str| {
-        let ends = names.iter().any(|known| name.strip_prefix(known) == Some(**ending));
-        ends && (has_separator || ending.len() > 1)
+    let has_ending = |ending: &&&str| {
+        let follows_name = names.iter().any(|prefix| name.strip_prefix(prefix) == Some(**ending));
+        follows_name && (has_separator || ending.len() > 1)
     };
     const FRACTIONS: [&str; 4] = ["frac", "fraction", "decimal", "decimals"];
     let parts = [(&MINUTES[..], "minutes"), (&SECONDS, "seconds"), (&FRACTIONS, "fraction")];
     parts
         .into_iter()
-        .find(|(endings, _)| endings.iter().any(|ending| ends(&ending)))
+        .find(|(endings, _)| endings.iter().any(|ending| has_ending(&ending)))
         .map(|(_, part)| part)
 }
 
-/// Returns whether a field is a coordinate. The decoder itself parses the notations of coordinates.
+/// Returns whether a field is a coordinate.
 fn is_coordinate(field: &str) -> bool {
     matches!(field, "lat" | "lng")
 }
 
-/// Returns pairs of column indices: a column with degrees, and one that may hold their minutes or
-/// seconds.
+/// Returns pairs of columns' indices: of a column with degrees, and of a column that may hold the
+/// minutes or seconds of these degrees.
 pub(super) fn split_degrees(
     columns: &[String],
     rows: &[Vec<String>],
@@ -333,8 +334,10 @@ pub(super) fn split_degrees(
 ) -> Vec<(usize, usize)> {
     let coordinates = found.iter().filter(|(field, _)| is_coordinate(field));
     let pairs = coordinates.flat_map(|(field, column)| {
-        let (_, _, names) =
-            FIELD_NAMES.iter().find(|(known, ..)| known == field).expect("one of them");
+        let (_, _, names) = FIELD_NAMES
+            .iter()
+            .find(|(name, ..)| name == field)
+            .expect("FIELD_NAMES has both coordinates");
         let own = normalised(&columns[column.at]);
         let names = name_prefixes(names, &own);
         let parts = (0..columns.len()).filter(|at| {
@@ -347,12 +350,12 @@ pub(super) fn split_degrees(
     pairs.filter(|(_, part)| found.iter().all(|(_, column)| column.at != *part)).collect()
 }
 
-/// Returns the column whose name is one of `names`, the preferred name first.
+/// Returns the column whose name is one of `names`, the preferred name first. Of columns with the
+/// same name, a column with a unit in words is read only if it is the only column. So of
+/// `Alt (m HAE)` and `Alt (m above WGS84)`, none is read.
 ///
 /// # Errors
-/// Two columns match the same name, and both have no unit or a unit that is a symbol. If only one
-/// of them does, that one is read. If neither does, as with `Alt (m HAE)` and
-/// `Alt (m above WGS84)`, neither is read.
+/// Two columns match the same name, and both have no unit or a unit that is a symbol.
 fn find_by_name(
     columns: &[String],
     quantity: Option<Quantity>,
@@ -360,35 +363,35 @@ fn find_by_name(
 ) -> Result<Option<Column>> {
     let candidates = columns.iter().enumerate().map(|(at, name)| {
         let name = match split_hemisphere(name).filter(|_| quantity == Some(Quantity::Angle)) {
-            Some(rest) if name.ends_with([')', ']']) || !name.contains('_') => rest,
+            Some(bare) if name.ends_with([')', ']']) || !name.contains('_') => bare,
             Some(_) | None => name.as_str(),
         };
         let split = quantity.and_then(|quantity| quantity.split_unit(name));
         let is_plain = split == quantity.and_then(|quantity| quantity.split_known(name));
-        let (rest, unit) = split.map_or((name, None), |(rest, unit)| (rest, Some(unit)));
-        let rest = normalised(rest);
+        let (bare, unit) = split.map_or((name, None), |(bare, unit)| (bare, Some(unit)));
+        let bare = normalised(bare);
         if quantity == Some(Quantity::Angle) {
             for (ending, unit) in SCALED {
-                if let Some(rest) = rest.strip_suffix(ending) {
-                    return (rest.to_owned(), Column { at, unit: Some(unit) }, true);
+                if let Some(bare) = bare.strip_suffix(ending) {
+                    return (bare.to_owned(), Column { at, unit: Some(unit) }, true);
                 }
             }
         }
-        (rest, Column { at, unit }, is_plain)
+        (bare, Column { at, unit }, is_plain)
     });
     let candidates: Vec<(String, Column, bool)> = candidates.collect();
     for name in names {
-        let same: Vec<_> = candidates.iter().filter(|(known, ..)| known == name).collect();
-        let plain: Vec<_> = same.iter().filter(|(_, _, is_plain)| *is_plain).collect();
-        match (&*plain, &*same) {
+        let matching: Vec<_> = candidates.iter().filter(|(bare, ..)| bare == name).collect();
+        let plain: Vec<_> = matching.iter().filter(|(_, _, is_plain)| *is_plain).collect();
+        match (&*plain, &*matching) {
             ([(_, column, _)], _) | ([], [(_, column, _)]) => return Ok(Some(*column)),
             ([(_, column, _), (_, other, _), ..], _) => {
-                let (one, two) = (&columns[column.at], &columns[other.at]);
-                let choice = match one == two {
+                let (name, other) = (&columns[column.at], &columns[other.at]);
+                let choice = match name == other {
                     true => String::new(),
-                    false => format!(", or choose it with --field FIELD='{one}'"),
+                    false => format!(", or choose it with --field FIELD='{name}'"),
                 };
-                bail!("the columns {one} and {two} name the same field: rename one{choice}");
+                bail!("the columns {name} and {other} name the same field: rename one{choice}");
             }
             ([], _) => {}
         }
@@ -397,7 +400,8 @@ fn find_by_name(
 }
 
 /// Returns the unread columns, each with advice if the column may be meant for a field. `sample`:
-/// the first value of each column.
+/// the first value of each column. `keep`, `driver`: names of columns that are read as attributes
+/// and as the driver's id.
 pub(super) fn unread(
     columns: &[String],
     sample: &[String],
@@ -414,11 +418,12 @@ pub(super) fn unread(
     let other_columns = columns.iter().enumerate().filter(|column| !is_read(column));
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let ts = found.iter().find(|(field, _)| *field == "ts").map_or("", |(_, ts)| value(ts.at));
-    let (_, _, times) = FIELD_NAMES.iter().find(|(field, ..)| *field == "ts").expect("one of them");
+    let (_, _, times) =
+        FIELD_NAMES.iter().find(|(field, ..)| *field == "ts").expect("FIELD_NAMES has ts");
     let is_other_time = |at: usize, name: &str| {
         times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
     };
-    let has = |field: &str| found.iter().any(|(known, _)| *known == field);
+    let has_field = |field: &str| found.iter().any(|(name, _)| *name == field);
     let described = other_columns.map(|(at, name)| match suggested_column_field(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
@@ -429,7 +434,7 @@ pub(super) fn unread(
         _ if is_fraction(name) => {
             format!("{name} (a fraction of the time? join the two in one column)")
         }
-        Some(field) if !has(field) => {
+        Some(field) if !has_field(field) => {
             format!("{name} (is it {field}? --field {field}='{name}')")
         }
         Some(_) | None => name.clone(),
@@ -488,12 +493,13 @@ pub(super) fn date_and_time<'c>(
     sample: &[String],
 ) -> Option<(&'c str, &'c str)> {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
-    let find = |is: &dyn Fn(usize) -> bool| (0..columns.len()).find(|at| is(*at));
-    let date = find(&|at| {
+    let find_column =
+        |is_wanted: &dyn Fn(usize) -> bool| (0..columns.len()).find(|at| is_wanted(*at));
+    let date = find_column(&|at| {
         is_date_in_other_language(&normalised(&columns[at])) && !value(at).contains(':')
     })?;
     let is_clock = |at| at != date && is_time_of_day(value(at));
-    let time = find(&|at| is_clock(at) && translated(&columns[at]) == Some("ts"))?;
+    let time = find_column(&|at| is_clock(at) && translated(&columns[at]) == Some("ts"))?;
     Some((&columns[date], &columns[time]))
 }
 
@@ -504,9 +510,9 @@ pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&
         |word: &String| is_name_of(field, word.trim_end_matches(|c: char| c.is_ascii_digit()));
     let has_long_name = |name: &str| {
         let name = normalised(name);
-        let names = FIELD_NAMES.iter().filter(|(known, ..)| *known == field);
+        let names = FIELD_NAMES.iter().filter(|(name, ..)| *name == field);
         let mut names = names.flat_map(|(_, _, names)| *names);
-        names.any(|known| known.len() > 6 && name.contains(known))
+        names.any(|usual| usual.len() > 6 && name.contains(usual))
     };
     let is_near = |name: &&String| {
         suggested_column_field(name) == Some(field)
@@ -516,10 +522,10 @@ pub(super) fn similar_column<'c>(columns: &'c [String], field: &str) -> Option<&
     columns.iter().find(is_near).map(String::as_str)
 }
 
-/// Returns the values that mean "not available" in AIS (ITU-R M.1371), each after the slot of its
-/// field: 102.3 knots and a course of 360.0 degrees (also in tenths, as 1,023 and 3,600), a heading
-/// of 511 degrees, and 91 and 181 degrees for lat and lng. Returns an empty list if the file is not
-/// AIS.
+/// Returns the values that mean "not available" in AIS (ITU-R M.1371), each after the index of its
+/// field in [`formats::FIELDS`](milepost_decode::formats::FIELDS). They are 102.3 knots and a
+/// course of 360.0 degrees (also in tenths, as 1,023 and 3,600), a heading of 511 degrees, and 91
+/// and 181 degrees for lat and lng. Returns an empty list if the file is not AIS.
 pub(super) fn ais_unavailable(
     found: &[(&'static str, Column)],
     columns: &[String],
@@ -534,9 +540,9 @@ pub(super) fn ais_unavailable(
         ("lat", 0, 91.0),
         ("lng", 1, 181.0),
     ];
-    let has_field = |field: &str| found.iter().any(|(known, _)| *known == field);
-    let known = values.into_iter().filter(|(field, ..)| is_ais && has_field(field));
-    known.map(|(_, slot, value)| (slot, value)).collect()
+    let has_field = |field: &str| found.iter().any(|(name, _)| *name == field);
+    let used = values.into_iter().filter(|(field, ..)| is_ais && has_field(field));
+    used.map(|(_, field_index, value)| (field_index, value)).collect()
 }
 
 #[cfg(test)]
@@ -574,7 +580,8 @@ mod tests {
         check(
             "Latitude (deg),Longitude (deg),Time,Speed (km/h),alt_ft",
             "",
-            "lat=Latitude (deg)[deg] lng=Longitude (deg)[deg] ts=Time speed=Speed (km/h)[km/h] alt=alt_ft[ft]",
+            "lat=Latitude (deg)[deg] lng=Longitude (deg)[deg] ts=Time speed=Speed (km/h)[km/h] \
+             alt=alt_ft[ft]",
         );
         check(
             "latitudeE7,longitudeE7,timestamp",
@@ -589,7 +596,8 @@ mod tests {
         check(
             "time,latitude,latitude_ref,longitude,longitude_ref",
             "x,33.5,S,70.5,W",
-            "lat=latitude lng=longitude ts=time lat_hemisphere=latitude_ref lng_hemisphere=longitude_ref",
+            "lat=latitude lng=longitude ts=time lat_hemisphere=latitude_ref \
+             lng_hemisphere=longitude_ref",
         );
         check(
             "time,lat,column 3,lon,W",
@@ -601,7 +609,8 @@ mod tests {
             "x,33.5,S,70.5,W",
             "lat=lat lng=lon lng_hemisphere=EW ts=time lat_hemisphere=lat_h",
         );
-        // One column that is named after its coordinate is enough; the other coordinate needs none.
+        // A column that is named after its coordinate is read even if the other coordinate has no
+        // hemisphere.
         check(
             "time,lat,lat_ref,lon",
             "x,33.5,S,-70.5",
@@ -642,7 +651,7 @@ mod tests {
             "columns lat (48.1) and latitude (52.5) name two places: say which with --field",
         );
         check("lat,latitude,lon,ts", "48.1,48.1,13.4,x", "lat=lat lng=lon ts=ts");
-        // A name without a unit in words precedes one with it.
+        // A name without a unit in words precedes a name with such a unit.
         for (names, read) in [
             ("lat,lon,ts,speed in km/h,speed", "speed=speed"),
             ("lat,lon,ts,heading (degrees true),heading", "heading=heading"),
@@ -655,7 +664,8 @@ mod tests {
         check(
             "Lat,LAT,lon,ts",
             "",
-            "the columns Lat and LAT name the same field: rename one, or choose it with --field FIELD='Lat'",
+            "the columns Lat and LAT name the same field: rename one, or choose it with --field \
+             FIELD='Lat'",
         );
         check("timestamp,time,lat,lon", "", "lat=lat lng=lon ts=timestamp");
         check(
@@ -680,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn name_may_state_the_hemisphere() {
+    fn column_is_found_if_its_name_states_the_hemisphere() {
         for (names, expected) in [
             ("time,Latitude (N),Longitude (W)", "lat=Latitude (N) lng=Longitude (W) ts=time"),
             ("time,Latitude N,Longitude E", "lat=Latitude N lng=Longitude E ts=time"),

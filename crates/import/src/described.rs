@@ -62,14 +62,17 @@ pub(super) fn describe_fields(
     metres_per_second: Option<f64>,
 ) -> Vec<String> {
     let given = |field: &str| {
-        args.fields.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
+        args.fields.iter().rev().find(|(name, _)| name == field).map(|(_, at)| at.as_str())
     };
     let unit = |field: &str| unit(field, kind, args, metres_per_second);
     let mut parts: Vec<(Vec<&str>, &str, String)> = Vec::new();
     for (fields, at) in default_places(kind) {
         for field in fields.iter().filter(|field| given(field).is_none()) {
             let unit = unit(field);
-            match parts.last_mut().filter(|(_, last, known)| last == at && *known == unit) {
+            match parts
+                .last_mut()
+                .filter(|(_, last_at, last_unit)| last_at == at && *last_unit == unit)
+            {
                 Some((fields, ..)) => fields.push(field),
                 None => parts.push((vec![field], at, unit)),
             }

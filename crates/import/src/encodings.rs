@@ -1,5 +1,5 @@
-//! Recognises the encoding of the names of the columns of a CSV file that is not UTF-8. Such a file
-//! is read as windows-1252, which shows other letters if it is in another encoding.
+//! Recognises the encoding of a CSV file that is not UTF-8, by the names of its columns. Such a
+//! file is read as windows-1252, so its letters are wrong if it has another encoding.
 
 use encoding_rs::{
     BIG5, EUC_KR, Encoding, GBK, IBM866, KOI8_R, SHIFT_JIS, WINDOWS_1250, WINDOWS_1251,
@@ -29,23 +29,24 @@ pub(super) fn advice(columns: &[String]) -> Option<String> {
     if columns.iter().all(|name| name.is_ascii() || translated(name).is_some()) {
         return None;
     }
-    // Only the other letters tell encodings apart: `Latitude (°)` names a field in each of them.
+    // Only letters outside ASCII tell encodings apart: `Latitude (°)` names a field in every
+    // encoding.
     let is_named_by_ascii = |name: &str| {
         let ascii: String = name.chars().filter(char::is_ascii).collect();
         translated(&ascii).is_some()
     };
     let names_fields = |encoding: &'static Encoding| {
         let decoded = |name: &String| {
-            let (bytes, _, has_other_letters) = WINDOWS_1252.encode(name);
+            let (bytes, _, has_unmappable) = WINDOWS_1252.encode(name);
             let text = encoding.decode_without_bom_handling_and_without_replacement(&bytes);
-            text.filter(|_| !has_other_letters && !is_named_by_ascii(name)).map(String::from)
+            text.filter(|_| !has_unmappable && !is_named_by_ascii(name)).map(String::from)
         };
         columns.iter().filter_map(decoded).any(|name| translated(&name).is_some())
     };
     let (_, name) = ENCODINGS.into_iter().find(|(encoding, _)| names_fields(encoding))?;
     Some(format!(
-        "the file is not UTF-8, but seems to be {name}: convert it with iconv -f {name} -t UTF-8 FILE \
-         | milepost import --format csv OPTIONS -"
+        "the file is not UTF-8, but seems to be {name}: convert it with iconv -f {name} -t UTF-8 \
+         FILE | milepost import --format csv OPTIONS -"
     ))
 }
 
@@ -72,8 +73,8 @@ mod tests {
             let (shown, _) = WINDOWS_1252.decode_without_bom_handling(&bytes);
             let columns: Vec<String> = shown.split(',').map(str::to_owned).collect();
             let advice = advice(&columns).unwrap_or_default();
-            let is_right = advice.contains(&format!("iconv -f {expected} "));
-            assert_eq!(is_right, !expected.is_empty(), "{names}: {advice}");
+            let names_encoding = advice.contains(&format!("iconv -f {expected} "));
+            assert_eq!(names_encoding, !expected.is_empty(), "{names}: {advice}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tells whether the line that was read last has a line end: a file that was cut off ends without.
+//! Tells whether the last line of a file has a line end. A file that was cut off may have none.
 
 use std::io::{self, BufRead, Read};
 
@@ -13,13 +13,13 @@ impl<R: BufRead> Ending<R> {
         Self { inner, last: None }
     }
 
-    /// Returns whether the last byte read is part of a line, not its end, and not the NUL or Ctrl-Z
-    /// at the end of a file.
+    /// Returns whether the last byte read is part of a line: not a line end, and not the NUL or
+    /// Ctrl-Z at the end of some files.
     pub(super) fn is_within_line(&self) -> bool {
         self.last.is_some_and(|byte| !matches!(byte, b'\n' | b'\r' | 0 | 0x1a))
     }
 
-    /// Returns whether this is the last byte read.
+    /// Returns whether the last byte read is `byte`.
     pub(super) fn ends_with(&self, byte: u8) -> bool {
         self.last == Some(byte)
     }
@@ -40,8 +40,8 @@ impl<R: BufRead> BufRead for Ending<R> {
 
     fn consume(&mut self, bytes: usize) {
         // The buffer still holds these bytes, so this reads nothing.
-        if let (Some(at), Ok(buffer)) = (bytes.checked_sub(1), self.inner.fill_buf()) {
-            self.last = buffer.get(at).copied().or(self.last);
+        if let (Some(last_index), Ok(buffer)) = (bytes.checked_sub(1), self.inner.fill_buf()) {
+            self.last = buffer.get(last_index).copied().or(self.last);
         }
         self.inner.consume(bytes);
     }

@@ -28,8 +28,8 @@ struct Scanner<R> {
     line: u64,
 }
 
-/// Checks the members of a FeatureCollection besides its features. The second argument is their
-/// place in the file, for errors.
+/// Checks the members of a FeatureCollection other than `features`. Receives a JSON object of these
+/// members, and their place in the file, for errors.
 pub(super) type CheckFrame<'c> = &'c dyn Fn(&[u8], &str) -> Result<()>;
 
 /// Emits every feature of a FeatureCollection, an array of features, or a single Feature. Several
@@ -58,7 +58,8 @@ pub(super) fn features(input: impl Read, check: CheckFrame<'_>, emit: Emit<'_>) 
     }
 }
 
-/// Emits the elements of a top-level array, or of those arrays in an object that have these names.
+/// Emits the elements of a top-level array, or those of the arrays in a top-level object that
+/// `names` lists.
 pub(super) fn elements_of(input: impl Read, names: &[&str], emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "an export of Google's Timeline");
     if scanner.some_token()? == b'[' {
@@ -125,13 +126,13 @@ const DEGREES: [&str; 7] = ["CRS84", "CRS83", "4326", "4979", "4258", "4269", "4
 fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let Ok(crs) = serde_json::from_slice::<serde_json::Value>(crs) else { return Ok(()) };
     // The members that state the system in a `crs` of type `name`, `link` and `EPSG`.
-    let named = ["/properties/name", "/properties/href", "/properties/code"]
+    let in_properties = ["/properties/name", "/properties/href", "/properties/code"]
         .iter()
         .find_map(|at| crs.pointer(at).map(|name| name.to_string().replace('"', "")));
     // Some programs write `"crs":"EPSG:3857"`.
-    let short = || crs.as_str().filter(|name| name.to_uppercase().contains("EPSG"));
-    let named = named.or_else(|| short().map(str::to_owned));
-    let Some(name) = named.filter(|name| name != "null") else { return Ok(()) };
+    let as_string = || crs.as_str().filter(|name| name.to_uppercase().contains("EPSG"));
+    let name = in_properties.or_else(|| as_string().map(str::to_owned));
+    let Some(name) = name.filter(|name| name != "null") else { return Ok(()) };
     let is_code = |word: &str| DEGREES.contains(&word.trim_start_matches("EPSG"));
     // Split at parentheses, too, as in `WGS 84 (EPSG:4326)`.
     if !name.split([':', '/', '=', ' ', '(', ')']).any(is_code) {
@@ -148,6 +149,7 @@ impl<R: Read> Scanner<R> {
         Self { input, file_kind, buffer: vec![0; 64 * 1024], at: 0, end: 0, line: 1 }
     }
 
+    /// Returns the next byte without consuming it; `None` at the end of the file.
     #[inline]
     fn peek(&mut self) -> io::Result<Option<u8>> {
         if self.at == self.end {
@@ -165,6 +167,7 @@ impl<R: Read> Scanner<R> {
         Ok(Some(self.buffer[self.at]))
     }
 
+    /// Consumes the byte that [`peek`](Self::peek) returned.
     fn skip(&mut self) {
         self.line += u64::from(self.buffer[self.at] == b'\n');
         self.at += 1;
@@ -191,6 +194,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
+    /// Consumes the next token; fails if it is not `expected`.
     fn expect(&mut self, expected: u8) -> Result<()> {
         let found = self.some_token()?;
         if found != expected {
@@ -318,6 +322,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
+    /// Copies a string with its quotes.
     fn string(&mut self, into: &mut CopiedValue) -> Result<()> {
         into.push(b"\"");
         self.skip();
@@ -326,11 +331,11 @@ impl<R: Read> Scanner<R> {
             let Some(_) = self.peek()? else {
                 bail!("not {}: EOF in line {}: a string has no end", self.file_kind, self.line)
             };
-            let rest = &self.buffer[self.at..self.end];
-            let stop = rest.iter().position(|byte| matches!(byte, b'"' | b'\\') || is_escaped);
-            let length = stop.map_or(rest.len(), |stop| stop + 1);
-            into.push(&rest[..length]);
-            self.line += rest[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
+            let unread = &self.buffer[self.at..self.end];
+            let stop = unread.iter().position(|byte| matches!(byte, b'"' | b'\\') || is_escaped);
+            let length = stop.map_or(unread.len(), |stop| stop + 1);
+            into.push(&unread[..length]);
+            self.line += unread[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
             self.at += length;
             match stop.map(|_| self.buffer[self.at - 1]) {
                 Some(_) if is_escaped => is_escaped = false,
@@ -370,7 +375,7 @@ mod tests {
         let crs = r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:EPSG::3857"}}"#;
         let list = r#""features":[{"type":"Feature"}]"#;
         let long = "x".repeat(FEATURE_BYTES_MAX - 30);
-        for (file, read, is_after) in [
+        for (file, features_read, is_after) in [
             (format!("{{{crs},{list}}}"), 0, false),
             (format!("{{{list},{crs}}}"), 1, true),
             (format!("{{\"name\":\"{long}\",{crs},{list}}}"), 0, false),
@@ -379,11 +384,12 @@ mod tests {
         ] {
             let (features, end) = all(|emit| features(file.as_bytes(), &|_, _| Ok(()), emit));
             let message = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
-            assert!(features.len() == read && end.contains(message), "{features:?} {end}");
+            assert!(features.len() == features_read && end.contains(message), "{features:?} {end}");
             assert_eq!(end.contains("before it may be stored already"), is_after, "{end}");
         }
         let name = r#"{"type":"name","properties":{"name":"urn:ogc:def:crs:OGC:1.3:CRS84"}}"#;
-        let link = r#"{"type":"link","properties":{"href":"http://x.org/ref/epsg/CODE/proj4/","type":"proj4"}}"#;
+        let href = r#""href":"http://x.org/ref/epsg/CODE/proj4/""#;
+        let link = format!(r#"{{"type":"link","properties":{{{href},"type":"proj4"}}}}"#);
         for (crs, is_read) in [
             (name.to_owned(), true),
             (link.replace("CODE", "4326"), true),

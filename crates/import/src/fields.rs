@@ -32,21 +32,22 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
     let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
     let all = names.join(", ");
     let is_value = |name: &String| name.parse::<f64>().is_ok();
-    let place = || {
+    let place_column = || {
         let kinds = columns.iter().zip(sample).filter_map(|(name, value)| {
             place_kind(value).map(|(kind, advice)| (name, kind, advice))
         });
-        kinds.min_by_key(|(.., advice)| *advice == ONE_COLUMN)
+        // Prefer a column with WKT or WKB to a column with two numbers.
+        kinds.min_by_key(|(.., advice)| *advice == SPLIT_ADVICE)
     };
     let is_place = matches!(field, "lat" | "lng");
-    if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place()) {
+    if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place_column()) {
         return format!("it has no column {field}, but its column {name} has {kind}: {advice}");
     }
     let has = |word: &str| columns.iter().any(|name| normalised(name).ends_with(word));
     if is_place && has("easting") && has("northing") {
         return format!(
-            "it has no column {field}, but eastings and northings, which are metres of a projection: \
-             convert them to latitude and longitude in WGS 84, EPSG:4326"
+            "it has no column {field}, but eastings and northings, which are metres of a \
+             projection: convert them to latitude and longitude in WGS 84, EPSG:4326"
         );
     }
     if let Some(advice) = encodings::advice(columns) {
@@ -69,9 +70,9 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
         |other: &&str| *other == field || !columns.iter().any(|name| is_name_of(other, name));
     let option = |field: &str| {
         let date_and_time = columns::date_and_time(columns, sample).filter(|_| field == "ts");
-        let near = date_and_time.map(|(date, time)| format!("{date}+{time}"));
-        let near = near.or_else(|| columns::similar_column(columns, field).map(str::to_owned));
-        near.map(|name| format!("--field {field}={}", quoted(&name)))
+        let name = date_and_time.map(|(date, time)| format!("{date}+{time}"));
+        let name = name.or_else(|| columns::similar_column(columns, field).map(str::to_owned));
+        name.map(|name| format!("--field {field}={}", quoted(&name)))
     };
     let options: Vec<String> = match option(field) {
         Some(_) => ["lat", "lng", "ts"].into_iter().filter(is_missing).filter_map(option).collect(),
@@ -80,7 +81,8 @@ fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
     format!("it has no column {field}, only {all}: give {}", options.join(" "))
 }
 
-const ONE_COLUMN: &str = "split it into two columns";
+/// Advice for a column that holds both coordinates as numbers.
+const SPLIT_ADVICE: &str = "split it into two columns";
 
 /// Recognises a value that holds both coordinates. Returns what the value is, and how to convert
 /// it.
@@ -99,12 +101,12 @@ fn place_kind(value: &str) -> Option<(&'static str, &'static str)> {
         return Some(("a place as WKB", WKT));
     }
     let inner = value.trim().trim_matches(['(', ')', '[', ']', '"', ' ']);
-    let is_mark = |c: char| c == ',' || c == ';' || c.is_whitespace();
-    let parts: Vec<&str> = inner.split(is_mark).filter(|part| !part.is_empty()).collect();
+    let is_separator = |c: char| c == ',' || c == ';' || c.is_whitespace();
+    let parts: Vec<&str> = inner.split(is_separator).filter(|part| !part.is_empty()).collect();
     let is_degrees = |part: &&str| {
         part.contains('.') && part.parse::<f64>().is_ok_and(|number| number.abs() <= 180.0)
     };
-    (parts.len() == 2 && parts.iter().all(is_degrees)).then_some(("both coordinates", ONE_COLUMN))
+    (parts.len() == 2 && parts.iter().all(is_degrees)).then_some(("both coordinates", SPLIT_ADVICE))
 }
 
 /// Returns a name in quotes for a shell.
@@ -112,7 +114,9 @@ fn quoted(name: &str) -> String {
     format!("'{}'", name.replace('\'', "'\\''"))
 }
 
-/// Returns the mapping of a CSV file, and appends a description of each field to `read`.
+/// Returns the mapping of a CSV file, and appends a description of each field to `read`. `found`:
+/// the column of each field. `speed_unit`: the unit, in m/s, of speeds for which neither the option
+/// nor the column states one.
 pub(super) fn fields_of_columns(
     found: &[(&'static str, Column)],
     columns: &[String],
@@ -122,27 +126,28 @@ pub(super) fn fields_of_columns(
     read: &mut Vec<String>,
 ) -> Result<Fields> {
     let (mut more, time_unit) = common_options(args, Some(Zone::utc()))?;
-    let get =
-        |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
-    let at = |field: &str| {
-        get(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose()
+    let column_of =
+        |field: &str| found.iter().find(|(name, _)| *name == field).map(|(_, column)| column);
+    let pointer_of = |field: &str| {
+        column_of(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose()
     };
-    if let (Some(lat), Some(lng)) = (get("lat"), get("lng"))
+    if let (Some(lat), Some(lng)) = (column_of("lat"), column_of("lng"))
         && lat.at == lng.at
     {
         let name = &columns[lat.at];
         let kind = sample.get(lat.at).and_then(|value| place_kind(value));
-        let kind = kind.map_or_else(|| ONE_COLUMN.to_owned(), |(_, advice)| advice.to_owned());
-        bail!("lat and lng are the same column {name}, and each needs its own: {kind}");
+        let advice = kind.map_or(SPLIT_ADVICE, |(_, advice)| advice);
+        bail!("lat and lng are the same column {name}, and each needs its own: {advice}");
     }
-    let required =
-        |field: &str| at(field)?.ok_or_else(|| anyhow!("{}", missing(field, columns, sample)));
-    more.hemispheres = [at("lat_hemisphere")?, at("lng_hemisphere")?];
-    more.date = at("date")?;
+    let required = |field: &str| {
+        pointer_of(field)?.ok_or_else(|| anyhow!("{}", missing(field, columns, sample)))
+    };
+    more.hemispheres = [pointer_of("lat_hemisphere")?, pointer_of("lng_hemisphere")?];
+    more.date = pointer_of("date")?;
     for (n, field) in ["lat", "lng"].into_iter().enumerate() {
-        if let (Some(unit), None) =
-            (get(field).and_then(|column| column.unit), args.unit_of(field).or(args.unit_of("lat")))
-        {
+        let stated = column_of(field).and_then(|column| column.unit);
+        let option = args.unit_of(field).or(args.unit_of("lat"));
+        if let (Some(unit), None) = (stated, option) {
             more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
         }
     }
@@ -166,7 +171,7 @@ pub(super) fn fields_of_columns(
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {
-        let stated = get(field).and_then(|column| column.unit);
+        let stated = column_of(field).and_then(|column| column.unit);
         let stated =
             stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
         Ok(given.or(stated))
@@ -178,7 +183,7 @@ pub(super) fn fields_of_columns(
         more.acc = factor("acc", Quantity::Length, None)?.unwrap_or(1.0);
     }
     let alt_factor = factor("alt", Quantity::Length, args.alt_unit)?.unwrap_or(1.0);
-    let speed = match at("speed")? {
+    let speed = match pointer_of("speed")? {
         Some(pointer) => {
             let factor =
                 factor("speed", Quantity::Speed, args.speed_unit)?.map_or_else(&speed_unit, Ok)?;
@@ -203,8 +208,8 @@ pub(super) fn fields_of_columns(
             unit.map_or(String::new(), |unit| format!(" ({unit})"))
         ));
     }
-    for (slot, value) in &more.unknown {
-        read.push(format!("{} {value} means unknown", milepost_decode::formats::FIELDS[*slot]));
+    for (index, value) in &more.unknown {
+        read.push(format!("{} {value} means unknown", milepost_decode::formats::FIELDS[*index]));
     }
     Ok(Fields {
         points: None,
@@ -212,10 +217,10 @@ pub(super) fn fields_of_columns(
         lng: required("lng")?,
         ts: Some((required("ts")?, time_unit)),
         speed,
-        heading: at("heading")?,
-        alt: at("alt")?.map(|pointer| (pointer, alt_factor)),
-        acc: at("acc")?,
-        seq: at("seq")?,
+        heading: pointer_of("heading")?,
+        alt: pointer_of("alt")?.map(|pointer| (pointer, alt_factor)),
+        acc: pointer_of("acc")?,
+        seq: pointer_of("seq")?,
         driver: None,
         has_unit_of_degrees: args.unit_of("lat").is_some(),
         more: Some(Box::new(more)),
@@ -223,7 +228,7 @@ pub(super) fn fields_of_columns(
 }
 
 /// Returns the mapping of a file other than CSV: its kind determines the places of the fields,
-/// unless `--field` overrides them.
+/// unless `--field` overrides them. `speed_unit`: the unit of the file's speeds, in m/s.
 pub(super) fn fields_by_names(
     kind: Kind,
     args: &ImportArgs,
@@ -235,51 +240,47 @@ pub(super) fn fields_by_names(
     }
     // TCX and KML files have points without coordinates, for example during a pause.
     more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
-    let known = FIELDS.map(|(field, ..)| field);
     let hemisphere_fields = ["lat_hemisphere", "lng_hemisphere"];
-    if let Some((field, _)) = args
-        .fields
-        .iter()
-        .find(|(field, _)| !known.contains(&&**field) && !hemisphere_fields.contains(&&**field))
-    {
-        let all = [&known[..], &hemisphere_fields[..]].concat();
+    let all = [&FIELDS.map(|(field, ..)| field)[..], &hemisphere_fields[..]].concat();
+    if let Some((field, _)) = args.fields.iter().find(|(field, _)| !all.contains(&&**field)) {
         bail!("--field {field}: must be one of {}", all.join(", "));
     }
     let given =
         |field: &str| args.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at);
-    let to = |field: &str, at: &str| {
+    let pointer_at = |field: &str, at: &str| {
         let at = if at.starts_with('/') { at.to_owned() } else { pointer_to(at) };
         pointer(field, &at)
     };
-    let mut at = |field: &'static str| -> Result<Option<Pointer>> {
+    let mut pointer_of = |field: &'static str| -> Result<Option<Pointer>> {
         let (_, gpx, geojson) =
-            *FIELDS.iter().find(|(known, ..)| *known == field).expect("FIELDS has every field");
-        let usual = match (field, kind) {
+            *FIELDS.iter().find(|(name, ..)| *name == field).expect("FIELDS has every field");
+        let default_place = match (field, kind) {
             ("acc", Kind::Timeline) => "/accuracy",
             _ if kind.uses_gpx_names() => gpx,
             _ => geojson,
         };
         let Some(name) = given(field) else {
-            return if usual.is_empty() { Ok(None) } else { to(field, usual).map(Some) };
+            let is_absent = default_place.is_empty();
+            return if is_absent { Ok(None) } else { pointer_at(field, default_place).map(Some) };
         };
         if let (Some((date, time)), "ts") = (name.split_once('+'), field) {
-            more.date = Some(to("ts", date)?);
-            return to("ts", time).map(Some);
+            more.date = Some(pointer_at("ts", date)?);
+            return pointer_at("ts", time).map(Some);
         }
-        to(field, name).map(Some)
+        pointer_at(field, name).map(Some)
     };
     let [lat, lng, ts, speed, heading, alt, acc, seq] = [
-        at("lat")?,
-        at("lng")?,
-        at("ts")?,
-        at("speed")?,
-        at("heading")?,
-        at("alt")?,
-        at("acc")?,
-        at("seq")?,
+        pointer_of("lat")?,
+        pointer_of("lng")?,
+        pointer_of("ts")?,
+        pointer_of("speed")?,
+        pointer_of("heading")?,
+        pointer_of("alt")?,
+        pointer_of("acc")?,
+        pointer_of("seq")?,
     ];
     for (n, field) in hemisphere_fields.into_iter().enumerate() {
-        more.hemispheres[n] = given(field).map(|at| to(field, at)).transpose()?;
+        more.hemispheres[n] = given(field).map(|at| pointer_at(field, at)).transpose()?;
     }
     if more.date.is_some() && more.local.is_none() {
         more.local = Some(Arc::default());
@@ -301,12 +302,15 @@ pub(super) fn fields_by_names(
 }
 
 /// Returns the options of the mapping that apply to any kind of file, and the unit of time.
+/// `default_zone`: the zone of times without one if `--zone` is absent.
 fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
-    const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
-    if let Some((field, _)) = args.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
+    const FIELDS_WITH_UNIT: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
+    if let Some((field, _)) =
+        args.units.iter().find(|(field, _)| !FIELDS_WITH_UNIT.contains(&&**field))
+    {
         bail!(
             "--unit {field}: must be one of {}; for speed and alt give --speed-unit and --alt-unit",
-            KNOWN.join(", ")
+            FIELDS_WITH_UNIT.join(", ")
         );
     }
     let invalid = |why: String| anyhow!("--unit: {why}");
@@ -338,8 +342,8 @@ fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More
             (pattern, unit) =
                 (Some(Local::check_pattern(given).map_err(invalid)?), TimeUnit::Pattern);
         } else {
-            let known = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
-            unit = known.map(|(_, unit)| *unit).ok_or_else(|| {
+            let named = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
+            unit = named.map(|(_, unit)| *unit).ok_or_else(|| {
                 invalid(format!("ts={given}: must be s, ms, us, ns, rfc3339, auto or a pattern"))
             })?;
         }
@@ -356,6 +360,7 @@ pub(super) fn pointer_to(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
+/// Parses the JSON pointer to a field. `field`: its name, for the error.
 fn pointer(field: &str, at: &str) -> Result<Pointer> {
     Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
 }

@@ -1,4 +1,4 @@
-//! Opens the files and, on a thread of its own, reads them: decodes their fixes into positions and
+//! Opens the files. Then reads them on a thread of its own: decodes their fixes into positions and
 //! rejects, and collects these in batches.
 
 use std::borrow::Cow;
@@ -44,18 +44,20 @@ const ROWS_MAX: usize = 50_000;
 /// Maximum bytes of a batch.
 const BYTES_MAX: usize = 24 * 1024 * 1024;
 /// Maximum number of spans of 28 days that a batch touches. A partition is a month, and ClickHouse
-/// refuses inserts that touch more than 100.
+/// refuses inserts that touch more than 100 partitions.
 const SPANS_MAX: usize = 40;
 /// Length of a span: 28 days, the shortest month.
 const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 
 /// Error for a file whose beginning changed since the last run. No more of it is stored.
-const CHANGED: &str = "it no longer begins with the fixes that --resume noted as stored: it was changed or replaced, or is read \
-                       with other options; import it without --resume, or with another state file";
+const CHANGED: &str = "it no longer begins with the fixes that --resume noted as stored: it was \
+                       changed or replaced, or is read with other options; import it without \
+                       --resume, or with another state file";
 /// Error for a file that an earlier run read with other settings of the configuration.
-const RECONFIGURED: &str = "--resume noted a part of it as stored, and the configuration says since then how to read it \
-                            differently ([formats.NAME], [fields.NAME] or [[sources]]): import it without --resume, or \
-                            with another state file, to read all of it anew; or restore the configuration";
+const RECONFIGURED: &str = "--resume noted a part of it as stored, and the configuration says \
+                            since then how to read it differently ([formats.NAME], [fields.NAME] \
+                            or [[sources]]): import it without --resume, or with another state \
+                            file, to read all of it anew; or restore the configuration";
 
 /// A file to read.
 #[derive(Debug)]
@@ -148,11 +150,11 @@ pub(super) fn open_all(
             Table { columns, comments, .. } = table()?;
             rows = table()?.sample(head.len() == text::HEAD_BYTES);
         }
-        let first = |at: usize| {
+        let first_value = |at: usize| {
             let mut values = rows.iter().filter_map(|row: &Vec<String>| row.get(at));
             values.find(|value| !value.is_empty()).cloned().unwrap_or_default()
         };
-        let sample: Vec<String> = (0..columns.len()).map(first).collect();
+        let sample: Vec<String> = (0..columns.len()).map(first_value).collect();
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
         let key = if is_stdin { path.clone() } else { path.canonicalize()? };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
@@ -241,7 +243,7 @@ fn end_of_lines(file: &File, length: u64, encoding: Option<&'static Encoding>) -
     let mut piece = vec![0; 64 * 1024];
     while end > 0 {
         let begin = end.saturating_sub(piece.len() as u64);
-        let read = &mut piece[..usize::try_from(end - begin).expect("a piece")];
+        let read = &mut piece[..usize::try_from(end - begin).expect("a piece has at most 64 KiB")];
         file.read_exact_at(read, begin)?;
         if let Some(last) = read.chunks_exact(newline.len()).rposition(|unit| unit == newline) {
             return Ok(begin + (last as u64 + 1) * width);
@@ -278,10 +280,12 @@ struct FileReader<'s> {
 }
 
 impl FileReader<'_> {
+    /// Adds the rows of a file to the open batch. Closes a batch whenever it is full. Skips the
+    /// fixes that `--resume` noted as stored.
     fn read_file(&mut self, file: Input, args: &ImportArgs) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
         let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
-            Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
+            Some(Piped(head, pipe)) => (head.clone(), Box::new(Cursor::new(head).chain(pipe))),
             None => {
                 let mut file = File::open(&path)?;
                 let head = text::head(&mut file)?;
@@ -302,7 +306,7 @@ impl FileReader<'_> {
                 (head, Box::new(file.take(end)))
             }
         };
-        let input = Counted(input, self.progress);
+        let input = Counted { input, progress: self.progress };
         // A name in an XML file may have invalid bytes, which must not stop the import.
         let mut input = match (kind, text::encoding(&head)) {
             (kind, None) if kind.is_xml() => Box::new(text::utf8(input, encoding_rs::UTF_8)),
@@ -312,12 +316,12 @@ impl FileReader<'_> {
         self.summary = FileSummary::new(path.display().to_string(), kind, plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
             .with_age_key("clickhouse.retention.positions_days and rollups_days");
-        let explaining =
+        let explaining_decoder =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let frames = Frames::new(&decoder, args.settled_units(kind));
         let fault = RefCell::<Cow<'static, str>>::default();
         let (mut windows_1252_rows, mut unread, mut unended) = (0, BTreeSet::new(), None);
-        let (mut mark, mut leaves_rest, mut has_hemisphere) =
+        let (mut mark, mut leaves_open_row, mut has_hemisphere) =
             (Mark::new(args.hash(), &plan.configuration), false, false);
         let mut configuration = plan.configuration;
         let skipped = stored.map_or(0, Stored::fixes);
@@ -325,10 +329,10 @@ impl FileReader<'_> {
         let mut emit = |payload: &[u8], length: usize, line: u64| {
             // The program that writes the file may not have finished the row. The next run will
             // read it.
-            leaves_rest = args.resume.is_some()
+            leaves_open_row = args.resume.is_some()
                 && kind == Kind::Csv
                 && *fault.borrow() == read::UNCLOSED_AT_END;
-            ensure!(!leaves_rest, "the next run will read the rest");
+            ensure!(!leaves_open_row, "the next run will read the rest");
             mark.add(payload);
             if args.resume.is_some() && configuration.add(payload) {
                 mark.set_configuration(&configuration);
@@ -346,7 +350,7 @@ impl FileReader<'_> {
             // The first fixes show which names of the file are not read. If a hemisphere is among
             // these names, every fix is checked for it.
             let is_explained = mark.fixes <= EXPLAINED_POINTS || has_hemisphere;
-            let decoder = explaining.as_ref().filter(|_| is_explained).unwrap_or(&decoder);
+            let decoder = explaining_decoder.as_ref().filter(|_| is_explained).unwrap_or(&decoder);
             decoder.decode(
                 lines::message(&plan.topic, payload, length),
                 self.received_at,
@@ -371,6 +375,8 @@ impl FileReader<'_> {
             }
             frames.add(&self.decoded.positions, mark.fixes == 1)?;
             self.add_decoded(payload, line)?;
+            // Set the mark only now: a batch that was closed within this payload lacks some of the
+            // payload's rows.
             if let Some((_, stored)) = self.marks.last_mut() {
                 *stored = mark;
             }
@@ -407,10 +413,11 @@ impl FileReader<'_> {
         self.summary.set_windows_1252_rows(windows_1252_rows);
         self.summary.set_payloads(mark.fixes, skipped, read.is_err());
         self.log_summary();
+        // If no new fix was read, the state of `--resume` keeps its entry for the file.
         if mark.fixes <= skipped {
             self.marks.pop();
         }
-        if leaves_rest {
+        if leaves_open_row {
             warn!(
                 "{}: a quote in its last rows has no end yet; the next run will read these rows",
                 path.display()
@@ -518,6 +525,7 @@ impl FileReader<'_> {
         }
         self.spans.clear();
         self.instant += Duration::from_secs(1);
+        // The next batch may have more of the file that is being read.
         let last = self.marks.last().cloned();
         let stored = std::mem::replace(&mut self.marks, last.into_iter().collect());
         Ok(self.batch_sender.blocking_send(ClosedBatch { batch: self.batcher.close(), stored })?)
@@ -525,12 +533,15 @@ impl FileReader<'_> {
 }
 
 /// A reader that counts the bytes read, for the progress bar.
-struct Counted<'s, R>(R, &'s Progress);
+struct Counted<'s, R> {
+    input: R,
+    progress: &'s Progress,
+}
 
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.0.read(buffer)?;
-        self.1.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let bytes = self.input.read(buffer)?;
+        self.progress.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(bytes)
     }
 }

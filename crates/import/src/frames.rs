@@ -16,15 +16,16 @@ pub(super) struct Frames<'f> {
     decoder: &'f Decoder,
     /// The fields whose unit an option states.
     settled: Vec<&'f str>,
-    /// For each field of [`OPTIONAL`]: a point has it.
+    /// For each field of [`OPTIONAL`]: whether a point had the field.
     are_read: Cell<[bool; 4]>,
-    /// For each field of [`OPTIONAL`]: the first fault, if no point has had the field yet.
-    waiting: RefCell<[Option<String>; 4]>,
+    /// For each field of [`OPTIONAL`]: the first fault of the field that a frame had before any
+    /// point had the field.
+    pending_faults: RefCell<[Option<String>; 4]>,
 }
 
 impl<'f> Frames<'f> {
     pub(super) fn new(decoder: &'f Decoder, settled: Vec<&'f str>) -> Self {
-        Self { decoder, settled, are_read: Cell::default(), waiting: RefCell::default() }
+        Self { decoder, settled, are_read: Cell::default(), pending_faults: RefCell::default() }
     }
 
     /// Checks a frame. `place`: where it is in the file, for errors.
@@ -39,8 +40,9 @@ impl<'f> Frames<'f> {
         if check(&self.settled).is_ok() {
             return Ok(());
         }
+        // A fault that remains without the optional fields concerns every point.
         check(&[&self.settled, &OPTIONAL[..]].concat())?;
-        let mut waiting = self.waiting.borrow_mut();
+        let mut pending_faults = self.pending_faults.borrow_mut();
         for (at, field) in OPTIONAL.iter().enumerate() {
             if self.settled.contains(field) {
                 continue;
@@ -49,7 +51,9 @@ impl<'f> Frames<'f> {
             let settled: Vec<&str> = self.settled.iter().chain(others).copied().collect();
             match check(&settled) {
                 Err(why) if self.are_read.get()[at] => return Err(why),
-                Err(why) => waiting[at] = waiting[at].take().or_else(|| Some(why.to_string())),
+                Err(why) => {
+                    pending_faults[at].get_or_insert_with(|| why.to_string());
+                }
                 Ok(()) => {}
             }
         }
@@ -59,7 +63,7 @@ impl<'f> Frames<'f> {
     /// Adds the points that were read. `is_first`: no point was read before.
     ///
     /// # Errors
-    /// A point is the first one with a field that a frame has a fault about.
+    /// A frame had a fault of some field, and `positions` has the first point with this field.
     pub(super) fn add(&self, positions: &[Position], is_first: bool) -> Result<()> {
         let mut are_read = self.are_read.get();
         for position in positions {
@@ -71,8 +75,8 @@ impl<'f> Frames<'f> {
         if are_read == self.are_read.replace(are_read) {
             return Ok(());
         }
-        let waiting = self.waiting.borrow();
-        let mut faults = waiting.iter().zip(are_read).filter(|(_, is_read)| *is_read);
+        let pending_faults = self.pending_faults.borrow();
+        let mut faults = pending_faults.iter().zip(are_read).filter(|(_, is_read)| *is_read);
         let Some(fault) = faults.find_map(|(fault, _)| fault.as_ref()) else { return Ok(()) };
         let after = if is_first { "" } else { FIXES_MAY_BE_STORED };
         bail!("{fault}{after}")

@@ -33,7 +33,8 @@ impl Side {
         }
     }
 
-    /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`.
+    /// Parses the value of a column of hemispheres, such as `S`, `s.` or `South`. Returns `None`
+    /// for any other value.
     fn of_value(value: &str) -> Option<Self> {
         let word = value.trim_matches(|c: char| !c.is_alphanumeric());
         // Skip most values early: they are longer, or are numbers.
@@ -97,7 +98,7 @@ const SEPARATORS: [char; 11] = ['(', '[', ')', ']', '（', '）', ' ', '_', '-',
 /// Splits the hemisphere off a column's name such as `Longitude (W)`, `LonW`, `West Longitude` or
 /// `Longitude Ouest`. Returns the name without its hemisphere.
 pub(super) fn split_hemisphere(name: &str) -> Option<&str> {
-    split_side(name).map(|(rest, _)| rest)
+    split_side(name).map(|(bare, _)| bare)
 }
 
 /// Like [`split_hemisphere`], but returns the hemisphere, too.
@@ -112,13 +113,13 @@ fn split_side(name: &str) -> Option<(&str, Side)> {
     let may_end = inner.ends_with(char::is_alphabetic);
     let at_end = words().filter(|_| may_end).find_map(|(word, side)| {
         let at = inner.len().checked_sub(word.len()).filter(|at| inner.is_char_boundary(*at))?;
-        let (rest, end) = inner.split_at(at);
-        let is_camel = rest.ends_with(char::is_lowercase) && end.starts_with(char::is_uppercase);
+        let (bare, end) = inner.split_at(at);
+        let is_camel = bare.ends_with(char::is_lowercase) && end.starts_with(char::is_uppercase);
         // Accept `LONW`. Reject `LATS`, which may be a plural.
-        let is_joined = word == "w" && is_name_of("lng", rest);
-        let is_apart = rest.ends_with(SEPARATORS) || is_camel || is_joined;
-        let rest = rest.trim_end_matches(SEPARATORS);
-        (is_apart && !rest.is_empty() && end.to_lowercase() == word).then_some((rest, side))
+        let is_joined = word == "w" && is_name_of("lng", bare);
+        let is_apart = bare.ends_with(SEPARATORS) || is_camel || is_joined;
+        let bare = bare.trim_end_matches(SEPARATORS);
+        (is_apart && !bare.is_empty() && end.to_lowercase() == word).then_some((bare, side))
     });
     at_end.or_else(|| {
         // A single letter before the name may mean something else: `s_lat` may be the latitude of a
@@ -126,11 +127,11 @@ fn split_side(name: &str) -> Option<(&str, Side)> {
         let is_mark = |c: char| SEPARATORS.contains(&c) || c.is_uppercase();
         let may_begin = name.starts_with(['w', 'W']) || name.chars().skip(1).any(is_mark);
         words().filter(|_| may_begin).find_map(|(word, side)| {
-            let (begin, rest) = name.split_at_checked(word.len())?;
-            let is_apart = rest.starts_with(SEPARATORS) || rest.starts_with(char::is_uppercase);
-            let is_apart = is_apart && word.len() > 2 || word == "w" && is_name_of("lng", rest);
-            let rest = rest.trim_start_matches(SEPARATORS);
-            (is_apart && !rest.is_empty() && begin.to_lowercase() == word).then_some((rest, side))
+            let (begin, bare) = name.split_at_checked(word.len())?;
+            let is_apart = bare.starts_with(SEPARATORS) || bare.starts_with(char::is_uppercase);
+            let is_apart = is_apart && word.len() > 2 || word == "w" && is_name_of("lng", bare);
+            let bare = bare.trim_start_matches(SEPARATORS);
+            (is_apart && !bare.is_empty() && begin.to_lowercase() == word).then_some((bare, side))
         })
     })
 }
@@ -159,19 +160,20 @@ impl SignedColumn {
             return None;
         }
         let without_unit = milepost_decode::Quantity::Angle.split_unit(name);
-        let whole = || {
+        let as_whole = || {
             let inner = name.rsplit_once(['(', '[', '（']).map_or(name, |(_, inner)| inner);
             let is_side = SIDES_OF_COORDINATES.contains(&normalised(inner).trim_end_matches('）'));
             Some((name, Side::of_value(inner).filter(|_| is_side)?))
         };
         let from_name = split_side(name)
-            .or_else(whole)
+            .or_else(as_whole)
             .or_else(|| split_side(without_unit?.0))
             .map(|(_, side)| (name.to_owned(), side));
         let is_unit = !first_value.is_empty() && !first_value.contains(|c: char| c.is_numeric());
-        let units = format!("x {first_value}");
+        // `split_side` expects a name before the hemisphere.
+        let name_and_unit = format!("x {first_value}");
         let from_units = || {
-            let (_, side) = split_side(&units).filter(|_| is_unit)?;
+            let (_, side) = split_side(&name_and_unit).filter(|_| is_unit)?;
             Some((format!("{name} ({first_value})"), side))
         };
         let (name, side) = from_name.or_else(from_units)?;
@@ -179,8 +181,8 @@ impl SignedColumn {
         side.may_be_negative().then_some(Self { at, field, name, side, unit })
     }
 
-    /// Returns an error message if the number of a row has no sign, so that it would be stored in
-    /// the other hemisphere.
+    /// Returns an error message if the number of a row has no sign, so that the fix would be stored
+    /// in the other hemisphere. `value`: returns the row's value in a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let value = value(self.at);
         let value = value.trim();
@@ -189,9 +191,9 @@ impl SignedColumn {
         }
         let Self { field, name, side, unit, .. } = self;
         let side = side.name();
-        let largest = if *field == "lat" { 90.0 } else { 180.0 };
+        let degrees_max = if *field == "lat" { 90.0 } else { 180.0 };
         let has_minutes = degrees(value).is_some_and(|number| {
-            number > largest && number <= largest * 100.0 && number % 100.0 < 60.0
+            number > degrees_max && number <= degrees_max * 100.0 && number % 100.0 < 60.0
         });
         let unit = unit.as_deref().or(has_minutes.then_some("ddmm.mmmm"));
         let (negative, positive) = match unit {
@@ -226,20 +228,20 @@ fn is_unsigned(value: &str) -> bool {
 /// Each coordinate with the field of its hemisphere.
 const COORDINATES: [(&str, &str); 2] = [("lat", "lat_hemisphere"), ("lng", "lng_hemisphere")];
 
-/// Returns the column of a field.
+/// Returns the index of a field's column.
 fn column_of(found: &[(&'static str, Column)], field: &str) -> Option<usize> {
-    found.iter().find(|(known, _)| *known == field).map(|(_, column)| column.at)
+    found.iter().find(|(name, _)| *name == field).map(|(_, column)| column.at)
 }
 
-/// Returns whether a column has only letters or words of one coordinate's hemispheres, or no values
-/// at all.
+/// Returns whether a column has only letters or words of one coordinate's hemispheres. Returns
+/// `true` for a column without values, too.
 fn has_only_sides(at: usize, rows: &[Vec<String>]) -> bool {
     let values = rows.iter().filter_map(|row| row.get(at));
     let mut values = values.filter(|value| value.contains(char::is_alphanumeric));
-    let mut known = None;
+    let mut first_coordinate = None;
     values.all(|value| {
         let coordinate = Side::of_value(value).map(Side::coordinate);
-        coordinate.is_some() && *known.get_or_insert(coordinate) == coordinate
+        coordinate.is_some() && *first_coordinate.get_or_insert(coordinate) == coordinate
     })
 }
 
@@ -269,13 +271,13 @@ pub(super) fn add_hemispheres(
         let (_, field) = COORDINATES[n];
         column_of(found, field).or_else(|| {
             let is_beside = |at: usize| places[n].is_some_and(|place| place.abs_diff(at) == 1);
-            let may_be = |at: &usize| {
+            let is_candidate = |at: &usize| {
                 let has_side = first_side(*at).is_some_and(|side| side.coordinate() == n);
                 let is_used = found.iter().any(|(_, column)| column.at == *at);
                 let is_alone = || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
                 has_side && !is_used && (is_named(*at, n) || is_alone())
             };
-            let candidates = || (0..columns.len()).filter(may_be);
+            let candidates = || (0..columns.len()).filter(is_candidate);
             candidates().find(|at| is_beside(*at)).or_else(|| candidates().next())
         })
     });
@@ -292,15 +294,15 @@ pub(super) fn add_hemispheres(
 /// Returns whether the name of a column is that of a direction, of travel or of the wind.
 fn is_direction(name: &str) -> bool {
     let name = normalised(name);
-    let is_part = |known: &&str| name.contains(*known);
+    let is_part = |word: &&str| name.contains(*word);
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
 
-/// Columns that may be hemispheres, but are not read: their names do not say so, or the first rows
-/// have no letter because the receiver had no fix yet.
+/// Columns that may be hemispheres, but are not read. Either their names do not say so, or the
+/// first rows have no letter, because the receiver had no fix yet.
 #[derive(Debug)]
 pub(super) struct UnreadHemispheres {
-    /// Columns of lat and lng; `None` if the column's hemisphere is read.
+    /// Columns of lat and lng; `None` for a coordinate whose hemisphere is read.
     places: [Option<usize>; 2],
     /// `--unit` says that the numbers of lat and lng are signed.
     are_signed: [bool; 2],
@@ -336,8 +338,8 @@ impl Candidate {
 enum Notation {
     /// `S`, `West`.
     Side,
-    /// The column is called `south` or `is_west`: the value is a flag, set for this side. For
-    /// `north` and `east`, the other side is meant if the flag is not set.
+    /// The column is called `south` or `is_west`: the value is a flag, which is set for this side.
+    /// An unset flag states the opposite side if this side is north or east.
     Flag(Side),
     /// The column is called `lat_sign`: the value is a sign, or a flag for negative numbers.
     Sign(usize),
@@ -351,7 +353,7 @@ impl Notation {
         let words = words(name);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let bare = match &words[..] {
-            ["is", rest @ ..] | [rest @ .., "flag"] => rest,
+            ["is", side @ ..] | [side @ .., "flag"] => side,
             all => all,
         };
         let coordinate = |word| (0..2).find(|n| is_name_of(COORDINATES[*n].0, word));
@@ -369,7 +371,7 @@ impl Notation {
     /// Returns the sides that a value states.
     fn sides(self, value: &str) -> Vec<Side> {
         let value = value.trim();
-        let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+        let is_one_of = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
         let negative = |n: usize| [Side::South, Side::West][n];
         let side = match self {
             Self::Side => Side::of_value(value),
@@ -377,13 +379,13 @@ impl Notation {
                 let words = value.split(|c: char| !c.is_alphabetic());
                 return words.flat_map(sides_of_word).collect();
             }
-            Self::Flag(side) if is(&["1", "true", "yes", "y", "t"]) => Some(side),
+            Self::Flag(side) if is_one_of(&["1", "true", "yes", "y", "t"]) => Some(side),
             Self::Flag(side) => {
-                let is_unset = is(&["0", "false", "no", "n", "f"]);
+                let is_unset = is_one_of(&["0", "false", "no", "n", "f"]);
                 (is_unset && !side.may_be_negative()).then(|| negative(side.coordinate()))
             }
             Self::Sign(n) => {
-                let is_negative = is(&["-", "−", "-1", "-1.0", "negative", "true"]);
+                let is_negative = is_one_of(&["-", "−", "-1", "-1.0", "negative", "true"]);
                 is_negative.then(|| negative(n))
             }
         };
@@ -419,20 +421,25 @@ impl UnreadHemispheres {
         ];
         let candidates = columns.iter().enumerate().filter_map(|(at, name)| {
             let (named, notation) = (hemisphere(name), Notation::of_name(name));
-            let may_be = named.is_some()
+            let may_be_hemisphere = named.is_some()
                 || notation != Notation::Side
                 || !is_direction(name) && has_only_sides(at, rows);
             let is_used = found.iter().any(|(_, column)| column.at == at);
-            (may_be && !is_used).then(|| Candidate { at, name: name.clone(), named, notation })
+            (may_be_hemisphere && !is_used).then(|| Candidate {
+                at,
+                name: name.clone(),
+                named,
+                notation,
+            })
         });
         let candidates: Vec<_> = candidates.collect();
         let is_needed = !candidates.is_empty() && places.iter().any(Option::is_some);
         is_needed.then_some(Self { places, are_signed, candidates })
     }
 
-    /// Returns an error message if a candidate column says south or west in a row, and the number
+    /// Returns an error message if a candidate column says south or west in a row whose coordinate
     /// has no sign. A candidate without the name of a hemisphere counts only if the other
-    /// coordinate has a hemisphere, too.
+    /// coordinate has a hemisphere, too. `value`: returns the row's value in a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let sides = self.candidates.iter().flat_map(|candidate| {
             let sides = candidate.notation.sides(&value(candidate.at));
@@ -442,10 +449,10 @@ impl UnreadHemispheres {
         (0..2).find_map(|n| {
             let place = self.places[n]?;
             let (field, hemisphere_field) = COORDINATES[n];
-            let has_other = self.places[1 - n].is_none()
+            let other_has_hemisphere = self.places[1 - n].is_none()
                 || sides.iter().any(|(_, side)| side.coordinate() != n);
             let is_meant = |candidate: &Candidate| {
-                let is_likely = has_other || candidate.notation == Notation::Sign(n);
+                let is_likely = other_has_hemisphere || candidate.notation == Notation::Sign(n);
                 candidate.is_certain(n) || is_likely && !self.are_signed[n]
             };
             let (candidate, _) = sides.iter().find(|(candidate, side)| {

@@ -57,14 +57,17 @@ impl Shown for Imported {
     fn json(&self) -> serde_json::Value {
         let Self { dry_run, counts, inserted, erased, known, took } = self;
         let rejected = counts.rejects.iter().map(|(reason, (count, _))| (reason.name(), count));
+        let details = counts.rejects.iter().map(|(reason, (_, detail))| (reason.name(), detail));
         serde_json::json!({
-            "dry_run": dry_run, "fixes": counts.fixes, "positions": counts.positions, "inserted": inserted, "erased": erased, "known": known,
+            "dry_run": dry_run, "fixes": counts.fixes, "positions": counts.positions,
+            "inserted": inserted, "erased": erased, "known": known,
             "skipped": counts.skipped, "ignored": counts.ignored, "seconds": took.as_secs_f64(),
             "rejected": rejected.collect::<BTreeMap<_, _>>(),
-            "details": counts.rejects.iter().map(|(reason, (_, detail))| (reason.name(), detail)).collect::<BTreeMap<_, _>>(),
+            "details": details.collect::<BTreeMap<_, _>>(),
             "fields_unknown": unusable(&counts.omissions).collect::<BTreeMap<_, _>>(),
             "attributes_cut": counts.omissions.attributes_cut,
-            "oldest": counts.oldest.map(Timestamp::unix_ms), "newest": counts.newest.map(Timestamp::unix_ms),
+            "oldest": counts.oldest.map(Timestamp::unix_ms),
+            "newest": counts.newest.map(Timestamp::unix_ms),
             "failures": counts.failures,
             "understood": counts.summaries.iter().map(FileSummary::json).collect::<Vec<_>>(),
         })
@@ -184,6 +187,7 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
         progress.inserted.store(inserted, Relaxed);
         progress.waits_for_merges.store(false, Relaxed);
+        // Save only after the insert: the next run skips the fixes that the state file notes.
         if let Some(resume) = &mut resume {
             resume.save(stored)?;
         }
@@ -193,8 +197,8 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     Ok(Imported { dry_run, counts, inserted, erased, known, took: began.elapsed() })
 }
 
-/// Waits until no partition of the tables has many parts, so that ClickHouse never delays a
-/// consumer that inserts at the same time.
+/// Waits until no partition of the tables has more than [`PARTS_MAX`] active parts, so that
+/// ClickHouse never delays a consumer that inserts at the same time.
 async fn wait_for_merges(
     clickhouse: &ClickHouse,
     progress: &Progress,

@@ -50,7 +50,8 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
     let mut open: Vec<String> = Vec::new();
     // The zone that an attribute of the open `when` states.
     let mut when_zone: Option<String> = None;
-    let (mut has_root, mut fixes, mut untimed) = (false, 0_u64, [0_u64; 2]);
+    let (mut has_root, mut fixes) = (false, 0_u64);
+    let (mut untimed_points, mut untimed_lines) = (0_u64, 0_u64);
     loop {
         let event = xml.read_event_into(&mut buffer);
         let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_mut().line()))?;
@@ -89,12 +90,12 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
             }
             Event::End(element) => {
                 let name = element.local_name();
-                // Elements without an end tag end with the one around them.
-                if let Some(at) = open.iter().rposition(|known| known == name.as_ref()) {
+                // An element without an end tag ends with the element around it.
+                if let Some(at) = open.iter().rposition(|open| open == name.as_ref()) {
                     open.truncate(at);
                 }
                 let value = text.trim();
-                let is_in = |outer: &str| open.last().is_some_and(|known| known == outer);
+                let is_in = |outer: &str| open.last().is_some_and(|last| last == outer);
                 if matches!(name.as_ref(), "when" | "coord") {
                     check_short(value, name.as_ref(), xml.get_mut().line())?;
                 }
@@ -108,7 +109,7 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
                             && open
                                 .iter()
                                 .nth_back(1)
-                                .is_some_and(|known| known == "Placemark") =>
+                                .is_some_and(|outer| outer == "Placemark") =>
                     {
                         placemark.when = Some(time().into_owned());
                     }
@@ -167,9 +168,9 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
                                 emit,
                             )?;
                         }
-                        (None, Some(_)) => untimed[0] += 1,
+                        (None, Some(_)) => untimed_points += 1,
                         (_, None) => {
-                            untimed[1] += u64::from(placemark.has_line && !placemark.has_track)
+                            untimed_lines += u64::from(placemark.has_line && !placemark.has_track)
                         }
                     },
                     _ => {}
@@ -197,11 +198,10 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
     }
     ensure!(has_root, "not KML: it has no element at all");
     ensure!(open.is_empty(), "the file ends before its last element does");
-    let [points, lines] = untimed;
-    if points + lines > 0 {
-        let without = format!("{points} points and {lines} lines without times");
-        ensure!(fixes > 0, "it has no track: {without} are not read");
-        unread.insert(without);
+    if untimed_points + untimed_lines > 0 {
+        let untimed = format!("{untimed_points} points and {untimed_lines} lines without times");
+        ensure!(fixes > 0, "it has no track: {untimed} are not read");
+        unread.insert(untimed);
     }
     Ok(unread)
 }
@@ -214,7 +214,8 @@ fn check_short(text: &str, name: &str, line: u64) -> Result<()> {
     Ok(())
 }
 
-/// Emits a fix. `place`: longitude, latitude and height in metres, separated by commas or spaces.
+/// Emits a fix. `place`: longitude, latitude and height in metres, separated by commas or spaces;
+/// `mode`: the `altitudeMode`; `line`: the fix's line in the file.
 fn emit_fix(
     record: &mut Record,
     (time, place): (&str, &str),
@@ -222,18 +223,18 @@ fn emit_fix(
     emit: Emit<'_>,
 ) -> Result<()> {
     record.clear();
-    let is_mark = |c: char| c == ',' || c.is_whitespace();
+    let is_separator = |c: char| c == ',' || c.is_whitespace();
     let is_some = |number: &&str| !number.is_empty();
-    let mut numbers = place.split(is_mark).filter(is_some);
+    let mut numbers = place.split(is_separator).filter(is_some);
     if numbers.clone().count() > 3 {
-        // The place has decimal commas, or is several places. Emit it unchanged: the decoder
-        // rejects such a latitude.
+        // The place has decimal commas, or is several places. Emit it unchanged as the latitude,
+        // which the decoder rejects, and no other field.
         record.put("lat", place);
-        numbers = "".split(is_mark).filter(is_some);
+        numbers = "".split(is_separator).filter(is_some);
     }
     for name in ["lon", "lat", "ele"] {
         let Some(number) = numbers.next() else { break };
-        // A height of 0 that the map ignores, or one above the ground, is not an altitude.
+        // A height above the ground, or a height of 0 that the map ignores, is not an altitude.
         let is_zero = number.parse::<f64>().is_ok_and(|number| number == 0.0);
         let is_altitude = mode == "absolute" || !is_zero && mode != "relativeToGround";
         if name != "ele" || is_altitude {
@@ -258,11 +259,11 @@ mod tests {
 
     #[test]
     fn track_without_an_end_is_bounded_in_memory() {
-        for one in ["<gx:coord/>", "<when/>", "<gx:coord>1 2</gx:coord>"] {
-            let many = one.repeat(TRACK_POINTS_MAX + 2);
-            let (points, end) = read(&format!("<kml><Placemark><gx:Track>{many}"));
+        for element in ["<gx:coord/>", "<when/>", "<gx:coord>1 2</gx:coord>"] {
+            let elements = element.repeat(TRACK_POINTS_MAX + 2);
+            let (points, end) = read(&format!("<kml><Placemark><gx:Track>{elements}"));
             let message = "line 1: a track of more than 500000 points";
-            assert!(points.is_empty() && end.contains(message), "{one}: {end}");
+            assert!(points.is_empty() && end.contains(message), "{element}: {end}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Checks the units that names of CSV columns state, such as `Altitude (yd)`, against those in
+//! Checks the units that names of CSV columns state, such as `Altitude (yd)`, against the units in
 //! which the columns are read.
 
 use anyhow::{Result, bail, ensure};
@@ -37,21 +37,23 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
-/// Words for a length and for a time, of which other units of speed consist. A pace has a word for
-/// a time before its stroke.
+/// Words for a length before the stroke of a unit of speed such as `ft/s`.
 const LENGTHS_OF_SPEED: [&str; 13] =
     ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "mile", "nm", "nmi"];
+/// Words for a time after the stroke of a unit of speed such as `ft/s`, or before the stroke of a
+/// pace such as `min/km`.
 const TIMES_OF_SPEED: [&str; 19] = [
     "s", "sec", "secs", "second", "seconds", "sekunden", "segundos", "min", "mins", "minute",
     "minutes", "minuten", "minutos", "h", "hr", "hrs", "hour", "hours", "day",
 ];
 
-/// Checks that the name of a column does not state a different unit from the one in which the
-/// column is read. `value`: the first value of the column; `has_option`: the command line gives the
-/// field's unit; `option_factor`: the factor of that unit, if it has one.
+/// Checks that the name of a column states no unit other than that in which the column is read.
+/// `value`: the first value of the column; `has_option`: the command line gives the field's unit;
+/// `option_factor`: the factor of that unit, if it has one.
 ///
 /// # Errors
-/// The name states a different unit from the option's, or an unknown unit without an option.
+/// The name states another unit than the option, or it states an unknown unit and there is no
+/// option.
 pub(super) fn check_name(
     (field, name, value): (&str, &str, &str),
     quantity: Quantity,
@@ -69,32 +71,31 @@ pub(super) fn check_name(
          are true"
     );
     let stated = quantity.unit_in_name(name);
-    let is_other = |unit: &str| {
-        let factor = quantity.factor(unit).ok().zip(option_factor);
-        factor.is_some_and(|(stated, given)| (stated / given - 1.0).abs() > 1e-6)
+    let differs = |unit: &str| {
+        let factors = quantity.factor(unit).ok().zip(option_factor);
+        factors.is_some_and(|(stated, given)| (stated / given - 1.0).abs() > 1e-6)
     };
-    let other = stated.filter(|unit| is_other(unit) && !is_scaled(field, name));
-    ensure!(
-        other.is_none(),
-        "the name of its column {name} states {}, and {option} another unit: leave out {option}, \
-         or rename the column",
-        other.unwrap_or_default()
-    );
+    if let Some(unit) = stated.filter(|unit| differs(unit) && !is_scaled(field, name)) {
+        bail!(
+            "the name of its column {name} states {unit}, and {option} another unit: leave out \
+             {option}, or rename the column"
+        );
+    }
     let words_of_units = match quantity {
         Quantity::Angle => &ANGLES[..],
         Quantity::Length => &LENGTHS,
         Quantity::Speed => &SPEEDS,
     };
-    // `Speed (min/km)`. With an option only a known rate contradicts it: `Speed (GPS/OBD)` has
-    // none.
+    // Whether the name states a rate, as in `Speed (min/km)`. If an option gives the unit, only a
+    // known rate counts: `Speed (GPS/OBD)` has no rate.
     let is_rate = || {
         let inner = name.rsplit_once(['(', '[']).map_or("", |(_, inner)| inner.trim_start());
         let lower = inner.to_lowercase();
-        // `Speed (km/h x10)`
+        // As in `Speed (km/h x10)`.
         let factor = lower.split(['x', '×', '*']).nth(1).unwrap_or_default();
         let has_factor = factor.starts_with(|c: char| c.is_ascii_digit());
         let unit = lower.trim_end_matches([')', ']']).split_once('/');
-        // A time before the stroke is that of a pace, whatever follows: `min/km avg`, `s/lap`.
+        // A time before the stroke means a pace, whatever follows: `min/km avg`, `s/lap`.
         let is_known = has_factor
             || unit.is_some_and(|(before, after)| {
                 let before = without_number(before);
@@ -140,7 +141,7 @@ fn is_plain(quantity: Quantity, factor: f64) -> bool {
         Quantity::Angle => &[],
     };
     let mut factors = units.iter().filter_map(|unit| quantity.factor(unit).ok());
-    factors.any(|known| (known / factor - 1.0).abs() <= 1e-6)
+    factors.any(|common| (common / factor - 1.0).abs() <= 1e-6)
 }
 
 /// Returns whether the name of a column says that its headings count from magnetic north, such as
@@ -150,9 +151,9 @@ pub(super) fn is_magnetic(name: &str) -> bool {
     words(name).iter().any(is_word) || Quantity::Angle.ends_in_unread_unit(name)
 }
 
-/// Checks the unit that the row of units below the names states for a column. `stated`: that unit,
-/// or the one in the column's name, which [`check_name`] checks; `option_factor`: the factor of the
-/// unit that the command line gives; `value`: the first value of the column; `has_option`: the
+/// Checks the unit that the row of units below the names states for a column. `stated`: this unit,
+/// or the unit in the column's name, which [`check_name`] checks. `option_factor`: the factor of
+/// the unit that the command line gives. `value`: the first value of the column. `has_option`: the
 /// command line gives the field's unit.
 ///
 /// # Errors
@@ -194,14 +195,14 @@ pub(super) fn check_row_of_units(
 /// comments above the names.
 ///
 /// # Errors
-/// They state the time of GPS, or atomic time (TAI), which are seconds ahead of UTC.
+/// One of them states the time of GPS or atomic time (TAI), which are many seconds ahead of UTC.
 pub(super) fn check_time_scale(
     name: &str,
     row_of_units: Option<&str>,
     comments: &[String],
 ) -> Result<()> {
     let scale_in = |words: &[String]| {
-        // `tai` is Finnish for `or`.
+        // Between other words, `tai` is Finnish for `or`.
         let outer = [words.first(), words.last()].into_iter().flatten();
         outer.filter_map(|word| seconds_ahead(word)).next()
     };
@@ -226,7 +227,7 @@ pub(super) fn check_time_scale(
     Ok(())
 }
 
-/// Returns the seconds by which a scale of time is ahead of UTC.
+/// Returns the seconds by which a scale of time is ahead of UTC; `None` for an unknown scale.
 fn seconds_ahead(scale: &str) -> Option<u8> {
     match scale {
         "gpst" => Some(18),
@@ -252,22 +253,22 @@ fn scale_in_comment(comment: &str) -> Option<u8> {
     })
 }
 
-/// Returns the length `m` of `100m`.
+/// Returns a unit without the number before it: `m` for `100m`.
 fn without_number(text: &str) -> &str {
     text.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').trim_end()
 }
 
-/// Returns whether an angle has the marks or spaces of its notation, as `52°31'12"N` has: then its
-/// values are read or rejected by these, whatever the column's name is. A letter alone is no mark:
-/// `5231.2N` would be read as degrees.
+/// Returns whether an angle has the marks or spaces of its notation, such as `52°31'12"N`. The
+/// decoder reads or rejects such a value by its marks, whatever the column's name is. A letter
+/// alone is no mark: `5231.2N` would be read as degrees.
 fn has_marks(value: &str) -> bool {
     let value = value.trim().trim_matches(|c: char| c.is_ascii_alphabetic()).trim();
     let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '+' | '-');
     value.starts_with(is_number) && !value.chars().all(is_number)
 }
 
-/// Returns whether a name ends in a power of ten by which its values are multiplied or divided, as
-/// in `speed_x10` and `alt/10`, or has it before its unit, as in `speed_x10_kmh`.
+/// Returns whether a name states a power of ten by which its values are multiplied or divided: at
+/// its end, as in `speed_x10` and `alt/10`, or before its unit, as in `speed_x10_kmh`.
 fn ends_in_factor(field: &str, name: &str) -> bool {
     let is_power = |digits: &str| {
         let zeros = digits.strip_prefix('1').unwrap_or_default();
@@ -278,30 +279,29 @@ fn ends_in_factor(field: &str, name: &str) -> bool {
         digits.or_else(|| word.strip_suffix('x')).is_some_and(is_power)
     };
     let words = words(name);
-    let is_end = |rest: &[String]| {
-        let is_unit = |text: &str| QUANTITIES.iter().any(|known| known.unit_named(text).is_some());
-        rest.is_empty() || is_unit(&rest.concat()) || is_unit(&rest.join(" "))
+    let is_empty_or_unit = |words: &[String]| {
+        let is_unit =
+            |text: &str| QUANTITIES.iter().any(|quantity| quantity.unit_named(text).is_some());
+        words.is_empty() || is_unit(&words.concat()) || is_unit(&words.join(" "))
     };
     let is_factor_at = |at: usize| match &words[at..] {
-        [word, rest @ ..] if is_factor(word) => is_end(rest),
-        [word, power, rest @ ..] => {
-            ["x", "div"].contains(&&**word) && is_power(power) && is_end(rest)
+        [word, after @ ..] if is_factor(word) => is_empty_or_unit(after),
+        [word, power, after @ ..] => {
+            ["x", "div"].contains(&&**word) && is_power(power) && is_empty_or_unit(after)
         }
         _ => false,
     };
-    // Not the end of another word, as in `max10`.
+    // The name of the field must precede: in `max10`, `x10` is the end of another word.
     let joined = words.last().and_then(|last| last.rsplit_once('x'));
     let is_joined = joined.is_some_and(|(stem, end)| is_name_of(field, stem) && is_power(end));
-    let signed = name.rsplit_once(['*', '×', '/']);
-    is_joined
-        || signed.is_some_and(|(_, end)| is_power(end.trim()))
-        || (1..words.len()).any(is_factor_at)
+    let after_sign = name.rsplit_once(['*', '×', '/']).map(|(_, end)| end.trim());
+    is_joined || after_sign.is_some_and(is_power) || (1..words.len()).any(is_factor_at)
 }
 
 const QUANTITIES: [Quantity; 3] = [Quantity::Speed, Quantity::Length, Quantity::Angle];
 
-/// Returns whether the text in brackets at the end of a name is a multiple of a unit, such as
-/// `x100 ft` or `0.1 km/h`, or the name ends in a factor.
+/// Returns whether the name of a column states a multiple of a unit: in brackets at its end, such
+/// as `(x100 ft)` or `(0.1 km/h)`, or as [`ends_in_factor`] finds it.
 fn is_scaled(field: &str, name: &str) -> bool {
     if ends_in_factor(field, name) {
         return true;
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn name_with_another_or_an_unread_unit_is_refused() {
         use Quantity::{Angle, Length, Speed};
-        for (field, name, quantity, is_given, given) in [
+        for (field, name, quantity, has_option, option_factor) in [
             ("speed", "Speed (mph)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "speed_kn", Speed, true, Some(1.0)),
             ("speed", "mph", Speed, true, Some(1.0 / 3.6)),
@@ -370,10 +370,10 @@ mod tests {
             ("heading", "Heading (°M)", Angle, false, None),
             ("heading", "heading (degrees magnetic)", Angle, false, None),
         ] {
-            let checked = check_name((field, name, "5231.2N"), quantity, is_given, given);
+            let checked = check_name((field, name, "5231.2N"), quantity, has_option, option_factor);
             assert!(checked.is_err(), "{name}");
         }
-        for (field, name, quantity, is_given, given) in [
+        for (field, name, quantity, has_option, option_factor) in [
             ("speed", "Speed (km/h)", Speed, true, Some(1.0 / 3.6)),
             ("speed", "velocity", Speed, true, Some(1.0)),
             ("speed", "ms", Speed, true, Some(1.0 / 3.6)),
@@ -409,7 +409,7 @@ mod tests {
             ("alt", "alt_x1", Length, false, None),
             ("heading", "heading x100", Angle, true, Some(0.01)),
         ] {
-            let checked = check_name((field, name, ""), quantity, is_given, given);
+            let checked = check_name((field, name, ""), quantity, has_option, option_factor);
             assert!(checked.is_ok(), "{name}: {checked:?}");
         }
     }

@@ -99,7 +99,8 @@ pub(super) struct Column {
 
 /// Returns the quantity of a field; `None` if it has no unit.
 pub(super) fn quantity_of(field: &str) -> Option<Quantity> {
-    FIELD_NAMES.iter().find(|(known, ..)| *known == field).and_then(|known| known.1)
+    let (_, quantity, _) = FIELD_NAMES.iter().find(|(name, ..)| *name == field)?;
+    *quantity
 }
 
 /// Normalises a name: lower case, without white space, invisible characters, `_`, `-`, `.`, `/`,
@@ -117,11 +118,11 @@ pub(super) fn normalised(name: &str) -> String {
 /// before a digit does not separate words: `UTC+2` is one word, `UTC +2` is two.
 pub(super) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
-    let (mut before, mut chars) = (' ', name.chars().peekable());
+    let (mut previous, mut chars) = (' ', name.chars().peekable());
     while let Some(c) = chars.next() {
         let is_digit_next = chars.peek().is_some_and(char::is_ascii_digit);
         let is_sign = matches!(c, '+' | '-') && is_digit_next;
-        let is_camel = before.is_lowercase() && c.is_uppercase();
+        let is_camel = previous.is_lowercase() && c.is_uppercase();
         let is_part = c.is_alphanumeric() || is_sign;
         if (!is_part || is_camel) && words.last().is_some_and(|word| !word.is_empty()) {
             words.push(String::new());
@@ -129,7 +130,7 @@ pub(super) fn words(name: &str) -> Vec<String> {
         if let Some(word) = words.last_mut().filter(|_| is_part) {
             word.extend(c.to_lowercase());
         }
-        before = c;
+        previous = c;
     }
     words.retain(|word| !word.is_empty());
     words
@@ -178,7 +179,7 @@ pub(super) fn is_latitude(name: &str) -> bool {
 pub(super) fn is_name_of(field: &str, name: &str) -> bool {
     FIELD_NAMES
         .iter()
-        .any(|(known, _, names)| *known == field && names.contains(&&*normalised(name)))
+        .any(|(listed, _, names)| *listed == field && names.contains(&&*normalised(name)))
 }
 
 /// Returns the field that a column's name, or one of its words, means in another language.

@@ -62,7 +62,7 @@ fn notation(value: &[u8]) -> Option<Decimals> {
             marks.filter(|(at, _)| is_digit(at.checked_sub(1)) || is_digit(Some(at + 1)));
         in_number.map(|(_, mark)| *mark)
     };
-    let count = |mark: u8| marks().filter(|known| *known == mark).count();
+    let count = |mark: u8| marks().filter(|found| *found == mark).count();
     match (marks().next_back()?, count(b','), count(b'.')) {
         (b',', 1, points) if points == 0 || is_grouped(value, b'.') => Some(Decimals::Commas),
         // Groups of thousands: `1.234.567`.
@@ -124,9 +124,9 @@ fn is_grouped(value: &[u8], mark: u8) -> bool {
     let value = value.trim_ascii();
     let value = value.strip_prefix(b"-").unwrap_or(value);
     let end = value.iter().position(|byte| *byte != mark && !byte.is_ascii_digit());
-    let (whole, rest) = value.split_at(end.unwrap_or(value.len()));
+    let (whole, fraction) = value.split_at(end.unwrap_or(value.len()));
     let are_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-    let has_end = match rest {
+    let has_valid_fraction = match fraction {
         [] => true,
         [b'.' | b',', decimals @ ..] => are_digits(decimals),
         _ => false,
@@ -134,7 +134,7 @@ fn is_grouped(value: &[u8], mark: u8) -> bool {
     let mut groups = whole.split(|byte| *byte == mark);
     let first = groups.next().unwrap_or_default();
     let later_groups: Vec<&[u8]> = groups.collect();
-    has_end
+    has_valid_fraction
         && (1..=3).contains(&first.len())
         && !later_groups.is_empty()
         && later_groups.iter().all(|group| group.len() == 3)

@@ -23,6 +23,7 @@ use milepost_decode::formats::{Degrees, FIELDS, Format, Mapping, shipped};
 use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
 use milepost_decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, Zone};
 
+/// Error for a file whose speeds have no known unit.
 const NO_SPEED_UNIT: &str = "it does not state the unit of its speeds: give --speed-unit";
 
 /// The topic filter of a file with one driver: `+` stands for the driver's id. If the file names
@@ -115,8 +116,8 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let own_driver = mapping.as_ref().and_then(|mapping| mapping.driver().cloned());
     let (driver, filter, topic) = driver(file, own_driver, args)?;
     let speed_unit = || {
-        let known = kind.uses_gpx_names().then_some(1.0);
-        args.speed_unit.or(known).context(NO_SPEED_UNIT)
+        let default_unit = kind.uses_gpx_names().then_some(1.0);
+        args.speed_unit.or(default_unit).context(NO_SPEED_UNIT)
     };
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
@@ -173,15 +174,20 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     numbers.ids = column_of_ids(file, &driver);
     let keep = Keep::of_names(&args.keep).map_err(|why| anyhow!("--keep: {why}"))?;
     if let (Kind::Csv, Keep::Named(names)) = (kind, &keep) {
-        let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
-        ensure!(missing.is_none(), "--keep {}: the file has no such column", missing.expect("one"));
-        let twice =
-            names.iter().find(|name| columns.iter().filter(|column| column == name).count() > 1);
-        ensure!(twice.is_none(), "two columns are named {}: rename one", twice.expect("one"));
+        let count_of = |name: &String| columns.iter().filter(|column| *column == name).count();
+        if let Some(missing) = names.iter().find(|name| count_of(name) == 0) {
+            bail!("--keep {missing}: the file has no such column");
+        }
+        if let Some(twice) = names.iter().find(|name| count_of(name) > 1) {
+            bail!("two columns are named {twice}: rename one");
+        }
     }
     let mut source =
         Source::new(filter, driver, format, keep).keeping(&computed_from).map_err(|count| {
-            anyhow!("--keep: there are {count} names with those of [fields.NAME]; the limit is {ATTRIBUTES_MAX}")
+            anyhow!(
+                "--keep: there are {count} names with those of [fields.NAME]; the limit is \
+                 {ATTRIBUTES_MAX}"
+            )
         })?;
     if let Some(zone) = &args.zone {
         source = source.in_zone(zone.clone());
@@ -244,7 +250,7 @@ fn row_checks(
     format: Option<&FormatSettings<'_>>,
 ) -> Result<RowChecks> {
     let FileInfo { columns, comments, sample, rows, .. } = *file;
-    // The options for the time are the operator's decision.
+    // With one of these options, the operator has decided how the times are read.
     if args.zone.is_none()
         && args.unit_of("ts").is_none()
         && let Some((_, column)) = found.iter().find(|(field, _)| *field == "ts")
@@ -263,13 +269,14 @@ fn row_checks(
     };
     let places = found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"));
     let signed = places.filter_map(|(field, column)| {
-        let texts = (&*columns[column.at], sample.get(column.at).map_or("", String::as_str));
-        SignedColumn::new((field, column.at), texts, (unit_of(field), column.unit))
+        let first_value = sample.get(column.at).map_or("", String::as_str);
+        let name_and_value = (&*columns[column.at], first_value);
+        SignedColumn::new((field, column.at), name_and_value, (unit_of(field), column.unit))
     });
     let pattern = format.and_then(|format| format.pattern.as_deref());
     let time_unit = args.unit_of("ts").or(pattern);
-    // A format states UTC for files that have UTC. So ignore that UTC here: a column that
-    // contradicts it must still fail the check.
+    // A format may state UTC for all its files. Ignore this here: a file with a column that states
+    // another zone must still fail the check.
     let zone = args.zone.as_ref();
     let configured_zone = format.and_then(|format| format.zone.as_ref());
     let other_zone = configured_zone.filter(|zone| !is_utc(zone.name()));
@@ -285,8 +292,8 @@ fn row_checks(
     if let Some(why) = rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
         bail!("{why}");
     }
-    // Set this check after the first rows have passed: it must not refuse the file, only single
-    // rows. In other rows, the column may mean something else.
+    // Set this check only after the first rows have passed, because it must not refuse the file,
+    // only single rows: in other rows, the column may mean something else.
     checks.split_degrees = columns::split_degrees(columns, rows, found);
     Ok(checks)
 }
@@ -331,14 +338,14 @@ fn is_text(field: &str) -> bool {
 
 /// Returns the first option that has no effect on this file. Options for units and unknown values
 /// apply only to fields that are found by their names. `--unit lat=deg` is an exception if the
-/// mapping reads degrees, because it also settles a hemisphere.
+/// mapping reads degrees, because this option also settles a hemisphere.
 fn unused_option(args: &ImportArgs, mapping: Option<&Mapping>) -> Option<&'static str> {
     let ImportArgs { units, unknown, speed_unit, alt_unit, .. } = args;
     let reads_degrees = |field: &str| {
         let more = mapping.map(|mapping| mapping.fields().more.as_deref());
-        let slot = ["lat", "lng"].iter().position(|known| *known == field);
-        slot.zip(more).is_some_and(|(slot, more)| {
-            more.is_none_or(|more| more.degrees[slot] == Degrees::Factor(1.0))
+        let index = ["lat", "lng"].iter().position(|name| *name == field);
+        index.zip(more).is_some_and(|(index, more)| {
+            more.is_none_or(|more| more.degrees[index] == Degrees::Factor(1.0))
         })
     };
     let has_unit = units.iter().any(|(field, unit)| unit != "deg" || !reads_degrees(field));
@@ -379,7 +386,8 @@ fn format_named(name: &str, config: &Config, args: &ImportArgs) -> Result<Arc<Ma
     }
     let own: Vec<&str> = config.formats.keys().map(String::as_str).collect();
     bail!(
-        "--format {name}: must be one of gpx, tcx, kml, geojson, geojsonl, timeline, csv and rec, or a format that says where the fields are; {}",
+        "--format {name}: must be one of gpx, tcx, kml, geojson, geojsonl, timeline, csv and rec, \
+         or a format that says where the fields are; {}",
         if own.is_empty() {
             "the configuration has no [formats.NAME]".to_owned()
         } else {
@@ -396,7 +404,8 @@ fn driver_column(driver: &Driver) -> String {
     }
 }
 
-/// Returns the place of the driver's id, the filter of the source, and the topic.
+/// Returns the place of the driver's id, the filter of the source, and the topic. `own`: the place
+/// of the id in the format of the configuration.
 fn driver(
     file: &FileInfo<'_>,
     own: Option<Pointer>,
@@ -444,7 +453,8 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
     let folders: Vec<_> = folders.map(|folder| folder.to_string_lossy()).collect();
     let [.., user, device] = &folders[..] else {
         bail!(
-            "it is not in the folders USER/DEVICE of a Recorder, which name the driver: give --driver"
+            "it is not in the folders USER/DEVICE of a Recorder, which name the driver: give \
+             --driver"
         );
     };
     let topic = format!("owntracks/{user}/{device}");

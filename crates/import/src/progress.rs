@@ -17,13 +17,17 @@ use tokio::time::{Instant, sleep};
 use tracing::info;
 use twox_hash::XxHash3_128;
 
+/// Interval at which the line on a terminal is redrawn.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval of the log lines if standard error is not a terminal.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
+/// Width of the bar in characters.
 const BAR_WIDTH: u64 = 24;
 
 /// Counters that the reading thread and the inserting task update.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
+    /// Number of bytes that were read.
     pub(super) bytes: AtomicU64,
     pub(super) fixes: AtomicU64,
     /// Number of inserted positions.
@@ -39,6 +43,7 @@ pub(super) struct Bar {
 }
 
 impl Bar {
+    /// Starts the task that shows the progress. `bytes`: the length of all files; 0 for pipes.
     pub(super) fn start(progress: Arc<Progress>, bytes: u64) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         Self { drawing: tokio::spawn(draw(progress, bytes, is_terminal)), is_terminal }
@@ -73,6 +78,8 @@ async fn draw(progress: Arc<Progress>, bytes: u64, is_terminal: bool) {
     }
 }
 
+/// Formats the line on a terminal. `read` of `bytes` bytes were read; `waits`: the import waits for
+/// merges.
 fn bar(read: u64, bytes: u64, fixes: u64, took: Duration, waits: bool) -> String {
     let percent = (read * 100).checked_div(bytes).map_or(0, |percent| percent.min(100));
     let done = percent * BAR_WIDTH / 100;
@@ -129,7 +136,8 @@ pub(super) struct Configuration {
 #[derive(Debug, Clone)]
 struct KeptName {
     path: String,
-    /// Names in quotes; a fix that contains one may have the value.
+    /// The whole path and its last part, in quotes. A fix that contains one of these strings may
+    /// have the value.
     keys: Vec<Finder<'static>>,
     /// One of the fixes so far may have the value.
     is_found: bool,
@@ -137,10 +145,11 @@ struct KeptName {
 
 impl KeptName {
     fn new(path: String) -> Self {
-        // JSON may write other characters as escapes, so such a name counts as found.
+        // JSON may write other characters as escapes, so a path with such characters counts as
+        // found from the start.
         let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
-        let last = path.rsplit('/').next().unwrap_or_default();
-        let mut names = vec![last, &path];
+        let last_part = path.rsplit('/').next().unwrap_or_default();
+        let mut names = vec![last_part, &path];
         names.dedup();
         let key = |name| Finder::new(&format!("\"{name}\"")).into_owned();
         let keys = names.into_iter().map(key).collect();
@@ -149,12 +158,14 @@ impl KeptName {
 }
 
 impl Configuration {
+    /// Returns the settings before any fix was read. `kept`: paths of other values that are stored.
     pub(super) fn new(reading: Option<String>, kept: impl IntoIterator<Item = String>) -> Self {
         let kept: BTreeSet<String> = kept.into_iter().collect();
         Self { reading, kept: kept.into_iter().map(KeptName::new).collect() }
     }
 
-    /// Reads a fix. Returns whether it is the first one with some kept value.
+    /// Notes which kept values a fix may have. Returns whether the fix is the first that may have
+    /// one of these values.
     pub(super) fn add(&mut self, fix: &[u8]) -> bool {
         let mut is_first = false;
         for name in self.kept.iter_mut().filter(|name| !name.is_found) {
@@ -164,8 +175,8 @@ impl Configuration {
         is_first
     }
 
-    /// Returns the hash, never 0, of the settings that matter for the fixes so far: a new
-    /// `[fields.NAME]` whose value no fix has changes nothing.
+    /// Returns the hash, never 0, of the settings that matter for the fixes so far. A new
+    /// `[fields.NAME]` does not change the hash if no fix has its value.
     #[expect(clippy::cast_possible_truncation, reason = "a hash")]
     pub(super) fn hash(&self) -> u64 {
         let found = self.kept.iter().filter(|name| name.is_found);
@@ -205,9 +216,10 @@ impl Stored {
     pub(super) fn matches(self, mark: Mark) -> bool {
         match self {
             Self::Read(stored) => {
-                let known = |stored: u64, now: u64| if stored == 0 { 0 } else { now };
-                let options = known(stored.options, mark.options);
-                let configuration = known(stored.configuration, mark.configuration);
+                // Do not compare a hash that an older version did not record.
+                let if_recorded = |stored: u64, now: u64| if stored == 0 { 0 } else { now };
+                let options = if_recorded(stored.options, mark.options);
+                let configuration = if_recorded(stored.configuration, mark.configuration);
                 stored == Mark { options, configuration, ..mark }
             }
             Self::Fixes(fixes) => fixes == mark.fixes,
@@ -228,14 +240,15 @@ pub(super) struct Resume {
 impl Resume {
     /// Opens and locks the state file, and checks that it can be written.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let at = || format!("--resume {}", path.display());
-        let file = lock(path).with_context(at)?;
-        let json = fs::read(path).with_context(at)?;
+        let option = || format!("--resume {}", path.display());
+        let file = lock(path).with_context(option)?;
+        let json = fs::read(path).with_context(option)?;
         let files = if json.is_empty() {
             BTreeMap::new()
         } else {
             serde_json::from_slice(&json).with_context(|| {
-                format!("{}: the file was not written by an import; remove it to start over", at())
+                let option = option();
+                format!("{option}: the file was not written by an import; remove it to start over")
             })?
         };
         // Write the file once, so that an error shows before anything is imported.
@@ -244,12 +257,13 @@ impl Resume {
         Ok(resume)
     }
 
+    /// Returns the entry for a file. `file`: its resolved path.
     pub(super) fn stored(&self, file: &Path) -> Option<Stored> {
         self.files.get(file).copied()
     }
 
-    /// Adds the stored parts, and replaces the file atomically: after a crash, it is either the old
-    /// or the new file.
+    /// Adds the stored parts, and replaces the state file atomically: after a crash, the path has
+    /// either the old or the new file.
     pub(super) fn save(&mut self, stored: Vec<(PathBuf, Mark)>) -> Result<()> {
         self.files.extend(stored.into_iter().map(|(path, mark)| (path, Stored::Read(mark))));
         let mut new = self.path.clone().into_os_string();
@@ -278,11 +292,12 @@ fn lock(path: &Path) -> Result<File> {
         let file = open.with_context(|| format!("{} cannot be written", path.display()))?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             bail!(
-                "another import uses it: give each import a state file of its own, or name all files in one import"
+                "another import uses it: give each import a state file of its own, or name all \
+                 files in one import"
             );
         }
-        // Another process may have replaced the file before this one locked it: then lock the new
-        // one.
+        // Another process may have replaced the file before this process locked it. Then lock the
+        // new file.
         let is_same = fs::metadata(path).is_ok_and(|current| {
             file.metadata()
                 .is_ok_and(|ours| (current.dev(), current.ino()) == (ours.dev(), ours.ino()))
@@ -327,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_is_another_one_only_if_the_fixes_have_its_values() {
+    fn configuration_changes_only_by_values_that_the_fixes_have() {
         let hash = |reading: Option<&str>, kept: &[&str], fixes: &[&str]| {
             let kept = kept.iter().map(|name| (*name).to_owned());
             let mut configuration = Configuration::new(reading.map(str::to_owned), kept);
@@ -338,7 +353,7 @@ mod tests {
         };
         let fixes = [r#"{"lat":1,"batt":80}"#, r#"{"lat":1,"io":{"239":1}}"#];
         let stored = hash(Some("x"), &["batt", "io/239"], &fixes);
-        // The order, a field that is listed twice, and a field that no fix has.
+        // Another order, a field that is listed twice, and a field that no fix has change nothing.
         for kept in [&["io/239", "batt"][..], &["batt", "io/239", "batt"], &["a", "batt", "io/239"]]
         {
             assert_eq!(hash(Some("x"), kept, &fixes), stored, "{kept:?}");

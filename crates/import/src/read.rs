@@ -1,5 +1,5 @@
 //! Reads files that consist of lines: CSV, GeoJSON lines, and the files of OwnTracks Recorder. Each
-//! reader emits a fix as a payload for the decoder before it reads the next one, so no file is held
+//! reader emits a fix as a payload for the decoder before it reads the next fix, so no file is held
 //! in memory as a whole.
 
 use std::borrow::Cow;
@@ -18,15 +18,15 @@ use super::text::windows_1252;
 use milepost_command::lines;
 use milepost_decode::PAYLOAD_BYTES_MAX;
 
-/// The consumer of a reader's fixes: receives the payload of each, its length, and its line in the
-/// file. The length is larger than the payload if only the payload's beginning was kept.
+/// Receives the fixes of a reader: each fix's payload, the length of the payload in bytes, and the
+/// fix's line in the file. The length is larger than the payload if only its beginning was kept.
 pub(super) type Emit<'t> = &'t mut dyn FnMut(&[u8], usize, u64) -> Result<()>;
 
 /// Skips a byte order mark at the beginning of UTF-8.
 pub(super) fn skip_bom(input: &mut impl BufRead) -> io::Result<()> {
-    let mark = "\u{feff}".as_bytes();
-    if input.fill_buf()?.starts_with(mark) {
-        input.consume(mark.len());
+    let bom = "\u{feff}".as_bytes();
+    if input.fill_buf()?.starts_with(bom) {
+        input.consume(bom.len());
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ pub(super) struct Table<R> {
     pub(super) comments: Vec<String>,
     /// Rows that were not UTF-8 and were read as windows-1252.
     pub(super) windows_1252: u64,
-    /// Number of the last line, if that has all values but no line end: its last value may be cut
+    /// Number of the last line, if it has all values but no line end: its last value may be cut
     /// off.
     pub(super) unended_line: Option<u64>,
     /// Rows so far that have a value for every named column, and rows that have fewer values.
@@ -74,10 +74,10 @@ impl<R: BufRead> Table<R> {
     pub(super) fn open(input: R) -> Result<Self> {
         let mut input = Ending::new(input);
         let mut line = Vec::new();
-        let (mut given_separator, mut number, mut comments) = (None, 0, Vec::new());
+        let (mut given_separator, mut line_number, mut comments) = (None, 0, Vec::new());
         // Some programs write `sep=;` for Excel, comments or blank lines before the names.
         let head = loop {
-            number += 1;
+            line_number += 1;
             if lines::next_line(&mut input, &mut line)?.is_none() {
                 bail!("the first row must name the columns, but there is no row");
             }
@@ -85,13 +85,14 @@ impl<R: BufRead> Table<R> {
             let lower = text.to_ascii_lowercase();
             if let Some(separator) = lower.trim().trim_matches('"').strip_prefix("sep=") {
                 given_separator = separator.bytes().next().or(Some(b'\t'));
-            } else if let Some(names) = text.strip_prefix('#') {
+            } else if let Some(comment) = text.strip_prefix('#') {
                 // Some files, such as those of the Danish AIS archive, have a `#` before the names.
-                if names.split([',', ';', '\t', '|']).any(|name| is_latitude(name.trim())) {
-                    break names.trim_start().to_owned();
+                if comment.split([',', ';', '\t', '|']).any(|name| is_latitude(name.trim())) {
+                    break comment.trim_start().to_owned();
                 }
                 if comments.len() < COMMENTS_MAX {
-                    comments.push(names.trim_matches([' ', '\t', '#']).chars().take(200).collect());
+                    let comment = comment.trim_matches([' ', '\t', '#']);
+                    comments.push(comment.chars().take(200).collect());
                 }
             } else if !text.trim().is_empty() {
                 break text;
@@ -99,30 +100,32 @@ impl<R: BufRead> Table<R> {
         };
         ensure!(
             !head.trim_end().contains('\r'),
-            "its lines end in CR alone; convert them: tr '\\r' '\\n' < FILE | milepost import --format csv -"
+            "its lines end in CR alone; convert them: tr '\\r' '\\n' < FILE | milepost import \
+             --format csv -"
         );
         let count = |separator: u8| head.bytes().filter(|byte| *byte == separator).count();
-        let counted = || {
+        // Of equally frequent separators, `max_by_key` takes the last, so reverse the order.
+        let most_frequent = || {
             *b",;\t|"
                 .iter()
                 .rev()
                 .max_by_key(|separator| count(**separator))
                 .expect("four separators")
         };
-        let separator = given_separator.unwrap_or_else(counted);
+        let separator = given_separator.unwrap_or_else(most_frequent);
         let mut row = Row::default();
         row.add(head.as_bytes(), separator);
         // A name in quotes may have several lines.
-        let first_number = number;
+        let first_line_number = line_number;
         while row.is_open
-            && number - first_number < ROW_LINES_MAX as u64
+            && line_number - first_line_number < ROW_LINES_MAX as u64
             && lines::next_line(&mut input, &mut line)?.is_some_and(|length| length == line.len())
         {
-            number += 1;
+            line_number += 1;
             row.text.push(b' ');
             row.add(decoded(&line).as_bytes(), separator);
         }
-        let is_closed = !row.is_open && (number == first_number || !row.is_ragged);
+        let is_closed = !row.is_open && (line_number == first_line_number || !row.is_ragged);
         ensure!(is_closed, "a quote in the first row is never closed");
         let columns = row.values().map(|name| visible_name(&String::from_utf8_lossy(name)));
         let mut columns: Vec<String> = columns.collect();
@@ -139,7 +142,7 @@ impl<R: BufRead> Table<R> {
             whole_rows: 0,
             short_rows: 0,
             is_at_end: false,
-            line: number,
+            line: line_number,
             ahead: VecDeque::new(),
         })
     }
@@ -181,7 +184,7 @@ impl<R: BufRead> Table<R> {
                 continue;
             }
             row.clear();
-            let begin = self.line;
+            let first_line = self.line;
             self.is_at_end = false;
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
@@ -189,6 +192,7 @@ impl<R: BufRead> Table<R> {
             // latitude may count as a separator. Then every value after it is in the wrong column.
             let has_more =
                 row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
+            // The message for a row that turns out to be invalid below.
             fault.replace(Cow::Borrowed(match (is_whole, self.is_at_end) {
                 (true, _) => TOO_MANY_VALUES,
                 (false, false) => "a quote in this row is never closed",
@@ -197,7 +201,7 @@ impl<R: BufRead> Table<R> {
             if let [lat, lng, ..] = numbers.fields[..]
                 && is_word(row.value(lat))
             {
-                self.check_names_again(&row, [lat, lng], begin)?;
+                self.check_names_again(&row, [lat, lng], first_line)?;
             }
             let is_cut = is_whole && self.is_cut(&row, &line);
             if is_cut {
@@ -212,7 +216,7 @@ impl<R: BufRead> Table<R> {
                 }
             }
             if !is_valid {
-                emit(&line, length, begin)?;
+                emit(&line, length, first_line)?;
                 continue;
             }
             let is_utf8 = str::from_utf8(&row.text).is_ok();
@@ -237,7 +241,7 @@ impl<R: BufRead> Table<R> {
                 }
             }
             let payload = record.finish();
-            emit(payload, payload.len(), begin)?;
+            emit(payload, payload.len(), first_line)?;
         }
         Ok(())
     }
@@ -247,12 +251,13 @@ impl<R: BufRead> Table<R> {
     /// value may be incomplete.
     fn is_cut(&mut self, row: &Row, line: &[u8]) -> bool {
         let is_named = |(at, name): (usize, &String)| *name != nameless(at);
-        let named = self.columns.iter().enumerate().rposition(is_named).map_or(0, |at| at + 1);
+        let last_named = self.columns.iter().enumerate().rposition(is_named);
+        let values_expected = last_named.map_or(0, |at| at + 1);
         let is_last = self.ahead.is_empty() && self.input.is_within_line();
         // White space at the end of a line is removed, and so is a tab before an empty last value.
         let is_tab_removed =
             is_last && self.input.ends_with(self.separator) && !line.ends_with(&[self.separator]);
-        let is_short = row.ends.len() + usize::from(is_tab_removed) < named;
+        let is_short = row.ends.len() + usize::from(is_tab_removed) < values_expected;
         // After a separator, the last value is empty, and after a quote it is whole.
         let is_last_whole = self.input.ends_with(self.separator) || self.input.ends_with(b'"');
         if is_last && !is_short && !is_last_whole {
@@ -282,14 +287,15 @@ impl<R: BufRead> Table<R> {
         if let Some(first) = names.first_mut() {
             *first = first.trim_start_matches(['#', ' ', '"']).to_owned();
         }
-        let has = |field: &str, at: usize| {
-            let known = &self.columns[at];
-            names.iter().any(|name| is_name_of(field, name) || name.eq_ignore_ascii_case(known))
+        let has_name_of = |field: &str, at: usize| {
+            let column = &self.columns[at];
+            names.iter().any(|name| is_name_of(field, name) || name.eq_ignore_ascii_case(column))
         };
-        let are_names = has("lat", places[0]) && has("lng", places[1]);
-        let is_same = |(at, known): (usize, &String)| {
+        let [lat, lng] = places;
+        let are_names = has_name_of("lat", lat) && has_name_of("lng", lng);
+        let is_same = |(at, column): (usize, &String)| {
             let name = names.get(at).map_or("", String::as_str);
-            name.eq_ignore_ascii_case(known) || name.is_empty() && *known == nameless(at)
+            name.eq_ignore_ascii_case(column) || name.is_empty() && *column == nameless(at)
         };
         ensure!(
             !are_names || self.columns.iter().enumerate().all(is_same),
@@ -299,8 +305,8 @@ impl<R: BufRead> Table<R> {
         Ok(())
     }
 
-    /// Reads the next line, from the lines that were read ahead if there are any. Returns its
-    /// length.
+    /// Reads the next line, from the lines that were read ahead if there are any. Returns the
+    /// line's length; `None` at the end of the file.
     fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
         self.line += 1;
         match self.ahead.pop_front() {
@@ -312,8 +318,8 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// Adds the lines up to the one that closes the open quote. Returns `false` if there is no such
-    /// line; the lines are then read again as rows of their own.
+    /// Adds to the row the lines up to the line that closes the open quote. Returns `false` if
+    /// these are not one row; the lines are then read again as rows of their own.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {
@@ -353,16 +359,19 @@ fn is_word(value: &[u8]) -> bool {
     first.is_some_and(|first| first.is_ascii_alphabetic() || *first >= 0x80)
 }
 
-const TOO_MANY_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";
+const TOO_MANY_VALUES: &str = "the row has more values than columns, perhaps because of decimal \
+                               commas: save the file with ; or tab as the separator";
 
-const CUT_OFF: &str = "the file ends within this row: it has no line end, and fewer values than the rows above it; copy the file again, delete this row, or, if it is complete, give it a line end";
+const CUT_OFF: &str = "the file ends within this row: it has no line end, and fewer values than \
+                       the rows above it; copy the file again, delete this row, or, if it is \
+                       complete, give it a line end";
 
 /// The values of a row.
 #[derive(Default)]
 struct Row {
     /// All values, without separators and quotes.
     text: Vec<u8>,
-    /// End of each value in `text`; without the last one while a quote is open.
+    /// End of each value in `text`. While a quote is open, the last value has no end yet.
     ends: Vec<usize>,
     is_open: bool,
     /// Something other than a separator follows a closing quote.
@@ -547,25 +556,26 @@ mod tests {
             })
             .0
         };
-        let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
+        let (row_1, row_2) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
         for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)]
         {
-            let n = next.lines().count();
+            let next_rows = std::iter::repeat_n(row_2, next.lines().count());
             for begin in ["", "1,x\n"] {
                 let found = rows(&format!("a,b\n{begin}1,\"x\n{next}"));
                 let expected =
-                    begin.lines().map(|_| one).chain(["1,\"x"]).chain(std::iter::repeat_n(two, n));
+                    begin.lines().map(|_| row_1).chain(["1,\"x"]).chain(next_rows.clone());
                 assert!(found.iter().map(String::as_str).eq(expected), "{begin}{next}: {found:?}");
             }
         }
         // Two unclosed quotes do not join the lines between them.
-        assert_eq!(rows("a,b\n1,\"x\n2,x\n1,\"x\n2,x\n"), ["1,\"x", two, "1,\"x", two]);
-        assert_eq!(rows("a,b\n1,\"x\n\"2\",\"x\"\n"), ["1,\"x", two]);
+        assert_eq!(rows("a,b\n1,\"x\n2,x\n1,\"x\n2,x\n"), ["1,\"x", row_2, "1,\"x", row_2]);
+        assert_eq!(rows("a,b\n1,\"x\n\"2\",\"x\"\n"), ["1,\"x", row_2]);
     }
 
     #[test]
     fn features_and_lines_are_emitted_unchanged() {
-        let file = br#"{"name":{"features":[1]},"type":"FeatureCollection","features":[{"a" : 1}, {"b":[2]}],"more":0}"#;
+        let file = br#"{"name":{"features":[1]},"type":"FeatureCollection",
+"features":[{"a" : 1}, {"b":[2]}],"more":0}"#;
         assert_eq!(
             all(|emit| features(&file[..], &|_, _| Ok(()), emit)).0,
             [r#"{"a":1}"#, r#"{"b":[2]}"#]
@@ -576,8 +586,8 @@ mod tests {
             all(|emit| features(&b"{}"[..], &|_, _| Ok(()), emit)).1.contains("has no features")
         );
         // Two files one after the other, as `cat` joins them, and then something else.
-        let two = [&file[..], b"\n \n", &file[..]].concat();
-        let (found, end) = all(|emit| features(&two[..], &|_, _| Ok(()), emit));
+        let joined = [&file[..], b"\n \n", &file[..]].concat();
+        let (found, end) = all(|emit| features(&joined[..], &|_, _| Ok(()), emit));
         assert!(found.len() == 4 && end.is_empty(), "{found:?} {end}");
         for garbage in ["]", "404", "{\"a\":1}", "{"] {
             let (found, end) = all(|emit| {
@@ -592,8 +602,8 @@ mod tests {
             .unwrap_err();
         assert!(stopped.to_string().contains("enough"), "{stopped}");
 
-        let rec =
-            b"2026-01-31T08:00:00Z\t*                 \t{\"_type\":\"location\",\"x\":\"a\\tb\"}\nbroken\n\n";
+        let rec = b"2026-01-31T08:00:00Z\t*                 \t\
+                    {\"_type\":\"location\",\"x\":\"a\\tb\"}\nbroken\n\n";
         let (messages, end) = all(|emit| owntracks(&rec[..], emit));
         assert_eq!(
             (messages, end),

@@ -10,9 +10,9 @@ const COMPARED_MAX: usize = 32;
 #[derive(Default)]
 pub(super) struct Record {
     json: Vec<u8>,
-    /// Place of the first members' names in `json`, with their quotes.
+    /// Places in `json` of the names of the first [`COMPARED_MAX`] members, with their quotes.
     names: Vec<Range<usize>>,
-    /// Names of the members after these, as JSON. Most fixes have none.
+    /// Names of the members after these, as JSON. Most fixes have no such members.
     more_names: HashSet<Vec<u8>>,
 }
 
@@ -79,7 +79,7 @@ fn put_string(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns whether JSON must escape a character.
+/// Returns whether JSON must escape a character of the text.
 fn has_escapes(text: &str) -> bool {
     let is_escaped = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
     // Without an early end, the compiler compares many bytes at once.

@@ -12,8 +12,9 @@ use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 use milepost_decode::EAST_ASIAN_MERIDIEMS;
 
-const SEPARATE_MINUTES: &str = "its minutes, seconds or fraction are in a separate column, which is not \
-                             read: join them with the degrees in one column, such as 52°30'36\"";
+const SEPARATE_MINUTES: &str = "its minutes, seconds or fraction are in a separate column, which \
+                                is not read: join them with the degrees in one column, such as \
+                                52°30'36\"";
 
 /// The checks of the rows of a file.
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ fn in_format(why: &str, name: &str) -> String {
         .replace("or --unit", "or give --unit")
 }
 
-/// Columns whose values may be AM or PM.
+/// The column of times, and the unread columns whose values may be AM or PM.
 #[derive(Debug)]
 pub(super) struct Meridiems {
     ts: usize,

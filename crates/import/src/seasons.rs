@@ -1,8 +1,8 @@
-//! Recognises names and values that state summer time or winter time: then the times are local.
+//! Recognises names and values that state summer time or winter time, which only local times have.
 
 use super::names::words;
 
-/// Names of flags of summer time, or of winter time: the times are local.
+/// Names of flags of summer time or of winter time.
 pub(super) const FLAGS_OF_SUMMER_TIME: [&str; 22] = [
     "dst",
     "isdst",
@@ -27,7 +27,7 @@ pub(super) const FLAGS_OF_SUMMER_TIME: [&str; 22] = [
     "летнеевремя",
     "夏令时",
 ];
-/// Words for summer and for winter.
+/// Words for summer, or for summer time.
 const SUMMER: [&str; 12] = [
     "summer",
     "sommer",
@@ -42,6 +42,7 @@ const SUMMER: [&str; 12] = [
     "лето",
     "летнее",
 ];
+/// Words for winter, or for standard time.
 const WINTER: [&str; 11] = [
     "winter",
     "winterzeit",
@@ -77,11 +78,11 @@ pub(super) const CLOCK_WORDS: [&str; 16] = [
 
 /// Returns whether a name has words for both seasons: `Heure d'hiver/été`.
 pub(super) fn names_both_seasons(words: &[String]) -> bool {
-    let has = |known: &[&str]| words.iter().any(|word| known.contains(&&**word));
+    let has = |season: &[&str]| words.iter().any(|word| season.contains(&&**word));
     has(&SUMMER) && has(&WINTER)
 }
 
-/// Returns whether all values are words for a season.
+/// Returns whether all values have a word for a season. Returns `false` without values.
 pub(super) fn has_only_seasons<'v>(mut values: impl Iterator<Item = &'v str>) -> bool {
     let is_season = |value: &str| {
         let words = words(value);

@@ -16,21 +16,21 @@ pub(super) fn unit_frames(comment: &str) -> Vec<Vec<u8>> {
 }
 
 /// Returns the reference system that a clause such as `Coordinate system: GCJ-02` or
-/// `map datum NAD27` states, under the name that the clause gives it.
+/// `map datum NAD27` states, as a JSON object whose key is the clause's word for it.
 fn stated_system(clause: &str) -> Option<Vec<u8>> {
     const NAME_WORDS_MAX: usize = 5;
     const BEFORE_NAME: [&str; 4] = ["the", "map", "horizontal", "gps"];
     let is_separator = |c: char| c.is_whitespace() || ":=()[]\"'".contains(c);
-    let (mut name, mut rest) = (Vec::new(), clause);
+    let (mut name, mut unread) = (Vec::new(), clause);
     for _ in 0..NAME_WORDS_MAX {
-        rest = rest.trim_start_matches(is_separator);
-        let (word, after) = rest.split_at(rest.find(is_separator).unwrap_or(rest.len()));
-        rest = after;
+        unread = unread.trim_start_matches(is_separator);
+        let (word, after) = unread.split_at(unread.find(is_separator).unwrap_or(unread.len()));
+        unread = after;
         if !name.is_empty() || !BEFORE_NAME.contains(&&*word.to_lowercase()) {
             name.push(word);
         }
         if names_reference_system(&name.concat()) {
-            let value = rest.trim_matches(is_separator);
+            let value = unread.trim_matches(is_separator);
             let value = value.strip_prefix("is ").unwrap_or(value).trim_start();
             return Some(serde_json::json!({ name.join(" "): value }).to_string().into_bytes());
         }
@@ -38,9 +38,10 @@ fn stated_system(clause: &str) -> Option<Vec<u8>> {
     None
 }
 
+/// Maximum number of clauses of a comment that are read.
 const CLAUSES_MAX: usize = 20;
 
-/// Returns the unit that a clause states, after the name of the JSON member that would state it.
+/// Returns the unit that a clause states, after the name of a JSON member that states such a unit.
 fn stated_unit(clause: &str) -> Option<(&'static str, String)> {
     const SPEED: [&str; 5] = ["speed", "speeds", "velocity", "velocities", "sog"];
     const ALT: [&str; 7] =
@@ -58,25 +59,25 @@ fn stated_unit(clause: &str) -> Option<(&'static str, String)> {
     let is_filler = |word: &String| FILLERS.contains(&&**word);
     let has_unit_word = words.iter().any(|word| ["unit", "units"].contains(&&**word));
     words.retain(|word| !is_filler(word));
-    let (first, rest) = words.split_first()?;
-    let unit = rest.join(" ");
+    let (first, later_words) = words.split_first()?;
+    let unit = later_words.join(" ");
     let (first, unit) = (first.trim_end_matches('.'), unit.trim_end_matches('.'));
     let translated = field_in_other_language(first);
-    let known = |quantity: Quantity| {
+    let unit_of = |quantity: Quantity| {
         let read = quantity.unit_named(unit).map(str::to_owned);
         read.or_else(|| quantity.is_unread_unit(unit).then(|| unit.to_owned()))
     };
     if SPEED.contains(&first) || translated == Some("speed") {
-        return Some(("speed_unit", known(Quantity::Speed)?));
+        return Some(("speed_unit", unit_of(Quantity::Speed)?));
     }
     if ALT.contains(&first) || translated == Some("alt") {
-        return Some(("alt_unit", known(Quantity::Length)?));
+        return Some(("alt_unit", unit_of(Quantity::Length)?));
     }
     if HEADING.contains(&first) || translated == Some("heading") {
-        return Some(("heading_unit", known(Quantity::Angle)?));
+        return Some(("heading_unit", unit_of(Quantity::Angle)?));
     }
     let system = SYSTEMS.into_iter().find(|system| first == *system)?;
-    (has_unit_word && rest.is_empty()).then(|| ("units", system.to_owned()))
+    (has_unit_word && later_words.is_empty()).then(|| ("units", system.to_owned()))
 }
 
 #[cfg(test)]

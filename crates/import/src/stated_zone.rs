@@ -17,11 +17,11 @@ use milepost_decode::{
     Local, Zone, is_zone_in_other_language, lacks_zone, names_reference_system, names_unit,
 };
 
-/// Appended to an error after points that were read.
+/// Appended to an error that occurs after points were read.
 pub(super) const FIXES_MAY_BE_STORED: &str =
     ". The points before it may be stored already: check the driver's fixes";
 
-/// Searches a file for a zone that contradicts the one in which its times are read. The default
+/// Searches a file for a zone that contradicts the zone in which its times are read. The default
 /// value finds nothing.
 #[derive(Default)]
 pub(super) struct StatedZone<'c> {
@@ -45,8 +45,7 @@ impl<'c> StatedZone<'c> {
         Self { check_units: Some(check_units), is_active, given, ..Self::default() }
     }
 
-    /// Reads a comment. Ignores a zone in the comment if `--zone` is given: the operator has
-    /// decided.
+    /// Reads a comment. Ignores a zone in the comment if `--zone` is given.
     pub(super) fn add_comment(&mut self, comment: &str, line: u64) -> Result<()> {
         unit_frames(comment).iter().try_for_each(|frame| self.add_unit(frame, line))?;
         if self.given.is_none() && self.is_active && states_zone(comment) {
@@ -64,8 +63,8 @@ impl<'c> StatedZone<'c> {
     pub(super) fn add_attributes(&mut self, element: &BytesStart<'_>, line: u64) -> Result<()> {
         for attribute in element.attributes().flatten() {
             let name = attribute.key.local_name();
-            // This attribute `unit` is the unit of the element's own value, as in `<maxSpeed
-            // unit="mph">`.
+            // Ignore an attribute that states the unit of the element's own value, as in
+            // `<maxSpeed unit="mph">`.
             let is_own_unit = |value: &str| {
                 ["unit", "units", "uom"].contains(&name.as_ref())
                     && !["imperial", "nautical"].contains(&&*value.trim().to_ascii_lowercase())
@@ -99,8 +98,8 @@ impl<'c> StatedZone<'c> {
         Ok(())
     }
 
-    /// Reads a time with an offset. Without `--zone`, an offset other than that of UTC states the
-    /// zone of the times without one.
+    /// Reads a time with an offset. Without `--zone`, an offset other than that of UTC counts as
+    /// the zone of the times that have no offset.
     fn add_shifted(&mut self, time: &str, line: u64) -> Result<()> {
         if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
             return self.add(format!("the time {time:.40}"), line);
@@ -108,6 +107,7 @@ impl<'c> StatedZone<'c> {
         Ok(())
     }
 
+    /// Notes that `place` states another zone. Fails if a time without an offset was read before.
     fn add(&mut self, place: String, line: u64) -> Result<()> {
         self.stated.get_or_insert(place);
         if self.has_local { self.refuse(line, FIXES_MAY_BE_STORED) } else { Ok(()) }
@@ -116,15 +116,15 @@ impl<'c> StatedZone<'c> {
     /// Checks the time of a point.
     ///
     /// # Errors
-    /// The file has a time without an offset, and states another zone than the one in which it is
-    /// read.
+    /// The file has a time without an offset, and states another zone than that in which such times
+    /// are read.
     pub(super) fn check_time(&mut self, time: &str, line: u64) -> Result<()> {
         // Nearly every time ends with `Z`, which is UTC.
         if matches!(time.as_bytes(), [.., b'0'..=b'9', b'Z']) {
             return Ok(());
         }
         self.add_shifted(time, line)?;
-        // A value that the decoder rejects, such as a date alone, ends no file.
+        // A value that the decoder rejects, such as a date alone, must not end the import.
         if !self.is_active || self.has_local || !lacks_zone(time) {
             return Ok(());
         }
@@ -132,6 +132,7 @@ impl<'c> StatedZone<'c> {
         if self.stated.is_some() { self.refuse(line, "") } else { Ok(()) }
     }
 
+    /// Fails with the place that states another zone. `after`: the end of the message.
     fn refuse(&self, line: u64, after: &str) -> Result<()> {
         let place = self.stated.as_deref().unwrap_or_default();
         match &self.given {
@@ -200,12 +201,12 @@ pub(super) fn is_zone_name(name: &str, value: &str) -> bool {
     const NAMES: [&str; 7] =
         ["tz", "timezone", "tzid", "tzname", "tzoffset", "utcoffset", "gmtoffset"];
     // Return early for most names: this function runs for every element of a point.
-    let is_foreign = || {
+    let may_be_foreign = || {
         let beginning = name.get(..3).unwrap_or_default();
         let is_known = |begin: &&str| beginning.eq_ignore_ascii_case(begin);
         !name.is_ascii() || ["fus", "hus", "str", "saa"].iter().any(is_known)
     };
-    if !name.starts_with(['t', 'T', 'u', 'U', 'g', 'G', 'z', 'Z']) && !is_foreign() {
+    if !name.starts_with(['t', 'T', 'u', 'U', 'g', 'G', 'z', 'Z']) && !may_be_foreign() {
         return false;
     }
     let name = normalised(name);

@@ -1,5 +1,5 @@
-//! Summarises a file: the column or key of each field that is read, the names of those that are
-//! not, and warnings about implausible fixes.
+//! Summarises a file: the column or key of each field that is read, the names that are not read,
+//! and warnings about implausible fixes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -90,13 +90,15 @@ impl FileSummary {
         }
     }
 
-    /// Sets the last line of a CSV file, which has no line end, unless its last column is not read.
+    /// Notes that the last line of a CSV file has no line end, so that its last value may be cut
+    /// off. Ignores this if `column`, the last column, is not read.
     pub(super) fn set_unended_line(&mut self, column: &str, line: u64) {
-        let is_it = |name: &String| {
-            let rest = name.strip_prefix(column);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
+        // A name in the list of unread columns may have advice in brackets.
+        let is_column = |name: &String| {
+            let advice = name.strip_prefix(column);
+            advice.is_some_and(|advice| advice.is_empty() || advice.starts_with(" ("))
         };
-        self.unended_line = (!self.unread.iter().any(is_it)).then_some(line);
+        self.unended_line = (!self.unread.iter().any(is_column)).then_some(line);
     }
 
     pub(super) fn set_windows_1252_rows(&mut self, rows: u64) {
@@ -149,28 +151,29 @@ impl FileSummary {
         self.area = Some([south.min(lat), north.max(lat), west.min(lng), east.max(lng)]);
         let (first, last) = self.times.unwrap_or((fix.ts, fix.ts));
         self.times = Some((first.min(fix.ts), last.max(fix.ts)));
-        let is_known = fix.speed != Speed::UNKNOWN;
-        if is_known {
+        let has_speed = fix.speed != Speed::UNKNOWN;
+        if has_speed {
             self.fastest_cms = self.fastest_cms.max(Some(fix.speed.cms()));
         }
         let clock = fix.ts.unix_ms().rem_euclid(DAY_MS);
         self.has_other_clock |= *self.clock.get_or_insert(clock) != clock;
         self.with_fraction += u64::from(lat % 10_000_000 != 0 || lng % 10_000_000 != 0);
         let (lat, lng) = (f64::from(lat) / 1e7, f64::from(lng) / 1e7);
-        if let Some((driver, ts, before_lat, before_lng)) = self.last
+        if let Some((driver, ts, previous_lat, previous_lng)) = self.last
             && driver == fix.driver_id
         {
-            let elapsed = fix.ts.unix_ms() - ts.unix_ms();
-            self.half_days_back += u64::from((-43_200_000..-42_000_000).contains(&elapsed));
-            let seconds = elapsed.abs() as f64 / 1e3;
-            let metres = metres_between([before_lat, before_lng], [lat, lng]);
+            let elapsed_ms = fix.ts.unix_ms() - ts.unix_ms();
+            // Without AM and PM, the time goes back by 12 hours less the time between the fixes.
+            self.half_days_back += u64::from((-43_200_000..-42_000_000).contains(&elapsed_ms));
+            let seconds = elapsed_ms.abs() as f64 / 1e3;
+            let metres = metres_between([previous_lat, previous_lng], [lat, lng]);
             self.same_time += u64::from(seconds == 0.0 && metres > SAME_TIME_METRES);
             // Within less than a second, a receiver's noise would look like a speed.
             if seconds >= 1.0 {
                 let mps = metres / seconds;
                 self.highest_mps = self.highest_mps.max(mps);
                 self.impossible += u64::from(mps > IMPOSSIBLE_MPS);
-                if is_known && mps > 2.0 && seconds <= 60.0 {
+                if has_speed && mps > 2.0 && seconds <= 60.0 {
                     self.metres_moved += metres;
                     self.metres_by_speed += f64::from(fix.speed.cms()) / 100.0 * seconds;
                 }
@@ -195,20 +198,23 @@ impl FileSummary {
         }
         if self.payloads > 0 && self.has_no_fix() {
             warnings.push(format!(
-                "none of the {} objects in the file has a fix: are its coordinates in another structure?",
+                "none of the {} objects in the file has a fix: are its coordinates in another \
+                 structure?",
                 self.payloads
             ));
         }
         if self.impossible > 0 {
             let (count, kmh) = (self.impossible, self.highest_mps * 3.6);
             warnings.push(format!(
-                "{count} pairs of consecutive fixes would need more than 1,200 km/h, up to {kmh:.0} km/h: are coordinates swapped, is a sign lost, or is the unit of time wrong?"
+                "{count} pairs of consecutive fixes would need more than 1,200 km/h, up to \
+                 {kmh:.0} km/h: are coordinates swapped, is a sign lost, or is the unit of time \
+                 wrong?"
             ));
         }
         if self.same_time > 0 {
             warnings.push(format!(
-                "{} pairs of consecutive fixes have the same time, but are more than 1 km apart: did \
-                 a spreadsheet round the times, or are there several drivers?",
+                "{} pairs of consecutive fixes have the same time, but are more than 1 km apart: \
+                 did a spreadsheet round the times, or are there several drivers?",
                 self.same_time
             ));
         }
@@ -254,7 +260,8 @@ impl FileSummary {
                 units.iter().find(|(factor, _)| (ratio / factor - 1.0).abs() < 0.08)
         {
             warnings.push(format!(
-                "the speeds are {ratio:.2} times those computed from positions and times: are they {mix_up}?"
+                "the speeds are {ratio:.2} times those computed from positions and times: are they \
+                 {mix_up}?"
             ));
         }
         if self.windows_1252_rows > 0 {
@@ -265,8 +272,8 @@ impl FileSummary {
         }
         if let Some(line) = self.unended_line {
             warnings.push(format!(
-                "line {line}, the last one, has no line end: if the file was cut off, the last value \
-                 of this line may be incomplete"
+                "line {line}, the last one, has no line end: if the file was cut off, the last \
+                 value of this line may be incomplete"
             ));
         }
         warnings
@@ -274,9 +281,11 @@ impl FileSummary {
 
     pub(super) fn json(&self) -> serde_json::Value {
         json!({
-            "file": self.file, "read": self.read, "unread": self.unread, "payloads": self.payloads, "positions": self.positions,
-            "rejected": self.rejects, "area_e7": self.area, "fastest_cms": self.fastest_cms,
-            "first": self.times.map(|(first, _)| first.unix_ms()), "last": self.times.map(|(_, last)| last.unix_ms()),
+            "file": self.file, "read": self.read, "unread": self.unread,
+            "payloads": self.payloads, "positions": self.positions, "rejected": self.rejects,
+            "area_e7": self.area, "fastest_cms": self.fastest_cms,
+            "first": self.times.map(|(first, _)| first.unix_ms()),
+            "last": self.times.map(|(_, last)| last.unix_ms()),
             "warnings": self.warnings(), "example": self.example,
         })
     }

@@ -72,15 +72,17 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
 /// Returns the name of the root element of an XML text: the first element after declarations and
 /// comments.
 pub(super) fn root(text: &str) -> Option<&str> {
-    let mut rest = text.strip_prefix('<')?;
+    let mut after_bracket = text.strip_prefix('<')?;
     loop {
-        let end = match rest {
-            _ if rest.starts_with("!--") => "-->",
-            _ if rest.starts_with('?') => "?>",
-            _ if rest.starts_with('!') => ">",
-            _ => return rest.split(|c: char| c.is_whitespace() || "/>".contains(c)).next(),
+        let end = match after_bracket {
+            _ if after_bracket.starts_with("!--") => "-->",
+            _ if after_bracket.starts_with('?') => "?>",
+            _ if after_bracket.starts_with('!') => ">",
+            _ => {
+                return after_bracket.split(|c: char| c.is_whitespace() || "/>".contains(c)).next();
+            }
         };
-        rest = rest.split_once(end)?.1.split_once('<')?.1;
+        after_bracket = after_bracket.split_once(end)?.1.split_once('<')?.1;
     }
 }
 
@@ -112,12 +114,12 @@ pub(super) fn refuse_other_json(head: &[u8], name: &str) -> Result<()> {
     if encoding(head).is_some() || has_feature || !has_object || !text.starts_with(['{', '[']) {
         return Ok(());
     }
-    let each = if text.starts_with('[') { "'.[]'" } else { "." };
+    let jq_filter = if text.starts_with('[') { "'.[]'" } else { "." };
     let stem = stem(name);
     bail!(
-        "it is JSON, but neither GeoJSON nor an export of Google's Timeline: write each fix to a line, \
-         jq -c {each} {name} > {stem}.geojsonl, and import that with --format NAME, where \
-         [formats.NAME] says which member is which field"
+        "it is JSON, but neither GeoJSON nor an export of Google's Timeline: write each fix to a \
+         line, jq -c {jq_filter} {name} > {stem}.geojsonl, and import that with --format NAME, \
+         where [formats.NAME] says which member is which field"
     )
 }
 
@@ -136,7 +138,8 @@ pub(super) fn conversion_advice(kind: &str, format: &str, name: &str) -> String 
     let stem = stem(name);
     let gpx = if name.ends_with(".gpx") { format!("{stem}-converted") } else { stem.to_owned() };
     format!(
-        "it is {kind}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx"
+        "it is {kind}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F \
+         {gpx}.gpx"
     )
 }
 

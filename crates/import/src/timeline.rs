@@ -93,7 +93,7 @@ fn other_fields(point: &Value) -> impl Iterator<Item = (&'static str, String)> {
         ("heading", "course"),
         ("source", "source"),
     ];
-    NAMES.into_iter().filter_map(|(name, ours)| Some((ours, to_text(&point[name])?)))
+    NAMES.into_iter().filter_map(|(name, gpx_name)| Some((gpx_name, to_text(&point[name])?)))
 }
 
 /// Parses `52.5°, 13.4°` or `geo:52.5,13.4`, which may have a height and parameters (RFC 5870).
@@ -109,6 +109,7 @@ fn parse_place(point: &Value) -> Fix {
     ["lat", "lon", "ele"].into_iter().zip(numbers).collect()
 }
 
+/// Returns a string or a number as text; `None` for other JSON values.
 fn to_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -5,20 +5,22 @@ use milepost_decode::{Local, Zone, field_in_other_language};
 
 use super::names::{Column, normalised};
 
-/// Returns an error message if an unread column of Unix times says that the times of all first rows
-/// are as far from UTC as a zone may be. `pattern`: that of the times.
+/// Returns an error message if an unread column of Unix times shows that the times of the first
+/// rows are not in UTC: in all rows, they differ from the Unix times by the same offset of a zone.
+/// `pattern`: the pattern of the times.
 pub(super) fn shifted_from_unix_time(
     columns: &[String],
     rows: &[Vec<String>],
     found: &[(&'static str, Column)],
     pattern: Option<&str>,
 ) -> Option<String> {
-    let column_of = |known: &str| found.iter().find(|(field, _)| *field == known);
-    let at_of = |known: &str| column_of(known).map(|(_, column)| column.at);
-    let (ts, date) = (at_of("ts")?, at_of("date"));
-    let of = |zone| Local { zone, pattern: pattern.map(str::to_owned) };
-    let (without_zone, in_utc) = (of(None), of(Some(Zone::utc())));
-    // The time of a row as if it were in UTC; `None` if it states its zone, or is no time.
+    let column_of = |name: &str| found.iter().find(|(field, _)| *field == name);
+    let index_of = |name: &str| column_of(name).map(|(_, column)| column.at);
+    let (ts, date) = (index_of("ts")?, index_of("date"));
+    let local = |zone| Local { zone, pattern: pattern.map(str::to_owned) };
+    let (without_zone, in_utc) = (local(None), local(Some(Zone::utc())));
+    // Returns the time of a row as if it were in UTC; `None` if the time states its zone, or is not
+    // valid.
     let time_ms = |row: &[String]| {
         let day = date.and_then(|date| row.get(date));
         let clock = row.get(ts)?.trim();
@@ -44,7 +46,7 @@ pub(super) fn shifted_from_unix_time(
 /// Returns whether a column of this name holds the time of the fix, if its values are Unix times:
 /// all parts of the name are known, unlike those of `valid_until_epoch` and `eta_timestamp`.
 fn is_unix(name: &str) -> bool {
-    // A part comes before those that it contains.
+    // A part precedes the shorter parts that it contains.
     const PARTS: [&str; 29] = [
         "milliseconds",
         "microseconds",
@@ -76,11 +78,11 @@ fn is_unix(name: &str) -> bool {
         "ns",
         "in",
     ];
-    let rest = PARTS.iter().fold(normalised(name), |rest, part| rest.replace(part, ""));
-    matches!(&*rest, "" | "s" | "t") || field_in_other_language(&rest) == Some("ts")
+    let unknown = PARTS.iter().fold(normalised(name), |unknown, part| unknown.replace(part, ""));
+    matches!(&*unknown, "" | "s" | "t") || field_in_other_language(&unknown) == Some("ts")
 }
 
-/// Parses a Unix time since the year 2001 into milliseconds. Its number of digits gives its unit.
+/// Parses a Unix time since the year 2001 into milliseconds. The number of digits gives the unit.
 fn unix_ms(value: &str) -> Option<i64> {
     let value = value.trim();
     let whole = value.split(['.', ',']).next()?;
@@ -94,13 +96,13 @@ fn unix_ms(value: &str) -> Option<i64> {
     }
 }
 
-/// Returns a difference of times as a number of quarters of an hour; `None` if it is no offset of a
-/// zone. Two clocks may differ by two seconds.
+/// Returns a difference of times as a number of quarters of an hour; `None` if the difference
+/// cannot be the offset of a zone. Two clocks may differ by two seconds.
 fn quarters(ms: i64) -> Option<i64> {
     const QUARTER_MS: i64 = 15 * 60_000;
     let quarters = (ms + QUARTER_MS / 2).div_euclid(QUARTER_MS);
-    let rest = ms - quarters * QUARTER_MS;
-    (quarters.abs() <= 14 * 4 && rest.abs() <= 2_000).then_some(quarters)
+    let clock_error_ms = ms - quarters * QUARTER_MS;
+    (quarters.abs() <= 14 * 4 && clock_error_ms.abs() <= 2_000).then_some(quarters)
 }
 
 /// Describes an offset: `5 h 45 min ahead of`.

@@ -2,13 +2,13 @@
 
 use milepost_decode::EAST_ASIAN_MERIDIEMS;
 
-/// Parses plain degrees, with a decimal point or a comma.
+/// Parses a plain number of degrees, with a decimal point or a comma.
 pub(super) fn degrees(value: &str) -> Option<f64> {
     value.replace(',', ".").parse().ok()
 }
 
-/// Returns whether `whole` is degrees without a fraction and `part`, their minutes or seconds, is
-/// not 0.
+/// Returns whether `whole` is a number of degrees without a fraction, and `part`, the minutes or
+/// seconds of these degrees, is not 0.
 pub(super) fn is_split(whole: &str, part: &str) -> bool {
     let is_whole = degrees(whole).is_some_and(|degrees| degrees.fract() == 0.0);
     is_whole && degrees(part).is_some_and(|part| part != 0.0)
@@ -27,21 +27,24 @@ pub(super) fn is_time_of_day(value: &str) -> bool {
 
 /// Returns whether a value is a time of day as `hhmmss`, with or without a fraction.
 pub(super) fn is_clock_in_digits(value: &str) -> bool {
-    let part = |at: usize, end: u8| {
+    let is_below = |at: usize, end: u8| {
         let digits = value.get(at..at + 2).and_then(|digits| digits.parse::<u8>().ok());
         digits.is_some_and(|number| number < end)
     };
-    is_time_of_day(value) && !value.contains(':') && part(0, 24) && part(2, 60) && part(4, 61)
+    let is_in_digits = is_time_of_day(value) && !value.contains(':');
+    // A minute with a leap second has 61 seconds.
+    is_in_digits && is_below(0, 24) && is_below(2, 60) && is_below(4, 61)
 }
 
-/// Returns whether two times of day differ by less than ten minutes. Then both are taken to be in
-/// one zone.
-pub(super) fn is_same_clock(one: &str, other: &str) -> bool {
-    const DAY: u32 = 86_400;
-    let seconds = seconds_of_day(one).zip(seconds_of_day(other));
-    seconds.is_some_and(|(one, other)| {
-        let apart = one.abs_diff(other);
-        apart.min(DAY - apart) < 600
+/// Returns whether two times of day differ by less than ten minutes, so that both seem to be in the
+/// same zone.
+pub(super) fn is_same_clock(time: &str, other_time: &str) -> bool {
+    const DAY_SECONDS: u32 = 86_400;
+    let seconds = seconds_of_day(time).zip(seconds_of_day(other_time));
+    seconds.is_some_and(|(seconds, other_seconds)| {
+        let difference = seconds.abs_diff(other_seconds);
+        // Times before and after midnight are near each other, too.
+        difference.min(DAY_SECONDS - difference) < 600
     })
 }
 

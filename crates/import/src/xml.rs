@@ -59,8 +59,8 @@ pub(super) fn gpx(input: impl Read, zone: StatedZone<'_>, emit: Emit<'_>) -> Res
     points(input, &GPX, zone, emit)
 }
 
-/// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips those of
-/// a `Course`, whose times are planned.
+/// Emits every `Trackpoint` of the activities of a TCX file, with the names of GPX. Skips the
+/// points of a `Course`, whose times are planned.
 pub(super) fn tcx(input: impl Read, zone: StatedZone<'_>, emit: Emit<'_>) -> Result<()> {
     points(input, &TCX, zone, emit)
 }
@@ -108,7 +108,7 @@ fn points(
 ) -> Result<()> {
     let Dialect { name: file_kind, root, point, plan, names, has_values } = *dialect;
     let mut xml = reader(input, file_kind)?;
-    let (mut tracks, mut unread_points) = (0_u64, [0_u64; 2]);
+    let (mut track_points, mut route_points, mut waypoints) = (0_u64, 0_u64, 0_u64);
     // The open elements of a point, each with the unit or zone that its attribute states.
     let (mut open, mut is_planned) = (Vec::<(String, Option<String>)>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
@@ -141,10 +141,10 @@ fn points(
         if let Event::Start(element) | Event::Empty(element) = &event {
             check_root(element, (file_kind, root), &mut has_root)?;
             match local {
-                "rtept" => unread_points[0] += 1,
-                "wpt" => unread_points[1] += 1,
-                name if name == point && is_planned => unread_points[0] += 1,
-                name if name == point => tracks += 1,
+                "rtept" => route_points += 1,
+                "wpt" => waypoints += 1,
+                name if name == point && is_planned => route_points += 1,
+                name if name == point => track_points += 1,
                 name if Some(name) == plan && point_depth.is_none() => {
                     is_planned = matches!(event, Event::Start(_));
                 }
@@ -175,15 +175,15 @@ fn points(
             Event::End(_) if point_depth.is_some() => {
                 let is_own = point_depth == Some(depth);
                 let mut unit = None;
-                // Elements without an end tag end with the one around them.
-                if let Some(at) = open.iter().rposition(|(known, _)| known == local) {
+                // An element without an end tag ends with the element around it.
+                if let Some(at) = open.iter().rposition(|(name, _)| name == local) {
                     unit = open.drain(at..).next().and_then(|(_, unit)| unit);
                 }
                 let parent = open.last().map_or("", |(parent, _)| parent);
                 let is_value = has_values && local == "Value" && !parent.is_empty();
                 let name = if is_value { parent } else { local };
-                let known = names.iter().find(|(known, _)| *known == name);
-                let name = known.map_or(name, |(_, name)| *name);
+                let translated = names.iter().find(|(own_name, _)| *own_name == name);
+                let name = translated.map_or(name, |(_, gpx_name)| *gpx_name);
                 let mut value = Cow::Borrowed(text.trim());
                 if name == GPX_TIME {
                     value = in_zone_of_element(value, unit.as_deref());
@@ -196,7 +196,7 @@ fn points(
                     value = Cow::Owned(format!("{value} {unit}").trim().to_owned());
                 }
                 if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
-                    // Neither value is known to be right, so emit one that the decoder rejects.
+                    // Neither value is known to be right, so emit a text that the decoder rejects.
                     if !record.has_value(name, &value) {
                         record.put(name, &format!("two values, the second {value}"));
                     }
@@ -219,8 +219,8 @@ fn points(
                 text.clear();
                 // The point's own elements need no parent, unless they may have a unit.
                 let has_inner = has_values || !open.is_empty() || is_extensions(local);
-                let known = names.iter().find(|(known, _)| *known == local);
-                let gpx_name = known.map_or(local, |(_, gpx_name)| *gpx_name);
+                let translated = names.iter().find(|(own_name, _)| *own_name == local);
+                let gpx_name = translated.map_or(local, |(_, gpx_name)| *gpx_name);
                 let is_field = Extensions::FIELDS.contains(&gpx_name);
                 let is_time = gpx_name == GPX_TIME;
                 if point_depth.is_none() {
@@ -274,13 +274,12 @@ fn points(
         is_ended || depth == 0 && point_depth.is_none(),
         "the file ends before its last element does"
     );
-    let [routes, waypoints] = unread_points;
-    let kind = if routes > waypoints { "rte" } else { "wpt" };
+    let kind = if route_points > waypoints { "rte" } else { "wpt" };
     ensure!(
-        tracks > 0 || routes + waypoints == 0,
-        "it has no track: {routes} points of routes and {waypoints} waypoints are not read; if these \
-         have the times at which a device was there, make a track of them: gpsbabel -i gpx -f FILE \
-         -x transform,trk={kind} -o gpx -F track.gpx"
+        track_points > 0 || route_points + waypoints == 0,
+        "it has no track: {route_points} points of routes and {waypoints} waypoints are not read; \
+         if these have the times at which a device was there, make a track of them: gpsbabel -i \
+         gpx -f FILE -x transform,trk={kind} -o gpx -F track.gpx"
     );
     Ok(())
 }
@@ -296,25 +295,27 @@ struct Extensions {
 impl Extensions {
     /// Names of fields that may be in extensions, and that extensions use for other things, too.
     const FIELDS: [&str; 3] = ["speed", "course", "ele"];
-    /// Adds the value of an element. `other`: the element around it, unless that is the point or
+
+    /// Adds the value of an element. `parent`: the element around it, unless that is the point or
     /// its extensions. For example, the speed of the wind is in an element `wind`.
-    fn push(&mut self, other: Option<&str>, name: &str, value: String) {
+    fn push(&mut self, parent: Option<&str>, name: &str, value: String) {
         if value.is_empty() {
             return;
         }
-        let is_unit = other.is_some_and(is_units);
+        // An element in an element `units` states the unit of a field, whatever its own name is.
+        let is_unit = parent.is_some_and(is_units);
         let Some(field) = Self::FIELDS.into_iter().find(|field| *field == name || is_unit) else {
             return self.others.push((name.to_owned(), value));
         };
-        if let Some(other) = other {
-            return self.others.push((format!("{other} {name}"), value));
+        if let Some(parent) = parent {
+            return self.others.push((format!("{parent} {name}"), value));
         }
-        match self.fields.iter_mut().find(|(known, _)| *known == field) {
+        match self.fields.iter_mut().find(|(name, _)| *name == field) {
             None => self.fields.push((field, value)),
-            Some((_, before)) if before.contains(ANOTHER) || are_near(before, &value) => {}
+            Some((_, first)) if first.contains(ANOTHER) || are_near(first, &value) => {}
             // The speeds of a receiver and of an engine may have the same name. Join the two
             // values, so that the decoder does not read them as one number.
-            Some((_, before)) => before.extend([ANOTHER, &value]),
+            Some((_, first)) => first.extend([ANOTHER, &value]),
         }
     }
 
@@ -341,7 +342,7 @@ fn is_extensions(name: &str) -> bool {
     name.eq_ignore_ascii_case("extensions")
 }
 
-/// Returns whether the elements in this one state the units of fields, as in
+/// Returns whether an element holds the units of fields, as in
 /// `<units><speed>km/h</speed></units>`.
 fn is_units(name: &str) -> bool {
     name.eq_ignore_ascii_case("units")
@@ -400,6 +401,7 @@ fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
     Ok(())
 }
 
+/// Emits the record of a point. `line`: the point's line in the file.
 fn finish(record: &mut Record, line: u64, emit: Emit<'_>) -> Result<()> {
     let payload = record.finish();
     emit(payload, payload.len(), line)
@@ -412,9 +414,11 @@ mod tests {
 
     #[test]
     fn track_points_are_read_and_waypoints_are_not() {
-        let file = r#"<?xml version="1.0"?><gpx xmlns:g="x"><wpt lat="9" lon="9"><name>home</name></wpt><trk><name>a &amp; b</name><trkseg>
-            <trkpt lat="1.5" lon="-2"><ele>3</ele><time>2026-01-31T08:00:00Z</time><extensions><g:TrackPointExtension><g:speed>4.5</g:speed>
-            </g:TrackPointExtension></extensions></trkpt><trkpt lat="1" lon="2"/></trkseg></trk></gpx>"#;
+        let file = r#"<?xml version="1.0"?><gpx xmlns:g="x"><wpt lat="9" lon="9"><name>home</name>
+            </wpt><trk><name>a &amp; b</name><trkseg><trkpt lat="1.5" lon="-2"><ele>3</ele>
+            <time>2026-01-31T08:00:00Z</time><extensions><g:TrackPointExtension>
+            <g:speed>4.5</g:speed></g:TrackPointExtension></extensions></trkpt>
+            <trkpt lat="1" lon="2"/></trkseg></trk></gpx>"#;
         let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert_eq!(
             points,
@@ -432,8 +436,9 @@ mod tests {
         assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
         // An extension may hold the altitude and time of a phone's sensors, which are not the
         // point's.
-        let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
-            </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
+        let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat>\
+            <x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time></extensions><ele>34</ele>\
+            <time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
         let (points, _) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert_eq!(
             points,
@@ -463,7 +468,8 @@ mod tests {
 
     #[test]
     fn value_is_named_by_its_parent_in_tcx_only() {
-        let file = "<gpx><trkpt lat='1' lon='2'><time>2026-01-31T08:00:00Z</time><Value>7</Value></trkpt></gpx>";
+        let file = "<gpx><trkpt lat='1' lon='2'><time>2026-01-31T08:00:00Z</time>\
+                    <Value>7</Value></trkpt></gpx>";
         let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         let expected = r#"{"lat":"1","lon":"2","time":"2026-01-31T08:00:00Z","Value":"7"}"#;
         assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));

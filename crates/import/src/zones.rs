@@ -66,7 +66,7 @@ impl ZoneCheck {
         zone: Option<&Zone>,
     ) -> Option<Self> {
         let has_pattern = unit.is_some_and(|unit| unit.contains('%'));
-        let is_known = match unit {
+        let is_zone_known = match unit {
             Some(pattern) if has_pattern => {
                 Local::zone_of_pattern(pattern) == Some(PatternZone::Known)
             }
@@ -78,9 +78,9 @@ impl ZoneCheck {
         let local = time_columns().find_map(|(_, column)| {
             let name = &columns[column.at];
             // A row of units may name the zone.
-            let unit = rows.first().and_then(|row| row.get(column.at)).filter(|unit| is_unit(unit));
-            let unit = unit.filter(|unit| is_local_time(unit));
-            let from_unit = || unit.map(|unit| format!("{name} ({unit})"));
+            let value = rows.first().and_then(|row| row.get(column.at));
+            let local_unit = value.filter(|value| is_unit(value) && is_local_time(value));
+            let from_unit = || local_unit.map(|unit| format!("{name} ({unit})"));
             let named = if is_local_time(name) { Some(name.clone()) } else { from_unit() };
             named.map(|name| format!("the column {name}"))
         });
@@ -102,11 +102,11 @@ impl ZoneCheck {
         let is_needed = !zones.is_empty() || zone.is_none() && is_stated;
         let zone = zone.cloned();
         let check = Self { ts: ts.at, zone, local, zones, has_pattern, shifted, unix };
-        (is_needed && !is_known).then_some(check)
+        (is_needed && !is_zone_known).then_some(check)
     }
 
     /// Returns an error message if the time of a row has no zone, and the file states a zone that
-    /// would be ignored.
+    /// would be ignored. `value`: returns the row's value in a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let time = value(self.ts);
         let time = time.trim();
@@ -128,7 +128,7 @@ impl ZoneCheck {
                  give --zone"
             ));
         }
-        let of_column = self.zones.iter().find_map(|column| {
+        let from_column = self.zones.iter().find_map(|column| {
             let zone = value(column.at);
             let zone = zone.trim();
             let is_other = match column.evidence {
@@ -146,7 +146,7 @@ impl ZoneCheck {
                 )
             })
         });
-        of_column.or_else(|| self.unix.clone())
+        from_column.or_else(|| self.unix.clone())
     }
 }
 
@@ -169,8 +169,8 @@ fn other_zone<'v>(
 }
 
 /// Returns whether a value names a zone of the IANA database whose clock differs from that of
-/// `given`. Returns false if `given` is a fixed offset: the operator chose it on purpose. Two names
-/// of zones with the same clock do not differ either.
+/// `given`, in winter or in summer. Returns `false` if `given` is a fixed offset, because the
+/// operator chose it on purpose.
 pub(super) fn has_other_clock(value: &str, given: &Zone) -> bool {
     let zones = area_zone(value).zip(area_zone(given.name()));
     let differ = |(stated, given): (TimeZone, TimeZone)| {
@@ -216,7 +216,7 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         "h",
     ];
     let words = words(name);
-    let has_word = |known: &str| words.iter().any(|word| word == known);
+    let has_word = |wanted: &str| words.iter().any(|word| word == wanted);
     let whole = normalised(name);
     if has_word("tz")
         || NAMES.contains(&&*whole)
@@ -297,8 +297,8 @@ fn is_set(value: &str) -> bool {
 pub(super) fn is_utc(zone: &str) -> bool {
     let zone = zone.to_ascii_lowercase();
     let zone = zone.strip_prefix("etc/").unwrap_or(&zone);
-    let rest = ["utc", "gmt", "z"].iter().find_map(|name| zone.strip_prefix(name)).unwrap_or(zone);
-    rest.chars().all(|c| matches!(c, '0' | '+' | '-' | ':' | '.'))
+    let without_utc = ["utc", "gmt", "z"].iter().find_map(|name| zone.strip_prefix(name));
+    without_utc.unwrap_or(zone).chars().all(|c| matches!(c, '0' | '+' | '-' | ':' | '.'))
 }
 
 /// Returns whether a value looks like a time zone: `Europe/Berlin`, `+01:00`, `UTC+1` or `CET`.
@@ -309,7 +309,8 @@ fn is_time_zone(value: &str) -> bool {
         || (3..=5).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_uppercase())
 }
 
-/// Returns whether a number may be the offset of a zone, in hours, minutes or seconds.
+/// Returns whether a value may be the offset of a zone: a number of hours, minutes or seconds, or
+/// `hh:mm`.
 fn is_offset(value: &str) -> bool {
     let number: Option<f64> = value.replace(',', ".").parse().ok();
     let is_multiple =
@@ -389,10 +390,10 @@ fn is_local_time(name: &str) -> bool {
     };
     let has_digit = |text: &str| text.contains(|c: char| matches!(c, '1'..='9'));
     let is_shifted = |word: &str| {
-        let rest = ["utc", "gmt"].iter().find_map(|zone| word.strip_prefix(zone));
-        let rest = rest.or_else(|| Some(word).filter(|word| word.starts_with(['+', '-'])));
-        rest.is_some_and(|rest| {
-            has_digit(rest) && rest.chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
+        let offset = ["utc", "gmt"].iter().find_map(|zone| word.strip_prefix(zone));
+        let offset = offset.or_else(|| Some(word).filter(|word| word.starts_with(['+', '-'])));
+        offset.is_some_and(|offset| {
+            has_digit(offset) && offset.chars().all(|c| c.is_ascii_digit() || "+-".contains(c))
         })
     };
     // These words may be parts of longer ones, and in Chinese and Japanese no spaces surround them.
@@ -439,34 +440,35 @@ pub(super) fn states_zone(comment: &str) -> bool {
     let lower = comment.to_ascii_lowercase();
     // If UTC is named first, ignore the text from `local` on: in `times in UTC (local time is
     // UTC+2)`, that text is not about the times of the file.
-    let local = ["local", "lokal"].iter().find_map(|word| lower.find(word));
-    let comment = match local.map(|at| &comment[..at]) {
+    let local_at = ["local", "lokal"].iter().find_map(|word| lower.find(word));
+    let comment = match local_at.map(|at| &comment[..at]) {
         Some(before) if names_utc(before) => before,
         Some(_) | None => comment,
     };
     let words_of_all = words(comment);
-    let has_in = |words: &[String], known: &[&str]| words.iter().any(|w| known.contains(&&**w));
-    let has = |known: &[&str]| has_in(&words_of_all, known);
-    let abbreviation = |word: &str| {
+    let has_in =
+        |words: &[String], wanted: &[&str]| words.iter().any(|word| wanted.contains(&&**word));
+    let has = |wanted: &[&str]| has_in(&words_of_all, wanted);
+    let is_abbreviation = |word: &str| {
         let is_upper = word.chars().all(char::is_uppercase);
         is_upper && LOCAL_WORDS.contains(&&*word.to_lowercase())
     };
     let parts = || parts_of(comment);
     let is_shifted = |part: &str| {
         let lower = part.to_lowercase();
-        let rest = ["utc", "gmt"].iter().find_map(|zone| lower.strip_prefix(zone));
-        let rest = rest.filter(|rest| !rest.is_empty()).unwrap_or(&lower);
-        let is_offset = rest.starts_with(['+', '-', '±', '−'])
-            && rest.contains(|c: char| matches!(c, '1'..='9'))
-            && rest.chars().skip(1).all(|c| c.is_ascii_digit() || c == ':');
-        is_offset && rest.len() <= 7
+        let offset = ["utc", "gmt"].iter().find_map(|zone| lower.strip_prefix(zone));
+        let offset = offset.filter(|offset| !offset.is_empty()).unwrap_or(&lower);
+        let is_offset = offset.starts_with(['+', '-', '±', '−'])
+            && offset.contains(|c: char| matches!(c, '1'..='9'))
+            && offset.chars().skip(1).all(|c| c.is_ascii_digit() || c == ':');
+        is_offset && offset.len() <= 7
     };
     let has_local_time = || {
         let is_local = |word: &String| ["local", "lokal", "lokale", "locale"].contains(&&**word);
         words_of_all.iter().any(is_local) || has(&["ortszeit"])
     };
     let names_zone =
-        |part: &str| abbreviation(part) || area_zone(part.trim_end_matches('.')).is_some();
+        |part: &str| is_abbreviation(part) || area_zone(part.trim_end_matches('.')).is_some();
     let has_zone_word = has(&ZONE_WORDS) || has(&["offset"]) && has(&TIME_WORDS);
     let is_alone = parts().count() == 1 && parts().any(|part| names_zone(part) || is_shifted(part));
     let has_date = parts().any(|part| {
@@ -500,7 +502,7 @@ fn parts_of(comment: &str) -> impl DoubleEndedIterator<Item = &str> {
     comment.split(is_mark).filter(|part| !part.is_empty())
 }
 
-/// Returns whether a comment names UTC as a zone. `UTC offset` and `not UTC` do not.
+/// Returns whether a comment names UTC as a zone. `UTC offset` and `not UTC` do not name it.
 fn names_utc(comment: &str) -> bool {
     let parts: Vec<&str> = parts_of(comment).collect();
     parts.iter().enumerate().any(|(at, part)| {
@@ -512,7 +514,8 @@ fn names_utc(comment: &str) -> bool {
 }
 
 /// Returns whether a comment names a zone of North America or Europe by its words, in upper or
-/// lower case: `Eastern Standard Time`, `times are Pacific`. `lap times in Central Park` does not.
+/// lower case: `Eastern Standard Time`, `times are Pacific`. `lap times in Central Park` names
+/// none.
 fn names_region(comment: &str) -> bool {
     const REGIONS: [&str; 4] = ["eastern", "central", "mountain", "pacific"];
     const AFTER: [&str; 5] = ["time", "times", "standard", "daylight", "summer"];

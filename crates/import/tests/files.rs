@@ -100,6 +100,13 @@ fn check_refused(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, messag
     assert!(why.contains(message), "{name} {content}: {why}");
 }
 
+/// Returns a GeoJSON Feature with a Point. `coordinates`: longitude and latitude; `properties`: the
+/// members as JSON.
+fn feature_at(coordinates: &str, properties: &str) -> String {
+    let geometry = format!(r#""geometry":{{"type":"Point","coordinates":[{coordinates}]}}"#);
+    format!(r#"{{"type":"Feature",{geometry},"properties":{{{properties}}}}}"#)
+}
+
 /// Some programs write the unit after each value. Such a value must neither become NULL nor be read
 /// in another unit.
 #[test]
@@ -158,9 +165,8 @@ fn unit_after_a_value_is_read() {
 fn swapped_geojson_is_refused_if_its_properties_show_it() {
     let ts = yesterday("10:12:47Z");
     let file = |place: &str, properties: &str| {
-        format!(
-            r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[{place}]}},"properties":{{"ts":"{ts}",{properties}}}}}]}}"#
-        )
+        let feature = feature_at(place, &format!(r#""ts":"{ts}",{properties}"#));
+        format!(r#"{{"type":"FeatureCollection","features":[{feature}]}}"#)
     };
     let unit = ["--speed-unit", "m/s"];
     let own = r#""latitude":-33.4489,"longitude":-70.6693"#;
@@ -213,9 +219,7 @@ fn unusual_first_lines_are_read_or_explained() {
     );
     let cr = format!("lat,lon,ts\r1,2,{ts}\r");
     check_refused(&[], "a.csv", cr, "its lines end in CR alone; convert them: tr");
-    let feature = format!(
-        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}"}}}}"#
-    );
+    let feature = feature_at("2,1", &format!(r#""ts":"{ts}""#));
     for lines in [format!("{feature},\n"), format!("[\n{feature}\n]\n"), format!("[{feature}]\n")] {
         check(&["--speed-unit", "m/s"], "a.geojsonl", lines, "1 2 - - - -");
     }
@@ -505,8 +509,9 @@ fn columns_state_hemispheres_units_and_dates() {
 #[test]
 fn one_configured_format_reads_csv_and_geojson() {
     let ts = yesterday("10:12:47");
-    let toml = "[formats.acme]\nimport = true\nlat = '/y'\nlng = '/x'\nlat_unit = '1e-6 deg'\nts = '/when'\nts_unit = 'rfc3339'\n\
-                ts_zone = 'Z'\nspeed = '/v'\nspeed_unit = 'km/h'\nunknown = ['speed=-1']\ndriver = '/who'";
+    let toml = "[formats.acme]\nimport = true\nlat = '/y'\nlng = '/x'\nlat_unit = '1e-6 deg'\n\
+                ts = '/when'\nts_unit = 'rfc3339'\nts_zone = 'Z'\nspeed = '/v'\n\
+                speed_unit = 'km/h'\nunknown = ['speed=-1']\ndriver = '/who'";
     let lines =
         format!("{{\"who\":\"d7\",\"y\":1500000,\"x\":\"-2250000\",\"when\":\"{ts}\",\"v\":36}}\n");
     let row = format!("who;y;x;when;v\nd7;1500000;-2250000;{ts};36\n");
@@ -588,7 +593,8 @@ fn unread_columns_and_implausible_fixes_are_reported() {
         ("DAYT10:00:00Z,52,5,\nDAYT10:00:10Z,52,5,\n", "all places are whole degrees"),
         (
             "DAYT10:00:00Z,0.91,0.2,\nDAYT10:10:00Z,0.91,0.2,\n",
-            "all latitudes are within 1.57° and all longitudes within 3.14° of 0: are they radians?",
+            "all latitudes are within 1.57° and all longitudes within 3.14° of 0: are they \
+             radians?",
         ),
     ] {
         let result =
@@ -608,12 +614,12 @@ fn unread_columns_and_implausible_fixes_are_reported() {
         .unwrap();
         rows
     });
-    for (unit, warns) in [("m/s", true), ("km/h", false)] {
+    for (unit, has_warning) in [("m/s", true), ("km/h", false)] {
         let result =
             import("", &["--driver", "d7", "--speed-unit", unit], "a.csv", track(&rows).as_bytes())
                 .unwrap();
         let warnings = result["understood"][0]["warnings"].to_string();
-        assert_eq!(warnings.contains("km/h read as m/s"), warns, "{unit}: {warnings}");
+        assert_eq!(warnings.contains("km/h read as m/s"), has_warning, "{unit}: {warnings}");
     }
 }
 
@@ -622,7 +628,8 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
     let ts = yesterday("10:12:47Z");
     let gpx = |head: &str, name: &str| {
         format!(
-            "{head}<gpx><trk><name>{name}</name><trkseg><trkpt lat=\"1.5\" lon=\"-2.25\"><ele>7</ele><time>{ts}</time></trkpt></trkseg></trk></gpx>"
+            "{head}<gpx><trk><name>{name}</name><trkseg><trkpt lat=\"1.5\" lon=\"-2.25\">\
+             <ele>7</ele><time>{ts}</time></trkpt></trkseg></trk></gpx>"
         )
     };
     let expected = "1.5 -2.25 - - 7 -";
@@ -639,7 +646,8 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
     }
     let point = |inner: &str| {
         format!(
-            "<gpx><trk><trkseg><trkpt lat=\"1.5\" lon=\"-2.25\"><time>{ts}</time><desc>{inner}</desc><ele>7</ele></trkpt></trkseg></trk></gpx>"
+            "<gpx><trk><trkseg><trkpt lat=\"1.5\" lon=\"-2.25\"><time>{ts}</time>\
+             <desc>{inner}</desc><ele>7</ele></trkpt></trkseg></trk></gpx>"
         )
     };
     for html in ["a <br> b", "<p>a<p>b", "</b>", "a < b", "<img src=\"x\">", "1 <2"] {
@@ -666,11 +674,8 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
         "<gpx><rte><rtept lat='1' lon='2'/></rte><wpt lat='1' lon='2'/></gpx>",
         "1 points of routes and 1 waypoints",
     );
-    let feature = |properties: &str| {
-        format!(
-            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[-2.25,1.5]}},"properties":{{"time":"{ts}"{properties}}}}}"#
-        )
-    };
+    let feature =
+        |properties: &str| feature_at("-2.25,1.5", &format!(r#""time":"{ts}"{properties}"#));
     let unit = ["--speed-unit", "m/s"];
     for (properties, expected) in [
         (r#","speed":NaN"#, "1.5 -2.25 - - - -"),
@@ -696,10 +701,8 @@ fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
     check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "neither GeoJSON nor");
     // GeoJSON from before RFC 7946 may name its reference system.
     let with_crs = |name: &str| {
-        format!(
-            r#"{{"type":"FeatureCollection","crs":{{"type":"name","properties":{{"name":"{name}"}}}},"features":[{}]}}"#,
-            feature("")
-        )
+        let crs = format!(r#""crs":{{"type":"name","properties":{{"name":"{name}"}}}}"#);
+        format!(r#"{{"type":"FeatureCollection",{crs},"features":[{}]}}"#, feature(""))
     };
     for name in ["urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326"] {
         check(&unit, "a.geojson", with_crs(name), "1.5 -2.25 - - - -");
@@ -739,17 +742,21 @@ fn tcx_activities_are_read_and_courses_are_not() {
     let point = |clock: &str, inner: &str| {
         format!("<Trackpoint><Time>{day}T{clock}Z</Time>{inner}</Trackpoint>")
     };
-    let place = "<Position><LatitudeDegrees>-33.5</LatitudeDegrees><LongitudeDegrees>-70.25</LongitudeDegrees></Position>";
-    let rest = "<AltitudeMeters>520.5</AltitudeMeters><DistanceMeters>3</DistanceMeters><HeartRateBpm><Value>150</Value></HeartRateBpm>\
-                <Extensions><ns3:TPX><ns3:Speed>3.5</ns3:Speed><ns3:Watts>210</ns3:Watts></ns3:TPX></Extensions>";
+    let place = "<Position><LatitudeDegrees>-33.5</LatitudeDegrees>\
+                 <LongitudeDegrees>-70.25</LongitudeDegrees></Position>";
+    let values = "<AltitudeMeters>520.5</AltitudeMeters><DistanceMeters>3</DistanceMeters>\
+                  <HeartRateBpm><Value>150</Value></HeartRateBpm><Extensions><ns3:TPX>\
+                  <ns3:Speed>3.5</ns3:Speed><ns3:Watts>210</ns3:Watts></ns3:TPX></Extensions>";
     let file = |inner: &str| {
         format!(
-            "<?xml version=\"1.0\"?>\n<TrainingCenterDatabase xmlns:ns3=\"x\"><Activities><Activity Sport=\"Biking\"><Id>x</Id><Lap \
-             StartTime=\"{day}T08:00:00Z\"><MaximumSpeed>9</MaximumSpeed><Track>{inner}</Track></Lap></Activity></Activities></TrainingCenterDatabase>"
+            "<?xml version=\"1.0\"?>\n<TrainingCenterDatabase xmlns:ns3=\"x\"><Activities>\
+             <Activity Sport=\"Biking\"><Id>x</Id><Lap StartTime=\"{day}T08:00:00Z\">\
+             <MaximumSpeed>9</MaximumSpeed><Track>{inner}</Track></Lap></Activity></Activities>\
+             </TrainingCenterDatabase>"
         )
     };
     // The second point has no place, because the receiver had no fix.
-    let track = point("08:00:00", &[place, rest].concat()) + &point("08:00:01", rest);
+    let track = point("08:00:00", &[place, values].concat()) + &point("08:00:01", values);
     let (first, result) = first_fix("t.tcx", &file(&track), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -");
     assert_eq!((&result["ignored"], &result["rejected"]), (&1.into(), &serde_json::json!({})));
@@ -759,7 +766,7 @@ fn tcx_activities_are_read_and_courses_are_not() {
     }
     let (first, _) = first_fix("t.gpx", &file(&track), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -", "by its content");
-    let with_unit = rest.replace("<ns3:Speed>", "<ns3:Speed unit=\"km/h\">").replace("3.5", "36");
+    let with_unit = values.replace("<ns3:Speed>", "<ns3:Speed unit=\"km/h\">").replace("3.5", "36");
     let (first, _) =
         first_fix("t.tcx", &file(&point("08:00:00", &(place.to_owned() + &with_unit))), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 10 - 520.5 -");
@@ -801,11 +808,8 @@ fn tcx_activities_are_read_and_courses_are_not() {
 #[test]
 fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
     let ts = yesterday("10:12:47Z");
-    let feature = |properties: &str| {
-        format!(
-            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[70.25,33.5]}},"properties":{{"ts":"{ts}"{properties}}}}}"#
-        )
-    };
+    let feature =
+        |properties: &str| feature_at("70.25,33.5", &format!(r#""ts":"{ts}"{properties}"#));
     let unit = &["--speed-unit", "m/s"][..];
     for (properties, message) in [
         (r#","lat_ref":"S""#, "--field lat_hemisphere=/properties/lat_ref"),
@@ -829,11 +833,11 @@ fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
     check_refused(unit, "a.geojson", &local, "name its zone with --zone");
     check(&[unit, &["--zone", "Z"]].concat(), "a.geojson", &local, "33.5 70.25 - - - -");
     let (date, clock) = ts.trim_end_matches('Z').split_once('T').unwrap();
-    let two = format!(r#""date":"{date}","time":"{clock}""#);
-    let two = feature("").replace(&format!(r#""ts":"{ts}""#), &two);
-    check_refused(unit, "a.geojson", &two, "a time of day without a date");
-    let both = ["--zone", "Z", "--field", "ts=/properties/date+/properties/time"];
-    check(&[unit, &both].concat(), "a.geojson", &two, "33.5 70.25 - - - -");
+    let date_and_time = format!(r#""date":"{date}","time":"{clock}""#);
+    let split = feature("").replace(&format!(r#""ts":"{ts}""#), &date_and_time);
+    check_refused(unit, "a.geojson", &split, "a time of day without a date");
+    let joined = ["--zone", "Z", "--field", "ts=/properties/date+/properties/time"];
+    check(&[unit, &joined].concat(), "a.geojson", &split, "33.5 70.25 - - - -");
     // Hemispheres are checked after the first 1,000 fixes, too, whether those are valid or not.
     for first in ["N", "S"] {
         let before = feature(&format!(r#","lat_ref":"{first}""#)) + "\n";
@@ -911,13 +915,15 @@ fn kml_tracks_and_timed_points_are_read() {
     let day = &yesterday("")[..10];
     let file = |inner: &str| {
         format!(
-            "<?xml version=\"1.0\"?><kml xmlns:gx=\"x\"><Document><Placemark>{inner}</Placemark></Document></kml>"
+            "<?xml version=\"1.0\"?><kml xmlns:gx=\"x\"><Document><Placemark>{inner}</Placemark>\
+             </Document></kml>"
         )
     };
     let whens = format!("<when>{day}T08:00:00Z</when><when>{day}T08:00:10Z</when>");
     let coords = "<gx:coord>-70.25 -33.5 520</gx:coord><gx:coord>-70.26 -33.5 0</gx:coord>";
     let between = format!(
-        "<when>{day}T08:00:00Z</when><gx:coord>-70.25 -33.5 520</gx:coord><when>{day}T08:00:10Z</when><gx:coord>-70.26 -33.5 0</gx:coord>"
+        "<when>{day}T08:00:00Z</when><gx:coord>-70.25 -33.5 520</gx:coord>\
+         <when>{day}T08:00:10Z</when><gx:coord>-70.26 -33.5 0</gx:coord>"
     );
     for inner in [format!("{whens}{coords}"), format!("{coords}{whens}"), between] {
         let track = file(&format!("<gx:Track>{inner}</gx:Track>"));
@@ -926,17 +932,19 @@ fn kml_tracks_and_timed_points_are_read() {
     }
     // The first of two tracks has a point without a place.
     let gap = whens.replace("10Z", "05Z");
-    let two = format!(
-        "<gx:MultiTrack><gx:Track>{gap}<gx:coord>-70.25 -33.5 520</gx:coord><gx:coord/></gx:Track><gx:Track>{whens}{coords}\
-         <ExtendedData><SchemaData><gx:SimpleArrayData name=\"speed\"><gx:value>1</gx:value></gx:SimpleArrayData></SchemaData></ExtendedData>\
-         </gx:Track></gx:MultiTrack>"
+    let two_tracks = format!(
+        "<gx:MultiTrack><gx:Track>{gap}<gx:coord>-70.25 -33.5 520</gx:coord><gx:coord/></gx:Track>\
+         <gx:Track>{whens}{coords}<ExtendedData><SchemaData><gx:SimpleArrayData name=\"speed\">\
+         <gx:value>1</gx:value></gx:SimpleArrayData></SchemaData></ExtendedData></gx:Track>\
+         </gx:MultiTrack>"
     );
-    let (_, result) = first_fix("t.kml", &file(&two), 3);
+    let (_, result) = first_fix("t.kml", &file(&two_tracks), 3);
     assert_eq!(result["ignored"], 1, "{result}");
     assert!(result["understood"][0]["unread"].to_string().contains("SimpleArrayData"), "{result}");
     let stamped = |height: &str, mode: &str| {
         file(&format!(
-            "<TimeStamp><when>{day}T08:00:00+01:00</when></TimeStamp><Point>{mode}<coordinates>\n 13.4,52.5{height}\n</coordinates></Point>"
+            "<TimeStamp><when>{day}T08:00:00+01:00</when></TimeStamp><Point>{mode}\
+             <coordinates>\n 13.4,52.5{height}\n</coordinates></Point>"
         ))
     };
     let absolute = "<altitudeMode>absolute</altitudeMode>";
@@ -954,7 +962,7 @@ fn kml_tracks_and_timed_points_are_read() {
     let line = "<LineString><coordinates>13.4,52.5,0 13.5,52.6,0</coordinates></LineString>";
     check_refused(&[], "t.kml", file(line), "0 points and 1 lines without times are not read");
     check_refused(&[], "t.kml", file(&format!("<gx:Track>{whens}")), "a track has no end");
-    check_refused(&[], "t.kml", &file(&two)[..150], "not read to its end");
+    check_refused(&[], "t.kml", &file(&two_tracks)[..150], "not read to its end");
 }
 
 #[test]
@@ -962,17 +970,21 @@ fn google_timeline_exports_are_read() {
     let day = &yesterday("")[..10];
     let ms = format!("{day}T08:00:00Z").parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let records = format!(
-        r#"{{"locations":[{{"latitudeE7":-335000000,"longitudeE7":-702500000,"accuracy":12,"altitude":520,"velocity":3,"heading":90,
-           "source":"GPS","activity":[{{"x":1}}],"timestamp":"{day}T08:00:00.000Z"}},
+        r#"{{"locations":[{{"latitudeE7":-335000000,"longitudeE7":-702500000,"accuracy":12,
+           "altitude":520,"velocity":3,"heading":90,"source":"GPS","activity":[{{"x":1}}],
+           "timestamp":"{day}T08:00:00.000Z"}},
            {{"latitudeE7":-335000000,"longitudeE7":-702600000,"timestampMs":"{ms}"}}]}}"#
     );
     let (first, _) = first_fix("Records.json", &records, 2);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3 90 520 12");
     let android = format!(
-        r#"{{"semanticSegments":[{{"startTime":"{day}T09:00:00.000+01:00","endTime":"x","timelinePath":[
-           {{"point":"-33.5°, -70.25°","time":"{day}T09:00:00.000+01:00"}}]}},{{"startTime":"x","visit":{{"probability":1}}}}],
-           "rawSignals":[{{"position":{{"LatLng":"52.5°, 13.4°","accuracyMeters":7,"altitudeMeters":34.5,"speedMetersPerSecond":1.5,
-           "timestamp":"{day}T09:00:00.000+01:00"}}}},{{"wifiScan":{{}}}}],"userLocationProfile":{{}}}}"#
+        r#"{{"semanticSegments":[{{"startTime":"{day}T09:00:00.000+01:00","endTime":"x",
+           "timelinePath":[{{"point":"-33.5°, -70.25°","time":"{day}T09:00:00.000+01:00"}}]}},
+           {{"startTime":"x","visit":{{"probability":1}}}}],
+           "rawSignals":[{{"position":{{"LatLng":"52.5°, 13.4°","accuracyMeters":7,
+           "altitudeMeters":34.5,"speedMetersPerSecond":1.5,
+           "timestamp":"{day}T09:00:00.000+01:00"}}}},{{"wifiScan":{{}}}}],
+           "userLocationProfile":{{}}}}"#
     );
     let (first, result) = first_fix("Timeline.json", &android, 2);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - -");
@@ -981,14 +993,17 @@ fn google_timeline_exports_are_read() {
     let (first, _) = first_fix("x.json", &raw.replace("\"semanticSegments\"", "\"s\""), 1);
     assert_eq!(first, "08:00:00.000Z 52.5 13.4 1.5 - 34.5 7");
     let ios = format!(
-        r#"[{{"startTime":"{day}T08:30:00.000+01:00","endTime":"x","visit":{{"topCandidate":{{"placeLocation":"geo:1,2"}}}}}},
-           {{"startTime":"{day}T08:30:00.000+01:00","endTime":"x","timelinePath":[{{"point":"geo:-33.5,-70.25","durationMinutesOffsetFromStartTime":"30"}}]}}]"#
+        r#"[{{"startTime":"{day}T08:30:00.000+01:00","endTime":"x",
+           "visit":{{"topCandidate":{{"placeLocation":"geo:1,2"}}}}}},
+           {{"startTime":"{day}T08:30:00.000+01:00","endTime":"x","timelinePath":[
+           {{"point":"geo:-33.5,-70.25","durationMinutesOffsetFromStartTime":"30"}}]}}]"#
     );
     let (first, _) = first_fix("location-history.json", &ios, 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - -");
     let semantic = format!(
-        r#"{{"timelineObjects":[{{"placeVisit":{{"location":{{"latitudeE7":1}}}}}},{{"activitySegment":{{"simplifiedRawPath":{{"points":[
-           {{"latE7":-335000000,"lngE7":-702500000,"accuracyMeters":5,"timestamp":"{day}T08:00:00Z"}}]}}}}}}]}}"#
+        r#"{{"timelineObjects":[{{"placeVisit":{{"location":{{"latitudeE7":1}}}}}},
+           {{"activitySegment":{{"simplifiedRawPath":{{"points":[{{"latE7":-335000000,
+           "lngE7":-702500000,"accuracyMeters":5,"timestamp":"{day}T08:00:00Z"}}]}}}}}}]}}"#
     );
     let (first, _) = first_fix("2026_NOVEMBER.json", &semantic, 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - 5");
@@ -1015,16 +1030,14 @@ fn google_timeline_exports_are_read() {
 fn every_combination_of_csv_notations_is_read_correctly() {
     let mut files = 0;
     let day = yesterday("")[..10].to_owned();
-    let encodings: [(&str, Encode); 5] = [
-        ("utf-8", |text| text.as_bytes().to_vec()),
-        ("utf-8 with a mark", |text| format!("\u{feff}{text}").into_bytes()),
-        ("windows-1252", |text| {
-            text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()
-        }),
-        ("utf-16le with a mark", |text| {
-            format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
-        }),
-        ("utf-16be", |text| text.encode_utf16().flat_map(u16::to_be_bytes).collect()),
+    let encodings: [Encode; 5] = [
+        |text| text.as_bytes().to_vec(),
+        // UTF-8 with a byte order mark.
+        |text| format!("\u{feff}{text}").into_bytes(),
+        // Windows-1252.
+        |text| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect(),
+        |text| format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect(),
+        |text| text.encode_utf16().flat_map(u16::to_be_bytes).collect(),
     ];
     let times: [(&[&str], FormatTime); 4] = [
         (&[], |day| format!("{day}T10:12:47Z")),
@@ -1032,7 +1045,7 @@ fn every_combination_of_csv_notations_is_read_correctly() {
         (&["--zone", "Asia/Kolkata"], |day| format!("{} 15:42:47", day.replace('-', "/"))),
         (&[], |day| format!("{}.{}.{} 10:12:47", &day[8..], &day[5..7], &day[..4])),
     ];
-    for (encoding, encode) in encodings {
+    for encode in encodings {
         for separator in [",", ";", "\t"] {
             for (zone, time) in times {
                 for end in ["\n", "\r\n"] {
@@ -1065,7 +1078,6 @@ fn every_combination_of_csv_notations_is_read_correctly() {
                         .concat();
                         check(&arguments, "a.csv", encode(&text), "-33.5 151.25 10 - 305 -");
                         files += 1;
-                        assert!(!encoding.is_empty());
                     }
                 }
             }
@@ -1084,7 +1096,7 @@ fn rows_of(columns: &str, rows: &str) -> String {
         .replace("DAY", day)
 }
 
-/// The pattern of a time states the order of the parts, but not its zone.
+/// A pattern states the order of the parts of a time, but not the zone.
 #[test]
 fn stated_zone_counts_beside_a_pattern_without_a_zone() {
     let us = "ts=%m/%d/%Y %I:%M:%S %p";
@@ -1279,14 +1291,16 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
             "time,lat,q1,lon,q2",
             "DAY 09:00:00,,,,",
             "DAY 09:00:00,33.5,S,70.4,W",
-            "column q1, which is not read, says S, and 33.5 has no sign: give --field lat_hemisphere='q1'",
+            "column q1, which is not read, says S, and 33.5 has no sign: give --field \
+             lat_hemisphere='q1'",
         ),
         (
             &[],
             "time,lat,lat_ref,lon",
             "DAY 09:00:00,,,",
             "DAY 09:00:00,33.5,S,70.4",
-            "column lat_ref, which is not read, says S, and 33.5 has no sign: give --field lat_hemisphere='lat_ref'",
+            "column lat_ref, which is not read, says S, and 33.5 has no sign: give --field \
+             lat_hemisphere='lat_ref'",
         ),
     ] {
         for before in [1, 150] {
@@ -1407,9 +1421,9 @@ fn minutes_in_another_column_are_refused_under_any_name() {
     }
 }
 
-/// If a file has two columns of times, `import` reads the one whose name says UTC.
+/// If a file has two columns of times, `import` reads the column whose name says UTC.
 #[test]
-fn date_and_time_in_utc_are_preferred_to_local_ones() {
+fn date_and_time_in_utc_are_preferred_to_local_times() {
     let row = "DAY,DAY,10:12:47,1,2".replacen("DAY", "2001-01-01", 1);
     check(&[], "a.csv", rows_of("Date,UTC Date,UTC Time,lat,lon", &row), "1 2 - - - -");
     let row = "2001-01-01,03:00:00,DAY,10:12:47,1,2";
@@ -1418,11 +1432,12 @@ fn date_and_time_in_utc_are_preferred_to_local_ones() {
     {
         check(&[], "a.csv", rows_of(columns, row), "1 2 - - - -");
     }
-    let two = rows_of("Date,Time,UTC Time,lat,lon", "DAY,03:00:00,10:12:47,1,2");
-    check_refused(&[], "a.csv", &two, "Time (03:00:00) and UTC Time (10:12:47) name two times");
-    check(&["--field", "ts=Date+UTC Time"], "a.csv", &two, "1 2 - - - -");
-    let full = rows_of("time,utc_time,lat,lon", "DAYT10:12:47Z,10:12:47,1,2");
-    check(&[], "a.csv", full, "1 2 - - - -");
+    let one_date = rows_of("Date,Time,UTC Time,lat,lon", "DAY,03:00:00,10:12:47,1,2");
+    let message = "Time (03:00:00) and UTC Time (10:12:47) name two times";
+    check_refused(&[], "a.csv", &one_date, message);
+    check(&["--field", "ts=Date+UTC Time"], "a.csv", &one_date, "1 2 - - - -");
+    let with_zone = rows_of("time,utc_time,lat,lon", "DAYT10:12:47Z,10:12:47,1,2");
+    check(&[], "a.csv", with_zone, "1 2 - - - -");
 }
 
 #[test]
@@ -1521,8 +1536,7 @@ fn hemisphere_of_one_coordinate_needs_one_for_the_other() {
     }
 }
 
-/// In an earlier version, each candidate column of a row was compared with all others: quadratic
-/// time.
+/// A file may have thousands of columns with letters, each of which may be a hemisphere.
 #[test]
 fn many_columns_of_letters_take_linear_time() {
     let duration = |columns: usize| {
@@ -1539,14 +1553,14 @@ fn many_columns_of_letters_take_linear_time() {
         assert_eq!(outcome(&[], &text).0, 60);
         began.elapsed()
     };
-    // Four times as many columns take about 4 times as long; in quadratic time it would be 16
-    // times. Another process may slow one of the two, so try again.
+    // Four times as many columns take about 4 times as long in linear time, and 16 times as long in
+    // quadratic time. Another process may slow one of the two imports, so try again.
     let is_linear = || {
         let long = duration(16_000);
         assert!(long < std::time::Duration::from_secs(60), "{long:?}");
         long < duration(4_000) * 10
     };
-    assert!((0..3).any(|_| is_linear()));
+    assert!((0..3).any(|_| is_linear()), "the import took more than linear time three times");
 }
 
 /// A format of the configuration says where the fields are. The checks still read the other
@@ -1559,6 +1573,7 @@ fn format_of_the_configuration_checks_each_row() {
     };
     let places = "lat = '/lat'\nlng = '/lng'";
     let zone = format!("{places}\nts_zone = 'Z'");
+    // An empty `message`: the row is read.
     let refused = |toml: &str, arguments: &[&str], columns: &str, row: &str, message: &str| {
         let file = format!("{columns}\n{}\n", row.replace("TS", &ts));
         let all = [&["--driver", "d7", "--format", "f"], arguments].concat();
@@ -1612,7 +1627,8 @@ fn format_of_the_configuration_checks_each_row() {
     }
 }
 
-/// The zone of the times may stand beside them, in their name or in a row of units.
+/// The zone of the times may be in another column, in the name of their column or in a row of
+/// units.
 #[test]
 fn zone_is_found_wherever_a_file_states_it() {
     for (name, value) in [
@@ -1731,7 +1747,7 @@ fn zone_is_found_wherever_a_file_states_it() {
     }
 }
 
-/// Unix times beside times without a zone tell how far these are from UTC.
+/// Unix times beside times without a zone show the offset of these times from UTC.
 #[test]
 fn unread_unix_time_that_contradicts_the_times_refuses_the_file() {
     let utc: jiff::Timestamp = format!("{}Z", yesterday("10:12:47")).parse().unwrap();
@@ -1833,8 +1849,8 @@ fn gps_time_is_preferred_to_the_phone_clock() {
     ] {
         check(&[], "a.csv", rows_of(columns, row), "1 2 - - - -");
     }
-    let two = rows_of("time,GPS Time,lat,lon", "DAY 11:12:47,10:12:47,1,2");
-    check_refused(&[], "a.csv", two, "name two times");
+    let different_times = rows_of("time,GPS Time,lat,lon", "DAY 11:12:47,10:12:47,1,2");
+    check_refused(&[], "a.csv", different_times, "name two times");
 }
 
 #[test]
@@ -1875,13 +1891,11 @@ fn one_unreadable_cell_does_not_reject_a_row_with_decimal_commas() {
 #[test]
 fn geojson_with_keys_of_a_timeline_file_is_read() {
     let ts = yesterday("10:12:47Z");
-    let feature = format!(
-        r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":
-           {{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}","latitudeE7":10000000}}}}]}}"#
-    );
+    let feature = feature_at("2,1", &format!(r#""ts":"{ts}","latitudeE7":10000000"#));
+    let file = format!(r#"{{"type":"FeatureCollection","features":[{feature}]}}"#);
     for arguments in [&["--speed-unit", "m/s"][..], &["--speed-unit", "m/s", "--format", "geojson"]]
     {
-        check(arguments, "a.json", &feature, "1 2 - - - -");
+        check(arguments, "a.json", &file, "1 2 - - - -");
     }
     let gpx = format!(
         "<!-- <kml> --><gpx><name><![CDATA[<kml>]]></name><trk><trkseg><trkpt lat='1' lon='2'>\
@@ -2118,9 +2132,7 @@ fn twelve_hour_clock_without_am_and_pm_causes_a_warning() {
 #[test]
 fn unit_beside_the_features_is_not_ignored() {
     let ts = yesterday("10:12:47Z");
-    let feature = format!(
-        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}","speed":10}}}}"#
-    );
+    let feature = feature_at("2,1", &format!(r#""ts":"{ts}","speed":10"#));
     let before = |members: &str| {
         format!("{{\"type\":\"FeatureCollection\",{members},\n\"features\":[{feature}]}}")
     };
@@ -2356,8 +2368,8 @@ fn zone_in_xml_is_read_or_refused() {
     );
     let of_point = gpx("", &format!("<tz>Europe/Berlin</tz>{}", time(&local)), "");
     check_refused(&[], "a.gpx", &of_point, "states a zone other than UTC");
-    // The offset of one time is a hint to the zone of those without one.
-    let two = |times: [&str; 2]| {
+    // The offset of one time is a hint to the zone of the times that have no offset.
+    let two_points = |times: [&str; 2]| {
         let [first, second] = times.map(time);
         gpx("", &format!("{first}</trkpt><trkpt lat=\"1\" lon=\"2\">{second}"), "")
     };
@@ -2367,9 +2379,9 @@ fn zone_in_xml_is_read_or_refused() {
         import("", &arguments, "a.gpx", file.as_bytes()).unwrap()["failures"].to_string()
     };
     for times in [[&*shifted, &*local], [&*local, &*shifted]] {
-        let why = failures(&[], &two(times));
+        let why = failures(&[], &two_points(times));
         assert!(why.contains("its times have no offset, and the time "), "{times:?}: {why}");
-        assert_eq!(failures(&johannesburg, &two(times)), "[]", "{times:?}");
+        assert_eq!(failures(&johannesburg, &two_points(times)), "[]", "{times:?}");
     }
     // A time that states its zone in any form has an offset. A bad time is rejected alone.
     let day = &local[..10];
@@ -2378,18 +2390,18 @@ fn zone_in_xml_is_read_or_refused() {
     let minus = format!("{day}T08:13:47\u{2212}02:00");
     let seconds = (milepost_observe::now_ms() / 1_000 - 86_400).to_string();
     for time in [&compact, &bracketed, &minus, &seconds] {
-        let file = two([&shifted, time]);
+        let file = two_points([&shifted, time]);
         assert_eq!(failures(&[], &file), "[]", "{time}");
     }
     for time in [day, "n/a 0", &format!("{local} EST")] {
-        let result =
-            import("", &["--driver", "d7"], "a.gpx", two([&shifted, time]).as_bytes()).unwrap();
+        let file = two_points([&shifted, time]);
+        let result = import("", &["--driver", "d7"], "a.gpx", file.as_bytes()).unwrap();
         assert_eq!(result["failures"].to_string(), "[]", "{time}");
         assert_eq!(result["positions"], 1, "{result}");
         assert_eq!(result["rejected"], serde_json::json!({ "bad_ts": 1 }), "{time}");
     }
     for offset in ["Z", "+00:00"] {
-        let file = two([&format!("{utc}{offset}"), &utc]);
+        let file = two_points([&format!("{utc}{offset}"), &utc]);
         assert_eq!(failures(&[], &file), "[]", "{offset}");
     }
     for attribute in ["zone=\"Africa/Johannesburg\"", "tz=\"+02:00\"", "utcOffset=\"+02:00\""] {
@@ -2448,10 +2460,7 @@ fn flag_that_times_are_not_utc_refuses_the_file() {
 /// Text outside of the features of a GeoJSON file need not be UTF-8.
 #[test]
 fn geojson_with_a_latin_1_name_is_read() {
-    let feature = format!(
-        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{}"}}}}"#,
-        yesterday("10:12:47Z")
-    );
+    let feature = feature_at("2,1", &format!(r#""ts":"{}""#, yesterday("10:12:47Z")));
     let mut file =
         b"{\"type\":\"FeatureCollection\",\"name\":\"Stra\xDFe\",\"features\":[".to_vec();
     file.extend(feature.bytes());
@@ -2545,7 +2554,8 @@ fn unit_beside_the_points_is_not_ignored() {
     }
 }
 
-/// The columns of a file in another language are not read, but the error names all of them.
+/// Columns with names in another language are not read, but the error names the options to read
+/// them.
 #[test]
 fn columns_in_other_languages_are_suggested() {
     for (names, row, options) in [
@@ -2635,10 +2645,8 @@ fn element_units_states_the_units_of_the_fields_in_it() {
 fn zone_beside_the_features_is_compared_with_the_given_one() {
     let day = yesterday("");
     let file = |members: &str, time: &str| {
-        let ts = format!("{day}{time}");
-        format!(
-            r#"{{"type":"FeatureCollection",{members},"features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}"}}}}]}}"#
-        )
+        let feature = feature_at("2,1", &format!(r#""ts":"{day}{time}""#));
+        format!(r#"{{"type":"FeatureCollection",{members},"features":[{feature}]}}"#)
     };
     let lagos = ["--speed-unit", "m/s", "--zone", "Africa/Lagos"];
     for member in [
@@ -2666,14 +2674,14 @@ fn zone_beside_the_features_is_compared_with_the_given_one() {
     check(&plain, "a.geojson", file, "1 2 - - - -");
 }
 
-/// A point of a track may say that it is no fix.
+/// A point of a track may have a flag that the receiver had no fix.
 #[test]
 fn point_without_a_fix_is_rejected_unless_the_flag_is_kept() {
     let ts = yesterday("10:12:47Z");
     let gpx = |fix: &str| {
         format!(
-            "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><fix>{fix}</fix><sat>0</sat>\
-             </trkpt></trkseg></trk></gpx>"
+            "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><fix>{fix}</fix>\
+             <sat>0</sat></trkpt></trkseg></trk></gpx>"
         )
     };
     check_refused(&[], "a.gpx", gpx("none"), "fix is none: the receiver had no fix");
@@ -2721,8 +2729,10 @@ fn time_of_another_calendar_or_count_is_named() {
     let seconds = ts.parse::<jiff::Timestamp>().unwrap().as_second();
     let year: i64 = ts[..4].parse().unwrap();
     let of_year = |year: i64| format!("{year:04}-06-15 10:12:47");
-    let days =
-        |zero: f64| (zero + f64::from(i32::try_from(seconds).unwrap()) / 86_400.0).to_string();
+    // `at_1970`: number of days at the beginning of 1970.
+    let days = |at_1970: f64| {
+        (at_1970 + f64::from(i32::try_from(seconds).unwrap()) / 86_400.0).to_string()
+    };
     for (time, message) in [
         (of_year(year - 621), "a date of the Persian calendar"),
         (of_year((year - 621) * 1_000 / 970), "a date of the Islamic calendar"),
@@ -2785,11 +2795,11 @@ fn unit_in_a_column_or_comment_of_another_language_is_not_ignored() {
 #[test]
 fn other_names_of_columns_in_the_middle_end_the_file() {
     let row = |clock: &str, values: &str| format!("{},{values}\n", yesterday(clock));
-    let file = |second: &str| {
+    let file = |middle: &str| {
         let rows = [row("10:12:47Z", "1.5,2.5,36"), row("10:12:48Z", "3.5,4.5,22")];
-        format!("time,lat,lon,speed (km/h)\n{}{second}\n{}", rows[0], rows[1])
+        format!("time,lat,lon,speed (km/h)\n{}{middle}\n{}", rows[0], rows[1])
     };
-    for second in [
+    for names in [
         "time,lon,lat,speed (km/h)",
         "time,lat,lon,speed (mph)",
         "time,Latitude,Longitude,Speed",
@@ -2798,12 +2808,12 @@ fn other_names_of_columns_in_the_middle_end_the_file() {
         "time (CET),lat,lon,speed (km/h)",
         "time,lat,lon",
     ] {
-        let result = import("", &["--driver", "d7"], "a.csv", file(second).as_bytes()).unwrap();
+        let result = import("", &["--driver", "d7"], "a.csv", file(names).as_bytes()).unwrap();
         let failure = result["failures"].to_string();
-        assert_eq!(result["positions"], 1, "{second}: {result}");
-        assert!(failure.contains("line 3 names the columns again"), "{second}: {failure}");
+        assert_eq!(result["positions"], 1, "{names}: {result}");
+        assert!(failure.contains("line 3 names the columns again"), "{names}: {failure}");
     }
-    for second in [
+    for line in [
         "time,lat,lon,speed (km/h)",
         "Time,LAT,Lon,Speed (km/h)",
         "\"time\",\"lat\",\"lon\",\"speed (km/h)\"",
@@ -2813,8 +2823,8 @@ fn other_names_of_columns_in_the_middle_end_the_file() {
         "driver d7 lat lon,x,y,z",
         "x,lat,y,z",
     ] {
-        let (fixes, why) = outcome(&[], &file(second));
-        assert_eq!(fixes, 2, "{second}: {why}");
+        let (fixes, why) = outcome(&[], &file(line));
+        assert_eq!(fixes, 2, "{line}: {why}");
     }
 }
 
@@ -2848,8 +2858,8 @@ fn times_with_one_time_of_day_cause_a_warning() {
     assert!(!has_warning(&[row("00:00:00", 1), row("00:00:01", 2)]));
 }
 
-/// Units in words are read in names and refused where they are not read; headings count from true
-/// north.
+/// A column's name, a value, a comment or a row of units may state a unit in words. Headings must
+/// count from true north.
 #[test]
 fn unit_in_words_is_read_or_refused() {
     let ts = yesterday("10:12:47Z");
@@ -3019,41 +3029,46 @@ fn column_that_names_another_unit_or_notation_is_rejected() {
     check(&[], "a.gpx", file, "1 2 - - - -");
 }
 
-/// A file without a line end may be cut off: a row that lacks values is rejected, a row that has
-/// all of them causes a warning.
+/// A file without a line end may be cut off. If only its last row lacks values, that row is
+/// rejected. If that row has all values, it causes a warning.
 #[test]
 fn file_cut_off_in_its_last_row_is_noticed() {
-    let (one, two) = (yesterday("10:12:47Z"), yesterday("10:12:57Z"));
+    let (first, second) = (yesterday("10:12:47Z"), yesterday("10:12:57Z"));
     let read = |arguments: &[&str], text: &str| {
         import("", &[&["--driver", "d7"], arguments].concat(), "a.csv", text.as_bytes()).unwrap()
     };
-    let file = |rows: &str| format!("ts,lat,lng,alt,note\n{one},1.25,2.25,30.5,a\n{rows}");
-    for rest in ["1.2501,2.2", "1.2501,2.2501,3", "1.2501", "1.2501,2.2501,30.5", "1.2501,2.25,"] {
-        let result = read(&[], &file(&format!("{two},{rest}")));
-        assert_eq!(result["positions"], 1, "{rest}: {result}");
+    let file = |rows: &str| format!("ts,lat,lng,alt,note\n{first},1.25,2.25,30.5,a\n{rows}");
+    for values in ["1.2501,2.2", "1.2501,2.2501,3", "1.2501", "1.2501,2.2501,30.5", "1.2501,2.25,"]
+    {
+        let result = read(&[], &file(&format!("{second},{values}")));
+        assert_eq!(result["positions"], 1, "{values}: {result}");
         let details = result["details"].to_string();
-        assert!(details.contains("a.csv:3: the file ends within this row"), "{rest}: {details}");
+        assert!(details.contains("a.csv:3: the file ends within this row"), "{values}: {details}");
     }
     let warns = |result: &Value| {
         let warnings = result["understood"][0]["warnings"].to_string();
         warnings.contains("line 3, the last one, has no line end")
     };
     for (arguments, text, expected) in [
-        (&[][..], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25"), true),
-        (&["--keep", "note"], file(&format!("{two},1.2501,2.2501,30.5,ab")), true),
+        (&[][..], format!("ts,lat,lng\n{first},1.25,2.25\n{second},1.2501,2.25"), true),
+        (&["--keep", "note"], file(&format!("{second},1.2501,2.2501,30.5,ab")), true),
         // A line end, or a last value that is quoted, empty or not read.
-        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25\n"), false),
-        (&[], format!("ts,lat,lng\r\n{one},1.25,2.25\r\n{two},1.2501,2.25\r\n"), false),
-        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,2.25\n\0\0"), false),
-        (&[], format!("ts,lat,lng\n{one},1.25,2.25\n{two},1.2501,\"2.25\""), false),
-        (&[], format!("ts,lat,lng,alt\n{one},1.25,2.25,\n{two},1.2501,2.25,"), false),
-        (&[], format!("ts\tlat\tlng\talt\n{one}\t1.25\t2.25\t5\n{two}\t1.2501\t2.25\t"), false),
-        (&[], file(&format!("{two},1.2501,2.2501,30.5,ab")), false),
-        (&["--keep", "note"], file(&format!("{two},1.2501,2.2501,30.5,\"a\nb\"")), false),
+        (&[], format!("ts,lat,lng\n{first},1.25,2.25\n{second},1.2501,2.25\n"), false),
+        (&[], format!("ts,lat,lng\r\n{first},1.25,2.25\r\n{second},1.2501,2.25\r\n"), false),
+        (&[], format!("ts,lat,lng\n{first},1.25,2.25\n{second},1.2501,2.25\n\0\0"), false),
+        (&[], format!("ts,lat,lng\n{first},1.25,2.25\n{second},1.2501,\"2.25\""), false),
+        (&[], format!("ts,lat,lng,alt\n{first},1.25,2.25,\n{second},1.2501,2.25,"), false),
+        (
+            &[],
+            format!("ts\tlat\tlng\talt\n{first}\t1.25\t2.25\t5\n{second}\t1.2501\t2.25\t"),
+            false,
+        ),
+        (&[], file(&format!("{second},1.2501,2.2501,30.5,ab")), false),
+        (&["--keep", "note"], file(&format!("{second},1.2501,2.2501,30.5,\"a\nb\"")), false),
         // Each line of the file was joined to the next one with a comma and a line end.
         (
             &["--keep", "alt"],
-            format!("ts,lat,lng,alt,\n{one},1.25,2.25,3,\n{two},1.25,2.25,4"),
+            format!("ts,lat,lng,alt,\n{first},1.25,2.25,3,\n{second},1.25,2.25,4"),
             false,
         ),
     ] {
@@ -3062,10 +3077,10 @@ fn file_cut_off_in_its_last_row_is_noticed() {
         assert_eq!(warns(&result), expected, "{text}: {result}");
     }
     // A row that is cut off within its first value may be valid JSON.
-    let result = read(&[], &format!("ts,lat,lng\n{one},1.25,2.25\n1795770010"));
+    let result = read(&[], &format!("ts,lat,lng\n{first},1.25,2.25\n1795770010"));
     let details = result["details"].to_string();
     assert!(details.contains("the file ends within this row"), "{result}");
     // Every row lacks the last value, as some programs write it.
-    let text = format!("ts,lat,lng,alt\n{one},1.25,2.25\n{two},1.2501,2.25");
+    let text = format!("ts,lat,lng,alt\n{first},1.25,2.25\n{second},1.2501,2.25");
     assert_eq!(read(&[], &text)["positions"], 2);
 }

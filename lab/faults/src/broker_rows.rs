@@ -72,7 +72,7 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     let before = scene.sent();
     sleep(Duration::from_secs(seconds.into()));
     let rate = (scene.sent() - before) as f64 / f64::from(seconds);
-    let connected = scene.members[0].process.metric("mqtt_connected")?;
+    let connected = scene.members[0].milepost.metric("mqtt_connected")?;
     eprintln!("    {rate:.0} messages/s, {connected} connections");
     ensure!(
         rate >= MIN_SHARE * scene.rate(),
@@ -81,24 +81,25 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Kills a member. Its sessions end, and their messages go to the other member.
+/// Kills a member for good. When its sessions end, the broker gives their messages to the other
+/// member.
 fn member_gone(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     let mut killed = scene.members.remove(0);
-    killed.process.process.kill()?;
+    killed.milepost.process.kill()?;
     wait_until("the sessions of the killed member have ended", SETTLE, || {
         Ok(!scene.control_broker("sessions")?.contains(&killed.client_id))
     })
 }
 
 /// Kills a member and replaces it. Messages that arrive while a session ends are lost, so a
-/// replacement with the same client id must take the session over first.
+/// replacement with the same client id must take the session over before it ends.
 fn replaced(scene: &mut Scene) -> Result<()> {
     /// Shorter than the session expiry of the row.
     const AWAY: Duration = Duration::from_secs(6);
     for _ in 0..2 {
         scene.wait_for_unacked(0)?;
-        scene.members[0].process.process.kill()?;
+        scene.members[0].milepost.process.kill()?;
         sleep(AWAY);
         scene.restart_member(0)?;
         scene.wait_until_recovered(SETTLE)?;
@@ -114,9 +115,9 @@ fn session_killed(scene: &mut Scene) -> Result<()> {
     receive_all_unacked(scene)?;
     scene.control_broker("kill member")?;
     wait_until("milepost reports the lost sessions", SETTLE, || {
-        Ok(scene.members[0].process.metric("mqtt_sessions_lost_at_risk_total")? > 0.0)
+        Ok(scene.members[0].milepost.metric("mqtt_sessions_lost_at_risk_total")? > 0.0)
     })?;
-    let log = scene.members[0].process.process.log()?;
+    let log = scene.members[0].milepost.process.log()?;
     ensure!(log.contains("check_oom_shutdown"), "the log does not name the likely cause");
     scene.http.set(Fault::None);
     Ok(())
@@ -126,7 +127,7 @@ fn session_killed(scene: &mut Scene) -> Result<()> {
 /// wait.
 fn queued(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
-    let code = scene.members[0].process.terminate(SETTLE)?;
+    let code = scene.members[0].milepost.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     let before = scene.sent();
     let queued = || scene.sent() - before;
@@ -135,7 +136,7 @@ fn queued(scene: &mut Scene) -> Result<()> {
     scene.restart_member(0)?;
     wait_until("milepost is connected", SETTLE, || {
         Ok(scene.members[0]
-            .process
+            .milepost
             .metric("mqtt_connected")
             .is_ok_and(|connected| connected == 1.0))
     })
@@ -145,7 +146,7 @@ fn queued(scene: &mut Scene) -> Result<()> {
 /// receive their share of the messages until they expire.
 fn ids_left(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
-    let code = scene.members[0].process.terminate(SETTLE)?;
+    let code = scene.members[0].milepost.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     sleep(Duration::from_secs(1));
     scene.set("MQTT__CONNECTIONS", "2");
@@ -154,7 +155,7 @@ fn ids_left(scene: &mut Scene) -> Result<()> {
         let sessions = scene.control_broker("sessions").context("the broker does not answer")?;
         Ok(sessions.lines().filter(|line| line.starts_with("member-0")).count() == 2)
     })?;
-    let window = scene.members[0].process.metric("mqtt_window")?;
+    let window = scene.members[0].milepost.metric("mqtt_window")?;
     ensure!(
         window <= 2.0 * 32_000.0,
         "mqtt_window is {window}: it must not count visits to former sessions"

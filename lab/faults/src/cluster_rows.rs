@@ -32,12 +32,12 @@ pub(crate) fn all() -> Vec<Row> {
         killed("node-killed", "a cluster's node killed for 10 s, strategy local", "local"),
         killed(
             "node-killed-round-robin",
-            "the same with round_robin: what its ghosts are given is lost, and no more",
+            "the same with round_robin: only the messages given to its ghosts are lost",
             "round-robin",
         ),
         row(
             "takeover",
-            "a cluster's node cut off five times, then for 10 s: the other one takes its sessions over",
+            "a cluster's node cut off five times, then for 10 s: the other takes its sessions over",
             (1_500, 25),
             takeover,
         )
@@ -53,10 +53,15 @@ pub(crate) fn all() -> Vec<Row> {
         row("shrink", "64 connections, then 4, a session that lasts 20 s", (800, 40), shrink)
             .with("MQTT__CONNECTIONS", "64")
             .with("MQTT__SESSION_EXPIRY", SHRINK_EXPIRY),
-        row("peers-unreachable", "leave = auto, and no peer answers", (2_000, 20), peers_unreachable)
-            .members(2)
-            .with("SHUTDOWN__LEAVE", "auto")
-            .with("SHUTDOWN__PEERS", "127.0.0.1:1,127.0.0.1:2"),
+        row(
+            "peers-unreachable",
+            "leave = auto, and no peer answers",
+            (2_000, 20),
+            peers_unreachable,
+        )
+        .members(2)
+        .with("SHUTDOWN__LEAVE", "auto")
+        .with("SHUTDOWN__PEERS", "127.0.0.1:1,127.0.0.1:2"),
     ]
 }
 
@@ -76,6 +81,7 @@ fn node_killed(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Returns a counter of the broker. `name`: with the space after it.
 fn counter(scene: &Scene, name: &str) -> Result<u64> {
     let counters = scene.control_broker("counters")?;
     let value = counters.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -87,11 +93,11 @@ fn counter(scene: &Scene, name: &str) -> Result<u64> {
 fn node_hung(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.control_broker("node 0 hang")?;
-    scene.members[0].process.process.kill()?;
+    scene.members[0].milepost.process.kill()?;
     scene.restart_member(0)?;
     let began = Instant::now();
     // The restarted member may not listen yet.
-    let readyz = || scene.members[0].process.get("/readyz");
+    let readyz = || scene.members[0].milepost.get("/readyz");
     let is_moved = || Ok(readyz().is_ok_and(|page| page.contains("sessions: 4")));
     wait_until("all sessions are on the node that answers", SETTLE, is_moved)?;
     eprintln!("    all sessions were on the other node after {:?}", began.elapsed());
@@ -123,8 +129,8 @@ fn takeover(scene: &mut Scene) -> Result<()> {
     sleep(CUT_OFF);
     scene.mqtt.set(Fault::None);
     scene.wait_until_recovered(SETTLE)?;
-    let nodes = || scene.members[0].process.get("/readyz");
-    wait_until("each node has a session", SETTLE, || Ok(!nodes()?.contains("sessions: 0")))?;
+    let readyz = || scene.members[0].milepost.get("/readyz");
+    wait_until("each node has a session", SETTLE, || Ok(!readyz()?.contains("sessions: 0")))?;
     let (takeovers, lost) = (counter(scene, "takeovers ")?, counter(scene, "lost_in_takeovers ")?);
     eprintln!("    {takeovers} sessions were taken over, which lost {lost}");
     scene.violation = (takeovers != 2)
@@ -137,7 +143,7 @@ fn takeover(scene: &mut Scene) -> Result<()> {
 /// unsubscribed, and lose the remaining messages when they expire.
 fn shrink(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
-    let code = scene.members[0].process.terminate(SETTLE)?;
+    let code = scene.members[0].milepost.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     scene.set("MQTT__CONNECTIONS", "4");
     scene.restart_member(0)?;
@@ -152,8 +158,8 @@ fn peers_unreachable(scene: &mut Scene) -> Result<()> {
     scene.set("SHUTDOWN__LEAVE", "false");
     for n in 0..2 {
         scene.wait_for_unacked(n)?;
-        let code = scene.members[n].process.terminate(SETTLE)?;
-        let log = scene.members[n].process.process.log()?;
+        let code = scene.members[n].milepost.terminate(SETTLE)?;
+        let log = scene.members[n].milepost.process.log()?;
         ensure!(
             code == EXIT_UNDONE,
             "no peer answered, but the member ended with exit code {code}"

@@ -16,16 +16,20 @@ use crate::scene::Scene;
 /// and forth. The places are too close to each other to count as a jump.
 const FENCE: &str = r#"{"type":"Feature","properties":{"name":"pier"},"geometry":{"type":"Polygon",
     "coordinates":[[[0,0],[0.1,0],[0.1,0.1],[0,0.1],[0,0]]]}}"#;
+/// Longitude of the places outside and inside the fence, in degrees.
 const PLACES: [f64; 2] = [0.1004, 0.0996];
 const SHUTTLES: usize = 20;
+/// Number of fixes of each shuttle.
 const STEPS: usize = 36;
+/// Usual time between two fixes of a shuttle.
 const STEP: Duration = Duration::from_secs(1);
 const ENGINE_AWAY: Duration = Duration::from_secs(4);
 
 pub(crate) fn all() -> Vec<Row> {
     vec![row(
         "events",
-        "milepost events killed three times, milepost once, ClickHouse once, under drivers that cross a fence",
+        "milepost events killed three times, milepost once, ClickHouse once, under drivers that \
+         cross a fence",
         (1_000, 40),
         events,
     )]
@@ -72,7 +76,8 @@ fn events(scene: &mut Scene) -> Result<()> {
     }
     scene.wait_until_recovered(SETTLE)?;
 
-    let rows = "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL WHERE fence = 'pier'";
+    let rows = "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL \
+                WHERE fence = 'pier'";
     let newest = format!("{rows} ORDER BY ts DESC LIMIT 1 BY driver_id");
     let mut latest = BTreeSet::new();
     let settled = wait_until(
@@ -102,6 +107,7 @@ fn events(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Starts `milepost events`, and waits until the command is watching.
 fn start(scene: &Scene) -> Result<Process> {
     let mut watcher = scene.start_command("events")?;
     wait_until("milepost events is watching", SETTLE, || {

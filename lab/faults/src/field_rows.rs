@@ -48,11 +48,12 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
+/// Restarts each member after the migration.
 fn restarted(scene: &mut Scene) -> Result<()> {
     add_fields(scene)?;
     for n in 0..MEMBERS {
         scene.wait_for_unacked(n)?;
-        let code = scene.members[n].process.terminate(SETTLE)?;
+        let code = scene.members[n].milepost.terminate(SETTLE)?;
         ensure!(code == 0, "a drain ended with exit code {code}");
         scene.restart_member(n)?;
         scene.wait_until_recovered(SETTLE)?;
@@ -76,27 +77,27 @@ fn outage(scene: &mut Scene) -> Result<()> {
     scene.restart_engine()?;
     add_fields(scene)?;
     scene.wait_for_unacked(0)?;
-    let code = scene.members[0].process.terminate(SETTLE)?;
+    let code = scene.members[0].milepost.terminate(SETTLE)?;
     ensure!(code == 0 || code == EXIT_UNDONE, "a drain ended with exit code {code}");
     scene.restart_member(0)?;
     scene.wait_until_recovered(SETTLE)?;
     wait_until_filled(scene)?;
     scene.kill_engine()?;
     sleep(ENGINE_AWAY);
-    let code = scene.members[1].process.terminate(SETTLE)?;
+    let code = scene.members[1].milepost.terminate(SETTLE)?;
     ensure!(code == 0 || code == EXIT_UNDONE, "a drain ended with exit code {code}");
     scene.restart_member(1)?;
     scene.restart_engine()?;
     scene.wait_until_recovered(SETTLE)?;
     wait_until("both spools are empty", 2 * SETTLE, || {
-        let empty = |member: &crate::scene::Member| member.process.metric("spool_batches");
-        Ok(scene.members.iter().all(|member| empty(member).is_ok_and(|files| files == 0.0)))
+        let files = |member: &crate::scene::Member| member.milepost.metric("spool_batches");
+        Ok(scene.members.iter().all(|member| files(member).is_ok_and(|files| files == 0.0)))
     })?;
     check_columns(scene)
 }
 
-/// Kills each member while ClickHouse refuses inserts. The broker redelivers its messages to a
-/// process that stores one field more.
+/// Kills each member while ClickHouse refuses inserts. The broker redelivers the member's messages
+/// to a process that stores one field more.
 fn killed(scene: &mut Scene) -> Result<()> {
     kill_with_unsaved_messages(scene, 0)?;
     add_fields(scene)?;
@@ -153,12 +154,10 @@ fn check_columns(scene: &mut Scene) -> Result<()> {
     let now = scene.engine()?.query("SELECT now64(3, 'UTC')")?;
     let since = format!("FROM fleet.positions WHERE inserted_at > '{}'", now.trim());
     let rate = scene.rate();
-    let enough = format!("SELECT count() > {rate} {since}");
-    wait_until(
-        "both members insert",
-        SETTLE,
-        || Ok(scene.engine()?.query(&enough)?.trim() == "1"),
-    )?;
+    let has_enough_rows = format!("SELECT count() > {rate} {since}");
+    wait_until("both members insert", SETTLE, || {
+        Ok(scene.engine()?.query(&has_enough_rows)?.trim() == "1")
+    })?;
     scene.wait_until_sent()?;
     scene.wait_until_recovered(SETTLE)?;
     let mut wrong = Vec::new();
@@ -181,7 +180,8 @@ fn check_columns(scene: &mut Scene) -> Result<()> {
         expect_none(
             &format!("rows of {table} differ from their attributes"),
             format!(
-                "SELECT countIf((tracker_event IS NULL) = mapContains(attributes, 'evt')) FROM fleet.{table}"
+                "SELECT countIf((tracker_event IS NULL) = mapContains(attributes, 'evt')) \
+                 FROM fleet.{table}"
             ),
         )?;
     }

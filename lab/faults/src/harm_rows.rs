@@ -41,10 +41,11 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// A message to publish, with the reason for which milepost must reject it; `None` for a valid one.
+/// A message to publish.
 pub(crate) struct Message {
     topic: String,
     payload: Vec<u8>,
+    /// Reason with which milepost must reject the message; `None` for a valid message.
     reason: Option<&'static str>,
     qos: QoS,
     retain: bool,
@@ -52,6 +53,7 @@ pub(crate) struct Message {
     properties: usize,
 }
 
+/// Returns a message of QoS 1 to [`TOPIC`].
 fn message(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) -> Message {
     let (payload, reason) = (payload.into(), reason.into());
     Message {
@@ -64,7 +66,7 @@ fn message(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>)
     }
 }
 
-/// Returns a valid message.
+/// Returns a valid message. `ts`: milliseconds since the epoch.
 pub(crate) fn fix(driver: &str, lat: f64, lng: f64, ts: i64) -> Message {
     let payload = format!(r#"{{"lat":{lat},"lng":{lng},"ts":{ts}}}"#);
     Message { topic: format!("drivers/{driver}/gps"), ..message(payload, None) }
@@ -112,7 +114,7 @@ fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
     let text =
         scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;
     let count = |line: &str| -> Result<(String, u64)> {
-        let (reason, count) = line.split_once('\t').context("two columns")?;
+        let (reason, count) = line.split_once('\t').context("a row lacks its second column")?;
         Ok((reason.to_owned(), count.parse()?))
     };
     text.lines().map(count).collect()
@@ -126,11 +128,12 @@ fn expect_rejects(scene: &Scene, expected: &BTreeMap<String, u64>) -> Result<()>
         Ok(stored == *expected)
     })
     .with_context(|| format!("stored {stored:?}, expected {expected:?}"))?;
-    let reconnects = scene.members[0].process.metric("mqtt_reconnects_total")?;
+    let reconnects = scene.members[0].milepost.metric("mqtt_reconnects_total")?;
     ensure!(reconnects == 0.0, "{reconnects} reconnects");
     Ok(())
 }
 
+/// Publishes more malformed messages than milepost stores one by one.
 fn reject_flood(scene: &mut Scene) -> Result<()> {
     const MESSAGES: u64 = 60_000;
     scene.wait_for_unacked(0)?;
@@ -192,17 +195,19 @@ fn poison_set() -> Vec<Message> {
     ]
 }
 
+/// Publishes the malformed messages repeatedly. Each must be rejected with its reason, and the
+/// valid fixes among them must be stored.
 fn poison(scene: &mut Scene) -> Result<()> {
-    const TIMES: u64 = 20;
+    const REPEATS: u64 = 20;
     scene.wait_for_unacked(0)?;
     let set = poison_set();
-    for _ in 0..TIMES {
+    for _ in 0..REPEATS {
         publish(scene.broker_port()?, &set)?;
         sleep(Duration::from_millis(200));
     }
     let mut expected = BTreeMap::new();
     for reason in set.iter().filter_map(|message| message.reason) {
-        *expected.entry(reason.to_owned()).or_insert(0) += TIMES;
+        *expected.entry(reason.to_owned()).or_insert(0) += REPEATS;
     }
     expect_rejects(scene, &expected)?;
     let sql = "SELECT count() FROM fleet.fixes WHERE driver_id = 'harm'";
@@ -211,13 +216,14 @@ fn poison(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Sets the clock an hour back for a few seconds. `received_at` then shows the shifted time.
 fn clock_back(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.set_clock(-3_600)?;
-    let old =
+    let shifted =
         "SELECT count() FROM fleet.positions WHERE received_at < now64(3) - INTERVAL 50 MINUTE";
     wait_until("milepost stores the shifted time", SETTLE, || {
-        Ok(scene.engine()?.query(old)?.trim().parse::<u64>()? > 0)
+        Ok(scene.engine()?.query(shifted)?.trim().parse::<u64>()? > 0)
     })?;
     sleep(Duration::from_secs(4));
     scene.set_clock(0)?;

@@ -41,9 +41,10 @@ use self::scene::Scene;
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 /// Maximum peak memory of a member, which includes the resident pages of its executable.
 ///
-/// Debug builds of `lab` play debug builds of milepost. Their executable has 40 MiB more, much of
-/// which is resident: at the same row one had 66 MiB and an optimised one 36.
+/// A debug build of `lab` runs debug builds of milepost. Their executable is 40 MiB larger, and
+/// much of it is resident: in the same row, a debug build had 66 MiB, an optimised build 36 MiB.
 const RSS_BYTES_MAX: u64 = if cfg!(debug_assertions) { 96 << 20 } else { 64 << 20 };
+/// How long the verifier waits for a further row, and longest time for a member to end.
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
 /// Longest time until the rows of a table must be visible in its view.
 const VIEW_WITHIN: Duration = Duration::from_secs(5);
@@ -79,10 +80,12 @@ pub struct Arguments {
     prove: bool,
 }
 
+/// The result of a row.
 struct Finding {
     description: &'static str,
     messages: u64,
     verdict: Verdict,
+    /// Time from the end of the fault to the recovery of every member.
     recovered: Duration,
     peak_rss_bytes: u64,
     /// Drivers whose last position is not their newest fix.
@@ -90,6 +93,7 @@ struct Finding {
     silent_stall: Option<String>,
     /// A member whose exit code reports that it left data behind.
     unclean_exit: Option<String>,
+    /// The smallest number of unacknowledged messages at the start of a fault.
     unacked: Option<u64>,
     /// Positions that may be missing, because the row damaged their spool files, or the cluster's
     /// broker lost them.
@@ -109,7 +113,8 @@ impl Finding {
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
         if *lost > self.allowed_losses || *duplicates_in_fixes > 0 || *never_sent > 0 {
             violations.push(format!(
-                "{lost} fixes lost, {duplicates_in_fixes} stored twice, {never_sent} stored but never sent"
+                "{lost} fixes lost, {duplicates_in_fixes} stored twice, {never_sent} stored but \
+                 never sent"
             ));
         }
         if self.no_subscriber > 0 {
@@ -258,7 +263,7 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
         }
         eprintln!("building a milepost that {description}");
         let binary = lab_harness::patched::build(patch)?;
-        let is_found = lab_harness::patched::fails(test, &binary)?;
+        let is_found = lab_harness::patched::test_fails(test, &binary)?;
         all_found &= is_found;
         let verdict = if is_found { "found" } else { "NOT FOUND" };
         say(&format!("a milepost that {description}, by {test}: {verdict}"));
@@ -301,7 +306,7 @@ fn run_scene(row: &Row, scene: &mut Scene) -> Result<Finding> {
     let mut unclean_exit = None;
     let mut codes = Vec::new();
     for member in &mut scene.members {
-        codes.push((member.client_id.clone(), member.process.terminate(VERIFY_WITHIN)?));
+        codes.push((member.client_id.clone(), member.milepost.terminate(VERIFY_WITHIN)?));
     }
     for (client_id, code) in codes {
         if !scene.allows_exit_code(code) {
@@ -339,14 +344,16 @@ fn wrong_last_positions(engine: &ClickHouse, within: Duration) -> Result<u64> {
 }
 
 fn count_wrong_last_positions(engine: &ClickHouse) -> Result<u64> {
-    let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS newest FROM fleet.fixes GROUP BY driver_id) AS f \
-               FULL JOIN (SELECT driver_id, ts AS newest FROM fleet.last_positions) AS l USING driver_id \
-               WHERE f.newest != l.newest";
+    let sql = "SELECT count() FROM \
+               (SELECT driver_id, max(ts) AS newest FROM fleet.fixes GROUP BY driver_id) AS f \
+               FULL JOIN (SELECT driver_id, ts AS newest FROM fleet.last_positions) AS l \
+               USING driver_id WHERE f.newest != l.newest";
     Ok(engine.query(sql)?.trim().parse()?)
 }
 
 fn table(findings: &[Finding]) -> Table {
-    let head = "fault|messages|lost|twice in `fixes`|raw duplicates|back after|peak RSS|unacked at the fault";
+    let head = "fault|messages|lost|twice in `fixes`|raw duplicates|back after|peak RSS|\
+                unacked at the fault";
     let mut table = Table::with_columns(head.split('|'));
     table.rows.extend(findings.iter().map(|finding| {
         let Finding { description, messages, verdict, recovered, peak_rss_bytes, unacked, .. } =

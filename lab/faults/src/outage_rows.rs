@@ -12,7 +12,7 @@ use crate::row::{Row, SETTLE, row};
 use crate::rows::harm_next_inserts;
 use crate::scene::{EXIT_UNDONE, Scene};
 
-/// Session expiry, shorter than the outages of these rows.
+/// Session expiry, shorter than [`OUTAGE`].
 const EXPIRY: &str = "10s";
 const OUTAGE: Duration = Duration::from_secs(30);
 
@@ -105,6 +105,7 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
+/// Kills the member early in the outage. The new process must keep the session alive.
 fn kill_in_outage(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.http.set(Fault::Refuse);
@@ -115,6 +116,7 @@ fn kill_in_outage(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Refuses inserts until the buffer is full, and then for longer than the session expiry.
 fn full_buffer(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.http.set(Fault::Refuse);
@@ -205,11 +207,11 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
     scene.http.set(Fault::Refuse);
     lose_session(scene)?;
     sleep(Duration::from_secs(2));
-    let old = lose_session(scene)?;
+    let old_positions = lose_session(scene)?;
     sleep(Duration::from_secs(2));
     scene.http.set(Fault::Delay(Duration::from_millis(300)));
     wait_until("the old rows are stored", SETTLE, || {
-        Ok(scene.metric("positions_inserted_total")? >= old)
+        Ok(scene.metric("positions_inserted_total")? >= old_positions)
     })?;
     scene.kill_and_restart(0)?;
     scene.http.set(Fault::None);
@@ -221,7 +223,7 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
 fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(1)?;
     scene.mqtt.set(Fault::Refuse);
-    let code = scene.members[1].process.terminate(SETTLE)?;
+    let code = scene.members[1].milepost.terminate(SETTLE)?;
     ensure!(
         code == EXIT_UNDONE,
         "the member could not unsubscribe, but ended with exit code {code}"
@@ -232,11 +234,11 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
 
     scene.wait_for_unacked(1)?;
     scene.mqtt.set(Fault::Refuse);
-    scene.members[1].process.process.signal("TERM")?;
+    scene.members[1].milepost.process.signal("TERM")?;
     sleep(Duration::from_secs(3));
     scene.mqtt.set(Fault::None);
     let mut leaving = scene.members.remove(1);
-    let code = leaving.process.process.wait(SETTLE)?.code();
+    let code = leaving.milepost.process.wait(SETTLE)?.code();
     ensure!(code == Some(0), "the leaving member ended with exit code {code:?}");
     let sessions = scene.control_broker("sessions")?;
     let is_subscribed =
@@ -248,6 +250,7 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Delays or withholds the broker's answers to CONNECT and SUBSCRIBE.
 fn answers_missing(scene: &mut Scene) -> Result<()> {
     let commands = [
         "next 2 connack late 2s",
@@ -264,6 +267,7 @@ fn answers_missing(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Resets inserts while fsync is slow.
 fn fsync_slow(scene: &mut Scene) -> Result<()> {
     scene.set_fsync_delay(Duration::from_millis(500))?;
     for _ in 0..8 {
@@ -273,6 +277,7 @@ fn fsync_slow(scene: &mut Scene) -> Result<()> {
     scene.set_fsync_delay(Duration::ZERO)
 }
 
+/// Hangs fsync while ClickHouse refuses. Probes must answer, and SIGTERM must end milepost in time.
 fn fsync_hung(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.set_fsync_delay(Duration::from_secs(3_600))?;
@@ -280,12 +285,12 @@ fn fsync_hung(scene: &mut Scene) -> Result<()> {
     sleep(Duration::from_secs(5));
     for path in ["/livez", "/metrics"] {
         let began = Instant::now();
-        scene.members[0].process.get(path)?;
+        scene.members[0].milepost.get(path)?;
         let took = began.elapsed();
         ensure!(took < Duration::from_secs(1), "{path} took {took:?} while the disk hung");
     }
     let began = Instant::now();
-    let code = scene.members[0].process.terminate(SETTLE)?;
+    let code = scene.members[0].milepost.terminate(SETTLE)?;
     let took = began.elapsed();
     ensure!(took < Duration::from_secs(6), "shutdown with a grace of 3 s took {took:?}");
     ensure!(code == EXIT_UNDONE, "milepost kept messages, but ended with exit code {code}");
@@ -315,14 +320,15 @@ fn drop_and_migrate(scene: &Scene) -> Result<()> {
     scene.settings.migrate()
 }
 
+/// Moves the spool files of one member into the spool of the other, while both are down.
 fn spools_merged(scene: &mut Scene) -> Result<()> {
     scene.http.set(Fault::Refuse);
     wait_until("both members have batches in their spools", SETTLE, || {
-        let batches = |n: usize| scene.members[n].process.metric("spool_batches");
+        let batches = |n: usize| scene.members[n].milepost.metric("spool_batches");
         Ok(batches(0)? >= 3.0 && batches(1)? >= 3.0)
     })?;
     for member in &mut scene.members {
-        member.process.process.kill()?;
+        member.milepost.process.kill()?;
     }
     let (from, to) = (scene.spool_dir("member-1"), scene.spool_dir("member-0"));
     for file in std::fs::read_dir(from)? {
@@ -339,7 +345,7 @@ fn spools_merged(scene: &mut Scene) -> Result<()> {
     sleep(Duration::from_secs(2));
     scene.http.set(Fault::None);
     wait_until("the spools are empty", 2 * SETTLE, || {
-        let batches = |n: usize| scene.members[n].process.metric("spool_batches").unwrap_or(1.0);
+        let batches = |n: usize| scene.members[n].milepost.metric("spool_batches").unwrap_or(1.0);
         Ok(batches(0) == 0.0 && batches(1) == 0.0)
     })
 }
@@ -351,7 +357,7 @@ fn clock_40_days(scene: &mut Scene) -> Result<()> {
     scene.set_clock(-40 * 86_400)?;
     wait_until("/readyz reports the wrong clock", SETTLE, || {
         Ok(scene.members[0]
-            .process
+            .milepost
             .get("/readyz")
             .is_err_and(|why| why.to_string().contains("clock")))
     })?;

@@ -21,7 +21,7 @@ const NO_MEMBERS: Duration = Duration::from_secs(5);
 /// reconnects 30 s after another client took its session.
 const TAKEOVERS_WITHIN: Duration = Duration::from_secs(90);
 const SESSIONS: usize = 4;
-/// Time in which further takeovers are counted. With a delay of 30 s there are none.
+/// Time in which further takeovers are counted. With a delay of 30 s, no takeover falls into it.
 const COUNTED_FOR: Duration = Duration::from_secs(10);
 
 pub(crate) fn all() -> Vec<Row> {
@@ -36,10 +36,10 @@ pub(crate) fn all() -> Vec<Row> {
         pods("pods", description),
         pods(
             "pods-emqx",
-            "the same on a broker with EMQX's manners, that loses what comes while a session ends",
+            "the same on a broker with EMQX's manners: messages for an ending session are lost",
         )
         .on_emqx("--dying 3s"),
-        drained("drain", "a member dies and does not come back: milepost drain takes what it left"),
+        drained("drain", "a member dies for good: milepost drain empties its sessions"),
         drained("drain-emqx", "the same on a broker with EMQX's manners").on_emqx("--dying 3s"),
         row(
             "zombie",
@@ -58,10 +58,10 @@ pub(crate) fn all() -> Vec<Row> {
 fn zombie(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     let zombie = scene.members.remove(0);
-    zombie.process.process.signal("STOP")?;
+    zombie.milepost.process.signal("STOP")?;
     scene.add_member(&zombie.client_id)?;
-    zombie.process.process.signal("CONT")?;
-    let successor = &scene.members[0].process;
+    zombie.milepost.process.signal("CONT")?;
+    let successor = &scene.members[0].milepost;
     let taken_over = "another client connected with this client id";
     wait_until("the successor reports that another client uses its id", TAKEOVERS_WITHIN, || {
         Ok(successor.get("/readyz").is_err_and(|error| error.to_string().contains(taken_over)))
@@ -83,16 +83,18 @@ fn drained(name: &'static str, description: &'static str) -> Row {
     row(name, description, (2_000, 15), drain).members(2).pods()
 }
 
+/// Kills a member for good, and empties its sessions with `milepost drain`.
 fn drain(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(1)?;
     let mut killed = scene.members.split_off(1);
-    killed[0].process.process.kill()?;
+    killed[0].milepost.process.kill()?;
     sleep(NO_MEMBERS);
     let (code, printed) = scene.drain(&killed[0].client_id)?;
     ensure!(code == 0, "milepost drain ended with exit code {code}: {printed}");
     scene.wait_until_recovered(SETTLE).map(drop)
 }
 
+/// Starts, stops and restarts members as the row's description says.
 fn pods(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.add_member("member-2")?;
@@ -109,7 +111,7 @@ fn pods(scene: &mut Scene) -> Result<()> {
 
     for n in (0..scene.members.len()).rev() {
         scene.wait_for_unacked(n)?;
-        let code = scene.members[n].process.terminate(SETTLE)?;
+        let code = scene.members[n].milepost.terminate(SETTLE)?;
         ensure!(scene.allows_exit_code(code), "a restart ended with exit code {code}");
         scene.restart_member(n)?;
         scene.wait_until_recovered(SETTLE)?;
@@ -132,9 +134,9 @@ fn stop_all_and_return(scene: &mut Scene, member: usize, returning: &[&str]) -> 
 /// their client ids.
 fn stop(scene: &mut Scene, staying: usize) -> Result<Vec<String>> {
     let mut stopping = scene.members.split_off(staying);
-    stopping.iter().rev().try_for_each(|member| member.process.process.signal("TERM"))?;
+    stopping.iter().rev().try_for_each(|member| member.milepost.process.signal("TERM"))?;
     for member in &mut stopping {
-        let code = member.process.process.wait(SETTLE)?.code();
+        let code = member.milepost.process.wait(SETTLE)?.code();
         let is_allowed = code.is_some_and(|code| scene.allows_exit_code(code));
         ensure!(is_allowed, "{} ended with exit code {code:?}", member.client_id);
     }

@@ -7,6 +7,7 @@ use loadgen::format::Format;
 
 use crate::scene::{Scene, Setup};
 
+/// A fault, with the conditions under which it occurs.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
@@ -21,6 +22,8 @@ pub(crate) struct Row {
 /// Longest wait for a condition while a row runs.
 pub(crate) const SETTLE: Duration = Duration::from_secs(30);
 
+/// Returns a row with one member on Mosquitto. `rate`: messages a second; `seconds`: duration of
+/// the planned load.
 pub(crate) fn row(
     name: &'static str,
     description: &'static str,

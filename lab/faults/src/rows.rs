@@ -13,8 +13,8 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
 /// Returns the rows on Mosquitto, and the rows on a strict broker with a window of 32. Mosquitto
-/// exceeds its window once all 65,535 packet ids are in use. So fewer messages than that arrive
-/// during each outage.
+/// exceeds its window once all 65,535 packet ids are in use. The rows are therefore such that fewer
+/// messages arrive during each outage.
 pub(crate) fn all() -> Vec<Row> {
     vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), |scene| {
@@ -83,7 +83,7 @@ pub(crate) fn all() -> Vec<Row> {
         row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), |scene| {
             break_connection(scene, Fault::HangBoth, false)
         }),
-        row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), |scene| {
+        row("half-open", "bytes to the broker vanish for 12 s", (2_500, 30), |scene| {
             break_connection(scene, Fault::HalfOpen, true)
         }),
         row(
@@ -144,10 +144,11 @@ fn kill_unsaved(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Kills one of two members, and restarts it before its session expires.
 fn kill_one_of_two(scene: &mut Scene) -> Result<()> {
     for _ in 0..3 {
         scene.wait_for_unacked(0)?;
-        scene.members[0].process.process.kill()?;
+        scene.members[0].milepost.process.kill()?;
         // The other member continues, and the broker keeps the session of the killed member.
         sleep(Duration::from_secs(2));
         scene.restart_member(0)?;
@@ -156,6 +157,7 @@ fn kill_one_of_two(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Adds two members, which later leave for good.
 fn scale(scene: &mut Scene) -> Result<()> {
     scene.add_member("member-1")?;
     scene.add_member("member-2")?;
@@ -163,7 +165,7 @@ fn scale(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(1)?;
     for _ in 0..2 {
         let mut leaving = scene.members.pop().context("no member is left")?;
-        let code = leaving.process.terminate(SETTLE)?;
+        let code = leaving.milepost.terminate(SETTLE)?;
         ensure!(code == 0, "{} left with exit code {code}", leaving.client_id);
     }
     Ok(())
@@ -172,7 +174,7 @@ fn scale(scene: &mut Scene) -> Result<()> {
 fn restart(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
         scene.wait_for_unacked(0)?;
-        let code = scene.members[0].process.terminate(SETTLE)?;
+        let code = scene.members[0].milepost.terminate(SETTLE)?;
         ensure!(code == 0, "a drain ended with exit code {code}");
         scene.restart_member(0)?;
         if time < 5 {
@@ -189,6 +191,8 @@ fn clickhouse_killed(scene: &mut Scene) -> Result<()> {
     scene.restart_engine()
 }
 
+/// Holds ClickHouse's answers back for longer than the insert timeout. milepost must not count rows
+/// as inserted before it has the answer.
 fn answer_late(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     let before = scene.metric("positions_inserted_total")?;
@@ -205,6 +209,7 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Like [`harm_next_inserts`], once there are unacknowledged messages.
 fn harm_inserts(scene: &mut Scene, count: u32, behaviour: Behaviour) -> Result<()> {
     scene.wait_for_unacked(0)?;
     harm_next_inserts(scene, count, behaviour)
@@ -220,7 +225,7 @@ fn clickhouse_slow(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.http.set(Fault::Delay(Duration::from_secs(1))); // each way
     sleep(Duration::from_secs(12));
-    let reconnects = scene.members[0].process.metric("mqtt_reconnects_total")?;
+    let reconnects = scene.members[0].milepost.metric("mqtt_reconnects_total")?;
     scene.http.set(Fault::None);
     ensure!(reconnects == 0.0, "a slow ClickHouse caused {reconnects} reconnects to the broker");
     Ok(())
@@ -269,7 +274,7 @@ fn cut_then_kill(scene: &mut Scene) -> Result<()> {
         scene.wait_for_unacked(0)?;
         scene.mqtt.set(Fault::Cut);
         wait_until("milepost is connected again", SETTLE, || {
-            Ok(scene.members[0].process.metric("mqtt_reconnects_total")? > 0.0)
+            Ok(scene.members[0].milepost.metric("mqtt_reconnects_total")? > 0.0)
         })?;
         scene.kill_and_restart(0)?;
         if time < 5 {
@@ -307,33 +312,38 @@ const SMALL_WINDOW_RATE: u32 = 3_000;
 /// Checks that milepost receives about 32 messages per insert with a window of 32. A consumer that
 /// keeps each batch open for a second would receive only 32 messages a second.
 fn small_window(scene: &mut Scene) -> Result<()> {
-    const SHARE: f64 = 0.8;
+    /// Lowest accepted share of the possible rate.
+    const MIN_SHARE: f64 = 0.8;
     sleep(Duration::from_secs(3)); // time to learn the window
-    let read = |name| scene.members[0].process.metric(name);
-    let acks_before = read("acks_total")?;
-    let insert_s_before = read("insert_duration_seconds_sum")?;
-    let inserts_before = read("insert_duration_seconds_count")?;
+    let metric = |name| scene.metric(name);
+    let acks_before = metric("acks_total")?;
+    let insert_s_before = metric("insert_duration_seconds_sum")?;
+    let inserts_before = metric("insert_duration_seconds_count")?;
     let seconds = 6.0;
     sleep(Duration::from_secs_f64(seconds));
-    let rate = (read("acks_total")? - acks_before) / seconds;
-    let insert_s = (read("insert_duration_seconds_sum")? - insert_s_before)
-        / (read("insert_duration_seconds_count")? - inserts_before);
+    let rate = (metric("acks_total")? - acks_before) / seconds;
+    let insert_s = (metric("insert_duration_seconds_sum")? - insert_s_before)
+        / (metric("insert_duration_seconds_count")? - inserts_before);
     let possible = (32.0 / insert_s).min(SMALL_WINDOW_RATE.into());
     let share = rate * insert_s / 32.0;
     eprintln!(
         "    {rate:.0} messages/s of {SMALL_WINDOW_RATE}, {share:.2} of 32 per insert of {:.1} ms",
         insert_s * 1e3
     );
-    ensure!(rate >= SHARE * possible, "{rate:.0} messages/s is less than {SHARE} × {possible:.0}");
+    ensure!(
+        rate >= MIN_SHARE * possible,
+        "{rate:.0} messages/s is less than {MIN_SHARE} × {possible:.0}"
+    );
     Ok(())
 }
 
+/// Renames the table `positions`, which `/readyz` must report, and renames it back.
 fn table_renamed(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.engine()?.query("RENAME TABLE fleet.positions TO fleet.elsewhere")?;
     wait_until("/readyz names the table", SETTLE, || {
         Ok(scene.members[0]
-            .process
+            .milepost
             .get("/readyz")
             .is_err_and(|why| why.to_string().contains("positions")))
     })?;
@@ -350,7 +360,7 @@ fn wrong_password(scene: &mut Scene) -> Result<()> {
     scene.kill_and_restart(0)?;
     wait_until("/readyz reports the refused login", SETTLE, || {
         Ok(scene.members[0]
-            .process
+            .milepost
             .get("/readyz")
             .is_err_and(|why| why.to_string().contains("516")))
     })?;

@@ -44,11 +44,13 @@ pub(crate) struct Setup {
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
     pub(crate) members: u32,
+    /// `true`: ClickHouse requires [`PASSWORD`].
     pub(crate) password: bool,
     /// `true`: the row restarts the broker. Mosquitto 2.0.11 restores sessions after a restart,
     /// but not their shared subscriptions: until the consumer has subscribed again, Mosquitto drops
     /// messages and answers them with "no matching subscribers", so the fleet sends them again.
     pub(crate) broker_forgets: bool,
+    /// `true`: members have a spool.
     pub(crate) spool: bool,
     /// `true`: the row sets the wall clock of the members.
     pub(crate) clock: bool,
@@ -68,6 +70,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
+    /// Returns the plan of the fleet.
     fn plan(&self, broker_port: u16, run: &str, seed: u64) -> Plan {
         Plan {
             broker: format!("127.0.0.1:{}", broker_port),
@@ -86,6 +89,7 @@ impl Setup {
     }
 }
 
+/// The running servers, members and fleet of a row.
 pub(crate) struct Scene {
     pub(crate) settings: Settings,
     pub(crate) members: Vec<Member>,
@@ -155,7 +159,7 @@ impl Tls {
 /// A member and its client id.
 pub(crate) struct Member {
     pub(crate) client_id: String,
-    pub(crate) process: Milepost,
+    pub(crate) milepost: Milepost,
 }
 
 impl Scene {
@@ -290,14 +294,17 @@ impl Scene {
         if self.broker_forgets { 0 } else { manifest.no_subscriber }
     }
 
+    /// Starts a member, and waits until it is ready.
     pub(crate) fn add_member(&mut self, client_id: &str) -> Result<()> {
-        let mut process = self.start(client_id)?;
-        process.wait_until_ready()?;
-        self.watch.add(&process);
-        self.members.push(Member { client_id: client_id.to_owned(), process });
+        let mut milepost = self.start(client_id)?;
+        milepost.wait_until_ready()?;
+        self.watch.add(&milepost);
+        self.members.push(Member { client_id: client_id.to_owned(), milepost });
         Ok(())
     }
 
+    /// Starts the process of a member. In a row with pods, the number at the end of the client id
+    /// selects the HTTP port.
     fn start(&self, client_id: &str) -> Result<Milepost> {
         let settings = self.member_settings(client_id);
         let number =
@@ -360,7 +367,7 @@ impl Scene {
     /// Kills a member with SIGKILL, and starts a new process with the same client id at once,
     /// without waiting until it is ready.
     pub(crate) fn kill_and_restart(&mut self, n: usize) -> Result<()> {
-        self.members[n].process.process.kill()?;
+        self.members[n].milepost.process.kill()?;
         self.restart_member(n)
     }
 
@@ -398,11 +405,13 @@ impl Scene {
         Ok(path.display().to_string())
     }
 
+    /// Starts a new process for a member, without waiting until it is ready. Kills the old process
+    /// if that still runs.
     pub(crate) fn restart_member(&mut self, n: usize) -> Result<()> {
         let client_id = self.members[n].client_id.clone();
-        let process = self.start(&client_id)?;
-        self.watch.add(&process);
-        self.members[n].process = process;
+        let milepost = self.start(&client_id)?;
+        self.watch.add(&milepost);
+        self.members[n].milepost = milepost;
         Ok(())
     }
 
@@ -412,7 +421,7 @@ impl Scene {
         Ok(self
             .members
             .iter()
-            .map(|member| member.process.metric("acks_total").unwrap_or(0.0))
+            .map(|member| member.milepost.metric("acks_total").unwrap_or(0.0))
             .sum())
     }
 
@@ -420,21 +429,22 @@ impl Scene {
     /// to acknowledge and the fleet has finished. Returns the time that this took.
     pub(crate) fn wait_until_recovered(&self, within: Duration) -> Result<Duration> {
         let began = Instant::now();
-        let acks = |member: &Member| member.process.metric("acks_total").unwrap_or(0.0);
+        let acks = |member: &Member| member.milepost.metric("acks_total").unwrap_or(0.0);
         let before: Vec<f64> = self.members.iter().map(acks).collect();
         wait_until("every member is ready and acknowledges again", within, || {
             let is_back = |(member, before): (&Member, &f64)| {
                 let has_no_unacked =
-                    member.process.metric("mqtt_unacked").is_ok_and(|unacked| unacked == 0.0);
-                member.process.get("/readyz").is_ok()
-                    && (acks(member) > *before || has_no_unacked && self.is_sent())
+                    member.milepost.metric("mqtt_unacked").is_ok_and(|unacked| unacked == 0.0);
+                member.milepost.get("/readyz").is_ok()
+                    && (acks(member) > *before || has_no_unacked && self.has_sent_everything())
             };
             Ok(self.members.iter().zip(&before).all(is_back))
         })?;
         Ok(began.elapsed())
     }
 
-    fn is_sent(&self) -> bool {
+    /// Returns whether the fleet has sent everything, or is not running.
+    fn has_sent_everything(&self) -> bool {
         self.fleet.as_ref().is_none_or(Background::is_finished)
     }
 
@@ -461,7 +471,7 @@ impl Scene {
 
     /// Returns a metric of the first member.
     pub(crate) fn metric(&self, name: &str) -> Result<f64> {
-        self.members[0].process.metric(name)
+        self.members[0].milepost.metric(name)
     }
 
     pub(crate) fn control_broker(&self, command: &str) -> Result<String> {
@@ -497,7 +507,7 @@ impl Scene {
                 "no moment with unacknowledged messages in {WAIT_MAX:?}"
             );
             sleep(Duration::from_millis(self.rng.u64(..900)));
-            let unacked = self.members[n].process.metric("mqtt_unacked").unwrap_or(0.0);
+            let unacked = self.members[n].milepost.metric("mqtt_unacked").unwrap_or(0.0);
             if unacked > 0.0 {
                 #[expect(
                     clippy::cast_possible_truncation,

@@ -19,9 +19,9 @@ static long milliseconds(void) {
 }
 
 int fsync(int fd) {
-    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
-    for (long waited = 0; waited < milliseconds(); waited += 10) {
+    int (*real_fsync)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    for (long waited_ms = 0; waited_ms < milliseconds(); waited_ms += 10) {
         usleep(10000);
     }
-    return real(fd);
+    return real_fsync(fd);
 }

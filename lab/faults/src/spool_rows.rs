@@ -71,12 +71,14 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
+/// Waits until the first member has replayed its spool.
 fn wait_until_empty(scene: &Scene, within: Duration) -> Result<()> {
     wait_until("the spool is empty", within, || {
         Ok(scene.metric("spool_batches").unwrap_or(1.0) == 0.0)
     })
 }
 
+/// Refuses inserts for a minute, and measures how fast the spool is replayed afterwards.
 fn away(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.http.set(Fault::Refuse);
@@ -88,7 +90,8 @@ fn away(scene: &mut Scene) -> Result<()> {
     wait_until_empty(scene, 4 * SETTLE)?;
     let ratio = spooled / began.elapsed().as_secs_f64() / scene.rate();
     eprintln!(
-        "    {spooled} positions replayed at {ratio:.1} × the live rate, in addition to live messages"
+        "    {spooled} positions replayed at {ratio:.1} × the live rate, in addition to live \
+         messages"
     );
     ensure!(
         ratio >= REPLAY_PER_LIVE,
@@ -97,6 +100,8 @@ fn away(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Makes each insert take two seconds. Some batches must then go to the spool, and the connection
+/// to the broker must last.
 fn slow(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     scene.http.set(Fault::Delay(Duration::from_secs(1))); // each way
@@ -125,14 +130,15 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Unmounted lazily, because milepost still holds its lock there.
+        // Unmount lazily, because milepost still holds its lock on this disk.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
+/// Fills the spool's disk. milepost must then leave messages unacknowledged, and report the spool.
 fn disk_full(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
-    let code = scene.members[0].process.terminate(SETTLE)?;
+    let code = scene.members[0].milepost.terminate(SETTLE)?;
     ensure!(code == 0, "a drain ended with exit code {code}");
     let dir = scene.spool_dir("member-0");
     let disk = SmallDisk::mount(dir)?;
@@ -142,8 +148,12 @@ fn disk_full(scene: &mut Scene) -> Result<()> {
     scene.http.set(Fault::Refuse);
     wait_until("the disk is full", SETTLE, || Ok(scene.metric("spool_refused_total")? >= 1.0))?;
     sleep(Duration::from_secs(3));
-    let reason =
-        scene.members[0].process.get("/readyz").err().context("/readyz reports ready")?.to_string();
+    let reason = scene.members[0]
+        .milepost
+        .get("/readyz")
+        .err()
+        .context("/readyz reports ready")?
+        .to_string();
     ensure!(reason.contains("spool"), "/readyz does not name the spool: {reason}");
     let unacked = scene.metric("mqtt_unacked")?;
     ensure!(unacked > 0.0, "messages were acknowledged, although the disk is full");
@@ -162,13 +172,15 @@ fn batch_files(scene: &Scene) -> Result<Vec<PathBuf>> {
     Ok(batches)
 }
 
+/// Truncates a spool file, and flips a bit in another, while milepost is down. milepost must count
+/// their positions as quarantined.
 fn damaged(scene: &mut Scene) -> Result<()> {
     scene.http.set(Fault::Refuse);
     wait_until("four batches are in the spool", SETTLE, || {
         Ok(scene.metric("spool_batches")? >= 4.0)
     })?;
     scene.wait_for_unacked(0)?;
-    scene.members[0].process.process.kill()?;
+    scene.members[0].milepost.process.kill()?;
     let batches = batch_files(scene)?;
     for (path, tear) in [(&batches[1], true), (&batches[2], false)] {
         let mut bytes = std::fs::read(path)?;
@@ -179,6 +191,7 @@ fn damaged(scene: &mut Scene) -> Result<()> {
             bytes[middle] ^= 4
         }
         std::fs::write(path, bytes)?;
+        // The second part of a file's name is its number of positions.
         let name =
             path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
         scene.allowed_losses +=
@@ -201,6 +214,7 @@ fn damaged(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Kills milepost while it writes spool files, and while it replays them.
 fn kill(scene: &mut Scene) -> Result<()> {
     scene.http.set(Fault::Refuse);
     for _ in 0..3 {
@@ -224,16 +238,17 @@ fn kill(scene: &mut Scene) -> Result<()> {
     wait_until_empty(scene, 2 * SETTLE)
 }
 
+/// Interrupts ClickHouse once a minute. The memory must not grow.
 fn soak(scene: &mut Scene) -> Result<()> {
-    let mut after_first_minute = None;
+    let mut bytes_at_first = None;
     for minute in 1..=9 {
         sleep(Duration::from_secs(45));
-        let (now, _) = procfs::resident_bytes(scene.members[0].process.process.pid())?;
-        eprintln!("    minute {minute}: {:.1} MiB", now as f64 / MIB as f64);
-        let first = *after_first_minute.get_or_insert(now);
+        let (bytes, _) = procfs::resident_bytes(scene.members[0].milepost.process.pid())?;
+        eprintln!("    minute {minute}: {:.1} MiB", bytes as f64 / MIB as f64);
+        let first_bytes = *bytes_at_first.get_or_insert(bytes);
         ensure!(
-            now < first + 4 * MIB,
-            "memory grows: {first} bytes after the first minute, {now} now"
+            bytes < first_bytes + 4 * MIB,
+            "memory grows: {first_bytes} bytes after the first minute, {bytes} now"
         );
         scene.http.set(Fault::Refuse);
         sleep(Duration::from_secs(5));

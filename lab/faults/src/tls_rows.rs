@@ -14,7 +14,8 @@ pub(crate) fn all() -> Vec<Row> {
     vec![
         row(
             "certificates",
-            "over TLS: both servers' certificates expire under load, every connection is cut, they are renewed, kill -9",
+            "over TLS: both servers' certificates expire under load, every connection is cut, \
+             they are renewed, kill -9",
             (3_000, 20),
             certificates,
         )
@@ -23,6 +24,7 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
+/// Lets the certificates expire twice, cuts all connections, and renews the certificates.
 fn certificates(scene: &mut Scene) -> Result<()> {
     for _ in 0..2 {
         scene.wait_for_unacked(0)?;
@@ -52,6 +54,6 @@ fn certificates(scene: &mut Scene) -> Result<()> {
 
 /// Returns the number of log lines that contain `message` and report an expired certificate.
 fn count_expired(scene: &Scene, message: &str) -> Result<usize> {
-    let log = scene.members[0].process.process.log()?;
+    let log = scene.members[0].milepost.process.log()?;
     Ok(log.lines().filter(|line| line.contains(message) && line.contains("has expired")).count())
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use lab_stack::{Milepost, get, lock, procfs, prom};
 
-const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Interval between two samples of the memory.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of samples of the memory between two checks for a stall, which cost more.
 const SAMPLES_PER_STALL_CHECK: u64 = 10;
 /// Once messages have waited this long without any acknowledgement, `/readyz` must report the
@@ -72,8 +73,8 @@ impl Shared {
             }
             let mut members = lock(&self.members).clone();
             members.retain(|(pid, _)| match procfs::resident_bytes(*pid) {
-                Ok((_, high)) => {
-                    self.peak_rss_bytes.fetch_max(high, Ordering::Relaxed);
+                Ok((_, peak_bytes)) => {
+                    self.peak_rss_bytes.fetch_max(peak_bytes, Ordering::Relaxed);
                     true
                 }
                 Err(_) => false, // the process has ended
@@ -83,10 +84,12 @@ impl Shared {
                     self.check_for_stall(address, &mut progress);
                 }
             }
-            sleep(SAMPLE_EVERY);
+            sleep(SAMPLE_INTERVAL);
         }
     }
 
+    /// Records a stall if messages have waited at a member for [`STALLED_AFTER`] without an
+    /// acknowledgement, and the member reports itself ready.
     fn check_for_stall(&self, address: &str, progress: &mut HashMap<String, Progress>) {
         let Ok(metrics) = get(&format!("http://{address}/metrics")) else { return };
         let value = |name| prom::value(&metrics, name).unwrap_or(0.0);

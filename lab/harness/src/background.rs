@@ -41,8 +41,7 @@ impl Background {
         self.progress.ends_early.store(true, Ordering::Relaxed);
     }
 
-    /// Ends a load without limit, waits until the fleet has sent everything, and returns its
-    /// manifest.
+    /// Ends an endless load, waits until the fleet has sent everything, and returns the manifest.
     pub fn finish(self) -> Result<Manifest> {
         self.progress.endless.store(false, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the fleet's thread panicked"))?

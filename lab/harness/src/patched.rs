@@ -56,8 +56,8 @@ pub fn test() -> Result<()> {
 }
 
 /// Returns whether a test of `tests/real` fails with a binary that [`build`] made. An error means
-/// that the test did not run.
-pub fn fails(test: &str, binary: &Path) -> Result<bool> {
+/// that the test did not run. `test`: the test's full name.
+pub fn test_fails(test: &str, binary: &Path) -> Result<bool> {
     let mut nice = Command::new("nice");
     nice.args(["-n", "5", "cargo", "test", "--locked", "--offline", "-p", "milepost"])
         .args(["--test", "real", "--", "--exact", test])
@@ -102,6 +102,7 @@ fn copy_sources(to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command. Fails with its stderr if it does not succeed.
 fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -10,6 +10,7 @@ use tokio::runtime::Builder;
 use tokio::select;
 use tokio::sync::oneshot;
 
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 128;
 
 /// A running server. Dropping it closes all connections.
@@ -22,8 +23,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens on a free port. `serve` is called for each accepted connection, and the future that
-    /// it returns runs as a task. With a small `receive_buffer`, a client is still writing a large
-    /// body when the answer arrives.
+    /// it returns runs as a task. `receive_buffer`: bytes; with a small buffer, a client is still
+    /// writing a large body when the answer arrives.
     pub(crate) fn start<Served: Future<Output = ()> + Send + 'static>(
         receive_buffer: Option<u32>,
         serve: impl Fn(TcpStream) -> Served + Send + 'static,
@@ -56,6 +57,7 @@ impl Drop for Server {
     }
 }
 
+/// Accepts connections for ever, and serves each in a task of its own.
 async fn accept<Served: Future<Output = ()> + Send + 'static>(
     listener: TcpListener,
     serve: impl Fn(TcpStream) -> Served,

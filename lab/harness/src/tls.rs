@@ -19,10 +19,12 @@ use crate::server::Server;
 /// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
+    /// Certificate of the authority, as PEM.
     pub pem: String,
 }
 
 impl Authority {
+    /// Creates an authority with a self-signed certificate of this common name.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -58,6 +60,7 @@ pub struct Identity {
 
 /// A TLS proxy in front of a plain server on this machine.
 pub struct TlsFront {
+    /// Port of the listener on the loopback.
     pub port: u16,
     config: Arc<Mutex<Arc<ServerConfig>>>,
     _server: Server,

@@ -16,14 +16,16 @@ const FAR_FROM_UTC: &str = "Pacific/Kiritimati";
 /// occurs.
 const TEMPLATE: &str = "template_of_tables";
 
-/// The definitions of all tables and views of a database. A view is attached, not created: the
-/// engine does not analyse its query then. This needs the columns, which parameterized views do not
-/// have, and a UUID. A roll-up is EMPTY: otherwise, the engine would refresh it at once.
+/// The definitions of all tables and views of a database. A view is attached, not created, because
+/// the engine then does not analyse the view's query. ATTACH needs a UUID and the columns;
+/// parameterized views have no columns, so these are created. A roll-up is EMPTY: otherwise, the
+/// engine would refresh it at once.
 const DEFINITIONS: &str = r"
     SELECT arrayStringConcat(groupArray(definition), char(0)) FROM (
     SELECT if(match(create_table_query, '^CREATE (MATERIALIZED VIEW|VIEW \\S+\\s*\\()'),
         replaceRegexpOne(replaceRegexpOne(create_table_query,
-            '(?s)^(CREATE MATERIALIZED VIEW \\S+\\s+REFRESH .*?)\\s+AS\\s+(WITH|SELECT)\\s', '\\1 EMPTY AS \\2 '),
+            '(?s)^(CREATE MATERIALIZED VIEW \\S+\\s+REFRESH .*?)\\s+AS\\s+(WITH|SELECT)\\s',
+            '\\1 EMPTY AS \\2 '),
             '^CREATE ((MATERIALIZED )?VIEW \\S+)', 'ATTACH \\1 UUID ''{uuid}'''),
         create_table_query) AS definition
     FROM system.tables WHERE database IN ('{db}', '{db}_ask')
@@ -73,10 +75,10 @@ impl ClickHouse {
         command.envs(config.as_ref().map(|file| ("CLICKHOUSE_CONFIG", file)));
         let process = Process::start("clickhouse", &mut command, folder.join("clickhouse.log"))?;
         let (folder, definitions) = (folder.into(), Mutex::new(None));
-        let mut this = Self { process, folder, port, password, config, definitions };
-        let url = format!("{}/ping", this.url());
-        this.process.wait_until("answers", || get(&url).is_ok())?;
-        Ok(this)
+        let mut engine = Self { process, folder, port, password, config, definitions };
+        let url = format!("{}/ping", engine.url());
+        engine.process.wait_until("answers", || get(&url).is_ok())?;
+        Ok(engine)
     }
 
     /// Returns the process id of the engine.
@@ -130,12 +132,12 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Creates a database with copies of the tables that `migrate` makes in the database of a given
-    /// name. Migrating costs seconds of CPU, because the engine analyses every view, so it is done
-    /// once for all copies on this engine.
+    /// Creates a database with copies of the tables that `migrate` creates in the database whose
+    /// name it receives. Migrating costs seconds of CPU, because the engine analyses every view, so
+    /// only the first copy on this engine calls `migrate`.
     ///
     /// The roll-ups are stopped until [`sql::REFRESH_ROLLUPS`] starts them. Otherwise, the engine
-    /// would refresh those of all databases every five minutes, all at once.
+    /// would refresh the roll-ups of all databases every five minutes, all at once.
     pub fn copy_tables(
         &self,
         database: &str,
@@ -157,14 +159,14 @@ impl ClickHouse {
 
     /// Returns the [`DEFINITIONS`] of [`TEMPLATE`], which the first caller migrates.
     fn definitions(&self, migrate: impl FnOnce(&str) -> Result<()>) -> Result<Arc<str>> {
-        let mut known = lock(&self.definitions);
-        if let Some(definitions) = &*known {
+        let mut cached = lock(&self.definitions);
+        if let Some(definitions) = &*cached {
             return Ok(Arc::clone(definitions));
         }
         migrate(TEMPLATE)?;
         self.stop_rollups(TEMPLATE)?;
         let definitions = self.query(&DEFINITIONS.replace("{db}", TEMPLATE))?;
-        Ok(Arc::clone(known.insert(definitions.trim_end().into())))
+        Ok(Arc::clone(cached.insert(definitions.trim_end().into())))
     }
 
     fn stop_rollups(&self, database: &str) -> Result<()> {
@@ -194,12 +196,12 @@ fn render_statements(template: &str, database: &str) -> Result<Vec<String>> {
         let mut parts = statement.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            let (placeholder, rest) = part.split_once('}').unwrap_or((part, ""));
+            let (placeholder, text) = part.split_once('}').unwrap_or((part, ""));
             match placeholder.split_once(':').unwrap_or((placeholder, "")) {
                 ("database", _) => filled += database,
                 ("on_cluster" | "all" | "policy", _) => {}
                 ("stored", _) => filled += &stored,
-                ("stored_plain", _) => filled += &plain(&stored),
+                ("stored_plain", _) => filled += &with_default_codec(&stored),
                 ("shown", _) => filled += &shown,
                 ("shown_names", _) => filled += &names.join(", "),
                 ("tokens", _) => filled += "non_replicated_deduplication_window = 10000",
@@ -211,7 +213,7 @@ fn render_statements(template: &str, database: &str) -> Result<Vec<String>> {
                 }
                 _ => filled.extend(["{", placeholder, "}"]), // a view's parameter
             }
-            filled += rest;
+            filled += text;
         }
         filled
     };
@@ -220,15 +222,15 @@ fn render_statements(template: &str, database: &str) -> Result<Vec<String>> {
 
 /// Replaces the codec of each column by the default one, as crates/clickhouse/src/render.rs does
 /// for `{stored_plain}`.
-fn plain(section: &str) -> String {
-    let without_codec = |line: &str| match line.split_once("CODEC(") {
-        Some((column, rest)) => {
-            let comment = rest.split_once("COMMENT").map_or("", |(_, comment)| comment);
+fn with_default_codec(section: &str) -> String {
+    let replace_codec = |line: &str| match line.split_once("CODEC(") {
+        Some((column, codec)) => {
+            let comment = codec.split_once("COMMENT").map_or("", |(_, comment)| comment);
             format!("{column}CODEC(Default) COMMENT{comment}")
         }
         None => line.to_owned(),
     };
-    section.lines().map(without_codec).collect::<Vec<_>>().join("\n")
+    section.lines().map(replace_codec).collect::<Vec<_>>().join("\n")
 }
 
 /// A database, with the address and login to query it.

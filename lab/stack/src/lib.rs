@@ -29,8 +29,8 @@ pub fn unix_ms() -> i64 {
     i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Prints a line of a command's result. If the reader closes the pipe early (`| head`), the rest is
-/// discarded.
+/// Prints a line of a command's result. If the reader has closed the pipe (`| head`), discards the
+/// line.
 pub fn say(line: &str) {
     match writeln!(std::io::stdout().lock(), "{line}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}

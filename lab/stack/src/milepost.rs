@@ -118,14 +118,14 @@ impl Settings {
         let mut command = self.command(&[]);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
-        let read = |mut from: Box<dyn Read + Send>| {
+        let read_to_end = |mut from: Box<dyn Read + Send>| {
             thread::spawn(move || {
                 let mut text = Vec::new();
                 from.read_to_end(&mut text).map(|_| text)
             })
         };
-        let stdout = read(Box::new(child.stdout.take().context("stdout is piped")?));
-        let stderr = read(Box::new(child.stderr.take().context("stderr is piped")?));
+        let stdout = read_to_end(Box::new(child.stdout.take().context("stdout is piped")?));
+        let stderr = read_to_end(Box::new(child.stderr.take().context("stderr is piped")?));
         let ended = wait_until("the command ends", within, || Ok(child.try_wait()?.is_some()));
         if ended.is_err() {
             child.kill()?;

@@ -46,7 +46,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Waits until `condition` holds, and fails after `within`. `description` completes the sentence
 /// "waiting until …". A condition that takes long to check, such as a query, is checked less often:
-/// otherwise the checks would take the CPU from what they wait for.
+/// otherwise the checks would take the CPU from the server.
 pub fn wait_until(
     description: &str,
     within: Duration,
@@ -76,11 +76,13 @@ pub fn repository() -> &'static Path {
         let program = std::env::current_exe().unwrap_or_default();
         let started_in = std::env::current_dir().unwrap_or_default();
         checkout(&program).or_else(|| checkout(&started_in)).expect(
-            "lab/local is neither above this program nor above the current folder: start it in a checkout of milepost",
+            "lab/local is neither above this program nor above the current folder: start it in a \
+             checkout of milepost",
         )
     })
 }
 
+/// Returns the nearest folder that contains `lab/local`: `path`, or a folder above it.
 fn checkout(path: &Path) -> Option<PathBuf> {
     let mut above = path.ancestors();
     above.find(|folder| folder.join("lab/local/setup").is_file()).map(Path::to_owned)
@@ -217,7 +219,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until the process ends, and returns its status.
+    /// Waits until the process ends, and returns its status. Fails after `within`.
     pub fn wait(&mut self, within: Duration) -> Result<ExitStatus> {
         let mut status = None;
         wait_until(&format!("{} ends", self.name), within, || {
@@ -245,6 +247,7 @@ impl Process {
         Ok(())
     }
 
+    /// Waits until `condition` holds. Fails after [`READY_TIMEOUT`], or if the process ends.
     pub(crate) fn wait_until(
         &mut self,
         description: &str,

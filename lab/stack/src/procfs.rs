@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 /// The unit of time in /proc/stat: USER_HZ, 100 on every Linux architecture in use.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Returns the CPU time of all threads so far, user and system, in nanoseconds. The ticks of 10 ms
-/// in /proc are too coarse: a consumer may use as few as three a second.
+/// Returns the CPU time of all threads so far, user and system, from a clock with nanoseconds. The
+/// ticks of 10 ms in /proc are too coarse: a consumer may use as few as three a second.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
     Ok(clock_gettime(clock)?.into())

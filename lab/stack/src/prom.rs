@@ -4,9 +4,12 @@
 #[must_use]
 pub fn value(scrape: &str, name: &str) -> Option<f64> {
     let sample = |line: &str| -> Option<f64> {
-        let rest = line.strip_prefix(name)?;
-        let value =
-            if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
+        let after_name = line.strip_prefix(name)?;
+        let value = if after_name.starts_with('{') {
+            after_name.rsplit_once("} ")?.1
+        } else {
+            after_name.strip_prefix(' ')?
+        };
         value.parse().ok()
     };
     let values: Vec<f64> = scrape.lines().filter_map(sample).collect();
@@ -52,20 +55,21 @@ impl Histogram {
     /// Returns the `q` quantile, interpolated within its bucket. `None` without observations.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
-        let rank = q * self.0.last().filter(|(_, count)| *count > 0.0)?.1;
-        let mut below = (0.0, 0.0);
+        let (_, all) = self.0.last().filter(|(_, count)| *count > 0.0)?;
+        let rank = q * all;
+        let (mut lower_bound, mut lower_count) = (0.0, 0.0);
         for &(bound, count) in &self.0 {
-            if count >= rank && count > below.1 {
-                let share = (rank - below.1) / (count - below.1);
+            if count >= rank && count > lower_count {
+                let share = (rank - lower_count) / (count - lower_count);
                 return Some(if bound.is_finite() {
-                    below.0 + (bound - below.0) * share
+                    lower_bound + (bound - lower_bound) * share
                 } else {
-                    below.0
+                    lower_bound
                 });
             }
-            below = (bound, count);
+            (lower_bound, lower_count) = (bound, count);
         }
-        Some(below.0)
+        Some(lower_bound)
     }
 }
 

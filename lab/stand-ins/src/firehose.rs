@@ -26,7 +26,8 @@ use self::segment::{MESSAGES, Segments};
 const READ_BYTES: usize = 64 * 1024;
 /// Interval at which an idle writer checks for messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Number of messages by which a member may be ahead of the slowest member before it must wait.
+/// Maximum number of messages that a member may be ahead of the slowest member; then the member
+/// waits.
 const AHEAD_MAX: u64 = 4 * 1024;
 /// Offset of the protocol version in the body of a CONNECT, and the version of MQTT 5 (3.1.2.2).
 const VERSION_OFFSET: usize = 6;
@@ -58,7 +59,7 @@ struct Distributor {
     pace: Option<(Instant, u32)>,
     /// Number of messages assigned to each subscribed member.
     assigned: BTreeMap<usize, u64>,
-    /// Number of connections so far; the count at a member's connection is the member's number.
+    /// Number of connections so far, which is the number of the latest member.
     members: usize,
 }
 
@@ -88,7 +89,7 @@ impl Distributor {
 struct Link {
     /// Packets to send before the next messages.
     control: Vec<u8>,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl Firehose {
@@ -159,6 +160,7 @@ impl Firehose {
     #[must_use]
     pub fn sent_by_driver(&self) -> Vec<u32> {
         let (assigned, drivers) = (self.assigned(), u64::from(self.shared.drivers));
+        // Driver `n` has the messages `n`, `n + drivers`, `n + 2 * drivers`, ….
         let fixes =
             |n: u64| u32::try_from((assigned + drivers - 1 - n) / drivers).unwrap_or(u32::MAX);
         (0..drivers).map(fixes).collect()
@@ -189,12 +191,13 @@ impl Shared {
                 written
             });
             let read = self.read_all(member, &link, stream);
-            lock(&link).closed = true;
+            lock(&link).is_closed = true;
             let written = writing.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?;
             read.and(written)
         })
     }
 
+    /// Handles the member's packets until the member disconnects.
     fn read_all(&self, member: usize, link: &Mutex<Link>, mut stream: TcpStream) -> Result<()> {
         let (mut input, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
         loop {
@@ -255,6 +258,7 @@ impl Shared {
         Ok(true)
     }
 
+    /// Writes control packets and messages until the link is closed.
     fn write_all(&self, member: usize, link: &Mutex<Link>, stream: &mut TcpStream) -> Result<()> {
         let mut segments = None;
         loop {
@@ -267,7 +271,7 @@ impl Shared {
                 stream.write_all(&control)?;
                 continue;
             }
-            if link.closed {
+            if link.is_closed {
                 return Ok(());
             }
             let assigned = lock(&self.distributor).assign(member);

@@ -25,7 +25,9 @@ use lab_mqtt::{
 use lab_stack::procfs::thread_cpu_time;
 use lab_stack::unix_ms;
 
+/// Maximum rows of a batch.
 const ROWS_MAX: usize = 5_000;
+/// Maximum age of a batch: the time since its first message.
 const AGE_MAX: Duration = Duration::from_secs(1);
 /// Target number of bytes received between two reads: a few hundred messages.
 const PAUSE_BYTES: usize = 32 * 1024;
@@ -34,7 +36,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Longest pause at QoS 0 and at QoS 1, as in milepost (src/app/read_delay.rs). Longer pauses cost
 /// less, but at QoS 0 a burst would overflow the buffers.
 const PAUSE_MAX: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+/// Expiry of the session of `--session`, after the connection has ended.
 const SESSION_SECONDS: u32 = 60;
+/// Bytes of the input buffer.
 const READ_BYTES: usize = 256 * 1024;
 const COLUMNS: &str =
     "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
@@ -101,6 +105,7 @@ struct Batch {
     body: Vec<u8>,
     rows: usize,
     packet_ids: Vec<u16>,
+    /// Time of the first message.
     began: Option<Instant>,
 }
 
@@ -222,6 +227,7 @@ fn read_all(
         input.copy_within(at..filled, 0);
         filled -= at;
         since_pause += read;
+        // Do not pause after a large read: more bytes are probably waiting.
         if read < READ_BYTES / 4 {
             // The pause after which a read would return PAUSE_BYTES, at the current rate.
             let fitting = pause.mul_f64(PAUSE_BYTES as f64 / since_pause as f64);
@@ -233,6 +239,7 @@ fn read_all(
     batches.send(batch).context("the inserting thread ended")
 }
 
+/// Adds a message to the batch. `messages`: number of messages so far, including this message.
 fn handle_message(
     packet: Packet<'_>,
     received_at: i64,
@@ -260,14 +267,16 @@ fn handle_message(
     Ok(())
 }
 
+/// Leaks this many MiB a second, for ever.
 fn leak(mib: usize) {
-    let mut kept = Vec::new();
+    let mut leaked = Vec::new();
     loop {
-        kept.push(vec![1_u8; mib << 20]);
+        leaked.push(vec![1_u8; mib << 20]);
         std::thread::sleep(Duration::from_secs(1));
     }
 }
 
+/// Uses the CPU for `cpu_time`.
 fn burn(cpu_time: Duration) -> Result<()> {
     let began = thread_cpu_time()?;
     while thread_cpu_time()? - began < cpu_time {}
@@ -303,6 +312,7 @@ fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
+/// Inserts the batches, and acknowledges the messages of each batch after its insert.
 fn insert_all(
     batches: &Receiver<Batch>,
     reusable: &SyncSender<Batch>,
@@ -317,7 +327,8 @@ fn insert_all(
     while let Ok(mut batch) = batches.recv() {
         if batch.rows > 0 {
             let head = format!(
-                "POST /?async_insert=0&query={statement} HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n",
+                "POST /?async_insert=0&query={statement} HTTP/1.1\r\nHost: {server}\r\n\
+                 Content-Length: {}\r\n\r\n",
                 batch.body.len()
             );
             answers.get_ref().write_all(head.as_bytes())?;
@@ -353,21 +364,22 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
     let chunked = lower.contains("transfer-encoding: chunked");
     let length = lower
         .split_once("content-length:")
-        .and_then(|(_, rest)| rest.lines().next()?.trim().parse().ok());
+        .and_then(|(_, after)| after.lines().next()?.trim().parse().ok());
     let mut body = Vec::new();
     loop {
         let mut size = String::new();
-        let take = if chunked {
+        let chunk_bytes = if chunked {
             answers.read_line(&mut size)?;
             u64::from_str_radix(size.trim(), 16).context("a chunk's length is invalid")?
         } else {
             length.unwrap_or(0)
         };
-        answers.take(take).read_to_end(&mut body)?;
+        answers.take(chunk_bytes).read_to_end(&mut body)?;
         if chunked {
+            // A line end follows each chunk.
             answers.read_line(&mut size)?;
         }
-        if !chunked || take == 0 {
+        if !chunked || chunk_bytes == 0 {
             break;
         }
     }

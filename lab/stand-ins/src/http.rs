@@ -25,8 +25,12 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
+    /// Returns a parameter of the URL, decoded.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.parameters
+            .iter()
+            .find(|(parameter, _)| parameter == name)
+            .map(|(_, value)| value.as_str())
     }
 
     async fn read(
@@ -41,6 +45,7 @@ impl ReceivedRequest {
     }
 }
 
+/// An answer to a request.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// Number of rows that an insert has written, for the header X-ClickHouse-Summary. The header
@@ -64,7 +69,8 @@ impl Answer {
     }
 }
 
-/// Listens on a free port of the loopback. Its threads end with the process.
+/// Listens on a free port of the loopback, and returns the port. The server's threads end with the
+/// process.
 pub(crate) fn listen(
     threads: usize,
     answer: impl Fn(&ReceivedRequest) -> Answer + Clone + Send + Sync + 'static,

@@ -25,7 +25,7 @@ use crate::tally::Tally;
 /// Number of threads: a consumer has two inserts in flight.
 const THREADS: usize = 2;
 /// Maximum number of recorded durations. A benchmark makes a few hundred inserts per second.
-const INSERTS_KEPT: usize = 1 << 20;
+const DURATIONS_MAX: usize = 1 << 20;
 
 /// A running sink; its threads end with the process.
 #[derive(Debug)]
@@ -69,6 +69,7 @@ impl Sink {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// Returns the number of positions inserted so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.shared.rows.load(Ordering::Relaxed)
@@ -81,6 +82,7 @@ impl Sink {
         lock(&self.shared.durations).clone()
     }
 
+    /// Returns the stored fixes. The next insert waits until the guard is dropped.
     pub fn tally(&self) -> MutexGuard<'_, Tally> {
         lock(&self.shared.tally)
     }
@@ -114,14 +116,15 @@ impl Shared {
         };
         let statement = without_comment(statement);
         if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {
-            let packed = request.parameter("decompress") == Some("1");
-            let plain = if packed { decompress(data)? } else { Vec::new() };
-            let rows = self.insert(statement, if packed { &plain } else { data }, request)?;
+            let is_packed = request.parameter("decompress") == Some("1");
+            let plain = if is_packed { decompress(data)? } else { Vec::new() };
+            let rows = self.insert(statement, if is_packed { &plain } else { data }, request)?;
             return Ok(Answer { written_rows: Some(rows), ..Answer::ok("") });
         }
         self.answer_statement(statement).map(Answer::ok)
     }
 
+    /// Counts the rows of an INSERT, and returns the number of positions among them.
     fn insert(&self, statement: &str, data: &[u8], request: &ReceivedRequest) -> Result<u64> {
         let target = rows::Target::parse(statement)?;
         if target.table != "positions" {
@@ -133,7 +136,7 @@ impl Shared {
         let added = tally.rows - before;
         drop(tally);
         let mut durations = lock(&self.durations);
-        if durations.len() < INSERTS_KEPT {
+        if durations.len() < DURATIONS_MAX {
             durations.push(request.began.elapsed());
         }
         drop(durations);
@@ -172,7 +175,7 @@ impl Shared {
             ensure!(
                 ["CREATE", "ALTER", "INSERT INTO", "DROP VIEW"]
                     .iter()
-                    .any(|known| statement.starts_with(known)),
+                    .any(|keyword| statement.starts_with(keyword)),
                 UnknownStatement(statement.to_owned())
             );
         }
@@ -206,7 +209,7 @@ impl std::error::Error for UnknownStatement {}
 /// Returns the statement without its leading comments, with which every file of sql/ begins.
 fn without_comment(mut statement: &str) -> &str {
     while statement.trim_start().starts_with("--") {
-        statement = statement.split_once('\n').map_or("", |(_, rest)| rest);
+        statement = statement.split_once('\n').map_or("", |(_, after)| after);
     }
     statement.trim()
 }

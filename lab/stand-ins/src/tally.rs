@@ -10,6 +10,7 @@ const BITS_MAX: u64 = 1 << 32;
 /// The stored fixes.
 #[derive(Debug, Default)]
 pub struct Tally {
+    /// Number of all rows, repeated and foreign ones included.
     pub(crate) rows: u64,
     drivers: u32,
     /// Sequence number of each driver's first fix.
@@ -38,6 +39,7 @@ impl Tally {
         Self { drivers, first, ..Self::default() }
     }
 
+    /// Adds a stored row.
     pub(crate) fn add(&mut self, driver_id: &[u8], seq: u32) {
         self.rows += 1;
         let driver = number(driver_id).filter(|driver| *driver < self.drivers);
@@ -59,6 +61,7 @@ impl Tally {
         }
     }
 
+    /// Returns the index of a fix's bit; `None` above [`BITS_MAX`]. `fix`: 0 for the first fix.
     fn bit(&self, driver: u32, fix: u32) -> Option<usize> {
         let bit = u64::from(fix) * u64::from(self.drivers) + u64::from(driver);
         usize::try_from(bit).ok().filter(|_| bit < BITS_MAX)
@@ -73,9 +76,9 @@ impl Tally {
     /// Compares the stored fixes with the sent fixes. `sent[n]`: number of fixes of driver `n`.
     #[must_use]
     pub fn compare(&self, sent: &[u32]) -> Verdict {
-        let most = sent.iter().copied().max().unwrap_or(0);
+        let fixes_max = sent.iter().copied().max().unwrap_or(0);
         let mut stored = 0;
-        for fix in 0..most {
+        for fix in 0..fixes_max {
             let senders = (0_u32..).zip(sent).filter(|(_, sent)| fix < **sent);
             stored += senders.filter(|(driver, _)| self.has(*driver, fix)).count() as u64;
         }

@@ -15,8 +15,8 @@ use super::fault::{Fault, Shared, State};
 const READ_BYTES: usize = 64 * 1024;
 /// Limits of a direction: the number of bytes held back, and the number of reads of these bytes. A
 /// client that sends single bytes reaches the limit of reads first.
-const HELD_BYTES: usize = 256 * 1024;
-const HELD_READS: usize = 4096;
+const HELD_BYTES_MAX: usize = 256 * 1024;
+const HELD_READS_MAX: usize = 4096;
 
 /// Both sides of the connection must be reset.
 #[derive(Debug)]
@@ -69,6 +69,7 @@ impl<'a> Pump<'a> {
         }
     }
 
+    /// Forwards bytes until the end of stream is forwarded, or until a side resets the connection.
     pub(super) async fn run(mut self) -> Result<(), Cut> {
         loop {
             let (mut writes, mut wake) = (false, None);
@@ -78,26 +79,30 @@ impl<'a> Pump<'a> {
                 Step::Sleep(until) => wake = Some(until),
                 Step::Wait => {}
             }
-            let room = self.room().min(READ_BYTES);
+            let bytes_max = self.readable_bytes_max().min(READ_BYTES);
             let front = self.held.front().map_or(&[][..], |(bytes, _)| bytes);
             select! {
                 biased;
                 _ = self.state.changed() => {}
                 written = self.writer.write(front), if writes => self.record_write(written)?,
-                read = self.reader.read(&mut self.buffer[..room]), if room > 0 => self.record_read(read),
+                read = self.reader.read(&mut self.buffer[..bytes_max]), if bytes_max > 0 => {
+                    self.record_read(read);
+                }
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
     }
 
     /// Returns how many bytes may be read now.
-    fn room(&self) -> usize {
-        if self.end.is_some() || self.held.len() >= HELD_READS {
+    fn readable_bytes_max(&self) -> usize {
+        if self.end.is_some() || self.held.len() >= HELD_READS_MAX {
             return 0;
         }
-        HELD_BYTES - self.held.iter().map(|(bytes, _)| bytes.len()).sum::<usize>()
+        HELD_BYTES_MAX - self.held.iter().map(|(bytes, _)| bytes.len()).sum::<usize>()
     }
 
+    /// Returns the next step, as the fault requires. Fails if the peer has reset the connection and
+    /// all held bytes are forwarded.
     fn next_step(&mut self) -> Result<Step, Cut> {
         let arrived = self.held.front().map(|(_, arrived)| *arrived).or(self.end.map(|(at, _)| at));
         let Some(arrived) = arrived else { return Ok(Step::Wait) };

@@ -1,8 +1,9 @@
 //! Answers that the script gives instead of the engine: ClickHouse's errors, and the pages of
 //! proxies.
 
-/// Tag of an exception within a body. A real server draws one for each answer.
+/// Tag of an exception within a body. A real server draws a new tag for each answer.
 const TAG: &str = "qnzfjkwcahvbyrtl";
+/// Value of the header X-ClickHouse-Summary, with 0 written rows.
 const SUMMARY: &str =
     "{\"read_rows\":\"0\",\"read_bytes\":\"0\",\"written_rows\":\"0\",\"written_bytes\":\"0\"}";
 /// Code of the ClickHouse error that a proxy quotes in its page.
@@ -45,8 +46,8 @@ const ERRORS: [(u32, &str, &str, &str); 13] = [
         252,
         "500 Internal Server Error",
         "TOO_MANY_PARTS",
-        "Too many parts (3001 with average size of 2.21 KiB) in table 'fleet.positions'. Merges are processing \
-         significantly slower than inserts",
+        "Too many parts (3001 with average size of 2.21 KiB) in table 'fleet.positions'. Merges \
+         are processing significantly slower than inserts",
     ),
     (
         285,
@@ -58,21 +59,23 @@ const ERRORS: [(u32, &str, &str, &str); 13] = [
         319,
         "500 Internal Server Error",
         "UNKNOWN_STATUS_OF_INSERT",
-        "Unknown quorum status. The data was inserted in the local replica but we could not verify quorum",
+        "Unknown quorum status. The data was inserted in the local replica but we could not \
+         verify quorum",
     ),
     (
         344,
         "500 Internal Server Error",
         "SUPPORT_IS_DISABLED",
-        "Deduplication in dependent materialized view cannot work together with async inserts. Please disable \
-         either `deduplicate_blocks_in_dependent_materialized_views` or `async_insert` setting",
+        "Deduplication in dependent materialized view cannot work together with async inserts. \
+         Please disable either `deduplicate_blocks_in_dependent_materialized_views` or \
+         `async_insert` setting",
     ),
     (
         VIOLATED_CONSTRAINT,
         "500 Internal Server Error",
         "VIOLATED_CONSTRAINT",
-        "Constraint `above` for table fleet.last_positions_state is violated at row 1. Expression: (n > 100): \
-         while pushing to view fleet.last_positions_mv",
+        "Constraint `above` for table fleet.last_positions_state is violated at row 1. \
+         Expression: (n > 100): while pushing to view fleet.last_positions_mv",
     ),
     (999, "500 Internal Server Error", "KEEPER_EXCEPTION", "Coordination error: Connection loss"),
     (
@@ -83,8 +86,9 @@ const ERRORS: [(u32, &str, &str, &str); 13] = [
     ),
 ];
 
+/// Returns whether [`ERRORS`] lists an error code.
 pub(super) fn is_known(code: u32) -> bool {
-    ERRORS.iter().any(|(known, ..)| *known == code)
+    ERRORS.iter().any(|(listed, ..)| *listed == code)
 }
 
 /// Returns the text of an error, as a server writes it into a body.
@@ -96,9 +100,10 @@ fn text(code: u32) -> String {
 }
 
 fn entry(code: u32) -> &'static (u32, &'static str, &'static str, &'static str) {
-    ERRORS.iter().find(|(known, ..)| *known == code).expect("a code that is listed above")
+    ERRORS.iter().find(|(listed, ..)| *listed == code).expect("ERRORS lists the code")
 }
 
+/// Returns ClickHouse's answer for an error.
 pub(super) fn error(code: u32) -> Vec<u8> {
     let (_, status, ..) = entry(code);
     whole(status, &format!("X-ClickHouse-Exception-Code: {code}\r\n"), &text(code))
@@ -144,12 +149,15 @@ pub(super) fn exception_in_the_old_format() -> Vec<u8> {
     whole("200 OK", &summary, text(OUT_OF_MEMORY).trim_end())
 }
 
+/// Returns the head of an answer that reports success, up to its framing.
 fn good_head() -> String {
     format!(
-        "HTTP/1.1 200 OK\r\nX-ClickHouse-Exception-Tag: {TAG}\r\nX-ClickHouse-Summary: {SUMMARY}\r\n"
+        "HTTP/1.1 200 OK\r\nX-ClickHouse-Exception-Tag: {TAG}\r\n\
+         X-ClickHouse-Summary: {SUMMARY}\r\n"
     )
 }
 
+/// Returns an exception within a body, as servers write it since 25.11.
 fn tagged_exception() -> String {
     let text = text(OUT_OF_MEMORY);
     format!("\r\n__exception__\r\n{TAG}\r\n{text}{} {TAG}\r\n__exception__\r\n", text.len())
@@ -166,6 +174,7 @@ pub(super) fn empty() -> Vec<u8> {
     whole("200 OK", "", "")
 }
 
+/// Returns a proxy's HTML page.
 pub(super) fn page(status: u16) -> Vec<u8> {
     html(status, "")
 }
@@ -189,8 +198,9 @@ fn html(status: u16, paragraph: &str) -> Vec<u8> {
     };
     let status = format!("{status} {reason}");
     let body = format!(
-        "<html>\r\n<head><title>{status}</title></head>\r\n<body>\r\n<center><h1>{status}</h1></center>\r\n\
-         {paragraph}<hr><center>nginx/1.22.1</center>\r\n</body>\r\n</html>\r\n"
+        "<html>\r\n<head><title>{status}</title></head>\r\n<body>\r\n\
+         <center><h1>{status}</h1></center>\r\n{paragraph}<hr><center>nginx/1.22.1</center>\r\n\
+         </body>\r\n</html>\r\n"
     );
     whole(&status, "Content-Type: text/html\r\n", &body)
 }
@@ -210,6 +220,7 @@ pub(super) fn head_of_a_long_error(body_bytes: Option<u64>) -> Vec<u8> {
     format!("HTTP/1.1 500 Internal Server Error\r\n{framing}\r\n\r\n").into_bytes()
 }
 
+/// Returns an answer with its framing. `headers`: further headers, each with its line end.
 fn whole(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
         .into_bytes()

@@ -15,6 +15,7 @@ use super::script::{Behaviour, HangAt, ReceivedInsert, SUMMARY, Script, Shared, 
 
 /// Body length of [`Behaviour::HugeError`], in bytes.
 const HUGE_ERROR_BYTES: usize = 600 << 20;
+/// Piece of an endless or huge body.
 const LONG_ERROR_PIECE: &[u8] = &[b'e'; 64 * 1024];
 /// Pause between two pieces of an endless body. At up to 64 MiB a second, such a body soon fills
 /// the memory of a client that keeps it.
@@ -23,6 +24,7 @@ const LONG_ERROR_PAUSE: Duration = Duration::from_millis(1);
 /// The next step for a connection after an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum AfterAnswer {
+    /// Reads the next request.
     Next,
     Close,
     Reset,
@@ -62,6 +64,7 @@ impl Connection {
         self.relay(answer).await
     }
 
+    /// Reads the body of an INSERT, and answers as the script says.
     async fn insert(&mut self, head: Head) -> io::Result<AfterAnswer> {
         let ((script, _counted), began) = (self.shared.begin_insert(), Instant::now());
         let body = match self.read_rows(&head, script).await? {
@@ -115,6 +118,7 @@ impl Connection {
         Ok(Rows::Whole(body))
     }
 
+    /// Refuses an INSERT whose body is too large.
     async fn refuse(&mut self, then: TooLarge) -> io::Result<AfterAnswer> {
         if then != TooLarge::Resets {
             self.send(&answers::page(413)).await?;
@@ -203,11 +207,11 @@ impl Connection {
     ) -> io::Result<AfterAnswer> {
         let known_token = {
             let mut tokens = lock(&self.shared.tokens);
-            let known = tokens.get(&received.body_hash).cloned();
+            let token = tokens.get(&received.body_hash).cloned();
             tokens.entry(received.body_hash).or_insert_with(|| received.token.clone());
-            known
+            token
         };
-        let quorum =
+        let needs_quorum =
             head.parameter("insert_quorum").is_some_and(|quorum| !matches!(&*quorum, "0" | "1"));
         match known_token {
             None => self.respond(&answers::error(code)).await,
@@ -215,7 +219,7 @@ impl Connection {
                 let answer = self.shared.ask_engine(head, body).await?;
                 self.relay(answer).await
             }
-            Some(_) if quorum => self.respond(&answers::error(319)).await,
+            Some(_) if needs_quorum => self.respond(&answers::error(319)).await,
             Some(_) => self.respond(&answers::known_already()).await,
         }
     }

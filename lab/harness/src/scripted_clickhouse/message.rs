@@ -5,9 +5,11 @@ use std::io::{self, ErrorKind};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::TcpStream;
 
-const HEAD_BYTES_MAX: u64 = 1 << 20;
-/// Longest body in bytes. No test sends a longer one.
+/// Maximum bytes of a line of a head.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Maximum bytes of a body. No test sends a longer body.
 const BODY_BYTES_MAX: usize = 256 << 20;
+/// Maximum bytes of one read of a body.
 const PIECE_BYTES: u64 = 64 * 1024;
 /// Headers that describe the framing of a message, not its content.
 const FRAMING: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
@@ -32,13 +34,15 @@ impl Head {
         }
     }
 
+    /// Returns the value of the first header of this name, in upper or lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(header, _)| header.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
+    /// Removes all headers of this name, in upper or lower case.
     pub(super) fn remove(&mut self, name: &str) {
-        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.retain(|(header, _)| !header.eq_ignore_ascii_case(name));
     }
 
     /// Returns the path and query of a request.
@@ -50,7 +54,7 @@ impl Head {
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let query = self.target().split_once('?')?.1;
         let mut pairs = form_urlencoded::parse(query.as_bytes());
-        pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+        pairs.find(|(parameter, _)| parameter == name).map(|(_, value)| value.into_owned())
     }
 
     /// Returns `true` for an INSERT: its statement is in the URL, its rows are in the body.
@@ -64,11 +68,8 @@ impl Head {
     /// or `keep-alive`.
     pub(super) fn to_bytes(&self, body_bytes: usize, connection: &str) -> Vec<u8> {
         let mut text = format!("{}\r\n", self.first_line);
-        let kept = self
-            .headers
-            .iter()
-            .filter(|(name, _)| !FRAMING.contains(&name.to_lowercase().as_str()));
-        for (name, value) in kept {
+        let is_framing = |name: &str| FRAMING.contains(&name.to_lowercase().as_str());
+        for (name, value) in self.headers.iter().filter(|(name, _)| !is_framing(name)) {
             text += &format!("{name}: {value}\r\n");
         }
         text += &format!("Content-Length: {body_bytes}\r\nConnection: {connection}\r\n\r\n");
@@ -140,7 +141,7 @@ impl Body {
             Self::Chunk(remaining) => {
                 *remaining -= read_some(reader, *remaining, into).await?;
                 if *remaining == 0 {
-                    read_line(reader).await?;
+                    read_line(reader).await?; // the line end after the chunk
                     *self = Self::Chunks;
                 }
                 Ok(true)
@@ -171,9 +172,10 @@ async fn read_some(
     if read == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(read as u64) }
 }
 
+/// Reads a line without its end. `None`: the peer has closed.
 async fn read_line(reader: &mut BufReader<TcpStream>) -> io::Result<Option<String>> {
     let mut line = String::new();
-    if reader.take(HEAD_BYTES_MAX).read_line(&mut line).await? == 0 {
+    if reader.take(LINE_BYTES_MAX).read_line(&mut line).await? == 0 {
         return Ok(None);
     }
     line.truncate(line.trim_end_matches(['\r', '\n']).len());

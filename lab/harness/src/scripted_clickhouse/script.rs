@@ -202,7 +202,7 @@ impl Shared {
         });
     }
 
-    /// Waits until the test sets another behaviour than that of `script`.
+    /// Waits until the test sets a behaviour again. `script`: the script when the INSERT began.
     pub(super) async fn wait_for_release(&self, script: Script) {
         let _ = self.script.subscribe().wait_for(|now| now.changes != script.changes).await;
     }

@@ -77,6 +77,7 @@ impl Segments {
     }
 }
 
+/// Appends a PUBLISH with the payload, and returns the offsets of its digits.
 fn put_message(payload: &str, out: &mut Vec<u8>) -> Offsets {
     let mut body = Vec::new();
     put_string("drivers/sim-fh-0000000/gps", &mut body);
@@ -94,6 +95,7 @@ fn put_message(payload: &str, out: &mut Vec<u8>) -> Offsets {
     Offsets { len, driver: head + driver, ts: head + ts, seq: head + seq }
 }
 
+/// Writes a number in decimal digits, with zeros in front.
 fn put_digits(mut number: u64, out: &mut [u8]) {
     for digit in out.iter_mut().rev() {
         *digit = b'0' + u8::try_from(number % 10).expect("a digit");

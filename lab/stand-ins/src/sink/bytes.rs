@@ -35,8 +35,8 @@ impl Width {
                 (2, &["UInt16", "Int16"]),
                 (1, &["UInt8", "Int8", "Bool"]),
             ];
-            let is = |names: &[&str]| names.iter().any(|name| kind.starts_with(name));
-            widths.iter().find(|(_, names)| is(names)).map(|(width, _)| *width)
+            let is_one_of = |names: &[&str]| names.iter().any(|name| kind.starts_with(name));
+            widths.iter().find(|(_, names)| is_one_of(names)).map(|(width, _)| *width)
         };
         if kind.starts_with("String") || kind.starts_with("LowCardinality(String)") {
             return Some(Self::String);
@@ -82,45 +82,50 @@ pub(super) fn columns(table: &str) -> Result<Vec<(String, String)>> {
     Ok(columns)
 }
 
+/// Returns name and type of the column that a line defines; `None` for an ALIAS, which stores
+/// nothing.
 fn column(line: &str) -> Option<(String, String)> {
-    let (name, rest) = line.trim().split_once(' ')?;
-    let ends =
-        [" CODEC(", " DEFAULT ", " COMMENT "].map(|word| rest.find(word).unwrap_or(rest.len()));
-    let kind = rest[..ends.into_iter().min()?].trim();
-    (!rest.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
+    let (name, definition) = line.trim().split_once(' ')?;
+    let end_of_type = |word: &str| definition.find(word).unwrap_or(definition.len());
+    let ends = [" CODEC(", " DEFAULT ", " COMMENT "].map(end_of_type);
+    let kind = definition[..ends.into_iter().min()?].trim();
+    (!definition.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
 }
 
-pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+/// Removes a value from the front of `unread`, and returns its bytes, without length or flag. Returns
+/// no bytes for pairs of strings.
+pub(super) fn take_value<'a>(width: Width, unread: &mut &'a [u8]) -> Result<&'a [u8]> {
     let len = match width {
         Width::Fixed(len) => len,
         Width::Nullable(len) => {
-            if take(1, rest)?[0] == 0 {
+            if take(1, unread)?[0] == 0 {
                 len
             } else {
                 0
             }
         }
-        Width::String => take_length(rest)?,
+        Width::String => take_length(unread)?,
         Width::StringPairs => {
-            for _ in 0..2 * take_length(rest)? {
-                take_value(Width::String, rest)?;
+            for _ in 0..2 * take_length(unread)? {
+                take_value(Width::String, unread)?;
             }
             0
         }
     };
-    take(len, rest)
+    take(len, unread)
 }
 
 /// Reads a variable-length number, encoded as in MQTT.
-fn take_length(rest: &mut &[u8]) -> Result<usize> {
-    let (len, bytes) = lab_mqtt::length(rest)?.context("a row is cut off")?;
-    take(bytes, rest)?;
+fn take_length(unread: &mut &[u8]) -> Result<usize> {
+    let (len, bytes) = lab_mqtt::length(unread)?.context("a row is cut off")?;
+    take(bytes, unread)?;
     Ok(len)
 }
 
-fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(len).context("a row is cut off")?;
-    *rest = after;
+/// Removes `len` bytes from the front of `unread`, and returns them.
+fn take<'a>(len: usize, unread: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let (taken, after) = unread.split_at_checked(len).context("a row is cut off")?;
+    *unread = after;
     Ok(taken)
 }
 

@@ -70,7 +70,7 @@ impl<'a> Target<'a> {
         mut row: impl FnMut(&[u8], u32),
     ) -> Result<()> {
         let width = |name: &&str| {
-            let kind = &columns.iter().find(|(known, _)| known == name)?.1;
+            let (_, kind) = columns.iter().find(|(column, _)| column == name)?;
             Width::parse(kind)
         };
         let width = |name: &&str| width(name).with_context(|| format!("no column {name} in sql/"));
@@ -84,11 +84,11 @@ impl<'a> Target<'a> {
             widths[driver_index] == Width::String && widths[seq_index] == Width::Fixed(4),
             "driver_id must be a String, and seq a UInt32"
         );
-        let mut rest = data;
-        while !rest.is_empty() {
+        let mut unread = data;
+        while !unread.is_empty() {
             let (mut driver_id, mut seq) = (&[][..], 0);
             for (column, width) in widths.iter().enumerate() {
-                let value = take_value(*width, &mut rest)?;
+                let value = take_value(*width, &mut unread)?;
                 if column == driver_index {
                     driver_id = value;
                 } else if column == seq_index {
