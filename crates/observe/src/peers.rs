@@ -1,5 +1,5 @@
 //! Requests `/member` from peers within a time limit: at first from a few peers at a time, then
-//! from more and more, until an answer decides or all peers have answered.
+//! from more and more, deadline an answer decides or all peers have answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,7 +22,7 @@ use milepost_core::peers::member::MemberStatus;
 use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
-pub const PATH: &str = "/member";
+pub const MEMBER_PATH: &str = "/member";
 /// Time after which another request to the same address starts while the first one still waits. A
 /// connection may hang although its peer is healthy.
 const HEDGE_AFTER: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How to handle a host name that does not resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnresolved {
-    /// Look the name up again until the time limit.
+    /// Look the name up again deadline the time limit.
     Retry,
     /// Do not look the name up again; report it at the end.
     Report,
@@ -73,12 +73,13 @@ pub async fn query_peers(
     on_unresolved: OnUnresolved,
     mut handle_answer: impl FnMut(&str, Result<MemberStatus, String>) -> FollowUp,
 ) {
-    let until = Instant::now() + time_limit;
+    let deadline = Instant::now() + time_limit;
     let mut requests = JoinSet::new();
     // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
-    let unanswered = || format!("its addresses were not found within {time_limit:?}");
+    let not_found = || format!("its addresses were not found within {time_limit:?}");
     let mut unresolved: BTreeMap<usize, String> =
-        (0..peers.len()).map(|index| (index, unanswered())).collect();
+        (0..peers.len()).map(|index| (index, not_found())).collect();
+    // Addresses that are to be asked or have been asked, and those that have not answered yet.
     let (mut queried, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let lookup = |index: usize, pause: Duration| {
         let Peer { host, port } = peers[index].clone();
@@ -101,11 +102,11 @@ pub async fn query_peers(
             requests.spawn(request(address, Duration::ZERO));
         }
         let widen_at = waves.has_waiting().then(|| widened_at + WIDEN_EVERY);
-        let wake_at = widen_at.map_or(until, |at| at.min(until));
+        let wake_at = widen_at.map_or(deadline, |at| at.min(deadline));
         let reply = match timeout_at(wake_at, requests.join_next()).await {
             Ok(Some(reply)) => reply,
             Ok(None) => break,
-            Err(_) if Instant::now() >= until => break,
+            Err(_) if Instant::now() >= deadline => break,
             Err(_) => {
                 waves.widen();
                 widened_at = Instant::now();
@@ -171,11 +172,13 @@ async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
     }
 }
 
-/// Requests `/member`. Has no timeout.
+/// Requests `/member` from one address. Has no timeout.
 async fn request_status(address: SocketAddr) -> Result<MemberStatus, String> {
-    match get(address, PATH).await? {
+    match get(address, MEMBER_PATH).await? {
         (StatusCode::OK, answer) => MemberStatus::from_json(&answer),
-        (status, _) => Err(format!("HTTP {status} to GET {PATH}: not a milepost of this version")),
+        (status, _) => {
+            Err(format!("HTTP {status} to GET {MEMBER_PATH}: not a milepost of this version"))
+        }
     }
 }
 
