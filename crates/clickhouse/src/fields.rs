@@ -98,10 +98,11 @@ impl ExistingColumns {
     /// Returns why configured fields conflict with the tables, one line each.
     fn violations(&self, fields: &[Field]) -> Vec<String> {
         let mut violations = Vec::new();
-        let in_queries = names_in_queries();
+        let reserved_names = names_in_queries();
         for field in fields {
-            if in_queries.contains(&*field.name) {
-                violations.push(name_in_queries(&field.name, self.is_field(&field.name)));
+            if reserved_names.contains(&*field.name) {
+                let exists = self.is_field(&field.name);
+                violations.push(reserved_name_violation(&field.name, exists));
                 continue;
             }
             let column = TABLES.iter().rev().find_map(|table| self.column(table, &field.name));
@@ -109,7 +110,8 @@ impl ExistingColumns {
             let (name, table) = (&field.name, &column.table);
             let Some(origins) = column.origins() else {
                 violations.push(format!(
-                    "fields.{name}: {table} has a column of this name that is not a field: choose another name"
+                    "fields.{name}: {table} has a column of this name that is not a field: choose \
+                     another name"
                 ));
                 continue;
             };
@@ -124,9 +126,10 @@ impl ExistingColumns {
             }
             if !differs.is_empty() {
                 violations.push(format!(
-                    "fields.{name}: the column is {}. Stored values do not change: either give the new field another name, \
-                     so that it is computed from `attributes`, for stored fixes too; or have this field computed again with \
-                     `milepost migrate --drop-field {name}` (repeat the option for several fields)",
+                    "fields.{name}: the column is {}. Stored values do not change: either give the \
+                     new field another name, so that it is computed from `attributes`, for stored \
+                     fixes too; or have this field computed again with `milepost migrate \
+                     --drop-field {name}` (repeat the option for several fields)",
                     differs.join(", ")
                 ));
             }
@@ -134,6 +137,7 @@ impl ExistingColumns {
         violations
     }
 
+    /// Returns whether a table has a field of this name, configured or not.
     fn is_field(&self, name: &str) -> bool {
         TABLES.iter().any(|table| self.fields(table).any(|column| column.name == name))
     }
@@ -141,12 +145,12 @@ impl ExistingColumns {
     /// Returns advice for each column of `positions` that is not in the configuration and has a
     /// name that milepost's queries define.
     fn name_conflicts(&self, fields: &[Field]) -> Vec<String> {
-        let in_queries = names_in_queries();
+        let reserved_names = names_in_queries();
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
         let columns = self.columns.iter().filter(|column| column.table == "positions");
         let names = columns
             .map(|column| &*column.name)
-            .filter(|name| in_queries.contains(name) && !is_configured(name));
+            .filter(|name| reserved_names.contains(name) && !is_configured(name));
         names
             .map(|name| {
                 let remedy = if self.is_field(name) {
@@ -168,8 +172,8 @@ impl ExistingColumns {
             let mut names: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
                 // Alphabetical order, so that a host that joins later creates the same table.
-                let before = names.iter().filter(|name| ***name < *field.name).max();
-                let before = before.copied().unwrap_or(layout.last_stored());
+                let previous = names.iter().filter(|name| ***name < *field.name).max();
+                let previous = previous.copied().unwrap_or(layout.last_stored());
                 match self.column(&table, &field.name) {
                     Some(column) if self.is_on_all_hosts(column) => {
                         if !column.has_comment(&comment(field)) {
@@ -179,7 +183,7 @@ impl ExistingColumns {
                     }
                     Some(_) | None => {
                         changed.push(format!(
-                            "ADD COLUMN IF NOT EXISTS {} AFTER `{before}`",
+                            "ADD COLUMN IF NOT EXISTS {} AFTER `{previous}`",
                             stored(field)
                         ));
                     }
@@ -212,16 +216,16 @@ impl ExistingColumns {
 }
 
 /// The end of an error message: why a column must not have a name that milepost's queries define.
-const RESERVED_NAME: &str = "a name that milepost's own queries define: with such a column, trips and other answers \
-                        would be wrong or fail";
+const RESERVED_NAME: &str = "a name that milepost's own queries define: with such a column, trips \
+                             and other answers would be wrong or fail";
 
-/// Returns the violation for a configured field with such a name. `exists`: the tables already have
-/// its column.
-fn name_in_queries(name: &str, exists: bool) -> String {
+/// Returns the violation for a configured field with a name that milepost's queries define.
+/// `exists`: whether the tables already have its column.
+fn reserved_name_violation(name: &str, exists: bool) -> String {
     let remedy = if exists {
         format!(
-            "rename it in the configuration and run `milepost migrate --drop-field {name}`, then `milepost migrate`; the \
-             new column is computed from `attributes`, for stored fixes too"
+            "rename it in the configuration and run `milepost migrate --drop-field {name}`, then \
+             `milepost migrate`; the new column is computed from `attributes`, for stored fixes too"
         )
     } else {
         format!("choose another, such as {name}_value")
@@ -236,6 +240,7 @@ fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
     TABLES.into_iter().map(str::to_owned).chain(distributed)
 }
 
+/// Returns the statement that makes these changes to a table.
 fn alter(layout: &Layout, table: &str, changes: &[String]) -> String {
     let head = layout.statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
     format!("{head}\n    {}", changes.join(",\n    "))
@@ -306,8 +311,8 @@ impl ClickHouse {
     }
 
     /// Checks that each of these fields has a column in some table, and that no other configured
-    /// field conflicts with the tables. Call it before `drop_field`: no column may be dropped if
-    /// the migration will then be refused.
+    /// field conflicts with the tables. Call this before `drop_field`, because no column may be
+    /// dropped if the migration will then be refused.
     ///
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.
@@ -324,8 +329,8 @@ impl ClickHouse {
         if violations.is_empty() { Ok(()) } else { Err(Error::Fields { violations }) }
     }
 
-    /// Drops the columns of a field from every table that has them. The attributes from which they
-    /// were computed stay.
+    /// Drops the columns of a field from every table that has them. The attributes from which the
+    /// columns were computed stay.
     ///
     /// # Errors
     /// The server refuses.
@@ -383,8 +388,10 @@ impl ClickHouse {
         let names = list(names.map(|name| quoted(&name)));
         let sql = format!(
             "SELECT table, name, arrayStringConcat(arraySort(groupUniqArray(type)), ' and '), \
-             arrayStringConcat(arraySort(groupUniqArray(replaceRegexpAll(comment, '\\s', ' '))), '{COMMENT_SEPARATOR}'), toString(count()) \
-             FROM {columns} WHERE database = '{}' AND table IN ({names}) GROUP BY table, name ORDER BY table, min(position)",
+             arrayStringConcat(arraySort(groupUniqArray(replaceRegexpAll(comment, '\\s', ' '))), \
+             '{COMMENT_SEPARATOR}'), toString(count()) \
+             FROM {columns} WHERE database = '{}' AND table IN ({names}) \
+             GROUP BY table, name ORDER BY table, min(position)",
             self.database
         );
         let rows: Vec<[String; 5]> =
@@ -421,7 +428,8 @@ mod tests {
     use milepost_config::Config;
 
     const BATTERY: &str = "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\nunknown = [255]\n";
-    const IGNITION: &str = "[fields.ignition]\nfrom = ['io/239', 'ign']\ntype = 'Bool'\ncomment = \"Key's {position}\"\n";
+    const IGNITION: &str = "[fields.ignition]\nfrom = ['io/239', 'ign']\ntype = 'Bool'\n\
+                            comment = \"Key's {position}\"\n";
 
     fn layout(clickhouse: &str, fields: &[&str]) -> Layout {
         let toml = format!("[clickhouse]\n{clickhouse}\n{}", fields.concat());
@@ -442,20 +450,28 @@ mod tests {
         ExistingColumns { columns: fixed.into_iter().chain(added).collect() }
     }
 
+    /// Returns the statements that change the two tables of fixes: `last_positions_state`, then
+    /// `positions`.
+    fn two_changes(existing: &ExistingColumns, layout: &Layout) -> [String; 2] {
+        let statements: Vec<_> =
+            existing.table_changes(layout).into_iter().map(|(_, sql)| sql).collect();
+        statements.try_into().expect("a statement for each table")
+    }
+
     #[test]
     fn field_columns_follow_the_fixed_columns_in_name_order() {
         let layout = layout("", &[BATTERY, IGNITION]);
         let existing = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
-        let changes = existing.table_changes(&layout);
-        assert_eq!(changes.len(), 2);
-        let expected = "ALTER TABLE fleet.last_positions_state\n    ADD COLUMN IF NOT EXISTS `ignition` Nullable(Bool) MATERIALIZED ";
-        assert!(changes[0].1.starts_with(expected), "{changes:?}");
+        let [of_state, of_positions] = two_changes(&existing, &layout);
+        let start = "ALTER TABLE fleet.last_positions_state\n    \
+                     ADD COLUMN IF NOT EXISTS `ignition` Nullable(Bool) MATERIALIZED ";
+        assert!(of_state.starts_with(start), "{of_state}");
         let end =
             " CODEC(ZSTD(1)) COMMENT 'Key\\'s {position} [field from io/239, ign]' AFTER `battery`";
-        assert!(changes[1].1.ends_with(end), "{changes:?}");
-        let first =
+        assert!(of_positions.ends_with(end), "{of_positions}");
+        let existing =
             found(&[("ignition", "Nullable(Bool)", "Key's {position} [field from io/239, ign]")]);
-        let sql = &first.table_changes(&layout)[1].1;
+        let [_, sql] = two_changes(&existing, &layout);
         assert!(
             sql.contains("`battery` Nullable(UInt8)") && sql.ends_with(" AFTER `acc`"),
             "{sql}"
@@ -495,9 +511,10 @@ mod tests {
     fn changed_comment_alters_the_existing_column() {
         let existing =
             found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
-        let changes = existing.table_changes(&layout("", &[BATTERY]));
-        let expected = "ALTER TABLE fleet.positions\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
-        assert_eq!(changes[1].1, expected);
+        let [_, of_positions] = two_changes(&existing, &layout("", &[BATTERY]));
+        let expected = "ALTER TABLE fleet.positions\n    \
+                        COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
+        assert_eq!(of_positions, expected);
     }
 
     #[test]
@@ -506,10 +523,9 @@ mod tests {
         let existing = found(&[("battery", "Nullable(UInt8)", comments)]);
         let layout = layout("replication = 'macros'\ncluster = 'c'", &[BATTERY]);
         assert!(existing.violations(&layout.config.fields).is_empty());
-        let changes = existing.table_changes(&layout);
-        let expected = "\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
-        assert_eq!(changes.len(), 2);
-        assert!(changes[1].1.ends_with(expected), "{changes:?}");
+        let [_, of_positions] = two_changes(&existing, &layout);
+        let end = "\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
+        assert!(of_positions.ends_with(end), "{of_positions}");
     }
 
     #[test]
@@ -517,8 +533,9 @@ mod tests {
         let comments = "[field from b]\u{1f}[field from batt; unknown 255]";
         let existing = found(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
         let violations = existing.violations(&layout("", &[BATTERY]).config.fields);
-        let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) but configured as Nullable(UInt8), \
-                        [field from b] and [field from batt; unknown 255] but configured as [field from batt; unknown 255].";
+        let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) but \
+                        configured as Nullable(UInt8), [field from b] and [field from batt; \
+                        unknown 255] but configured as [field from batt; unknown 255].";
         assert!(violations[0].starts_with(expected), "{violations:?}");
     }
 

@@ -1,5 +1,5 @@
 //! Requests `/member` from peers within a time limit: at first from a few peers at a time, then
-//! from more and more, deadline an answer decides or all peers have answered.
+//! from more and more, until an answer decides or all peers have answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -39,7 +39,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How to handle a host name that does not resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnresolved {
-    /// Look the name up again deadline the time limit.
+    /// Look the name up again until the time limit.
     Retry,
     /// Do not look the name up again; report it at the end.
     Report,
