@@ -250,12 +250,13 @@ mod tests {
     const KEEP_ALIVE: Duration = Duration::from_secs(8);
     const PACKET_BYTES_MAX: u32 = 1_024;
 
+    /// Opens a connection whose socket holds `socket_bytes`. Returns also the broker's end.
     fn open(socket_bytes: usize, now: Instant) -> (Connection, DuplexStream) {
-        let (ours, theirs) = duplex(socket_bytes);
+        let (stream, broker) = duplex(socket_bytes);
         let mut connection =
-            Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
+            Connection::new(Box::new(stream), BytesMut::new(), PACKET_BYTES_MAX, now);
         connection.keep_alive.start(KEEP_ALIVE);
-        (connection, theirs)
+        (connection, broker)
     }
 
     /// A stream that returns one record per poll, as TLS does, and then ends.

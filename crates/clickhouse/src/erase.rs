@@ -231,10 +231,10 @@ impl ClickHouse {
              OR t.engine LIKE '%MergeTree' AND c.name != 'driver_id') ORDER BY c.table",
             self.database
         );
-        let found: Vec<[String; 3]> =
+        let columns: Vec<[String; 3]> =
             self.query_rows("asking for tables that erase does not reach", &sql).await?;
         let mut out_of_reach = Vec::new();
-        for [table, column, engine] in found {
+        for [table, column, engine] in columns {
             let sql = format!(
                 "SELECT count() FROM {}.{} WHERE toString({}) = '{}'",
                 self.database,

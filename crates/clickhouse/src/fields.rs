@@ -54,7 +54,7 @@ impl Column {
     }
 
     fn has_comment(&self, comment: &str) -> bool {
-        self.comments.iter().all(|found| found == comment)
+        self.comments.iter().all(|actual| actual == comment)
     }
 }
 
@@ -120,9 +120,9 @@ impl ExistingColumns {
             if column.kind != kind {
                 differs.push(format!("{} but configured as {kind}", column.kind));
             }
-            if origins.iter().any(|found| *found != origin) {
-                let found = origins.into_iter().collect::<Vec<_>>().join(" and ");
-                differs.push(format!("{found} but configured as {origin}"));
+            if origins.iter().any(|actual| *actual != origin) {
+                let actual = origins.into_iter().collect::<Vec<_>>().join(" and ");
+                differs.push(format!("{actual} but configured as {origin}"));
             }
             if !differs.is_empty() {
                 violations.push(format!(
@@ -255,10 +255,10 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
         comments: Vec::new(),
         hosts: 1,
     };
-    let found = ExistingColumns { columns: tables(layout).map(column).collect() };
-    let alters = found.table_changes(layout).into_iter();
+    let existing = ExistingColumns { columns: tables(layout).map(column).collect() };
+    let alters = existing.table_changes(layout).into_iter();
     let alters = alters.map(|(step, sql)| (format!("missing {step}"), sql));
-    let views = found.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
+    let views = existing.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
         let step = format!("fields of {}, if they differ", file.name);
         layout.migration(file).into_iter().map(move |sql| (step.clone(), sql))
     });
@@ -269,27 +269,27 @@ impl ClickHouse {
     /// Adds the columns of fields to existing tables; new tables are created with them. Returns the
     /// columns that existed before.
     pub(super) async fn add_fields(&self) -> Result<ExistingColumns, Error> {
-        let found = self.existing_columns(self.layout.cluster()).await?;
-        let violations = found.violations(&self.layout.config.fields);
+        let existing = self.existing_columns(self.layout.cluster()).await?;
+        let violations = existing.violations(&self.layout.config.fields);
         if !violations.is_empty() {
             return Err(Error::Fields { violations });
         }
-        for (step, sql) in found.table_changes(&self.layout) {
+        for (step, sql) in existing.table_changes(&self.layout) {
             self.statement(&step, &sql).await?;
             info!(place = self.layout.place(), "{step} changed");
         }
-        Ok(found)
+        Ok(existing)
     }
 
-    /// Recreates the views that do not show exactly the configured fields. `found`: the existing
+    /// Recreates the views that do not show exactly the configured fields. `existing`: the existing
     /// columns; `None` if they must be read again because views were created since.
-    pub(super) async fn show_fields(&self, found: Option<ExistingColumns>) -> Result<(), Error> {
-        let found = match found {
-            Some(found) => found,
+    pub(super) async fn show_fields(&self, existing: Option<ExistingColumns>) -> Result<(), Error> {
+        let existing = match existing {
+            Some(existing) => existing,
             None => self.existing_columns(self.layout.cluster()).await?,
         };
-        self.show_fields_of(&self.layout, &found).await?;
-        let hidden = found.hidden(&self.layout.config.fields);
+        self.show_fields_of(&self.layout, &existing).await?;
+        let hidden = existing.hidden(&self.layout.config.fields);
         if !hidden.is_empty() {
             info!(
                 fields = hidden.join(", "),
@@ -300,8 +300,12 @@ impl ClickHouse {
         Ok(())
     }
 
-    async fn show_fields_of(&self, layout: &Layout, found: &ExistingColumns) -> Result<(), Error> {
-        for file in found.stale_views(&layout.config.fields) {
+    async fn show_fields_of(
+        &self,
+        layout: &Layout,
+        existing: &ExistingColumns,
+    ) -> Result<(), Error> {
+        for file in existing.stale_views(&layout.config.fields) {
             for sql in layout.migration(file) {
                 self.statement(&format!("fields of {}", file.name), &sql).await?;
             }
@@ -317,15 +321,15 @@ impl ClickHouse {
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.
     pub async fn check_drop(&self, names: &[String]) -> Result<(), Error> {
-        let found = self.existing_columns(self.layout.cluster()).await?;
-        if let Some(name) = names.iter().find(|name| !found.is_field(name)) {
-            let existing: Vec<&str> =
-                found.fields("positions").map(|column| &*column.name).collect();
-            return Err(Error::NoField { name: name.clone(), existing: existing.join(", ") });
+        let existing = self.existing_columns(self.layout.cluster()).await?;
+        if let Some(name) = names.iter().find(|name| !existing.is_field(name)) {
+            let fields: Vec<&str> =
+                existing.fields("positions").map(|column| &*column.name).collect();
+            return Err(Error::NoField { name: name.clone(), existing: fields.join(", ") });
         }
         let mut others = self.layout.config.fields.clone();
         others.retain(|field| !names.contains(&field.name));
-        let violations = found.violations(&others);
+        let violations = existing.violations(&others);
         if violations.is_empty() { Ok(()) } else { Err(Error::Fields { violations }) }
     }
 
@@ -335,14 +339,14 @@ impl ClickHouse {
     /// # Errors
     /// The server refuses.
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
-        let found = self.existing_columns(self.layout.cluster()).await?;
-        let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
+        let existing = self.existing_columns(self.layout.cluster()).await?;
+        let fields: Vec<&str> = existing.fields("positions").map(|column| &*column.name).collect();
         // Change the views before the tables: a view that reads a dropped column fails.
         let mut layout = Layout::new(&self.layout.config);
-        layout.config.fields.retain(|field| field.name != name && existing.contains(&&*field.name));
-        self.show_fields_of(&layout, &found).await?;
+        layout.config.fields.retain(|field| field.name != name && fields.contains(&&*field.name));
+        self.show_fields_of(&layout, &existing).await?;
         for table in tables(&layout).collect::<Vec<_>>().iter().rev() {
-            if found.has(table) {
+            if existing.has(table) {
                 let sql = alter(&layout, table, &[format!("DROP COLUMN IF EXISTS `{name}`")]);
                 self.statement(&format!("field {name} of {table}"), &sql).await?;
             }
@@ -359,22 +363,23 @@ impl ClickHouse {
     /// The server refuses.
     pub async fn field_changes(&self) -> Result<FieldChanges, Error> {
         let fields = &self.layout.config.fields;
-        let found = self.existing_columns(None).await?;
+        let existing = self.existing_columns(None).await?;
         let is_missing = |field: &&Field| {
-            let lacks = |table: String| match found.column(&table, &field.name) {
-                Some(column) => !found.is_on_all_hosts(column),
-                None => found.has(&table),
+            let lacks = |table: String| match existing.column(&table, &field.name) {
+                Some(column) => !existing.is_on_all_hosts(column),
+                None => existing.has(&table),
             };
             tables(&self.layout).any(lacks)
         };
-        let violations = found.violations(fields);
+        let violations = existing.violations(fields);
         let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
-        let stale = found.stale_views(fields);
-        let exists = |file: &&&Migration| file.created_object().is_some_and(|view| found.has(view));
+        let stale = existing.stale_views(fields);
+        let exists =
+            |file: &&&Migration| file.created_object().is_some_and(|view| existing.has(view));
         let stale_views =
             stale.iter().filter(exists).filter_map(|file| file.created_object()).collect();
-        let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
-        let name_conflicts = found.name_conflicts(fields);
+        let hidden = existing.hidden(fields).into_iter().map(str::to_owned).collect();
+        let name_conflicts = existing.name_conflicts(fields);
         Ok(FieldChanges { violations, to_add, stale_views, hidden, name_conflicts })
     }
 
@@ -441,7 +446,7 @@ mod tests {
     }
 
     /// Returns existing tables of fixes with these columns of fields.
-    fn found(columns: &[(&str, &str, &str)]) -> ExistingColumns {
+    fn tables_with(columns: &[(&str, &str, &str)]) -> ExistingColumns {
         let tables = ["last_positions_state", "positions"];
         let fixed = tables.map(|table| column(table, "driver_id", "String", "Driver id"));
         let added = columns.iter().flat_map(|(name, kind, comment)| {
@@ -461,7 +466,8 @@ mod tests {
     #[test]
     fn field_columns_follow_the_fixed_columns_in_name_order() {
         let layout = layout("", &[BATTERY, IGNITION]);
-        let existing = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+        let existing =
+            tables_with(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
         let [of_state, of_positions] = two_changes(&existing, &layout);
         let start = "ALTER TABLE fleet.last_positions_state\n    \
                      ADD COLUMN IF NOT EXISTS `ignition` Nullable(Bool) MATERIALIZED ";
@@ -469,8 +475,11 @@ mod tests {
         let end =
             " CODEC(ZSTD(1)) COMMENT 'Key\\'s {position} [field from io/239, ign]' AFTER `battery`";
         assert!(of_positions.ends_with(end), "{of_positions}");
-        let existing =
-            found(&[("ignition", "Nullable(Bool)", "Key's {position} [field from io/239, ign]")]);
+        let existing = tables_with(&[(
+            "ignition",
+            "Nullable(Bool)",
+            "Key's {position} [field from io/239, ign]",
+        )]);
         let [_, sql] = two_changes(&existing, &layout);
         assert!(
             sql.contains("`battery` Nullable(UInt8)") && sql.ends_with(" AFTER `acc`"),
@@ -495,7 +504,7 @@ mod tests {
     fn matching_tables_need_no_change() {
         let layout = layout("", &[BATTERY]);
         let mut existing =
-            found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+            tables_with(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
         assert!(existing.table_changes(&layout).is_empty());
         assert_eq!(existing.stale_views(&layout.config.fields).len(), 2);
         for view in ["fixes", "last_positions"] {
@@ -510,7 +519,7 @@ mod tests {
     #[test]
     fn changed_comment_alters_the_existing_column() {
         let existing =
-            found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
+            tables_with(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
         let [_, of_positions] = two_changes(&existing, &layout("", &[BATTERY]));
         let expected = "ALTER TABLE fleet.positions\n    \
                         COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
@@ -520,7 +529,7 @@ mod tests {
     #[test]
     fn comment_that_differs_between_hosts_is_set_on_all() {
         let comments = "Charge [field from batt; unknown 255]\u{1f}[field from batt; unknown 255]";
-        let existing = found(&[("battery", "Nullable(UInt8)", comments)]);
+        let existing = tables_with(&[("battery", "Nullable(UInt8)", comments)]);
         let layout = layout("replication = 'macros'\ncluster = 'c'", &[BATTERY]);
         assert!(existing.violations(&layout.config.fields).is_empty());
         let [_, of_positions] = two_changes(&existing, &layout);
@@ -531,7 +540,8 @@ mod tests {
     #[test]
     fn field_that_differs_between_hosts_is_a_violation() {
         let comments = "[field from b]\u{1f}[field from batt; unknown 255]";
-        let existing = found(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
+        let existing =
+            tables_with(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
         let violations = existing.violations(&layout("", &[BATTERY]).config.fields);
         let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) but \
                         configured as Nullable(UInt8), [field from b] and [field from batt; \
@@ -543,24 +553,24 @@ mod tests {
     fn name_that_queries_define_is_a_violation() {
         const SERVER: &str = "[fields.server]\nfrom = 'srv'\ntype = 'String'\n";
         let fields = layout("", &[SERVER]).config.fields;
-        let new = found(&[]).violations(&fields);
+        let new = tables_with(&[]).violations(&fields);
         assert!(
             new.len() == 1 && new[0].ends_with("choose another, such as server_value"),
             "{new:?}"
         );
-        let existing = found(&[("server", "Nullable(String)", "[field from srv]")]);
+        let existing = tables_with(&[("server", "Nullable(String)", "[field from srv]")]);
         let violations = existing.violations(&fields);
         assert!(violations[0].contains("--drop-field server"), "{violations:?}");
         let hidden = existing.name_conflicts(&[]);
         assert!(hidden.len() == 1 && hidden[0].contains("--drop-field server"), "{hidden:?}");
-        let own = found(&[("half", "UInt8", "The operator's own")]).name_conflicts(&[]);
+        let own = tables_with(&[("half", "UInt8", "The operator's own")]).name_conflicts(&[]);
         assert!(own.len() == 1 && own[0].contains("RENAME COLUMN"), "{own:?}");
         assert!(existing.name_conflicts(&fields).is_empty(), "a violation already");
     }
 
     #[test]
     fn every_violation_comes_with_advice() {
-        let existing = found(&[
+        let existing = tables_with(&[
             ("battery", "Nullable(UInt16)", "[field from b]"),
             ("ignition", "UInt8", "The operator's own"),
         ]);

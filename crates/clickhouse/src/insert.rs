@@ -262,7 +262,7 @@ impl Inserter {
             .unwrap_or(Err(Box::new(InsertError::TimedOut(SIZE_PROBE_TIMEOUT))))
     }
 
-    /// Sends one attempt to this endpoint. Has no timeout of its own.
+    /// Sends one attempt to this endpoint. The caller limits the time.
     async fn send(
         &self,
         endpoint: &Url,

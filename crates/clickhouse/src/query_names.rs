@@ -50,7 +50,7 @@ fn is_name(word: &str) -> bool {
 /// Splits SQL into names, keywords and parentheses, without comments, strings and other characters.
 fn words(sql: &str) -> Vec<&str> {
     let lines = sql.lines().map(|line| line.split("--").next().unwrap_or_default());
-    let mut found = Vec::new();
+    let mut words = Vec::new();
     for line in lines {
         // After splitting at the quotes, every second piece is a string. Skip the strings.
         for code in line.split('\'').step_by(2) {
@@ -61,12 +61,12 @@ fn words(sql: &str) -> Vec<&str> {
                 remaining = &remaining[start..];
                 // A parenthesis is a word of its own.
                 let end = remaining.find(|c: char| !is_word(c)).unwrap_or(remaining.len()).max(1);
-                found.push(&remaining[..end]);
+                words.push(&remaining[..end]);
                 remaining = &remaining[end..];
             }
         }
     }
-    found
+    words
 }
 
 #[cfg(test)]

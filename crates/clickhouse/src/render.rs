@@ -132,8 +132,9 @@ impl Layout {
     /// Returns every table whose rows expire, with its time-to-live.
     pub(super) fn ttls(&self) -> Vec<(&'static str, String)> {
         let ttl = |migration: &Migration| {
-            let (_, rest) = migration.sql.split_once(RETENTION)?;
-            Some((migration.table()?, self.render_ttl(rest.split_once('}')?.0)))
+            let (_, after) = migration.sql.split_once(RETENTION)?;
+            let (arguments, _) = after.split_once('}')?;
+            Some((migration.table()?, self.render_ttl(arguments)))
         };
         MIGRATIONS.iter().filter_map(ttl).collect()
     }

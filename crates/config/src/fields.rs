@@ -351,8 +351,8 @@ mod tests {
             "fields.g.type: required",
             "fields.g.kind: unknown key; did you mean fields.g.",
         ] {
-            let found = lines.iter().filter(|line| line.starts_with(expected)).count();
-            assert_eq!(found, 1, "{expected} in {lines:#?}");
+            let count = lines.iter().filter(|line| line.starts_with(expected)).count();
+            assert_eq!(count, 1, "{expected} in {lines:#?}");
         }
         assert_eq!(lines.len(), 17, "{lines:#?}");
     }

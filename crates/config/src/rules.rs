@@ -14,7 +14,7 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
     for text in texts {
         let (url, tls) =
             server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
-        if with_tls.replace(tls).is_some_and(|before| before != tls) {
+        if with_tls.replace(tls).is_some_and(|earlier| earlier != tls) {
             return Err("must be mqtts:// for all nodes, or for none".to_owned());
         }
         // Remove the brackets that a URL has around an IPv6 address.
@@ -44,7 +44,7 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
     let (mut urls, mut with_tls) = (Vec::new(), None);
     for text in texts {
         let (url, tls) = http_url(text)?;
-        if with_tls.replace(tls).is_some_and(|before| before != tls) {
+        if with_tls.replace(tls).is_some_and(|earlier| earlier != tls) {
             return Err("must be https:// for all endpoints, or for none".to_owned());
         }
         if urls.contains(&url) {

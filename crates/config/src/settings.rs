@@ -120,9 +120,9 @@ impl Settings {
     /// Drops the given keys that `matches` selects, so that they are not reported as unknown.
     /// Returns whether there were any.
     pub(super) fn forget(&mut self, matches: impl Fn(&str) -> bool) -> bool {
-        let before = self.values.len();
+        let count_before = self.values.len();
         self.values.retain(|key, _| !matches(key));
-        self.values.len() < before
+        self.values.len() < count_before
     }
 
     /// Adds an effective value.

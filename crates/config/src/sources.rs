@@ -262,10 +262,11 @@ impl Entry<'_> {
                 (Some(mapping), _) => Format::Mapped(Arc::new(mapping)),
                 (None, Some(mapping)) => Format::Mapped(Arc::clone(mapping.as_ref()?)),
                 (None, None) => {
-                    let own = mappings.keys().map(String::as_str);
-                    let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
+                    let configured = mappings.keys().map(String::as_str);
+                    let names: Vec<_> = Format::NAMES.into_iter().chain(configured).collect();
+                    let names = names.join(", ");
                     let problem =
-                        format!("\"{name}\": must be one of {known}, or your own [formats.NAME]");
+                        format!("\"{name}\": must be one of {names}, or your own [formats.NAME]");
                     self.add_violation("format", problem);
                     return None;
                 }

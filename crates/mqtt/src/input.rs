@@ -99,7 +99,7 @@ impl Input {
     /// # Errors
     /// The connection must end.
     pub fn packet(&mut self) -> Result<Option<Packet<'_>>, CodecError> {
-        // The caller has processed a complete packet, which the last call returned.
+        // Drop a complete packet, which the last call returned.
         self.truncated.take_if(|truncated| truncated.is_complete());
         if self.truncated.is_none() {
             match self.frame()? {

@@ -99,7 +99,7 @@ pub enum Subscribing {
 }
 
 impl Subscribing {
-    /// Returns the packet id of this SUBSCRIBE. It identifies the answer.
+    /// Returns the packet id of this SUBSCRIBE, which identifies the answer.
     pub(super) const fn packet_id(self) -> u16 {
         match self {
             Self::Group => 1,

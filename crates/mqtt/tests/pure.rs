@@ -484,8 +484,8 @@ fn encode(publishes: &[library::Publish]) -> Result<BytesMut, LibraryError> {
 /// Splits the stream into pieces, by a repeating list of lengths.
 fn pieces<'a>(mut bytes: &'a [u8], lengths: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
     lengths.iter().cycle().map_while(move |length| {
-        let (piece, rest) = bytes.split_at((*length).min(bytes.len()));
-        bytes = rest;
+        let (piece, remaining) = bytes.split_at((*length).min(bytes.len()));
+        bytes = remaining;
         (!piece.is_empty()).then_some(piece)
     })
 }

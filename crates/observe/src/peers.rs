@@ -121,9 +121,9 @@ pub async fn query_peers(
                     requests.spawn(lookup(index, RETRY_PAUSE));
                 }
             }
-            Reply::Addresses(index, Ok(found)) => {
+            Reply::Addresses(index, Ok(addresses)) => {
                 unresolved.remove(&index);
-                for address in found {
+                for address in addresses {
                     if queried.len() < ADDRESSES_MAX && queried.insert(address) {
                         silent.insert(address);
                         waves.add(address);
@@ -152,8 +152,8 @@ pub async fn query_peers(
 
 /// Returns the addresses of a host name, at most [`ADDRESSES_MAX`].
 pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
-    Ok(found.take(ADDRESSES_MAX).collect())
+    let addresses = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
+    Ok(addresses.take(ADDRESSES_MAX).collect())
 }
 
 /// Sends a request to `address`, and another one after each [`HEDGE_AFTER`]. Returns the first

@@ -41,11 +41,11 @@ impl Address {
     /// as the first address are returned. The resolver lists the family first that this machine can
     /// reach.
     pub async fn all(&self) -> Option<Vec<Self>> {
-        let found =
+        let addresses =
             timeout(TCP_TIMEOUT, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
-        let found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-        let is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
-        let ips: BTreeSet<IpAddr> = found.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
+        let ips: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+        let is_v4 = ips.first().is_some_and(IpAddr::is_ipv4);
+        let ips: BTreeSet<IpAddr> = ips.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
         if ips.len() < 2 {
             return Some(vec![self.clone()]);
         }

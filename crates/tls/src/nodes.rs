@@ -39,7 +39,7 @@ pub async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
     // Resolve all names at once: if the resolver does not answer, its timeout passes only once.
     let lookups: Vec<_> =
         nodes.iter().cloned().map(|node| spawn(async move { node.all().await })).collect();
-    let mut found = Vec::<Address>::new();
+    let mut addresses = Vec::<Address>::new();
     for (node, lookup) in nodes.iter().zip(lookups) {
         let is_of_node =
             |address: &&Address| (&address.host, address.port) == (&node.host, node.port);
@@ -50,10 +50,11 @@ pub async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
         if all.is_empty() {
             all.push(node.clone());
         }
-        let is_new =
-            |address: &Address| found.iter().all(|other| other.to_string() != address.to_string());
+        let is_new = |address: &Address| {
+            addresses.iter().all(|other| other.to_string() != address.to_string())
+        };
         all.retain(is_new);
-        found.append(&mut all);
+        addresses.append(&mut all);
     }
-    found
+    addresses
 }

@@ -106,7 +106,7 @@ impl fmt::Display for Drained {
 ///
 /// # Errors
 /// The member is running; no other member is known to stay, and `leave` is false; the tables do not
-/// match this binary; or a task ended unexpectedly.
+/// match this binary, or ClickHouse does not answer; or a task ended unexpectedly.
 pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let DrainArgs { client_id, leave, within } = args;
     let remaining = remaining_member(&config, &client_id).await?;
