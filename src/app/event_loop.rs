@@ -138,12 +138,12 @@ impl EventLoop {
     async fn run(mut self) -> ConsumerTotals {
         self.prepare().await;
         self.drain_channels();
-        let mut reads = 0;
+        let mut consecutive_reads = 0;
         loop {
-            let read = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
-            reads = if read { reads + 1 } else { 0 };
+            let has_read = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
+            consecutive_reads = if has_read { consecutive_reads + 1 } else { 0 };
             // Read on while a socket has data, so that a batch gets the rows of many reads.
-            if read && reads < CONSECUTIVE_READS_MAX {
+            if has_read && consecutive_reads < CONSECUTIVE_READS_MAX {
                 self.advance().await;
                 continue;
             }
@@ -153,8 +153,8 @@ impl EventLoop {
             if self.may_stop() {
                 break;
             }
-            if read {
-                reads = 0;
+            if has_read {
+                consecutive_reads = 0;
                 yield_now().await; // lets tokio poll the other sockets for readiness
                 continue;
             }

@@ -87,7 +87,7 @@ mod tests {
     use milepost_core::Qos;
 
     #[test]
-    fn only_the_first_session_subscribes_and_only_if_configured() {
+    fn only_the_first_session_subscribes_to_counters_if_configured() {
         assert!(!BrokerMetrics::new(false).begin_subscription(0));
         let mut metrics = BrokerMetrics::new(true);
         assert!(!metrics.begin_subscription(1));

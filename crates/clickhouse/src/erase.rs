@@ -2,10 +2,10 @@
 //! milepost process reads.
 //!
 //! A lightweight DELETE hides rows from all queries at once. APPLY DELETED MASK then rewrites the
-//! parts without the hidden rows. A plain ALTER TABLE … DELETE would not: it cannot see hidden
-//! rows, so it skips their parts. The old parts stay on the disk for `old_parts_lifetime`, eight
-//! minutes. A part that a mutation has not processed has a `data_version` below the mutation's
-//! number.
+//! parts without the hidden rows. A plain ALTER TABLE … DELETE would not remove these rows, because
+//! it cannot see them, and skips their parts. The old parts stay on the disk for
+//! `old_parts_lifetime`, eight minutes. A part that a mutation has not processed has a
+//! `data_version` below the mutation's number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -60,8 +60,8 @@ pub struct Traces {
     pub mutations: u64,
     /// Failure of one of these mutations; empty if none fails.
     pub failure: String,
-    /// Whether rows were hidden after the last removal of hidden rows. If a merge has removed them
-    /// already, they are in old parts that `old_parts` does not count yet.
+    /// Whether rows were hidden after the last removal of hidden rows. If a merge has already
+    /// removed these rows, they are still in old parts that `old_parts` does not count yet.
     pub is_masked: bool,
     /// Number of inactive parts that are still on the disk and that the last erasure, of any
     /// driver, has not processed.
@@ -99,7 +99,7 @@ impl ClickHouse {
     /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
     pub async fn erased(&self) -> Result<ErasedSnapshot, Error> {
         let step = "reading the list of erased drivers";
-        // One query returns the list, its version and its length. The first row has no id: it
+        // One query returns the list, its version and its length. The first row has no id, and
         // carries the version even if no driver is erased.
         let sql = format!(
             "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers, length(ids) FROM \

@@ -23,35 +23,51 @@ use milepost_core::encode::TABLES;
 /// Suffix of the database of the parameterised views. These views have their own database, because
 /// tools that query the columns of every table fail on a parameterised view.
 const ASK: &str = "_ask";
-/// The materialized views that inserts fill, each with its table and the idempotent statement that
-/// fills the table from rows stored before the view existed.
-const FILLS: [([&str; 2], &str); 3] = [
-    (
-        ["last_positions_mv", "last_positions_state"],
-        "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} \
-         SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
-    ),
-    (
-        ["event_states_mv", "event_states"],
-        "INSERT INTO {database}.event_states (driver_id, state, fence, kind, ts, seq, lat, lng, \
-         speed, known_at, mqtt_at, webhook_at, written_at) \
-         SELECT driver_id, state, fence, newest.1, newest.2, newest.3, newest.4, newest.5, \
-         newest.6, newest.7, newest.8, newest.9, newest.10 FROM ( \
-         SELECT driver_id, multiIf(kind IN ('entered', 'overstayed', 'left'), 'fence', \
-         kind IN ('silent', 'heard'), 'contact', 'speed') AS state, fence, \
-         argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at), \
-         (known_at, ts, seq, kind = 'overstayed', written_at)) AS newest \
-         FROM {database}.events WHERE kind NOT IN ('jump', 'off_hours') \
-         GROUP BY driver_id, state, fence) SETTINGS max_execution_time = 0",
-    ),
-    (
-        ["recent_events_mv", "recent_events"],
-        "INSERT INTO {database}.recent_events (known_at, driver_id, ts, seq, kind, fence, lat, \
-         lng, speed, mqtt_at, webhook_at, written_at) \
-         SELECT known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, webhook_at, \
-         written_at FROM {database}.events \
-         WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
-    ),
+
+/// A materialized view that inserts fill.
+#[derive(Clone, Copy)]
+struct Fill {
+    view: &'static str,
+    /// The view's table.
+    table: &'static str,
+    /// The idempotent statement that fills the table from rows stored before the view existed.
+    statement: &'static str,
+}
+
+/// The materialized views whose tables must be filled when they are created.
+const FILLS: [Fill; 3] = [
+    Fill {
+        view: "last_positions_mv",
+        table: "last_positions_state",
+        statement: "INSERT INTO {database}.last_positions_state{all} \
+                    SELECT * FROM {database}.positions{all} \
+                    SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
+    },
+    Fill {
+        view: "event_states_mv",
+        table: "event_states",
+        statement: "INSERT INTO {database}.event_states \
+                    (driver_id, state, fence, kind, ts, seq, lat, lng, speed, known_at, mqtt_at, \
+                    webhook_at, written_at) \
+                    SELECT driver_id, state, fence, newest.1, newest.2, newest.3, newest.4, \
+                    newest.5, newest.6, newest.7, newest.8, newest.9, newest.10 FROM ( \
+                    SELECT driver_id, multiIf(kind IN ('entered', 'overstayed', 'left'), 'fence', \
+                    kind IN ('silent', 'heard'), 'contact', 'speed') AS state, fence, \
+                    argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, \
+                    written_at), (known_at, ts, seq, kind = 'overstayed', written_at)) AS newest \
+                    FROM {database}.events WHERE kind NOT IN ('jump', 'off_hours') \
+                    GROUP BY driver_id, state, fence) SETTINGS max_execution_time = 0",
+    },
+    Fill {
+        view: "recent_events_mv",
+        table: "recent_events",
+        statement: "INSERT INTO {database}.recent_events \
+                    (known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, \
+                    webhook_at, written_at) \
+                    SELECT known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, \
+                    webhook_at, written_at FROM {database}.events \
+                    WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
+    },
 ];
 /// The server's two time limits, in seconds, for a statement on all hosts of a cluster. First, how
 /// long the server waits for all hosts before it returns an error that names the missing ones.
@@ -64,8 +80,8 @@ const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
     /// Returns the entry of [`FILLS`] for the view that this file creates, if it has one.
-    fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
-        FILLS.into_iter().find(|([view, _], _)| self.created_object() == Some(view))
+    fn fill(&self) -> Option<Fill> {
+        FILLS.into_iter().find(|fill| self.created_object() == Some(fill.view))
     }
 }
 
@@ -106,10 +122,10 @@ impl ClickHouse {
                     |(missing, is_nowhere): &(String, bool)| *missing == name && *is_nowhere;
                 is_pending(migration) || missing.iter().any(is_nowhere)
             };
-            if let Some(([view, table], fill)) = migration.fill()
+            if let Some(Fill { view, table, statement }) = migration.fill()
                 && (is_new(view) || is_new(table))
             {
-                self.fill(view, fill).await?;
+                self.fill(view, statement).await?;
             }
             // The migration's statements and this record are idempotent. After a crash between
             // them, the next run completes the migration. Several pods may do so at the same time.
@@ -122,8 +138,8 @@ impl ClickHouse {
         Ok(applied)
     }
 
-    /// Sets the configured storage policy and time-to-live on each table that has other ones.
-    /// ClickHouse then removes older rows in the background.
+    /// Sets the configured storage policy and time-to-live on each table whose own differ. ClickHouse
+    /// then removes expired rows in the background.
     async fn apply_retention(&self) -> Result<(), Error> {
         let sql = format!(
             "SELECT name, engine_full FROM system.tables WHERE database = '{}'",
@@ -438,8 +454,8 @@ pub fn plan(config: &config::ClickHouse) -> String {
         for sql in layout.migration(migration) {
             add(migration.name, &place, &sql);
         }
-        if let Some((_, fill)) = migration.fill() {
-            let sql = layout.statement(fill);
+        if let Some(fill) = migration.fill() {
+            let sql = layout.statement(fill.statement);
             add("rows stored before the view", "on the host to which milepost connects", &sql);
         }
         let sql = record(&config.database, migration);

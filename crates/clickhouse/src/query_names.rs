@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_views_are_found() {
+    fn names_that_the_views_define_are_found() {
         let names = names_in_queries();
         for name in ["flat", "half", "server", "since", "until", "first_day", "parts", "kept"] {
             assert!(names.contains(name), "{name}");

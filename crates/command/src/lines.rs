@@ -24,7 +24,7 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
     // (0x1a).
     let is_padding = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x1a);
     let end = line.iter().rposition(|byte| !is_padding(byte)).map_or(0, |last| last + 1);
-    length -= line.len().min(length) - end;
+    length -= line.len().min(length) - end; // do not count the removed bytes
     line.truncate(end);
     Ok(Some(length))
 }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn password_is_one_line() {
+    fn password_must_be_one_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let read = |text: &str| {
             std::fs::write(file.path(), text).unwrap();

@@ -49,6 +49,7 @@ pub enum OnUnresolved {
 enum Reply {
     /// The index of a peer, and the addresses of its host name.
     Addresses(usize, Result<Vec<SocketAddr>, String>),
+    /// The address that was asked, and its answer.
     Answer(SocketAddr, Result<MemberStatus, String>),
 }
 
@@ -75,8 +76,8 @@ pub async fn query_peers(
 ) {
     let deadline = Instant::now() + time_limit;
     let mut requests = JoinSet::new();
-    // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
     let not_found = || format!("its addresses were not found within {time_limit:?}");
+    // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
     let mut unresolved: BTreeMap<usize, String> =
         (0..peers.len()).map(|index| (index, not_found())).collect();
     // Addresses that are to be asked or have been asked, and those that have not answered yet.

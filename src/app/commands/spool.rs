@@ -217,7 +217,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             return Ok(data_left(settings, totals.spool_batches));
         }
     }
-    let (list, erased) = watch::channel(clickhouse.erased().await?);
+    let (erased_sender, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
     // A driver may be erased during a long replay, so read the list again at intervals. If the
     // query gets no answer, retry until the list is `LIST_AGE_MAX` old. If the login was refused,
@@ -231,7 +231,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             match server.erased().await {
                 Ok(snapshot) => {
                     (read_at, pause) = (Instant::now(), tables::CHECK_INTERVAL_READY);
-                    list.send_replace(snapshot);
+                    erased_sender.send_replace(snapshot);
                 }
                 Err(error)
                     if server.awaits_password(&error)
