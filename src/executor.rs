@@ -93,7 +93,7 @@ impl<S: Sink> State<S> {
                 );
             }
             DeliveryCommand::Attempt { batch, piece, attempt } => {
-                self.attempt(batch, &piece, attempt)
+                self.start_attempt(batch, &piece, attempt)
             }
             DeliveryCommand::Abort(batch) => {
                 if let Some(attempt) =
@@ -153,7 +153,7 @@ impl<S: Sink> State<S> {
     }
 
     /// Starts one attempt to insert a piece, without the rows of erased drivers.
-    fn attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
+    fn start_attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
         let began = Instant::now();
         let rows = self.piece(batch, piece);
         let prepared = prepare(rows, attempt, &self.executor.erased.borrow(), now_with_suspends());
@@ -186,6 +186,7 @@ impl<S: Sink> State<S> {
         });
     }
 
+    /// Writes a batch to a spool file.
     fn store(&mut self, batch: BatchId) {
         let (spool, batch_state) = (
             self.spool(),
@@ -198,6 +199,7 @@ impl<S: Sink> State<S> {
         });
     }
 
+    /// Writes one row to a file in quarantine, unless the driver of the row is erased.
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
         let row =
             self.piece(batch, piece).expect("delivery quarantines only rows of an encoded batch");
@@ -231,6 +233,7 @@ impl<S: Sink> State<S> {
         });
     }
 
+    /// Adds the inserts of a file that a task has read. Panics if the task panicked.
     fn task_ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}
@@ -258,6 +261,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
+/// Runs disk work on a thread for blocking work, and returns its result.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     spawn_blocking(work).await.expect("disk work neither panics nor is cancelled")
 }

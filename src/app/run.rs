@@ -68,16 +68,18 @@ pub async fn run(
     };
     let started = start(&config, spool.clone(), inventory, &shared, &mut tasks)?;
     let Started { mut watcher_task, mut event_loop, leave, server } = started;
-    let mut preflight = JoinSet::new();
+    let mut running_startup_tasks = JoinSet::new();
     let context = StartupContext { config: config.clone(), server, metrics: Arc::clone(metrics) };
     for startup_task in startup_tasks {
-        preflight.spawn(startup_task(context.clone()));
+        running_startup_tasks.spawn(startup_task(context.clone()));
     }
 
     tokio::select! {
         () = signals.next() => {}
-        // The preflight tasks end by themselves once they have logged their findings.
-        Some(Err(died)) = preflight.join_next() => bail!("the preflight panicked: {died}"),
+        // Startup tasks end by themselves once they have logged their findings.
+        Some(Err(panic)) = running_startup_tasks.join_next() => {
+            bail!("the preflight panicked: {panic}")
+        }
         Some(ended) = tasks.join_next() => {
             bail!("task `{}` ended unexpectedly", ended.context("a task panicked")?)
         }

@@ -103,6 +103,7 @@ impl Lines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Queues a line. Drops and counts the line if the queue is full.
     fn push(&self, line: &[u8]) {
         let mut state = self.lock();
         if state.bytes + line.len() > state.bytes_max {
@@ -151,6 +152,7 @@ impl Lines {
         }
     }
 
+    /// Waits until every queued line is written, at most for `timeout`.
     fn flush(&self, timeout: Duration) {
         let waits = |state: &mut State| !state.queue.is_empty() || state.is_writing;
         drop(self.changed.wait_timeout_while(self.lock(), timeout, waits));
