@@ -31,6 +31,7 @@ const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
 /// soon, and then waits for PUBACKs until the delay ends.
 const WINDOW_MIN: usize = 1_024;
 
+/// The delay between two rounds, adapted to the rate of received bytes.
 #[derive(Debug)]
 pub(super) struct ReadDelay {
     delay: Duration,

@@ -166,8 +166,8 @@ fn expression(field: &Field) -> String {
         ),
         FieldType::DateTime64 => timestamp(&raw, &and_known),
         FieldType::Enum8(values) => {
-            // Devices send a value's name or its number. If a name equals the number of another
-            // value, the name wins.
+            // Devices send a value's name or number. If a name equals the number of another value,
+            // the name wins.
             let is_name = |text: &String| values.iter().any(|(name, _)| name == text);
             let names = values.iter().map(|(name, _)| (name.clone(), name.clone()));
             let numbers = values.iter().map(|(name, number)| (number.to_string(), name.clone()));

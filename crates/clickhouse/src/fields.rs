@@ -163,26 +163,28 @@ impl ExistingColumns {
             .collect()
     }
 
-    /// Returns the statements that add the configured columns to the tables, each with its purpose.
+    /// Returns the statements that add the configured columns to the tables, or change the comments
+    /// of existing columns, each with its purpose.
     fn table_changes(&self, layout: &Layout) -> Vec<(String, String)> {
         let fields = &layout.config.fields;
         let mut changes = Vec::new();
         for table in tables(layout).filter(|table| self.has(table)) {
-            let mut changed = Vec::new();
+            let mut clauses = Vec::new();
             let mut names: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
-                // Alphabetical order, so that a host that joins later creates the same table.
+                // The columns of fields are in alphabetical order, so that a host that joins later
+                // creates the same table.
                 let previous = names.iter().filter(|name| ***name < *field.name).max();
                 let previous = previous.copied().unwrap_or(layout.last_stored());
                 match self.column(&table, &field.name) {
                     Some(column) if self.is_on_all_hosts(column) => {
                         if !column.has_comment(&comment(field)) {
                             let comment = quoted(&comment(field));
-                            changed.push(format!("COMMENT COLUMN `{}` {comment}", field.name));
+                            clauses.push(format!("COMMENT COLUMN `{}` {comment}", field.name));
                         }
                     }
                     Some(_) | None => {
-                        changed.push(format!(
+                        clauses.push(format!(
                             "ADD COLUMN IF NOT EXISTS {} AFTER `{previous}`",
                             stored(field)
                         ));
@@ -190,8 +192,8 @@ impl ExistingColumns {
                 }
                 names.push(&field.name);
             }
-            if !changed.is_empty() {
-                changes.push((format!("fields of {table}"), alter(layout, &table, &changed)));
+            if !clauses.is_empty() {
+                changes.push((format!("fields of {table}"), alter(layout, &table, &clauses)));
             }
         }
         changes
@@ -240,10 +242,10 @@ fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
     TABLES.into_iter().map(str::to_owned).chain(distributed)
 }
 
-/// Returns the statement that makes these changes to a table.
-fn alter(layout: &Layout, table: &str, changes: &[String]) -> String {
+/// Returns an ALTER TABLE statement with these clauses.
+fn alter(layout: &Layout, table: &str, clauses: &[String]) -> String {
     let head = layout.statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
-    format!("{head}\n    {}", changes.join(",\n    "))
+    format!("{head}\n    {}", clauses.join(",\n    "))
 }
 
 /// Returns the statements that add the configured fields to tables without any of them, for a plan.

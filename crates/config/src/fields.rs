@@ -27,7 +27,7 @@ const UNKNOWN_MAX: usize = 32;
 const NAME_BYTES_MAX: usize = 64;
 /// Maximum length of a comment or a unit, in characters.
 const COMMENT_CHARS_MAX: usize = 200;
-/// The columns of the tables and views, one on each line that is not a comment.
+/// The columns of the tables and views of fixes, one on each line that is not a comment.
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
 /// A column that only `last_positions_state` has, so `sql/columns.sql` does not list it.
 const VERSION: &str = "version";
@@ -204,7 +204,7 @@ impl Reader<'_> {
         // for unknown, so does the other.
         if let Some(FieldType::Enum8(members)) = kind {
             let is_unknown = |text: &String| values.contains(text);
-            // If a string is both a name and the number of another value, it counts as the name.
+            // A string that is both a name and the number of another value counts as the name.
             let is_name = |text: &String| members.iter().any(|(name, _)| name == text);
             let numbers = members.iter().map(|(name, number)| (name, number.to_string()));
             let pairs = numbers.filter(|(_, number)| !is_name(number));
@@ -219,6 +219,7 @@ impl Reader<'_> {
     }
 }
 
+/// Checks the name of a field, which becomes the name of its column.
 fn check_name(name: &str) -> Result<(), String> {
     let mut bytes = name.bytes();
     let is_name = bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
